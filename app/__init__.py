@@ -1,0 +1,1 @@
+"""Front ends and composition: command line, console, headless, outputs, doctor and the lab."""

@@ -1,0 +1,31 @@
+"""Errors that reach an operator: what happened, what to do, and the exit code that says which kind."""
+
+from __future__ import annotations
+
+
+class DeckError(Exception):
+    """Base of every error that is shown to a user as one line, never as a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        """What happened, and with which input."""
+        self.hint = hint
+        """What to do about it; empty where there is nothing."""
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class UsageError(DeckError):
+    """An option, a configuration or a source that is wrong."""
+
+    exit_code = 2
+
+
+class KernelError(DeckError):
+    """A privilege or a kernel feature that monitoring needs and does not have."""
+
+    exit_code = 4

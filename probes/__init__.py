@@ -1,0 +1,1 @@
+"""What is measured: the controller, snapshots, and one package per built-in probe. Knows no screen."""

@@ -1,0 +1,1 @@
+"""What is drawn: widgets that know no probe and no kernel."""
