@@ -243,7 +243,7 @@ class _ProgInfo(ct.Structure):
         ("gpl_compatible", ct.c_uint32),
         ("netns_dev", ct.c_uint64),
         ("netns_ino", ct.c_uint64),
-        ("_jited_ksyms_to_prog_tags", ct.c_uint64 * 9),
+        ("_jited_ksyms_to_prog_tags", ct.c_uint64 * 11),
         ("run_time_ns", ct.c_uint64),
         ("run_cnt", ct.c_uint64),
     ]
@@ -323,8 +323,8 @@ def _name(text: str) -> bytes:
     ].encode()
 
 
-def map_create(spec: MapSpec) -> int:
-    """Create a map; returns its file descriptor."""
+def map_create(spec: MapSpec, *, inner_map_fd: int = 0) -> int:
+    """Create a map; returns its file descriptor. `inner_map_fd` is for maps of maps."""
     return call(
         Command.MAP_CREATE,
         _MapCreate(
@@ -333,13 +333,15 @@ def map_create(spec: MapSpec) -> int:
             value_size=spec.value_size,
             max_entries=spec.max_entries,
             map_flags=spec.flags,
+            inner_map_fd=inner_map_fd,
             map_name=_name(spec.name),
         ),
     )
 
 
-def _element(command: Command, fd: int, key: bytes | None, value: ct.Array[ct.c_char] | None,
-             flags: int = 0) -> None:
+def _element(
+    command: Command, fd: int, key: bytes | None, value: ct.Array[ct.c_char] | None, flags: int = 0
+) -> None:
     key_buffer = None if key is None else ct.create_string_buffer(key, len(key))
     call(
         command,

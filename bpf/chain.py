@@ -1,0 +1,113 @@
+"""The dispatcher of a hook: several probes on one hook, in order, each replaceable alone.
+
+The program that is attached calls the first probe through a program array, and every probe calls
+the next through one of its own (`chain_next` of include/probe.h). A chain is so a linked list of
+program arrays: to add, remove or replace a probe is one atomic write into the array before it, and
+no packet sees a chain that is half changed. Index 0, a constant, makes each call a direct jump.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from bpf import grace
+from bpf.errors import UsageError
+from bpf.syscall import (
+    MapSpec,
+    MapType,
+    ProgType,
+    map_create,
+    prog_array_clear,
+    prog_array_set,
+    prog_load,
+)
+
+MAX_PROBES = 32
+"""The kernel allows 33 tail calls (MAX_TAIL_CALL_CNT); user programs may want one for themselves."""
+VERDICT_PASS = {ProgType.XDP: 2, ProgType.SCHED_CLS: -1}
+"""XDP_PASS, and TC_ACT_UNSPEC: other programs of the hook decide."""
+_TAIL_CALL = 12
+
+
+class Stage:
+    """A probe's place in a chain. Its program passes packets on through the array `next_fd`."""
+
+    def __init__(self) -> None:
+        self.next_fd = _program_array("chain_next")
+        self.prog_fd = -1
+        """The program that runs here now; -1 before the first."""
+
+
+class Chain:
+    """The probes of one hook, and the program to attach there."""
+
+    def __init__(self, prog_type: ProgType) -> None:
+        self._head_fd = _program_array("chain_head")
+        self._stages: list[Stage] = []
+        self.fd = prog_load(
+            _dispatcher(self._head_fd, VERDICT_PASS[prog_type]), prog_type, "probedeck"
+        )
+        """The dispatcher, to be attached."""
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def new_stage(self) -> Stage:
+        """A place for a probe, not yet in the chain: its program is loaded on `next_fd` first."""
+        if len(self._stages) >= MAX_PROBES:
+            raise UsageError(f"a hook takes at most {MAX_PROBES} probes")
+        return Stage()
+
+    def append(self, stage: Stage, prog_fd: int) -> None:
+        """Put a probe at the chain's end; packets reach it from the next one on."""
+        stage.prog_fd = prog_fd
+        prog_array_set(self._entry(len(self._stages)), 0, prog_fd)
+        self._stages.append(stage)
+
+    def replace(self, stage: Stage, prog_fd: int) -> None:
+        """Swap a probe's program. The old one may still run until the grace period is over."""
+        prog_array_set(self._entry(self._stages.index(stage)), 0, prog_fd)
+        stage.prog_fd = prog_fd
+
+    def remove(self, stage: Stage) -> grace.Grace:
+        """Take a probe out; on return no CPU runs it any more."""
+        at = self._stages.index(stage)
+        if at + 1 < len(self._stages):
+            prog_array_set(self._entry(at), 0, self._stages[at + 1].prog_fd)
+        else:
+            prog_array_clear(self._entry(at), 0)
+        del self._stages[at]
+        waited = grace.wait()
+        os.close(stage.next_fd)
+        return waited
+
+    def close(self) -> None:
+        os.close(self.fd)
+        os.close(self._head_fd)
+        for stage in self._stages:
+            os.close(stage.next_fd)
+        self._stages.clear()
+
+    def _entry(self, at: int) -> int:
+        """The array through which stage `at` is called."""
+        return self._stages[at - 1].next_fd if at else self._head_fd
+
+
+def _program_array(name: str) -> int:
+    return map_create(MapSpec(name, MapType.PROG_ARRAY, 4, 4, 1))
+
+
+def _dispatcher(head_fd: int, verdict: int) -> bytes:
+    """tail_call(ctx, head, 0); return verdict."""
+    return b"".join(
+        struct.pack("<BBhi", *instruction)
+        for instruction in (
+            (0x18, 0x12, 0, head_fd),  # r2 = map head (ld_imm64, BPF_PSEUDO_MAP_FD)
+            (0x00, 0x00, 0, 0),
+            (0xB7, 0x03, 0, 0),  # r3 = 0
+            (0x85, 0x00, 0, _TAIL_CALL),
+            (0xB7, 0x00, 0, verdict),  # r0 = verdict
+            (0x95, 0x00, 0, 0),  # exit
+        )
+    )

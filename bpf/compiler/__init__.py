@@ -1,0 +1,13 @@
+"""Compiling and verifying eBPF C outside the console, in a warm helper process."""
+
+from bpf.compiler.client import Compiled, CompiledMap, CompiledProgram, CompileError, Compiler
+from bpf.compiler.diagnostics import Diagnostic
+
+__all__ = [
+    "CompileError",
+    "Compiled",
+    "CompiledMap",
+    "CompiledProgram",
+    "Compiler",
+    "Diagnostic",
+]

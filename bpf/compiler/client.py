@@ -1,0 +1,300 @@
+"""The console's side of the compile helper: starts it, asks it, survives it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from bpf.compiler.diagnostics import Diagnostic, parse_clang, parse_verifier
+from bpf.compiler.source import flatten
+from bpf.errors import DeckError, KernelError, UsageError
+from bpf.layout import dtype_of
+from bpf.syscall import MapSpec, MapType, ProgType
+
+HEADERS = Path(__file__).parent.parent / "headers"
+"""A slim stand-in for the running kernel's headers, on top of linux-libc-dev."""
+SYSTEM_PYTHON = "/usr/bin/python3"
+_HELPER = Path(__file__).with_name("helper.py")
+_REPLY_GRACE_S = 5.0
+"""The helper ends itself at its time limit; past this much more it is taken for stuck."""
+
+
+class CompileError(UsageError):
+    """A source that did not compile or verify; what ran before goes on running."""
+
+    def __init__(
+        self, name: str, diagnostics: Sequence[Diagnostic], verifier_log: str = ""
+    ) -> None:
+        errors = [d for d in diagnostics if d.severity == "error"] or list(diagnostics)
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        super().__init__(f"{name} does not compile: {errors[0]}{more}")
+        self.diagnostics = tuple(diagnostics)
+        self.verifier_log = verifier_log
+        """The verifier's log in full, where it was the verifier that refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledMap:
+    """A map as a source declares it."""
+
+    spec: MapSpec
+    key: np.dtype[Any] | None
+    """Layout of a key; None where the kind has none."""
+    value: np.dtype[Any] | None
+    """Layout of one value (one CPU's, for per-CPU kinds); None where the kind has none."""
+    fd: int
+    """A map of this layout, created at compile time."""
+    bytecode_fd: int
+    """The number that stands for this map in the programs' instructions."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProgram:
+    """A function of a source, verified."""
+
+    name: str
+    type: ProgType
+    fd: int
+    """The program as it was loaded for verification, on the maps created at compile time."""
+    instructions: bytes
+    license: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What one source became. Its descriptors are closed by `close`."""
+
+    name: str
+    programs: Mapping[str, CompiledProgram]
+    maps: Mapping[str, CompiledMap]
+    diagnostics: tuple[Diagnostic, ...]
+    """Warnings and notes; an error would have raised CompileError."""
+    seconds: float
+    """Round trip of the request."""
+
+    def close(self) -> None:
+        for part in (*self.programs.values(), *self.maps.values()):
+            os.close(part.fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+class Compiler:
+    """A warm compile helper; started at once, and again whenever it has died.
+
+    One request runs at a time; callers of other threads wait for their turn.
+    """
+
+    def __init__(self, *, time_limit: float = 10.0) -> None:
+        self._time_limit = time_limit
+        self._lock = threading.Lock()
+        self._closed = False
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the helper that runs now."""
+        return self._process.pid
+
+    def compile(
+        self,
+        source: str,
+        prog_type: ProgType,
+        *,
+        name: str = "probe.c",
+        headers: Mapping[str, str] | None = None,
+        cflags: Sequence[str] = (),
+    ) -> Compiled:
+        """Compile and verify every non-static function of `source` as a program of `prog_type`.
+
+        `name` is what diagnostics call the source; `headers` are generated ones, beside bpf/include's.
+        Raises CompileError with diagnostics for a source that is refused or that brings the
+        compiler down, and KernelError where there is no working compiler.
+        """
+        started = time.perf_counter()
+        request = json.dumps(
+            {
+                "source": flatten(source, name, headers),
+                "cflags": list(cflags),
+                "type": int(prog_type),
+                "time_limit": self._time_limit,
+            }
+        ).encode()
+        with self._lock:
+            self._ready()
+            try:
+                self._socket.settimeout(self._time_limit + _REPLY_GRACE_S)
+                self._socket.sendall(len(request).to_bytes(4, "little") + request)
+                reply = json.loads(self._receive(int.from_bytes(self._receive(4), "little")))
+                fds = self._receive_fds(reply["fds"])
+            except (OSError, EOFError):
+                if self._closed:
+                    raise DeckError("the compile helper is closed") from None
+                diagnostic = self._post_mortem()
+                self._start()
+                raise CompileError(name, [diagnostic]) from None
+            said = self._said()
+        return _digest(name, reply, fds, parse_clang(said), prog_type, started, said)
+
+    def close(self) -> None:
+        """End the helper. A compile that runs in another thread fails at once."""
+        self._closed = True
+        self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._output = os.memfd_create("probedeck-compiler")
+        self._is_ready = False
+        with theirs:
+            self._process = subprocess.Popen(
+                [SYSTEM_PYTHON, "-I", str(_HELPER), str(theirs.fileno()), str(HEADERS)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                pass_fds=[theirs.fileno()],
+                # Not the console's process group: a Ctrl-C there is not meant for the helper.
+                process_group=0,
+            )
+
+    def _stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+        os.close(self._output)
+
+    def _ready(self) -> None:
+        """Wait until the helper is warm; start another where it died since the last request."""
+        if self._closed:
+            raise DeckError("the compile helper is closed")
+        if self._is_ready and self._process.poll() is None:
+            return
+        if self._is_ready:
+            self._stop()
+            self._start()
+        self._socket.settimeout(60)
+        try:
+            self._receive(1)
+        except (OSError, EOFError):
+            words = self._said().strip().splitlines()
+            self._stop()
+            self._start()
+            raise KernelError(
+                f"the compile helper does not start: {words[-1] if words else 'no reason given'}",
+                hint="install python3-bpfcc and linux-libc-dev; `probedeck doctor` says more",
+            ) from None
+        self._is_ready = True
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._socket.recv(min(size - len(data), 1 << 20))
+            if not part:
+                raise EOFError
+            data += part
+        return bytes(data)
+
+    def _receive_fds(self, count: int) -> list[int]:
+        fds: list[int] = []
+        while len(fds) < count:
+            data, more, _, _ = socket.recv_fds(self._socket, 1, 253)
+            if not data:
+                for fd in fds:
+                    os.close(fd)
+                raise EOFError
+            fds += more
+        return fds
+
+    def _said(self) -> str:
+        size = os.fstat(self._output).st_size
+        return os.pread(self._output, size, 0).decode(errors="replace")
+
+    def _post_mortem(self) -> Diagnostic:
+        """Why the helper died, once it has."""
+        try:
+            status = self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            status = -signal.SIGALRM
+        said = self._said()
+        self._stop()
+        if status == -signal.SIGALRM:
+            text = f"the compiler was stopped: not done after {self._time_limit:g} s"
+        elif "bad_alloc" in said or "out of memory" in said.lower() or "MemoryError" in said:
+            text = "the compiler was stopped: it needed more than 1 GiB of memory"
+        else:
+            how = signal.Signals(-status).name if status < 0 else f"exit {status}"
+            text = f"the compiler crashed ({how}): LLVM cannot take something in this source"
+        return Diagnostic("", 0, 0, "error", text)
+
+
+def _digest(
+    name: str,
+    reply: dict[str, Any],
+    fds: list[int],
+    diagnostics: tuple[Diagnostic, ...],
+    prog_type: ProgType,
+    started: float,
+    said: str,
+) -> Compiled:
+    """Turn a reply into Compiled, or raise CompileError with the descriptors closed."""
+    refused = [p for p in reply["programs"] if not p["loaded"]]
+    if reply["error"] or refused:
+        for fd in fds:
+            os.close(fd)
+        errors = [parse_verifier(p["name"], p["log"]) for p in refused]
+        if reply["error"] and not any(d.severity == "error" for d in diagnostics):
+            words = said.strip().splitlines()
+            errors.append(Diagnostic(name, 0, 0, "error", words[-1] if words else reply["error"]))
+        raise CompileError(name, (*diagnostics, *errors), "\n".join(p["log"] for p in refused))
+    spare = iter(fds)
+    programs = {
+        p["name"]: CompiledProgram(
+            p["name"], prog_type, next(spare), bytes.fromhex(p["instructions"]), p["license"]
+        )
+        for p in reply["programs"]
+    }
+    maps = {
+        m["name"]: CompiledMap(
+            MapSpec(
+                m["name"], MapType(m["type"]), m["key_size"], m["value_size"], m["max_entries"],
+                m["flags"],
+            ),
+            dtype_of(m["key"]) if m["key_size"] else None,
+            dtype_of(m["value"]) if m["value_size"] else None,
+            next(spare),
+            m["bytecode_fd"],
+        )
+        for m in reply["maps"]
+    }  # fmt: skip
+    return Compiled(name, programs, maps, diagnostics, time.perf_counter() - started)

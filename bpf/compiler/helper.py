@@ -1,0 +1,207 @@
+"""The compile helper: the only process that holds bcc and LLVM.
+
+It is run as a script by the system's Python, which has Debian's bcc, and imports nothing of
+probedeck. Requests come in and replies go out over the socket whose descriptor it is given; file
+descriptors of programs and maps travel beside the reply (SCM_RIGHTS). What clang prints goes to
+file descriptor 2, a memory file that the client made, so that it can be read after a crash too.
+
+LLVM crashes on some valid C, and libbcc prints to fd 2, changes the working directory and cannot
+compile in two threads: none of that may happen in the process that draws the screen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes as ct
+import json
+import os
+import resource
+import signal
+import socket
+import stat
+import sys
+import tempfile
+from typing import Any
+
+MEMORY_LIMIT = 1 << 30
+TIME_LIMIT_S = 10
+FDS_PER_MESSAGE = 250  # the kernel takes at most SCM_MAX_FD = 253
+LOG_BYTES = 1 << 24
+
+# libbcc reads all of /proc/kallsyms at each compile, 65 ms, to learn which of these exist.
+KSYMS = "".join(
+    f"ffffffff8100{i:04x} T {name}\n"
+    for i, name in enumerate(
+        (
+            "bpf_probe_read_kernel",
+            "bpf_probe_read_user",
+            "bpf_probe_read_kernel_str",
+            "bpf_probe_read_user_str",
+        )
+    )
+)
+
+
+def shadow_kallsyms() -> None:
+    """Bind a short file over /proc/kallsyms, in a mount namespace of this process alone."""
+    libc = ct.CDLL(None, use_errno=True)
+    clone_newns, ms_bind, ms_rec, ms_slave = 0x20000, 0x1000, 0x4000, 0x80000
+    with tempfile.NamedTemporaryFile("w") as short:
+        short.write(KSYMS)
+        short.flush()
+        # Only speed is lost where this is not allowed (no CAP_SYS_ADMIN).
+        if libc.unshare(clone_newns) == 0 and not libc.mount(
+            b"none", b"/", None, ms_rec | ms_slave, None
+        ):
+            libc.mount(short.name.encode(), b"/proc/kallsyms", None, ms_bind, None)
+
+
+def check_headers(path: str) -> None:
+    """Refuse a header tree that another user could have written: it is compiled into the kernel."""
+    at = os.path.realpath(path)
+    while True:
+        mode = os.stat(at).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise SystemExit(f"{at} is writable by everybody; its headers cannot be trusted")
+        if at == "/":
+            return
+        at = os.path.dirname(at)
+
+
+class Helper:
+    """bcc, loaded and warmed up."""
+
+    def __init__(self, headers: str) -> None:
+        check_headers(headers)
+        os.environ["BCC_KERNEL_SOURCE"] = headers
+        shadow_kallsyms()
+        from bcc import BPF, lib
+
+        self.bpf, self.lib = BPF, lib
+        # bcc 0.26 declares only a part of its own interface.
+        for name, result in (
+            ("bpf_num_tables", ct.c_size_t),
+            ("bpf_table_name", ct.c_char_p),
+            ("bpf_table_key_size_id", ct.c_size_t),
+            ("bpf_table_leaf_size_id", ct.c_size_t),
+            ("bpf_table_key_desc_id", ct.c_char_p),
+            ("bpf_table_leaf_desc_id", ct.c_char_p),
+            ("bpf_table_fd_id", ct.c_int),
+            ("bpf_table_type_id", ct.c_int),
+            ("bpf_table_max_entries_id", ct.c_size_t),
+            ("bpf_table_flags_id", ct.c_int),
+        ):
+            function = getattr(lib, name)
+            function.restype = result
+            function.argtypes = [ct.c_void_p] + [ct.c_size_t] * (name != "bpf_num_tables")
+        self.log = ct.create_string_buffer(LOG_BYTES)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+        warm = BPF(text="int warm(void *ctx) { return 0; }")
+        warm.cleanup()
+        atexit.unregister(warm.cleanup)
+
+    def compile(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int], Any]:
+        """Compile and verify; returns (reply, descriptors, what keeps the descriptors open)."""
+        reply: dict[str, Any] = {"programs": [], "maps": [], "error": ""}
+        fds: list[int] = []
+        try:
+            module = self.bpf(text=request["source"], cflags=request["cflags"])
+        except Exception as error:
+            # What went wrong is on fd 2; bcc's own words say only that something did.
+            reply["error"] = str(error) or type(error).__name__
+            return reply, fds, None
+        handle = module.module
+        for i in range(self.lib.bpf_num_functions(handle)):
+            name = self.lib.bpf_function_name(handle, i)
+            program, fd = self.verify(handle, name, request["type"])
+            reply["programs"].append(program)
+            if fd >= 0:
+                fds.append(fd)
+        for i in range(self.lib.bpf_num_tables(handle)):
+            fd = self.lib.bpf_table_fd_id(handle, i)
+            reply["maps"].append(
+                {
+                    "name": self.lib.bpf_table_name(handle, i).decode(),
+                    "bytecode_fd": fd,
+                    "type": self.lib.bpf_table_type_id(handle, i),
+                    "key_size": self.lib.bpf_table_key_size_id(handle, i),
+                    "value_size": self.lib.bpf_table_leaf_size_id(handle, i),
+                    "max_entries": self.lib.bpf_table_max_entries_id(handle, i),
+                    "flags": self.lib.bpf_table_flags_id(handle, i),
+                    "key": (self.lib.bpf_table_key_desc_id(handle, i) or b"").decode(),
+                    "value": (self.lib.bpf_table_leaf_desc_id(handle, i) or b"").decode(),
+                }
+            )
+            fds.append(fd)
+        return reply, fds, module
+
+    def verify(self, handle: Any, name: bytes, prog_type: int) -> tuple[dict[str, Any], int]:
+        """Load one function; the verifier's log is asked for only when it was refused."""
+        start = self.lib.bpf_function_start(handle, name)
+        size = self.lib.bpf_function_size(handle, name)
+        license_name = self.lib.bpf_module_license(handle)
+
+        def load(level: int, buffer: Any, length: int) -> int:
+            version = self.lib.bpf_module_kern_version(handle)
+            fd: int = self.lib.bcc_func_load(
+                handle, prog_type, name, start, size, license_name, version, level, buffer, length,
+                None, 0xFFFFFFFF,
+            )  # fmt: skip
+            return fd
+
+        self.log[0] = b"\0"
+        mark = os.lseek(2, 0, os.SEEK_CUR)
+        # A log that does not fit its buffer makes the kernel refuse a valid program (ENOSPC).
+        fd = load(0, None, 0)
+        if fd < 0:
+            fd = load(1, self.log, LOG_BYTES)
+            # libbcc prints the log on fd 2 as well, cut short.
+            os.ftruncate(2, mark)
+            os.lseek(2, mark, os.SEEK_SET)
+        return {
+            "name": name.decode(),
+            "loaded": fd >= 0,
+            "license": (license_name or b"GPL").decode(),
+            "instructions": ct.string_at(start, size).hex(),
+            "log": self.log.value.decode(errors="replace"),
+        }, fd
+
+
+def serve(sock: socket.socket, helper: Helper) -> None:
+    """Answer requests until the client goes away."""
+    stream = sock.makefile("rb")
+    while header := stream.read(4):
+        request = json.loads(stream.read(int.from_bytes(header, "little")))
+        os.ftruncate(2, 0)
+        os.lseek(2, 0, os.SEEK_SET)
+        # SIGALRM's default action ends this process wherever LLVM is; the client starts another.
+        signal.setitimer(signal.ITIMER_REAL, request.get("time_limit", TIME_LIMIT_S))
+        reply, fds, module = helper.compile(request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        reply["fds"] = len(fds)
+        payload = json.dumps(reply).encode()
+        sock.sendall(len(payload).to_bytes(4, "little") + payload)
+        for i in range(0, len(fds), FDS_PER_MESSAGE):
+            socket.send_fds(sock, [b"F"], fds[i : i + FDS_PER_MESSAGE])
+        if module is not None:
+            for program_fd in fds[: sum(p["loaded"] for p in reply["programs"])]:
+                os.close(program_fd)
+            # bcc keeps every object until exit, unless told otherwise.
+            module.cleanup()
+            atexit.unregister(module.cleanup)
+
+
+def main() -> None:
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    # A terminal's Ctrl-C is the console's business; the socket's end is this process's.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        helper = Helper(sys.argv[2])
+    except ImportError as error:
+        raise SystemExit(f"Python cannot import bcc: {error}") from None
+    sock.sendall(b"R")
+    serve(sock, helper)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+/* bcc includes it; packet programs need nothing of it. */

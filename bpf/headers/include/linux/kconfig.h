@@ -1,0 +1,4 @@
+#ifndef PROBEDECK_LINUX_KCONFIG_H
+#define PROBEDECK_LINUX_KCONFIG_H
+#include <generated/autoconf.h>
+#endif

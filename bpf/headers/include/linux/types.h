@@ -1,0 +1,68 @@
+/* The kernel-side spellings that packet programs use, over the user-space API's types. */
+#ifndef PROBEDECK_LINUX_TYPES_H
+#define PROBEDECK_LINUX_TYPES_H
+
+#include <uapi/linux/types.h>
+
+typedef __s8 s8;
+typedef __u8 u8;
+typedef __s16 s16;
+typedef __u16 u16;
+typedef __s32 s32;
+typedef __u32 u32;
+typedef __s64 s64;
+typedef __u64 u64;
+typedef __s8 int8_t;
+typedef __u8 uint8_t;
+typedef __s16 int16_t;
+typedef __u16 uint16_t;
+typedef __s32 int32_t;
+typedef __u32 uint32_t;
+typedef __s64 int64_t;
+typedef __u64 uint64_t;
+typedef _Bool bool;
+enum { false = 0, true = 1 };
+typedef __kernel_size_t size_t;
+typedef __kernel_ssize_t ssize_t;
+typedef __kernel_pid_t pid_t;
+typedef unsigned int gfp_t;
+typedef unsigned long uintptr_t;
+
+#ifndef NULL
+#define NULL ((void *)0)
+#endif
+#ifndef offsetof
+#define offsetof(type, member) __builtin_offsetof(type, member)
+#endif
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+#ifndef __packed
+#define __packed __attribute__((packed))
+#endif
+#ifndef __aligned
+#define __aligned(x) __attribute__((aligned(x)))
+#endif
+#ifndef __maybe_unused
+#define __maybe_unused __attribute__((unused))
+#endif
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define BIT(n) (1UL << (n))
+#define min(a, b)                                                                                  \
+    ({                                                                                             \
+        typeof(a) _a = (a);                                                                        \
+        typeof(b) _b = (b);                                                                        \
+        _a < _b ? _a : _b;                                                                         \
+    })
+#define max(a, b)                                                                                  \
+    ({                                                                                             \
+        typeof(a) _a = (a);                                                                        \
+        typeof(b) _b = (b);                                                                        \
+        _a > _b ? _a : _b;                                                                         \
+    })
+
+#endif

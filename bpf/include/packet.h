@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * Parsing a frame down to the transport header: VLAN and QinQ tags, IPv4, IPv6 with extension
+ * headers, fragments; TCP, UDP, ICMP and every other protocol.
+ *
+ * LINK_ETHERNET is 0 for interfaces whose packets start with the IP header (tun, WireGuard).
+ */
+#ifndef PACKET_H
+#define PACKET_H
+
+#include <uapi/linux/if_ether.h>
+#include <uapi/linux/in.h>
+#include <uapi/linux/ip.h>
+#include <uapi/linux/ipv6.h>
+#include <uapi/linux/tcp.h>
+#include "probe.h"
+
+#define MAX_VLAN_TAGS 2
+#define MAX_EXTENSION_HEADERS 8
+#define MAX_EXTENSION_SIZE 0xfff
+#define VLAN_TAG_SIZE 4
+
+/* Protocol numbers that linux-libc-dev's enum does not name (IANA). */
+#define PROTO_HOP_BY_HOP 0
+#define PROTO_ROUTING 43
+#define PROTO_FRAGMENT 44
+#define PROTO_AUTHENTICATION 51
+#define PROTO_ICMPV6 58
+#define PROTO_DESTINATION 60
+#define PROTO_MOBILITY 135
+
+#define IPV4_MORE_OR_OFFSET 0x3fff
+#define IPV4_OFFSET 0x1fff
+#define IPV6_OFFSET 0xfff8
+
+enum parse_result {
+    PARSED,
+    PARSED_CUT,   /* the bytes at hand end before the transport header's: no ports are known */
+    PARSED_SHORT, /* they end inside the IP header */
+    PARSED_NOT_IP,
+    PARSED_MALFORMED,
+};
+
+/* The flow that a packet belongs to: five words, compared and hashed as such. */
+struct flow_key {
+    u64 source[2]; /* network order; IPv4 in the first four bytes, the rest zero */
+    u64 destination[2];
+    union {
+        u64 word;
+        struct {
+            __be16 source_port; /* 0 where the protocol has none, and in later fragments */
+            __be16 destination_port; /* ICMP: type and code, as NetFlow has it */
+            u8 protocol;
+            u8 version;
+            u16 zero;
+        } part;
+    } transport;
+};
+
+/*
+ * Belongs in a map: through a value on the stack the verifier knows how it came about, and follows
+ * each of thousands of ways through the parser on its own.
+ */
+struct packet {
+    struct flow_key key;
+    u32 tcp_flags;
+    u32 scratch;
+};
+
+struct cursor {
+    void *at;
+    void *end;
+};
+
+static __always_inline int
+parse_transport(struct cursor *c, struct packet *packet, u8 protocol)
+{
+    packet->key.transport.part.protocol = protocol;
+    if (protocol == IPPROTO_TCP) {
+        struct tcphdr *tcp = c->at;
+        if ((void *)(tcp + 1) > c->end)
+            return PARSED_CUT;
+        packet->key.transport.part.source_port = tcp->source;
+        packet->key.transport.part.destination_port = tcp->dest;
+        packet->tcp_flags = ((u8 *)tcp)[13];
+    } else if (protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE ||
+               protocol == IPPROTO_SCTP || protocol == IPPROTO_DCCP) {
+        __be16 *ports = c->at;
+        if ((void *)(ports + 2) > c->end)
+            return PARSED_CUT;
+        packet->key.transport.part.source_port = ports[0];
+        packet->key.transport.part.destination_port = ports[1];
+    } else if (protocol == IPPROTO_ICMP || protocol == PROTO_ICMPV6) {
+        __be16 *type_and_code = c->at;
+        if ((void *)(type_and_code + 1) > c->end)
+            return PARSED_CUT;
+        packet->key.transport.part.destination_port = *type_and_code;
+    }
+    return PARSED;
+}
+
+static __always_inline int
+parse_ipv4(struct cursor *c, struct packet *packet)
+{
+    struct iphdr *ip = c->at;
+    if ((void *)(ip + 1) > c->end)
+        return PARSED_SHORT;
+    if (ip->version != 4 || ip->ihl < 5)
+        return PARSED_MALFORMED;
+    *(__be32 *)packet->key.source = ip->saddr;
+    *(__be32 *)packet->key.destination = ip->daddr;
+    packet->key.transport.part.version = 4;
+    packet->key.transport.part.protocol = ip->protocol;
+    if (ip->frag_off & bpf_htons(IPV4_OFFSET))
+        return PARSED;
+    c->at += ip->ihl * 4;
+    return parse_transport(c, packet, ip->protocol);
+}
+
+static __always_inline int
+parse_ipv6(struct cursor *c, struct packet *packet)
+{
+    struct ipv6hdr *ip = c->at;
+    if ((void *)(ip + 1) > c->end)
+        return PARSED_SHORT;
+    if (ip->version != 6)
+        return PARSED_MALFORMED;
+    u64 *addresses = (u64 *)&ip->saddr;
+    packet->key.source[0] = addresses[0];
+    packet->key.source[1] = addresses[1];
+    packet->key.destination[0] = addresses[2];
+    packet->key.destination[1] = addresses[3];
+    packet->key.transport.part.version = 6;
+    u8 protocol = ip->nexthdr;
+    c->at = ip + 1;
+
+    /* Where a header is cut short or the chain is too long, the protocol is where it ended. */
+#pragma nounroll
+    for (int i = 0; i < MAX_EXTENSION_HEADERS; i++) {
+        u8 *header = c->at;
+        u32 size;
+        packet->key.transport.part.protocol = protocol;
+        switch (protocol) {
+        case PROTO_HOP_BY_HOP:
+        case PROTO_ROUTING:
+        case PROTO_DESTINATION:
+        case PROTO_MOBILITY:
+            if ((void *)(header + 8) > c->end)
+                return PARSED_CUT;
+            size = (header[1] + 1) * 8;
+            break;
+        case PROTO_FRAGMENT:
+            if ((void *)(header + 8) > c->end)
+                return PARSED_CUT;
+            if (*(__be16 *)(header + 2) & bpf_htons(IPV6_OFFSET)) {
+                packet->key.transport.part.protocol = header[0];
+                return PARSED;
+            }
+            size = 8;
+            break;
+        case PROTO_AUTHENTICATION:
+            if ((void *)(header + 8) > c->end)
+                return PARSED_CUT;
+            size = (header[1] + 2) * 4;
+            break;
+        default:
+            return parse_transport(c, packet, protocol);
+        }
+        protocol = header[0];
+        WRITE_ONCE(packet->scratch, size);
+        c->at += READ_ONCE(packet->scratch) & MAX_EXTENSION_SIZE;
+    }
+    packet->key.transport.part.protocol = protocol;
+    return PARSED;
+}
+
+/* Fill `packet`, which is zero, from the frame. The bytes of a socket buffer may go on past `end`. */
+static __always_inline int
+parse(void *data, void *end, struct packet *packet)
+{
+    struct cursor c = {data, end};
+#if LINK_ETHERNET
+    struct ethhdr *ethernet = data;
+    if ((void *)(ethernet + 1) > end)
+        return PARSED_SHORT;
+    __be16 type = ethernet->h_proto;
+    c.at = ethernet + 1;
+#pragma unroll
+    for (int i = 0; i < MAX_VLAN_TAGS; i++) {
+        if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+            break;
+        if (c.at + VLAN_TAG_SIZE > end)
+            return PARSED_SHORT;
+        type = ((__be16 *)c.at)[1];
+        c.at += VLAN_TAG_SIZE;
+    }
+#else
+    u8 *first = data;
+    if ((void *)(first + 1) > end)
+        return PARSED_SHORT;
+    __be16 type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+#endif
+    if (type == bpf_htons(ETH_P_IP))
+        return parse_ipv4(&c, packet);
+    if (type == bpf_htons(ETH_P_IPV6))
+        return parse_ipv6(&c, packet);
+    return PARSED_NOT_IP;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * What every probe shares: its hook, its place in the chain, and the counting of losses.
+ *
+ * A probe is compiled for one hook: HOOK_XDP, HOOK_TC_INGRESS or HOOK_TC_EGRESS is defined.
+ */
+#ifndef PROBE_H
+#define PROBE_H
+
+#include <uapi/linux/bpf.h>
+#include <uapi/linux/pkt_cls.h>
+
+#ifdef HOOK_XDP
+#define CONTEXT struct xdp_md
+#define VERDICT_PASS XDP_PASS
+#define VERDICT_DROP XDP_DROP
+#else
+#define CONTEXT struct __sk_buff
+#define VERDICT_PASS TC_ACT_UNSPEC /* the next program of the hook decides: TCX_NEXT */
+#define VERDICT_DROP TC_ACT_SHOT
+#endif
+
+/* Why something is not in a probe's result. Same order as LossReason in probes/snapshot.py. */
+enum loss_reason {
+    LOSS_NOT_IP,     /* no IP packet: nothing that a flow could be made of */
+    LOSS_MALFORMED,  /* an IP header that is cut short or contradicts itself */
+    LOSS_FILTERED,   /* not among the flows that are to be captured */
+    LOSS_TABLE_FULL, /* no room was left for a record */
+    LOSS_REASONS,
+};
+
+struct loss {
+    u64 packets;
+    u64 bytes;
+};
+
+BPF_PERCPU_ARRAY(losses, struct loss, LOSS_REASONS);
+
+static __always_inline void
+lose(u32 reason, u64 packets, u64 bytes)
+{
+    struct loss *loss = losses.lookup(&reason);
+    if (loss) {
+        loss->packets += packets;
+        loss->bytes += bytes;
+    }
+}
+
+/* The next probe of this hook. The entry is written from outside; empty at the chain's end. */
+BPF_PROG_ARRAY(chain_next, 1);
+
+static __always_inline int
+pass_on(CONTEXT *ctx)
+{
+    chain_next.call(ctx, 0);
+    return VERDICT_PASS;
+}
+
+#endif

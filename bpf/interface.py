@@ -1,0 +1,59 @@
+"""Network interfaces of this network namespace, by ioctl (netdevice(7))."""
+
+from __future__ import annotations
+
+import difflib
+import fcntl
+import socket
+import struct
+from dataclasses import dataclass
+
+from bpf.errors import UsageError
+
+_SIOCGIFFLAGS = 0x8913
+_SIOCGIFHWADDR = 0x8927
+_IFF_UP = 0x1
+_ARPHRD_WITH_ETHERNET_HEADER = {1, 772}  # Ethernet and loopback
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """An interface as it was found."""
+
+    name: str
+    index: int
+    ethernet: bool
+    """Whether its frames begin with an Ethernet header; False for tun, WireGuard, PPP."""
+
+    def exists(self) -> bool:
+        """Whether it is still there, under the same name."""
+        try:
+            return socket.if_nametoindex(self.name) == self.index
+        except OSError:
+            return False
+
+    def is_up(self) -> bool:
+        """Whether it is set up and there."""
+        try:
+            flags: int = struct.unpack_from("H", _ioctl(_SIOCGIFFLAGS, self.name), 16)[0]
+        except OSError:
+            return False
+        return bool(flags & _IFF_UP)
+
+
+def find(name: str) -> Interface:
+    """The interface called `name`; UsageError, with the nearest name, where there is none."""
+    try:
+        index = socket.if_nametoindex(name)
+        hardware = struct.unpack_from("H", _ioctl(_SIOCGIFHWADDR, name), 16)[0]
+    except (OSError, ValueError):
+        names = [n for _, n in socket.if_nameindex()]
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        raise UsageError(f"no interface {name!r}", hint=hint) from None
+    return Interface(name, index, hardware in _ARPHRD_WITH_ETHERNET_HEADER)
+
+
+def _ioctl(request: int, name: str) -> bytes:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        return fcntl.ioctl(sock, request, struct.pack("16s24x", name.encode()[:15]))

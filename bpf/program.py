@@ -1,0 +1,86 @@
+"""Loading compiled programs into the kernel, each on maps of its own or shared ones."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from bpf.compiler import Compiled
+from bpf.syscall import ProgInfo, map_create, prog_info, prog_load
+
+_LD_IMM64 = 0x18
+_PSEUDO_MAP_FD = 1
+
+
+class Program:
+    """A program in the kernel and the maps that it works on.
+
+    Loading the same compiled source again makes a clone: the same instructions on other maps, in
+    a fraction of a millisecond where compiling again takes tens (S1.14, by relocation).
+    """
+
+    def __init__(
+        self, compiled: Compiled, name: str, *, shared: Mapping[str, int] | None = None
+    ) -> None:
+        """Load function `name`. Maps in `shared`, by name, are used; all others are made anew."""
+        program = compiled.programs[name]
+        self._shared = dict(shared or {})
+        self._own: dict[str, int] = {}
+        try:
+            for map_name, declared in compiled.maps.items():
+                if map_name not in self._shared:
+                    self._own[map_name] = map_create(declared.spec)
+            places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
+            code = relocate(program.instructions, places)
+            self.fd = prog_load(code, program.type, name, license_name=program.license)
+        except OSError:
+            self._close_maps()
+            raise
+
+    def map_fd(self, name: str) -> int:
+        """Descriptor of one of the program's maps; it stays the program's."""
+        return self._shared[name] if name in self._shared else self._own[name]
+
+    def info(self) -> ProgInfo:
+        """Identity, and run time and count while BPF statistics are on."""
+        return prog_info(self.fd)
+
+    def memory(self) -> int:
+        """Bytes of kernel memory of the maps that are this program's own."""
+        return sum(map_memory(fd) for fd in self._own.values())
+
+    def close(self) -> None:
+        os.close(self.fd)
+        self._close_maps()
+
+    def _close_maps(self) -> None:
+        for fd in self._own.values():
+            os.close(fd)
+        self._own.clear()
+
+
+def relocate(instructions: bytes, places: Mapping[int, int]) -> bytes:
+    """`instructions` with every map reference `old` replaced by `places[old]`.
+
+    A map reference is a 16-byte ld_imm64 with source register 1 (BPF_PSEUDO_MAP_FD).
+    """
+    code = bytearray(instructions)
+    at = 0
+    while at < len(code):
+        wide = code[at] == _LD_IMM64
+        if wide and code[at + 1] >> 4 == _PSEUDO_MAP_FD:
+            (old,) = struct.unpack_from("<i", code, at + 4)
+            struct.pack_into("<i", code, at + 4, places[old])
+        at += 16 if wide else 8
+    return bytes(code)
+
+
+def map_memory(fd: int) -> int:
+    """Bytes of kernel memory that a map takes: `memlock` of its fdinfo."""
+    for line in Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii").splitlines():
+        label, _, value = line.partition(":")
+        if label == "memlock":
+            return int(value)
+    return 0

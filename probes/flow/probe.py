@@ -1,0 +1,315 @@
+"""The flow probe: programs on one or two hooks, two generations each, swapped and drained together."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bpf import grace
+from bpf.attach import Hook
+from bpf.compiler import Compiled, Compiler
+from bpf.errors import DeckError
+from bpf.interface import Interface
+from bpf.maps import Map
+from bpf.program import Program
+from bpf.ring import RingReader
+from bpf.syscall import map_create, possible_cpus
+from probes.flow.filter import FlowFilter
+from probes.flow.records import RECORD, Array, Direction, TickClock, rows_of
+from probes.hook import HookPoint
+from probes.snapshot import Loss, LossReason, Snapshot
+
+SOURCE = Path(__file__).with_name("flow.c")
+_MEMORY = 64 << 20
+"""Bytes of records that one hook's two generations may take together."""
+_RECORDS_RANGE = (4096, 131072)
+_OVERFLOW_PAGES = 1024
+_FACTORS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Sizes of the tables of one CPU in one generation; powers of two."""
+
+    records: int
+    cpus: int
+
+    @classmethod
+    def for_memory(cls, memory: int = _MEMORY) -> Geometry:
+        """As many records as fit: 64 bytes each, 16 more in the index, two generations."""
+        cpus = possible_cpus()
+        fitting = memory // (2 * cpus * (RECORD.itemsize + 16))
+        smallest, largest = _RECORDS_RANGE
+        return cls(max(smallest, min(largest, 1 << fitting.bit_length() - 1)), cpus)
+
+    @property
+    def sets(self) -> int:
+        """8-way sets: two ways for each record, so that few sets fill up."""
+        return self.records // 4
+
+    @property
+    def alarm_at(self) -> int:
+        """Records in use at which user space is woken to swap early."""
+        return self.records // 2
+
+
+class Generation:
+    """One of a hook's two programs, and user space's view of its tables."""
+
+    def __init__(self, compiled: Compiled, geometry: Geometry, next_fd: int, alarm_fd: int) -> None:
+        self.program = Program(compiled, "flow", shared={"chain_next": next_fd, "alarm": alarm_fd})
+        self._maps = {
+            name: Map(
+                os.dup(self.program.map_fd(name)), declared.spec, declared.key, declared.value
+            )
+            for name, declared in compiled.maps.items()
+            if name in ("records", "sets", "cpus", "losses")
+        }
+        self._records = self._maps["records"].view().view(RECORD).reshape(geometry.cpus, -1)
+        self._sets = self._maps["sets"].view().view("u8").reshape(geometry.cpus, -1)
+        self._used = self._maps["cpus"].view()["records"]
+        self._geometry = geometry
+        overflow = compiled.maps["overflow"].spec
+        self._overflow = RingReader(self.program.map_fd("overflow"), overflow.max_entries, RECORD)
+
+    def occupancy(self) -> float:
+        """How full the fullest CPU's records are, 0 to 1."""
+        return int(self._used.max()) / self._geometry.records
+
+    def drain(self) -> tuple[Array, dict[LossReason, Loss]]:
+        """Take out everything. Exact only when no CPU runs the program any more."""
+        parts = []
+        for cpu in np.flatnonzero(self._used):
+            parts.append(self._records[cpu, : self._used[cpu]].copy())
+            self._sets[cpu] = 0
+            self._used[cpu] = 0
+        parts.append(self._overflow.read())
+        counted = self._maps["losses"].read(clear=True).values
+        packets = counted["packets"].sum(axis=1)
+        size = counted["bytes"].sum(axis=1)
+        losses = {
+            reason: Loss(int(packets[reason]), int(size[reason]))
+            for reason in LossReason
+            if packets[reason]
+        }
+        return np.concatenate(parts), losses
+
+    def close(self) -> None:
+        self._overflow.close()
+        for owned in self._maps.values():
+            owned.close()
+        self.program.close()
+
+
+class FlowHook:
+    """The probe on one hook."""
+
+    def __init__(self, point: HookPoint, direction: Direction, geometry: Geometry) -> None:
+        self._point = point
+        self._direction = direction
+        self._geometry = geometry
+        self._stage = point.chain.new_stage()
+        self._generations: list[Generation] = []
+        self._active = 0
+
+    def start(self, compiled: Compiled, alarm_fd: int) -> None:
+        """Load both generations and put the first into the hook's chain."""
+        self._generations = self._load(compiled, alarm_fd)
+        self._point.chain.append(self._stage, self._generations[0].program.fd)
+
+    def _load(self, compiled: Compiled, alarm_fd: int) -> list[Generation]:
+        return [
+            Generation(compiled, self._geometry, self._stage.next_fd, alarm_fd) for _ in range(2)
+        ]
+
+    @property
+    def generations(self) -> Sequence[Generation]:
+        return self._generations
+
+    def occupancy(self) -> float:
+        return self._generations[self._active].occupancy()
+
+    def swap(self) -> Generation:
+        """Have the other generation written; returns the one that was, to drain after grace."""
+        old = self._generations[self._active]
+        self._active ^= 1
+        self._point.chain.replace(self._stage, self._generations[self._active].program.fd)
+        return old
+
+    def replace(self, compiled: Compiled, alarm_fd: int) -> list[Generation]:
+        """Have another program written from now on; returns the old generations, to drain."""
+        old = self._generations
+        self._generations = self._load(compiled, alarm_fd)
+        self._active = 0
+        self._point.chain.replace(self._stage, self._generations[0].program.fd)
+        return old
+
+    def rows(self, records: Array, clock: TickClock) -> Array:
+        return rows_of(records, self._direction, clock)
+
+    def close(self) -> None:
+        if self._generations:
+            self._point.chain.remove(self._stage)
+        for generation in self._generations:
+            generation.close()
+
+
+class FlowProbe:
+    """Flows of an interface, ingress and egress, in windows (S4.1 to S4.5).
+
+    `poll` and `reconfigure` may be called from different threads.
+    """
+
+    name = "flow"
+
+    def __init__(
+        self,
+        compiler: Compiler,
+        interface: Interface,
+        points: Sequence[tuple[HookPoint, Direction]],
+        capture: FlowFilter = FlowFilter(),  # noqa: B008 - immutable
+        geometry: Geometry | None = None,
+    ) -> None:
+        self.interface = interface
+        self.capture = capture
+        """Which flows are counted; all others are counted as filtered."""
+        self.generation = 1
+        self.window = 0
+        self._compiler = compiler
+        self._geometry = geometry or Geometry.for_memory()
+        self._points = points
+        self._lock = threading.Lock()
+        self._clock = TickClock()
+        compiled = self._compile(capture)
+        alarm = next(iter(compiled.values())).maps["alarm"].spec
+        self.alarm_fd = map_create(alarm)
+        self._alarm = RingReader(self.alarm_fd, alarm.max_entries, np.dtype("u4"))
+        self._hooks = [FlowHook(p, direction, self._geometry) for p, direction in points]
+        self._rows: list[Array] = []
+        self._losses: dict[LossReason, Loss] = {}
+        self._start_ns = time.monotonic_ns()
+        for hook, (point, _) in zip(self._hooks, points, strict=True):
+            hook.start(compiled[point.hook], self.alarm_fd)
+        _close_all(compiled)
+
+    def poll(self) -> Snapshot:
+        """Swap every hook, wait until the old programs are done, and take their windows."""
+        with self._lock:
+            self._alarm.read()
+            occupancy = max(hook.occupancy() for hook in self._hooks)
+            started = time.monotonic_ns()
+            swapped = [(hook, hook.swap()) for hook in self._hooks]
+            end_ns, end_utc_ns = time.monotonic_ns(), time.time_ns()
+            grace.wait()
+            quiet = time.monotonic_ns()
+            self._collect(swapped)
+            rows, losses = self._rows, self._losses
+            self._rows, self._losses = [], {}
+            self.window += 1
+            snapshot = Snapshot(
+                probe=self.name,
+                interface=self.interface.name,
+                window=self.window,
+                generation=self.generation,
+                start_ns=self._start_ns,
+                end_ns=end_ns,
+                end_utc_ns=end_utc_ns,
+                rows=np.concatenate(rows),
+                losses=losses,
+                occupancy=occupancy,
+                swap_ns=quiet - started,
+                drain_ns=time.monotonic_ns() - quiet,
+            )
+            self._start_ns = end_ns
+            return snapshot
+
+    def reconfigure(self, capture: FlowFilter) -> float:
+        """Capture other flows from now on; no packet is lost (S4.3). Returns seconds it took.
+
+        Raises CompileError or UsageError, and then everything runs on as before.
+        """
+        started = time.perf_counter()
+        compiled = self._compile(capture)
+        try:
+            with self._lock:
+                # The window goes on: what the old programs counted comes with the next poll.
+                replaced = [
+                    (hook, generation)
+                    for hook, (point, _) in zip(self._hooks, self._points, strict=True)
+                    for generation in hook.replace(compiled[point.hook], self.alarm_fd)
+                ]
+                grace.wait()
+                self._collect(replaced)
+                for _, generation in replaced:
+                    generation.close()
+                self.capture = capture
+                self.generation += 1
+        finally:
+            _close_all(compiled)
+        return time.perf_counter() - started
+
+    def programs(self) -> Sequence[tuple[str, Program]]:
+        """The loaded programs, each with the hook it is on: for run times and memory."""
+        return [
+            (point.hook.value, generation.program)
+            for hook, (point, _) in zip(self._hooks, self._points, strict=True)
+            for generation in hook.generations
+        ]
+
+    def close(self) -> None:
+        with self._lock:
+            for hook in self._hooks:
+                hook.close()
+            self._hooks = []
+            self._alarm.close()
+            os.close(self.alarm_fd)
+            self._clock.close()
+
+    def _collect(self, quiet: Sequence[tuple[FlowHook, Generation]]) -> None:
+        """Take the contents of generations that no CPU runs any more."""
+        self._clock.update()
+        for hook, generation in quiet:
+            records, losses = generation.drain()
+            self._rows.append(hook.rows(records, self._clock))
+            for reason, loss in losses.items():
+                self._losses[reason] = self._losses.get(reason, Loss()) + loss
+
+    def _compile(self, capture: FlowFilter) -> dict[Hook, Compiled]:
+        """The program for each hook, with hash factors that nobody knows."""
+        geometry = self._geometry
+        flags = [
+            f"-DLINK_ETHERNET={int(self.interface.ethernet)}",
+            f"-DCPUS={geometry.cpus}",
+            f"-DRECORDS_PER_CPU={geometry.records}",
+            f"-DSETS_PER_CPU={geometry.sets}",
+            f"-DALARM_AT={geometry.alarm_at}",
+            f"-DOVERFLOW_PAGES={_OVERFLOW_PAGES}",
+            *(f"-DHASH_{i}={secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)),
+        ]
+        source = SOURCE.read_text(encoding="utf-8")
+        compiled: dict[Hook, Compiled] = {}
+        try:
+            for point, _ in self._points:
+                compiled[point.hook] = self._compiler.compile(
+                    source,
+                    point.hook.prog_type,
+                    name=SOURCE.name,
+                    headers={"capture.h": capture.to_c()},
+                    cflags=[f"-D{point.hook.macro}", *flags],
+                )
+        except DeckError:
+            _close_all(compiled)
+            raise
+        return compiled
+
+
+def _close_all(compiled: dict[Hook, Compiled]) -> None:
+    for part in compiled.values():
+        part.close()

@@ -1,0 +1,152 @@
+"""From the kernel's flow records to rows: merging, and turning ticks into time."""
+
+from __future__ import annotations
+
+import os
+import time
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from bpf.syscall import ProgType, prog_load, test_run
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Direction(IntEnum):
+    """Which way a packet went, seen from this host."""
+
+    INGRESS = 0
+    EGRESS = 1
+
+
+RECORD = np.dtype(
+    [
+        ("key", "u8", (5,)),
+        ("bytes", "u8"),
+        ("packets", "u4"),
+        ("first", "u4"),
+        ("last", "u4"),
+        ("tcp_flags", "u4"),
+    ]
+)
+"""`struct flow_record` of flow.c: 64 bytes."""
+
+FLOW = np.dtype(
+    [
+        ("source", "u1", (16,)),
+        ("destination", "u1", (16,)),
+        ("source_port", ">u2"),
+        ("destination_port", ">u2"),
+        ("protocol", "u1"),
+        ("version", "u1"),
+        ("direction", "u1"),
+        ("tcp_flags", "u1"),
+        ("packets", "u8"),
+        ("bytes", "u8"),
+        ("first_ns", "i8"),
+        ("last_ns", "i8"),
+    ]
+)
+"""A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes;
+bytes are of frames without FCS; times are CLOCK_MONOTONIC, exact to a tick of the kernel."""
+
+_READ_JIFFIES = bytes.fromhex("8500000076000000 9500000000000000")
+"""call bpf_jiffies64; exit."""
+_CLOCK_MONOTONIC_COARSE = 6  # not in Python's time module
+
+KEY_WORDS = 5
+_DIRECTION_SHIFT = 48
+"""Place of `direction` in the fifth word of a row."""
+KEY_MASK = np.array([~0, ~0, ~0, ~0, (1 << 56) - 1], "i8").view("u8")
+"""The key's part of a row's first five words: all but `tcp_flags`."""
+_FACTORS = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93,
+     0xFF51AFD7ED558CCD],
+    "u8",
+)  # fmt: skip
+
+
+def hash_keys(keys: Array) -> Array:
+    """64-bit hashes (n,) of key words (n, 5)."""
+    hashed = (keys * _FACTORS).sum(axis=1, dtype="u8")
+    hashed ^= hashed >> np.uint64(32)
+    hashed *= _FACTORS[0]
+    return hashed
+
+
+def key_words(rows: Array) -> Array:
+    """The key of each row of dtype FLOW, as words (n, 5)."""
+    words: Array = rows.view("u8").reshape(len(rows), -1)[:, :KEY_WORDS] & KEY_MASK
+    return words
+
+
+def group(keys: Array) -> tuple[Array, Array]:
+    """Order that brings equal keys together, and where each group begins in it.
+
+    Groups by hash, and by the keys themselves in the case that two keys share one.
+    """
+    hashed = hash_keys(keys)
+    order = np.argsort(hashed)
+    ordered = hashed[order]
+    same_hash = ordered[1:] == ordered[:-1]
+    suspects = np.flatnonzero(same_hash)
+    same = same_hash
+    if len(suspects):
+        equal = (keys[order[suspects]] == keys[order[suspects + 1]]).all(axis=1)
+        if not equal.all():
+            order = np.lexsort(keys.T)
+            same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
+    return order, np.flatnonzero(np.concatenate(([True], ~same)))
+
+
+def rows_of(records: Array, direction: Direction, clock: TickClock) -> Array:
+    """Rows of dtype FLOW, one a flow, of records (n,) of which several may be of one flow."""
+    if not len(records):
+        return np.empty(0, FLOW)
+    order, starts = group(records["key"])
+    if len(starts) < len(order):
+        records = records[order]
+    else:
+        starts = np.arange(len(records))
+    rows = np.empty(len(starts), FLOW)
+    words = rows.view("u8").reshape(len(rows), -1)
+    words[:, :KEY_WORDS] = records["key"][starts]
+    words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)
+    rows["tcp_flags"] = np.bitwise_or.reduceat(records["tcp_flags"], starts)
+    rows["packets"] = np.add.reduceat(records["packets"], starts, dtype="u8")
+    rows["bytes"] = np.add.reduceat(records["bytes"], starts)
+    rows["first_ns"] = np.minimum.reduceat(clock.monotonic_ns(records["first"]), starts)
+    rows["last_ns"] = np.maximum.reduceat(clock.monotonic_ns(records["last"]), starts)
+    return rows
+
+
+class TickClock:
+    """Turns the lower half of jiffies into CLOCK_MONOTONIC nanoseconds."""
+
+    def __init__(self) -> None:
+        self._fd = prog_load(_READ_JIFFIES, ProgType.XDP, "jiffies")
+        # The coarse clock advances by one tick at a time: its resolution is a tick's length.
+        self.tick_ns = round(time.clock_getres(_CLOCK_MONOTONIC_COARSE) * 1e9)
+        self.update()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def update(self) -> None:
+        """Take a new reference; once a window is enough."""
+        coarse = time.clock_gettime_ns(_CLOCK_MONOTONIC_COARSE)
+        while True:
+            self._jiffies = test_run(self._fd, bytes(64)).verdict
+            again = time.clock_gettime_ns(_CLOCK_MONOTONIC_COARSE)
+            if again == coarse:
+                self._monotonic_ns = coarse
+                return
+            coarse = again
+
+    def monotonic_ns(self, jiffies: Array) -> Array:
+        """Nanoseconds (n,) i8 of ticks (n,) u4, all of the past."""
+        ago = (np.uint32(self._jiffies) - jiffies).astype("i8")
+        result: Array = self._monotonic_ns - ago * self.tick_ns
+        return result

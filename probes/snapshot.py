@@ -1,0 +1,129 @@
+"""What every probe gives: an immutable table of one window, with what is missing from it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+
+class LossReason(IntEnum):
+    """Why packets are not in a result; the order of `enum loss_reason` in bpf/include/probe.h."""
+
+    NOT_IP = 0
+    MALFORMED = 1
+    FILTERED = 2
+    TABLE_FULL = 3
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether these packets should have been in the result."""
+        return self not in (LossReason.NOT_IP, LossReason.FILTERED)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Packets of one reason."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Loss) -> Loss:
+        return Loss(self.packets + other.packets, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One window of one probe. Console, files and recordings read this and nothing else."""
+
+    probe: str
+    interface: str
+    window: int
+    """Number of the window, from 1, without gaps."""
+    generation: int
+    """Number of the program that measured it, from 1: a new one at each reconfiguration."""
+    start_ns: int
+    """CLOCK_MONOTONIC."""
+    end_ns: int
+    """CLOCK_MONOTONIC; the next window's start."""
+    end_utc_ns: int
+    """`end_ns` as UTC, nanoseconds since the epoch, by the clock of that moment."""
+    rows: np.ndarray[Any, np.dtype[Any]]
+    """Structured array, read only, one row an item; its dtype is the probe's."""
+    losses: Mapping[LossReason, Loss]
+    """What is not in `rows`, by reason; reasons that did not occur are left out."""
+    occupancy: float
+    """How full the fullest table was at the end, 0 to 1."""
+    swap_ns: int
+    """From the swap to the end of the grace period."""
+    drain_ns: int
+    """From there until the rows were there."""
+
+    def __post_init__(self) -> None:
+        self.rows.flags.writeable = False
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def start_utc_ns(self) -> int:
+        return self.end_utc_ns - (self.end_ns - self.start_ns)
+
+    @property
+    def lost(self) -> Loss:
+        """Packets that should be in `rows` and are not."""
+        return sum((v for k, v in self.losses.items() if k.is_loss), Loss())
+
+    def utc_ns(self, monotonic_ns: int) -> int:
+        """A moment of this window as UTC."""
+        return self.end_utc_ns - (self.end_ns - monotonic_ns)
+
+
+class History:
+    """The last snapshots, as many as fit into a number of bytes; read and written by any thread."""
+
+    def __init__(self, max_bytes: int = 64 << 20, max_snapshots: int = 3600) -> None:
+        self._max_bytes = max_bytes
+        self._snapshots: deque[Snapshot] = deque(maxlen=max_snapshots)
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def append(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            if len(self._snapshots) == self._snapshots.maxlen:
+                self._bytes -= self._snapshots[0].rows.nbytes
+            self._snapshots.append(snapshot)
+            self._bytes += snapshot.rows.nbytes
+            while self._bytes > self._max_bytes and len(self._snapshots) > 1:
+                self._bytes -= self._snapshots.popleft().rows.nbytes
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """Oldest first."""
+        with self._lock:
+            return tuple(self._snapshots)
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, for the log of events."""
+
+    utc_ns: int
+    severity: str
+    """`info`, `warning` or `error`."""
+    source: str
+    """The probe, interface or part of probedeck that it is about."""
+    text: str
+
+    @classmethod
+    def now(cls, severity: str, source: str, text: str) -> Event:
+        return cls(time.time_ns(), severity, source, text)
