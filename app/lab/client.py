@@ -1,0 +1,201 @@
+"""The near end of the lab's traffic: applications that come and go, at a gentle rate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from app.lab.server import (
+    DNS_PORT,
+    FRAME,
+    QUIC_FLIGHT,
+    QUIC_PORT,
+    TYPE_A,
+    TYPE_AAAA,
+    UPLOAD_PORT,
+    VOICE_PORT,
+    Target,
+    dns_query,
+)
+
+_ANSWER_SECONDS = 3.0
+"""How long an application waits before it gives up on an answer."""
+_VOICE_SECONDS = 0.02
+_VOICE_BYTES = 160
+_VOICE_SOUND = bytes(_VOICE_BYTES)
+_RTP = struct.Struct("!2BH2I")
+_PING_SECONDS = 0.25
+_FIRST_BULK_SECONDS = 3.0
+_BULK_EVERY_SECONDS = 15.0
+_BULK_SECONDS = 4.0
+"""How long a bulk transfer fills the bottleneck."""
+_BULK_CHUNK = 1 << 16
+_ICMP_ECHO = 8
+_ICMPV6_ECHO = 128
+_HOSTS = ("www", "api", "cdn", "img", "mail", "ns1", "auth", "static", "db", "shop", "git", "time")
+_DOMAINS = ("example.com", "example.net", "example.org", "corp.example", "lab.test")
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """How one kind of application uses its TCP connection."""
+
+    port: int
+    request: tuple[int, int]
+    """Bytes, least and most."""
+    answer: tuple[int, int]
+    """Bytes, least and most."""
+    think: tuple[float, float]
+    """Seconds between an answer and the next request."""
+    exchanges: tuple[int, int]
+    """Requests of one connection."""
+
+
+_WEB = _Profile(443, (300, 900), (2_000, 30_000), (0.3, 1.2), (4, 30))
+_PAGE = _Profile(80, (200, 600), (1_000, 12_000), (0.02, 0.1), (1, 3))
+_SHELL = _Profile(22, (48, 96), (48, 400), (0.1, 0.5), (40, 200))
+_DATABASE = _Profile(5432, (60, 300), (100, 4_000), (0.1, 0.4), (30, 120))
+
+
+async def run(target: Target, rate: float) -> None:
+    """Be all applications at once; `rate` scales requests and packets a second."""
+    over4, over6 = (_Applications(host, rate) for host in (target.ipv4, target.ipv6))
+    async with asyncio.TaskGroup() as group:
+
+        def keep(session: Callable[[], Awaitable[None]], pause: float) -> None:
+            group.create_task(_repeat(session, pause / rate))
+
+        for over in (over4, over6):
+            for profile in (_WEB, _WEB, _SHELL, _DATABASE):
+                keep(partial(over.stream, profile), 1.0)
+            keep(partial(over.stream, _PAGE), 1.0)
+            keep(over.quic, 0.5)
+            for _ in range(2):
+                keep(over.lookup, 0.5)
+            keep(over.ping, 0.2)
+        keep(over4.voice, 0.5)
+        group.create_task(_bulk_now_and_then((over4, over6), rate))
+
+
+async def _repeat(session: Callable[[], Awaitable[None]], pause: float) -> None:
+    """Run `session` again and again: a lost packet or a restarted server ends only one round."""
+    while True:
+        await asyncio.sleep(random.uniform(0, 2) * pause)
+        with contextlib.suppress(OSError, EOFError):
+            await session()
+
+
+async def _bulk_now_and_then(over: tuple[_Applications, ...], rate: float) -> None:
+    pause = _FIRST_BULK_SECONDS
+    for applications in itertools.cycle(over):
+        await asyncio.sleep(pause / rate)
+        with contextlib.suppress(OSError):
+            await applications.bulk()
+        pause = _BULK_EVERY_SECONDS
+
+
+class _Applications:
+    """One session of each kind of application, over one family of addresses."""
+
+    def __init__(self, host: str, rate: float) -> None:
+        self._host = host
+        self._rate = rate
+        self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    async def stream(self, profile: _Profile) -> None:
+        """A TCP connection of requests and answers."""
+        reader, writer = await asyncio.open_connection(self._host, profile.port)
+        try:
+            for _ in range(random.randint(*profile.exchanges)):
+                payload, answer = random.randint(*profile.request), random.randint(*profile.answer)
+                writer.write(FRAME.pack(payload, answer) + bytes(payload))
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await reader.readexactly(answer)
+                await asyncio.sleep(random.uniform(*profile.think) / self._rate)
+        finally:
+            writer.close()
+
+    async def bulk(self) -> None:
+        """An upload as fast as the path takes it."""
+        _, writer = await asyncio.open_connection(self._host, UPLOAD_PORT)
+        try:
+            end = time.monotonic() + _BULK_SECONDS
+            while time.monotonic() < end:
+                writer.write(bytes(_BULK_CHUNK))
+                await writer.drain()
+        finally:
+            writer.close()
+
+    async def quic(self) -> None:
+        """QUIC-shaped exchanges: a long header of 1200 bytes, then short ones."""
+        loop = asyncio.get_running_loop()
+        with self._datagrams(QUIC_PORT) as sock:
+            ident = random.randbytes(8)
+            request = (b"\xc3\0\0\0\1\x08" + ident).ljust(1200, b"\0")
+            for _ in range(random.randint(10, 40)):
+                await loop.sock_sendall(sock, request)
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    for _ in range(QUIC_FLIGHT):
+                        await loop.sock_recv(sock, 2048)
+                await asyncio.sleep(random.uniform(0.1, 0.4) / self._rate)
+                request = (b"\x43" + ident).ljust(random.randint(40, 300), b"\0")
+
+    async def lookup(self) -> None:
+        """One DNS query, from a source port of its own."""
+        loop = asyncio.get_running_loop()
+        name = f"{random.choice(_HOSTS)}{random.randint(1, 99)}.{random.choice(_DOMAINS)}"
+        with self._datagrams(DNS_PORT) as sock:
+            await loop.sock_sendall(
+                sock, dns_query(random.randrange(1 << 16), name, random.choice((TYPE_A, TYPE_AAAA)))
+            )
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await loop.sock_recv(sock, 512)
+
+    async def voice(self) -> None:
+        """A call of RTP-shaped datagrams every 20 ms, both ways."""
+        with self._datagrams(VOICE_PORT) as sock:
+            source = random.randrange(1 << 32)
+            interval = _VOICE_SECONDS / self._rate
+            due = time.monotonic()
+            for number in range(random.randint(500, 1500)):
+                sock.send(_RTP.pack(0x80, 0, number, number * _VOICE_BYTES, source) + _VOICE_SOUND)
+                with contextlib.suppress(BlockingIOError):
+                    sock.recv(2048)
+                due += interval
+                await asyncio.sleep(due - time.monotonic())
+
+    async def ping(self) -> None:
+        """Echo requests of one identifier; the kernel of the server answers."""
+        version6 = self._family == socket.AF_INET6
+        protocol = socket.IPPROTO_ICMPV6 if version6 else socket.IPPROTO_ICMP
+        ident = random.randrange(1 << 16)
+        with socket.socket(self._family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, protocol) as sock:
+            # Nothing reads the answers: they need not take memory.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
+            sock.connect((self._host, 0))
+            for number in range(random.randint(50, 150)):
+                sock.send(_echo_request(_ICMPV6_ECHO if version6 else _ICMP_ECHO, ident, number))
+                await asyncio.sleep(_PING_SECONDS / self._rate)
+
+    @contextlib.contextmanager
+    def _datagrams(self, port: int) -> Iterator[socket.socket]:
+        with socket.socket(self._family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+            sock.connect((self._host, port))
+            yield sock
+
+
+def _echo_request(kind: int, ident: int, number: int) -> bytes:
+    """An echo request with the checksum of ICMP; that of ICMPv6 is filled in by the kernel."""
+    words = (kind << 8, 0, ident, number)
+    folded = sum(words)
+    folded = (folded & 0xFFFF) + (folded >> 16)
+    folded = (folded & 0xFFFF) + (folded >> 16)
+    return struct.pack("!4H", words[0], ~folded & 0xFFFF, ident, number) + bytes(48)

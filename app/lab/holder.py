@@ -1,0 +1,118 @@
+"""The process that holds the lab: `python -I -m app.lab.holder MAIN_PID ROUTERS RATE`.
+
+It makes the network, writes `{node: descriptor}` as one line of JSON to its standard output,
+keeps the traffic running (RATE 0: none) and ends everything as soon as its standard input or the
+main process does. As no namespace has a name, its own death by any signal ends everything too.
+Standard output is left open in every process of the lab, so that its end tells that all are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes as ct
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+
+from app.lab import client, netns, server, topology
+from bpf.errors import DeckError
+
+_LIBC = ct.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+_RESTART_SECONDS = 1.0
+"""Least time between two starts of the same traffic process."""
+
+Traffic = Callable[[], Coroutine[None, None, None]]
+
+
+class _Worker:
+    """A child process that runs one traffic coroutine inside one node."""
+
+    def __init__(self, ns: int, traffic: Traffic) -> None:
+        self._ns = ns
+        self._traffic = traffic
+        self.start()
+
+    def start(self) -> None:
+        """Fork the child; this process must have no other thread."""
+        self.restart_at = 0.0
+        self._started = time.monotonic()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            # Never back into the caller's frames, whatever happens.
+            with contextlib.suppress(BaseException):
+                self._run(parent)
+            os._exit(1)
+        self.pidfd = os.pidfd_open(self._pid)
+
+    def _run(self, parent: int) -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:
+            return  # The parent was gone before its death could be signalled.
+        netns.setns(self._ns)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 2)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        asyncio.run(self._traffic())
+
+    def reap(self) -> None:
+        """Collect the ended child, to be started again when `restart_at` comes."""
+        os.close(self.pidfd)
+        self.pidfd = -1
+        os.waitpid(self._pid, 0)
+        self.restart_at = self._started + _RESTART_SECONDS
+
+    def kill(self) -> None:
+        """End the child; returns when it is gone."""
+        if self.pidfd >= 0:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+
+def _watch(main_fd: int, workers: list[_Worker]) -> None:
+    """Restart workers that end, until the main process ends or closes this one's input."""
+    while True:
+        poll = select.poll()
+        for fd in (0, main_fd, *(worker.pidfd for worker in workers if worker.pidfd >= 0)):
+            poll.register(fd, select.POLLIN)
+        due = [worker.restart_at for worker in workers if worker.pidfd < 0]
+        wait = max(0.0, min(due) - time.monotonic()) if due else None
+        ready = {fd for fd, _ in poll.poll(None if wait is None else wait * 1000)}
+        if ready & {0, main_fd}:
+            return
+        for worker in workers:
+            if worker.pidfd in ready:
+                worker.reap()
+            elif worker.pidfd < 0 and worker.restart_at <= time.monotonic():
+                worker.start()
+
+
+def main(main_pid: int, routers: int, rate: float) -> None:
+    """Hold a lab until the main process wants or gets no more of it."""
+    main_fd = os.pidfd_open(main_pid)
+    if os.getppid() != main_pid:
+        return  # It was gone before its end could be watched.
+    spaces = asyncio.run(topology.build(routers))
+    workers: list[_Worker] = []
+    if rate > 0:
+        target = server.Target(topology.ipv4(routers, 2), topology.ipv6(routers, 2))
+        workers.append(_Worker(spaces[topology.SERVER], lambda: server.run(target)))
+        workers.append(_Worker(spaces[topology.CLIENT], lambda: client.run(target, rate)))
+    print(json.dumps(spaces), flush=True)
+    _watch(main_fd, workers)
+    for worker in workers:
+        worker.kill()
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    except (DeckError, OSError) as error:
+        sys.exit(str(error))
