@@ -16,10 +16,12 @@ from bpf.errors import UsageError
 from bpf.syscall import (
     MapSpec,
     MapType,
+    ProgInfo,
     ProgType,
     map_create,
     prog_array_clear,
     prog_array_set,
+    prog_info,
     prog_load,
 )
 
@@ -52,6 +54,14 @@ class Chain:
 
     def __len__(self) -> int:
         return len(self._stages)
+
+    def info(self) -> ProgInfo:
+        """Identity and statistics of the dispatcher.
+
+        The kernel counts a tail-called program's time and runs in the one that was attached: these
+        are the whole chain's.
+        """
+        return prog_info(self.fd)
 
     def new_stage(self) -> Stage:
         """A place for a probe, not yet in the chain: its program is loaded on `next_fd` first."""

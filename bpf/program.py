@@ -44,7 +44,7 @@ class Program:
         return self._shared[name] if name in self._shared else self._own[name]
 
     def info(self) -> ProgInfo:
-        """Identity, and run time and count while BPF statistics are on."""
+        """Identity. Run time and count are counted by the chain's dispatcher, see Chain.info."""
         return prog_info(self.fd)
 
     def memory(self) -> int:

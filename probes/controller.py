@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -76,6 +76,10 @@ class Controller:
     def modes(self) -> dict[str, str]:
         """How each hook in use is attached, by the hook's name."""
         return {point.hook.value: point.attachment.mode for point in self._points.values()}
+
+    def hooks(self) -> Sequence[HookPoint]:
+        """Every hook in use."""
+        return tuple(self._points.values())
 
     def failure(self) -> DeckError | None:
         """Why a probe ended by itself; None while all run."""

@@ -185,7 +185,8 @@ def _network_at(value: str, ends: tuple[str, ...]) -> Test:
         for end in ends:
             address = np.ascontiguousarray(rows[end]).view("u8").reshape(-1, 2)
             result |= ((address & masks) == words).all(axis=1)
-        return result & (rows["version"] == network.version)
+        result &= rows["version"] == network.version
+        return result
 
     return Test(" && ".join(conditions), mask)
 

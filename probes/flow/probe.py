@@ -22,7 +22,7 @@ from bpf.program import Program
 from bpf.ring import RingReader
 from bpf.syscall import map_create, possible_cpus
 from probes.flow.filter import FlowFilter
-from probes.flow.records import RECORD, Array, Direction, TickClock, rows_of
+from probes.flow.records import FLOW, RECORD, Array, Direction, TickClock, rows_of
 from probes.hook import HookPoint
 from probes.snapshot import Loss, LossReason, Snapshot
 
@@ -221,7 +221,8 @@ class FlowProbe:
                 start_ns=self._start_ns,
                 end_ns=end_ns,
                 end_utc_ns=end_utc_ns,
-                rows=np.concatenate(rows),
+                # Without its dtype numpy would turn ports to the machine's byte order.
+                rows=np.concatenate(rows, dtype=FLOW),
                 losses=losses,
                 occupancy=occupancy,
                 swap_ns=quiet - started,
@@ -255,13 +256,10 @@ class FlowProbe:
             _close_all(compiled)
         return time.perf_counter() - started
 
-    def programs(self) -> Sequence[tuple[str, Program]]:
-        """The loaded programs, each with the hook it is on: for run times and memory."""
-        return [
-            (point.hook.value, generation.program)
-            for hook, (point, _) in zip(self._hooks, self._points, strict=True)
-            for generation in hook.generations
-        ]
+    def memory(self) -> int:
+        """Bytes of kernel memory of all its maps."""
+        with self._lock:
+            return sum(g.program.memory() for hook in self._hooks for g in hook.generations)
 
     def close(self) -> None:
         with self._lock:

@@ -61,16 +61,13 @@ _DIRECTION_SHIFT = 48
 """Place of `direction` in the fifth word of a row."""
 KEY_MASK = np.array([~0, ~0, ~0, ~0, (1 << 56) - 1], "i8").view("u8")
 """The key's part of a row's first five words: all but `tcp_flags`."""
-_FACTORS = np.array(
-    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93,
-     0xFF51AFD7ED558CCD],
-    "u8",
-)  # fmt: skip
+_FACTORS = np.frombuffer(os.urandom(8 * KEY_WORDS), "u8") | np.uint64(1)
+"""Secret, so that nobody outside can make two flows look like one."""
 
 
 def hash_keys(keys: Array) -> Array:
     """64-bit hashes (n,) of key words (n, 5)."""
-    hashed = (keys * _FACTORS).sum(axis=1, dtype="u8")
+    hashed: Array = (keys * _FACTORS).sum(axis=1, dtype="u8")
     hashed ^= hashed >> np.uint64(32)
     hashed *= _FACTORS[0]
     return hashed

@@ -1,0 +1,66 @@
+"""`probedeck doctor`: names what monitoring uses, what of it is missing, and the remedies.
+
+Features are tried, never derived from versions; nothing on the machine is changed.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterable
+from typing import TextIO
+
+from app.doctor.check import Check, Status
+from app.doctor.device import device
+from app.doctor.host import compiler, kernel, privileges
+from app.doctor.trials import trials
+from bpf import interface as interfaces
+from bpf.errors import KernelError
+
+__all__ = ["Check", "Status", "run"]
+
+_WIDTH = 80
+_DETAIL_COLUMN = 28
+
+
+def run(interface: str | None, out: TextIO = sys.stdout) -> int:
+    """Print what was found, each as soon as it is known; returns the exit code.
+
+    0 where monitoring can run, 4 where it can't. Raises UsageError for an unknown interface.
+    """
+    sections: list[tuple[str, Iterable[Check]]] = [
+        ("privileges", privileges()),
+        ("kernel", kernel()),
+        ("compiler", compiler()),
+        ("kernel features", trials()),
+    ]
+    if interface is not None:
+        found = interfaces.find(interface)
+        sections.append((f"interface {interface}", device(found)))
+    fatal: list[str] = []
+    for title, checks in sections:
+        print(title, file=out)
+        for check in checks:
+            print(_lines(check), file=out, flush=True)
+            if check.status is Status.FATAL:
+                fatal.append(check.name)
+    if fatal:
+        print(_wrap("monitoring can't run here: " + ", ".join(fatal), "", "  "), file=out)
+        return KernelError.exit_code
+    print("monitoring can run here", file=out)
+    return 0
+
+
+def _lines(check: Check) -> str:
+    """A line for the check, and one for its remedy; longer only where the kernel's words are."""
+    indent = " " * _DETAIL_COLUMN
+    lines = [_wrap(check.detail, f"  {check.status:<8}{check.name:<18}", indent)]
+    if check.remedy:
+        lines.append(_wrap(check.remedy, " " * 10 + "-> ", " " * 13))
+    return "\n".join(lines)
+
+
+def _wrap(text: str, first: str, rest: str) -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )

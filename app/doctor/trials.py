@@ -1,0 +1,124 @@
+"""Kernel features, each by trying it; what is tried on an interface is tried on one of its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+
+from app.doctor.check import Check, Status
+from app.lab import netns
+from bpf import features, grace, interface
+from bpf.attach import Hook, attach
+from bpf.errors import DeckError
+
+_NOT_ALLOWED = (errno.EPERM, errno.EACCES)
+
+
+def trials() -> Iterator[Check]:
+    """One check for each feature."""
+    yield from _attachments()
+    yield _trial(
+        "ring buffer", features.try_ring_buffer, "flows are not watched without", Status.FATAL
+    )
+    yield _trial(
+        "mmap-able arrays",
+        features.try_mmapable_array,
+        "flows are not watched without",
+        Status.FATAL,
+    )
+    yield _trial("batch operations", features.try_batch, "drained entry by entry, slower")
+    yield _trial("in-kernel drain", features.try_kernel_drain, "drained in batches, slower")
+    yield _statistics()
+    yield _grace()
+
+
+def _attachments() -> Iterator[Check]:
+    """Attach to `lo` of a namespace that was made for it, so that nothing real is touched."""
+    names = {Hook.XDP: "XDP bpf_link", Hook.TC_EGRESS: "TCX bpf_link"}
+    try:
+        namespace = netns.fresh()
+    except OSError as error:
+        for name in names.values():
+            reason = os.strerror(error.errno or 0)
+            yield Check(name, Status.NOTE, f"not tried in a namespace: {reason}")
+        return
+    try:
+        for hook, name in names.items():
+            with netns.inside(namespace):
+                check = _attach(name, hook)
+            yield check
+    finally:
+        os.close(namespace)
+
+
+def _attach(name: str, hook: Hook) -> Check:
+    try:
+        program = features.load_passing(hook)
+    except OSError as error:
+        if error.errno in _NOT_ALLOWED:
+            return Check(name, Status.NOTE, "not tried: no program can be loaded")
+        return _unattachable(name, hook, f"no such programs ({error.strerror})")
+    try:
+        attachment = attach(hook, program, interface.find("lo"))
+    except DeckError as error:
+        return _unattachable(name, hook, error.message)
+    finally:
+        os.close(program)
+    attachment.close()
+    if attachment.mode in ("native", "generic", "tcx"):
+        return Check(name, Status.OK, "works")
+    return Check(
+        name,
+        Status.NOTE,
+        f"none; {attachment.mode} is used, removed at the end or next start",
+        f"kernel {'5.9' if hook is Hook.XDP else '6.6'} has it",
+    )
+
+
+def _unattachable(name: str, hook: Hook, reason: str) -> Check:
+    """Egress is watched by TC alone; ingress without XDP by TC too."""
+    if hook is Hook.XDP:
+        return Check(name, Status.MISSING, reason, "watch with --ingress tc")
+    return Check(name, Status.FATAL, reason, "a kernel with CONFIG_NET_CLS_BPF and CONFIG_BPF_JIT")
+
+
+def _trial(
+    name: str, trial: Callable[[], None], without: str, status: Status = Status.NOTE
+) -> Check:
+    """`without` and `status` are how it is where the kernel has no such feature."""
+    try:
+        trial()
+    except OSError as error:
+        if error.errno in _NOT_ALLOWED:
+            return Check(name, Status.NOTE, "not tried: not allowed")
+        reason = os.strerror(error.errno or 0)
+        remedy = "a newer kernel" if status is Status.FATAL else ""
+        return Check(name, status, f"{reason}: {without}", remedy)
+    return Check(name, Status.OK, "works")
+
+
+def _statistics() -> Check:
+    name = "BPF statistics"
+    try:
+        features.try_statistics()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        return Check(
+            name,
+            Status.MISSING,
+            f"{reason}: no cost of probes",
+            "run with CAP_SYS_ADMIN, or sysctl -w kernel.bpf_stats_enabled=1",
+        )
+    return Check(name, Status.OK, "works")
+
+
+def _grace() -> Check:
+    try:
+        waited = grace.wait()
+    except OSError as error:
+        return Check("grace period", Status.NOTE, f"not tried: {error.strerror}")
+    took = f"{waited.seconds * 1e6:.0f} us by {waited.method}"
+    if waited.method == "visit":
+        return Check("grace period", Status.OK, took)
+    return Check("grace period", Status.NOTE, f"{took}, slower than by visit")
