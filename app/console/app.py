@@ -12,6 +12,7 @@ from textual import work
 from textual.app import App
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.message import Message
+from textual.screen import Screen
 
 from app.console.commands import REGISTRY, Command, bindings
 from app.console.screens.base import DeckScreen
@@ -27,6 +28,7 @@ from probes.controller import Controller
 from probes.flow import FlowFilter, FlowProbe
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import duration, percent
+from widgets.screen import DiffScreen
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -94,6 +96,9 @@ class ConsoleApp(App[int]):
     @property
     def history(self) -> History:
         return self._controller.history
+
+    def get_default_screen(self) -> Screen[object]:
+        return DiffScreen(id="_default")
 
     async def on_mount(self) -> None:
         loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from textual.widgets import Static
 from app.console.flow_rows import endpoint, flag_letters
 from probes.flow.filter import protocol_name
 from probes.flow.live import LiveView
-from probes.flow.records import KEY_MASK, KEY_WORDS, Array, Direction
+from probes.flow.records import KEY_MASK, KEY_WORDS, Array, Direction, words_of
 from probes.snapshot import History
 from widgets.chart import HistoryChart, Series
 from widgets.format import bit_rate, byte_size, duration, si
@@ -77,7 +77,7 @@ class FlowDetail(Horizontal):
         windows = [w for w in history.snapshots()[-_WINDOWS:] if w.probe == "flow"]
         times, rates = [], []
         for window in windows:
-            words = window.rows.view("u8").reshape(len(window.rows), -1)
+            words = words_of(window.rows)
             # The ports tell nearly all flows apart: few rows are compared whole.
             near = np.flatnonzero(words[:, KEY_WORDS - 1] & KEY_MASK[-1] == key[-1])
             hits = near[(words[near, : KEY_WORDS - 1] == key[:-1]).all(axis=1)]

@@ -13,7 +13,7 @@ from typing import TextIO
 from app.doctor.check import Check, Status
 from app.doctor.device import device
 from app.doctor.host import compiler, kernel, privileges
-from app.doctor.trials import trials
+from app.doctor.trials import try_features
 from bpf import interface as interfaces
 from bpf.errors import KernelError
 
@@ -32,7 +32,7 @@ def run(interface: str | None, out: TextIO = sys.stdout) -> int:
         ("privileges", privileges()),
         ("kernel", kernel()),
         ("compiler", compiler()),
-        ("kernel features", trials()),
+        ("kernel features", try_features()),
     ]
     if interface is not None:
         found = interfaces.find(interface)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from app.doctor.check import Check, Status
 from bpf import features
-from bpf.compiler import CompileError, Compiler
+from bpf.compiler import Compiler, client
 from bpf.errors import DeckError
 from bpf.features import Capability
 from bpf.syscall import ProgType
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
+LOCKDOWN = Path("/sys/kernel/security/lockdown")
+_INSTALL = "apt install python3-bpfcc linux-libc-dev"
 _TRIAL = """
 #include <uapi/linux/bpf.h>
 BPF_HASH(seen, u32, u64);
@@ -99,20 +102,22 @@ def compiler() -> Iterator[Check]:
 
 
 def _compile() -> Check:
+    """Compile; or where nothing can be loaded, which bcc does as it compiles, import it."""
     name = "bcc and LLVM"
-    remedy = "apt install python3-bpfcc linux-libc-dev"
     started = time.perf_counter()
     try:
-        with Compiler() as helper:
-            helper.compile(_TRIAL, ProgType.XDP, name="trial.c").close()
-    except CompileError as error:
-        if not can_load():
-            return Check(name, Status.NOTE, "the helper starts; more needs the privileges above")
-        return Check(name, Status.FATAL, error.message, remedy)
+        if can_load():
+            with Compiler() as helper:
+                helper.compile(_TRIAL, ProgType.XDP, name="trial.c").close()
+        else:
+            subprocess.run(
+                [client.SYSTEM_PYTHON, "-I", "-c", "import bcc"], capture_output=True, check=True
+            )
+            return Check(name, Status.NOTE, "installed; compiling needs the privileges above")
     except DeckError as error:
-        return Check(name, Status.FATAL, error.message, remedy)
-    except OSError as error:
-        return Check(name, Status.FATAL, f"the compile helper does not start: {error}", remedy)
+        return Check(name, Status.FATAL, error.message, _INSTALL)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return Check(name, Status.FATAL, f"the compile helper does not start: {error}", _INSTALL)
     seconds = time.perf_counter() - started
     return Check(name, Status.OK, f"a trial compiles, {seconds:.2f} s with the helper's start")
 
@@ -167,7 +172,7 @@ def _jit() -> Check:
 def _lockdown() -> Check:
     """`[none] integrity confidentiality`, with the mode that is on in brackets."""
     try:
-        modes = Path("/sys/kernel/security/lockdown").read_text(encoding="ascii")
+        modes = LOCKDOWN.read_text(encoding="ascii")
     except OSError:
         return Check("lockdown", Status.OK, "none seen")
     mode = modes.partition("[")[2].partition("]")[0]

@@ -15,7 +15,7 @@ from bpf.errors import DeckError
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
 
-def trials() -> Iterator[Check]:
+def try_features() -> Iterator[Check]:
     """One check for each feature."""
     yield from _attachments()
     yield _trial(

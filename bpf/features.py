@@ -1,0 +1,258 @@
+"""What this kernel, this process and a network device can do, found out by trying.
+
+Versions say little: distributions carry features back, and containers take privileges away.
+A trial returns where the feature works and raises OSError, as the kernel refused, where not.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes as ct
+import errno
+import fcntl
+import mmap
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+
+from bpf.assembler import CALLBACK_TYPE, MAIN_TYPE, Assembler, Helper, Register, callback_btf
+from bpf.attach import Hook
+from bpf.syscall import (
+    SLEEPABLE,
+    Batch,
+    Command,
+    MapFlag,
+    MapSpec,
+    MapType,
+    ProgType,
+    Runner,
+    call,
+    enable_run_time_stats,
+    map_create,
+    map_update,
+    prog_info,
+    prog_load,
+)
+
+_VERDICT_PASS = {Hook.XDP: 2, Hook.TC_INGRESS: -1, Hook.TC_EGRESS: -1}
+
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_GDRVINFO = 0x03
+_ETHTOOL_GSTRINGS = 0x1B
+_ETHTOOL_GSSET_INFO = 0x37
+_ETHTOOL_GFEATURES = 0x3A
+_ETH_SS_FEATURES = 4
+_RECEIVE_OFFLOADS = ("rx-lro", "rx-gro-hw")
+
+_NETLINK_GENERIC = 16
+_GENL_ID_CTRL = 0x10
+_CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_ID, _CTRL_ATTR_FAMILY_NAME = 3, 1, 2
+_NETDEV_CMD_DEV_GET, _NETDEV_A_DEV_IFINDEX, _NETDEV_A_DEV_XDP_FEATURES = 1, 1, 3
+_NETDEV_XDP_ACT_BASIC = 1 << 0
+_NLM_F_REQUEST = 1
+_NLMSG_ERROR = 2
+_NLA_TYPE_MASK = 0x3FFF
+
+
+class Capability(IntEnum):
+    """Those of capabilities(7) that monitoring has a use for."""
+
+    CAP_NET_ADMIN = 12
+    CAP_SYS_ADMIN = 21
+    CAP_SYS_NICE = 23
+    CAP_PERFMON = 38
+    CAP_BPF = 39
+
+
+def capabilities() -> frozenset[Capability]:
+    """The capabilities in effect for this process."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("CapEff:"):
+            mask = int(line.split()[1], 16)
+    return frozenset(c for c in Capability if mask >> c & 1)
+
+
+def known_capabilities() -> frozenset[Capability]:
+    """The capabilities that this kernel knows; CAP_BPF and CAP_PERFMON are of 5.8."""
+    last = int(Path("/proc/sys/kernel/cap_last_cap").read_text(encoding="ascii"))
+    return frozenset(c for c in Capability if c <= last)
+
+
+def try_bpf() -> None:
+    """bpf(2) itself: make a map."""
+    with _closing(map_create(MapSpec("doctor", MapType.ARRAY, 4, 4, 1))):
+        pass
+
+
+def try_ring_buffer() -> None:
+    with _closing(map_create(MapSpec("doctor", MapType.RINGBUF, 0, 0, mmap.PAGESIZE))):
+        pass
+
+
+def try_mmapable_array() -> None:
+    spec = MapSpec("doctor", MapType.ARRAY, 4, 8, 1, MapFlag.MMAPABLE)
+    with _closing(map_create(spec)) as fd:
+        mmap.mmap(fd, mmap.PAGESIZE).close()
+
+
+def try_batch() -> None:
+    """Look up and delete a hash map's entries in one call."""
+    with _closing(map_create(MapSpec("doctor", MapType.HASH, 4, 4, 8))) as fd:
+        map_update(fd, bytes(4), bytes(4))
+        token, keys, values = (ct.create_string_buffer(4 * 8) for _ in range(3))
+        batch = Batch(
+            out_batch=ct.addressof(token),
+            keys=ct.addressof(keys),
+            values=ct.addressof(values),
+            count=8,
+            map_fd=fd,
+        )
+        try:
+            call(Command.MAP_LOOKUP_AND_DELETE_BATCH, batch)
+        except OSError as error:
+            # ENOENT says that the map's end was reached.
+            if error.errno != errno.ENOENT:
+                raise
+
+
+def try_kernel_drain() -> None:
+    """A program that is run on demand and walks over a map (BPF_PROG_TYPE_SYSCALL)."""
+    with _closing(map_create(MapSpec("doctor", MapType.ARRAY, 4, 4, 1))) as map_fd:
+        code = Assembler()
+        code.load_map(Register.R1, map_fd)
+        code.load_function(Register.R2, "each")
+        code.move(Register.R3, 0)
+        code.move(Register.R4, 0)
+        code.call(Helper.FOR_EACH_MAP_ELEM)
+        code.exit()
+        code.label("each")
+        code.exit(0)
+        program = prog_load(
+            code.assemble(),
+            ProgType.SYSCALL,
+            "doctor",
+            flags=SLEEPABLE,
+            btf_fd=callback_btf(),
+            functions=[(0, MAIN_TYPE), (code.position("each"), CALLBACK_TYPE)],
+        )
+        with _closing(program):
+            Runner(program)()
+
+
+def try_statistics() -> None:
+    """Run-time statistics of programs; they are on only during the call."""
+    with _closing(enable_run_time_stats()):
+        pass
+
+
+def load_passing(hook: Hook) -> int:
+    """Load a program for `hook` that lets every packet pass; returns its file descriptor."""
+    code = Assembler()
+    code.exit(_VERDICT_PASS[hook])
+    return prog_load(code.assemble(), hook.prog_type, "doctor")
+
+
+def jit_works() -> bool:
+    """Whether programs are translated to machine code; OSError where none can be loaded."""
+    with _closing(load_passing(Hook.XDP)) as fd:
+        return prog_info(fd).jited_bytes > 0
+
+
+def driver(interface: str) -> str:
+    """Name of an interface's driver, such as `veth`; empty where it names none."""
+    try:
+        answer = _ethtool(interface, struct.pack("I192x", _ETHTOOL_GDRVINFO))
+    except OSError:
+        return ""
+    return _text(answer[4:36])
+
+
+def receive_offloads(interface: str) -> dict[str, bool]:
+    """Hardware receive offloads that are on, and whether they can be turned off.
+
+    Of `rx-lro` and `rx-gro-hw`, ethtool's names: drivers may refuse native XDP beside them.
+    Raises OSError where the interface does not tell.
+    """
+    ask = struct.pack("IIQI", _ETHTOOL_GSSET_INFO, 0, 1 << _ETH_SS_FEATURES, 0)
+    (count,) = struct.unpack_from("I", _ethtool(interface, ask), 16)
+    ask = struct.pack("III", _ETHTOOL_GSTRINGS, _ETH_SS_FEATURES, count) + bytes(32 * count)
+    strings = _ethtool(interface, ask)
+    names = [_text(strings[at : at + 32]) for at in range(12, 12 + 32 * count, 32)]
+    blocks = (count + 31) // 32
+    ask = struct.pack("II", _ETHTOOL_GFEATURES, blocks) + bytes(16 * blocks)
+    features = _ethtool(interface, ask)
+    on = {}
+    for name in _RECEIVE_OFFLOADS:
+        if name in names:
+            block, bit = divmod(names.index(name), 32)
+            available, _, active, _ = struct.unpack_from("4I", features, 8 + 16 * block)
+            if active >> bit & 1:
+                on[name] = bool(available >> bit & 1)
+    return on
+
+
+def native_xdp(ifindex: int) -> bool | None:
+    """Whether an interface's driver runs XDP itself; None where the kernel does not tell (6.3)."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC) as sock:
+        sock.settimeout(1)
+        try:
+            family = _generic_netlink(
+                sock, _GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_NAME, b"netdev\0"
+            )
+            device = _generic_netlink(
+                sock,
+                int.from_bytes(family[_CTRL_ATTR_FAMILY_ID], "little"),
+                _NETDEV_CMD_DEV_GET,
+                _NETDEV_A_DEV_IFINDEX,
+                struct.pack("I", ifindex),
+            )
+        except OSError:
+            return None
+    features = int.from_bytes(device[_NETDEV_A_DEV_XDP_FEATURES], "little")
+    return bool(features & _NETDEV_XDP_ACT_BASIC)
+
+
+@contextmanager
+def _closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode(errors="replace")
+
+
+def _ethtool(interface: str, request: bytes) -> bytes:
+    """Run one ethtool command; the answer is as long as the request."""
+    data = array.array("B", request)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        address, _ = data.buffer_info()
+        fcntl.ioctl(sock, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode()[:15], address))
+    return data.tobytes()
+
+
+def _generic_netlink(
+    sock: socket.socket, family: int, command: int, attribute: int, value: bytes
+) -> dict[int, bytes]:
+    """Ask with one attribute; returns the answer's attributes. Raises OSError where refused."""
+    padded = value + bytes(-len(value) % 4)
+    body = struct.pack("BBHHH", command, 1, 0, 4 + len(value), attribute) + padded
+    sock.send(struct.pack("IHHII", 16 + len(body), family, _NLM_F_REQUEST, 1, 0) + body)
+    reply = sock.recv(1 << 16)
+    size, kind = struct.unpack_from("IH", reply)
+    if kind == _NLMSG_ERROR:
+        code = -struct.unpack_from("i", reply, 16)[0]
+        raise OSError(code, f"generic netlink: {os.strerror(code)}")
+    attributes = {}
+    at = 20
+    while at < size:
+        length, name = struct.unpack_from("HH", reply, at)
+        attributes[name & _NLA_TYPE_MASK] = reply[at + 4 : at + length]
+        at += length + -length % 4
+    return attributes

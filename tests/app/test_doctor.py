@@ -1,0 +1,326 @@
+"""The doctor on this machine, on machines made worse, and on interfaces made for it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import io
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app import doctor
+from app.doctor import host, trials
+from app.lab import netns
+from bpf import features, interface, netlink
+from bpf.attach import Hook, attach
+from bpf.errors import KernelError, UsageError
+from bpf.features import Capability
+
+NOBODY = 65534
+PR_CAPBSET_DROP = 24
+TUNSETIFF = 0x400454CA
+IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
+NAMES = {
+    "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "bpf(2)",
+    "kernel", "bpffs", "BTF", "JIT", "lockdown", "PREEMPT_RT", "unprivileged bpf",
+    "UAPI headers", "bcc and LLVM",
+    "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "batch operations",
+    "in-kernel drain", "BPF statistics", "grace period",
+}  # fmt: skip
+
+
+class Report:
+    """What was printed, by the checks' names."""
+
+    def __init__(self, text: str, code: int) -> None:
+        self.text, self.code = text, code
+        self.status: dict[str, str] = {}
+        self.detail: dict[str, str] = {}
+        self.remedy: dict[str, str] = {}
+        name = ""
+        for line in text.splitlines():
+            assert len(line) <= 80, line
+            if match := re.match(r"  (ok|note|missing|fatal) +(\S.*?)  +(\S.*)$", line):
+                status, name, detail = match.groups()
+                self.status[name], self.detail[name] = status, detail
+            elif line.startswith(" " * 10 + "-> "):
+                self.remedy[name] = line.strip().removeprefix("-> ")
+            elif line.startswith(" " * 13) and name in self.remedy:
+                self.remedy[name] += " " + line.strip()
+            elif line.startswith(" " * 28):
+                self.detail[name] += " " + line.strip()
+
+
+def examine(name: str | None = None) -> Report:
+    out = io.StringIO()
+    code = doctor.run(name, out)
+    return Report(out.getvalue(), code)
+
+
+def examine_as(change: Callable[[], object]) -> Report:
+    """Examine in a process that `change` has taken something away from."""
+    program = "import sys; from app import doctor; sys.exit(doctor.run(None))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program],
+        preexec_fn=change, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return Report(done.stdout, done.returncode)
+
+
+def drop(*capabilities: Capability) -> Callable[[], None]:
+    def change() -> None:
+        for capability in capabilities:
+            ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, int(capability), 0, 0, 0)
+
+    return change
+
+
+def refuse(code: int) -> Callable[..., None]:
+    def refused(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return refused
+
+
+@pytest.fixture
+def veth() -> Iterator[netns.End]:
+    with netns.veth_pair() as (left, _), netns.inside(left.ns):
+        yield left
+
+
+def test_all_is_named_and_well_for_root() -> None:
+    report = examine()
+    assert report.code == 0
+    assert set(report.status) == NAMES
+    assert {n for n, status in report.status.items() if status in ("missing", "fatal")} == set()
+    assert report.status["bcc and LLVM"] == "ok"
+    assert report.text.endswith("monitoring can run here\n")
+
+
+def test_nothing_stays_behind() -> None:
+    here = os.stat("/proc/thread-self/ns/net").st_ino
+    examine()  # The types that a program with a callback needs are loaded once, and stay open.
+    before = os.listdir("/proc/self/fd")
+    examine()
+    assert os.listdir("/proc/self/fd") == before
+    assert os.stat("/proc/thread-self/ns/net").st_ino == here
+
+
+def test_nobody_is_told_what_to_get() -> None:
+    report = examine_as(lambda: os.setuid(NOBODY))
+    assert report.code == 4
+    assert set(report.status) == NAMES
+    for name in ("CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"):
+        assert report.status[name] == "fatal"
+        assert "sudo" in report.remedy[name]
+        assert name in report.remedy[name]
+    assert report.detail["bcc and LLVM"].startswith("installed")
+    assert report.detail["XDP bpf_link"].startswith("not tried")
+    assert report.detail["batch operations"] == "not tried: not allowed"
+    assert report.text.splitlines()[-1].startswith("monitoring can't run here: CAP_BPF")
+
+
+@pytest.mark.parametrize(
+    "capability", [Capability.CAP_BPF, Capability.CAP_PERFMON, Capability.CAP_NET_ADMIN]
+)
+def test_a_capability_that_root_lost_is_named(capability: Capability) -> None:
+    report = examine_as(drop(capability, Capability.CAP_SYS_ADMIN))
+    assert report.code == 4
+    lost = {n for n, s in report.status.items() if n.startswith("CAP_") and s == "fatal"}
+    assert lost == {capability.name}
+    assert f"keep {capability.name}" in report.remedy[capability.name]
+
+
+def test_the_three_capabilities_are_enough() -> None:
+    report = examine_as(drop(Capability.CAP_SYS_ADMIN, Capability.CAP_SYS_NICE))
+    assert report.code == 0
+    assert report.status["bcc and LLVM"] == "ok"
+    assert report.status["CAP_SYS_NICE"] == "note"
+    assert "membarrier" in report.detail["grace period"]
+    assert report.status["BPF statistics"] == "missing"
+    assert "bpf_stats_enabled" in report.remedy["BPF statistics"]
+
+
+def test_sys_admin_stands_in() -> None:
+    report = examine_as(drop(Capability.CAP_BPF, Capability.CAP_PERFMON))
+    assert report.code == 0
+    assert "CAP_SYS_ADMIN" in report.detail["CAP_BPF"]
+
+
+def test_an_old_kernel_asks_for_sys_admin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        features, "known_capabilities", lambda: frozenset({Capability.CAP_NET_ADMIN})
+    )
+    monkeypatch.setattr(features, "capabilities", lambda: frozenset({Capability.CAP_NET_ADMIN}))
+    report = examine()
+    assert report.code == 4
+    assert report.status["CAP_SYS_ADMIN"] == "fatal"
+    assert "CAP_BPF" not in report.status
+
+
+@pytest.mark.parametrize(
+    ("python", "reason"),
+    [
+        ("/bin/false", "does not start"),
+        (sys.executable, "cannot import bcc"),
+        ("/nonexistent", "does not start"),
+    ],
+)
+def test_a_broken_compiler(monkeypatch: pytest.MonkeyPatch, python: str, reason: str) -> None:
+    monkeypatch.setattr("bpf.compiler.client.SYSTEM_PYTHON", python)
+    report = examine()
+    assert report.code == 4
+    assert report.status["bcc and LLVM"] == "fatal"
+    assert reason in report.detail["bcc and LLVM"]
+    assert report.remedy["bcc and LLVM"] == "apt install python3-bpfcc linux-libc-dev"
+
+
+def test_a_broken_compiler_is_named_without_privileges_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bpf.compiler.client.SYSTEM_PYTHON", sys.executable)
+    monkeypatch.setattr(features, "try_bpf", refuse(errno.EPERM))
+    assert examine().remedy["bcc and LLVM"] == "apt install python3-bpfcc linux-libc-dev"
+
+
+def test_missing_headers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(host, "UAPI_HEADER", tmp_path / "bpf.h")
+    report = examine()
+    assert report.code == 4
+    assert report.remedy["UAPI headers"] == "apt install linux-libc-dev"
+
+
+def test_no_bpf_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "try_bpf", refuse(errno.ENOSYS))
+    report = examine()
+    assert report.code == 4
+    assert "CONFIG_BPF_SYSCALL" in report.remedy["bpf(2)"]
+
+
+def test_a_container_that_forbids_bpf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "try_bpf", refuse(errno.EPERM))
+    report = examine()
+    assert report.code == 4
+    assert "in spite of the capabilities" in report.detail["bpf(2)"]
+    assert "seccomp" in report.remedy["bpf(2)"]
+
+
+def test_what_has_a_fallback_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(netlink, "STATE", tmp_path)
+    monkeypatch.setattr("bpf.attach.link_create", refuse(errno.EINVAL))
+    monkeypatch.setattr(features, "try_batch", refuse(errno.EINVAL))
+    monkeypatch.setattr(features, "try_kernel_drain", refuse(errno.EINVAL))
+    monkeypatch.setattr(features, "jit_works", lambda: False)
+    report = examine()
+    assert report.code == 0
+    for name, instead in (
+        ("XDP bpf_link", "netlink generic is used"),
+        ("TCX bpf_link", "clsact is used"),
+        ("batch operations", "entry by entry"),
+        ("in-kernel drain", "in batches"),
+        ("JIT", "interpreted"),
+    ):
+        assert report.status[name] == "note"
+        assert instead in report.detail[name]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["try_ring_buffer", "try_mmapable_array"])
+def test_what_has_no_fallback_is_fatal(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(features, name, refuse(errno.EINVAL))
+    assert examine().code == 4
+
+
+@pytest.mark.parametrize(("hook", "code"), [(Hook.XDP, 0), (Hook.TC_EGRESS, 4)])
+def test_a_hook_that_takes_no_program(
+    monkeypatch: pytest.MonkeyPatch, hook: Hook, code: int
+) -> None:
+    def attach_others(asked: Hook, fd: int, where: interface.Interface) -> object:
+        if asked is hook:
+            raise KernelError(f"lo takes no {hook.value} program")
+        return attach(asked, fd, where)
+
+    monkeypatch.setattr(trials, "attach", attach_others)
+    report = examine()
+    assert report.code == code
+    if hook is Hook.XDP:
+        assert report.status["XDP bpf_link"] == "missing"
+        assert "--ingress tc" in report.remedy["XDP bpf_link"]
+
+
+def test_lockdown_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(host, "LOCKDOWN", tmp_path / "lockdown")
+    host.LOCKDOWN.write_text("none integrity [confidentiality]\n")
+    report = examine()
+    assert report.status["lockdown"] == "note"
+    host.LOCKDOWN.write_text("none [integrity] confidentiality\n")
+    assert examine().detail["lockdown"] == "integrity"
+
+
+def test_an_unknown_interface() -> None:
+    out = io.StringIO()
+    with pytest.raises(UsageError, match="no interface 'nonesuch0'"):
+        doctor.run("nonesuch0", out)
+    assert out.getvalue() == ""
+
+
+def test_a_veth(veth: netns.End) -> None:
+    report = examine(veth.ifname)
+    assert report.code == 0
+    assert report.detail["state"] == "up"
+    assert report.detail["driver"] == "veth"
+    assert report.status["native XDP"] == "ok"
+    assert report.detail["XDP program"] == "none there yet"
+    assert "--ingress tc" in report.remedy["veth"]
+
+
+def test_an_interface_that_is_down_and_generic() -> None:
+    space = netns.fresh()
+    try:
+        with netns.inside(space):
+            report = examine("lo")
+    finally:
+        os.close(space)
+    assert report.code == 0
+    assert (report.status["state"], report.remedy["state"]) == ("missing", "ip link set lo up")
+    assert "generic" in report.detail["native XDP"]
+
+
+def test_somebody_elses_program_is_named(veth: netns.End) -> None:
+    program = features.load_passing(Hook.XDP)
+    theirs = attach(Hook.XDP, program, interface.find(veth.ifname))
+    try:
+        report = examine(veth.ifname)
+    finally:
+        theirs.close()
+        os.close(program)
+    assert report.status["XDP program"] == "note"
+    assert re.search(r"'doctor' id \d+ is there", report.detail["XDP program"])
+    assert "--ingress tc" in report.remedy["XDP program"]
+
+
+def test_an_interface_without_ethernet() -> None:
+    space = netns.fresh()
+    with netns.inside(space), open("/dev/net/tun", "r+b", buffering=0) as tun:
+        fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", b"tun0", IFF_TUN | IFF_NO_PI))
+        report = examine("tun0")
+    os.close(space)
+    assert "TC" in report.detail["framing"]
+
+
+def test_offloads_in_the_way(monkeypatch: pytest.MonkeyPatch, veth: netns.End) -> None:
+    monkeypatch.setattr(features, "receive_offloads", lambda _: {"rx-gro-hw": True})
+    assert examine(veth.ifname).remedy["receive offloads"] == (
+        f"ethtool -K {veth.ifname} rx-gro-hw off"
+    )
+    monkeypatch.setattr(features, "receive_offloads", lambda _: {"rx-gro-hw": False})
+    assert "--ingress tc" in examine(veth.ifname).remedy["receive offloads"]

@@ -1,0 +1,214 @@
+"""The history of one or two measurements, drawn small in a detail pane by plotext."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.ansi import AnsiDecoder
+from rich.cells import cell_len
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from widgets.format import REPLACED, duration, safe, si
+from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+
+_CELLS_PER_X_LABEL = 16
+_LINES_PER_Y_LABEL = 3
+_TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
+"""Distances in seconds that a time axis may be labelled at."""
+_SMALLEST = (16, 4)
+"""Width and height in cells below which a plot says nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One line of a chart."""
+
+    name: str
+    """What it is, for the legend."""
+    times: NDArray[np.float64]
+    """(n,) seconds, ascending; on any clock, the same for all series."""
+    values: NDArray[np.float64]
+    """(n,) in the chart's unit; NaN where nothing was measured, which leaves a gap."""
+    tone: Tone = Tone.ACCENT
+    """Its colour."""
+
+
+class HistoryChart(Widget):
+    """A titled line chart over time, whose right edge is the latest sample."""
+
+    COMPONENT_CLASSES = {"chart--title", *TONE_CLASSES}
+    DEFAULT_CSS = f"""
+    HistoryChart {{
+        background: $surface;
+        height: 1fr;
+        {TONE_RULES}
+        & > .chart--title {{ color: $foreground; text-style: bold; }}
+    }}
+    """
+
+    def __init__(
+        self,
+        title: str = "",
+        *,
+        unit: Callable[[float], str] = si,
+        empty: str = "no samples yet",
+        id: str | None = None,  # noqa: A002
+        classes: str | None = None,
+    ) -> None:
+        """`unit` formats a value of the vertical axis; `empty` is shown while nothing is known."""
+        super().__init__(id=id, classes=classes)
+        self._title = title
+        self._unit = unit
+        self._empty = empty
+        self._series: tuple[Series, ...] = ()
+        self._drawn: tuple[tuple[int, int], list[Strip]] | None = None
+
+    def show(self, series: Sequence[Series], *, title: str | None = None) -> None:
+        """Show `series` from now on, and `title` where it is given."""
+        self._series = tuple(series)
+        self._title = self._title if title is None else title
+        self._drawn = None
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Draw again in new colours."""
+        super().notify_style_update()
+        self._drawn = None
+
+    def render_line(self, y: int) -> Strip:
+        """Give one line of the chart, which is drawn once for each change of data or size."""
+        size = (self.size.width, self.size.height)
+        if self._drawn is None or self._drawn[0] != size:
+            self._drawn = (size, self._draw(*size))
+        lines = self._drawn[1]
+        blank = tone_styles(self.get_component_rich_style)[Tone.NORMAL]
+        return lines[y] if y < len(lines) else Strip.blank(size[0], blank)
+
+    def _draw(self, width: int, height: int) -> list[Strip]:
+        tones = tone_styles(self.get_component_rich_style)
+        lines = [self._heading(tones).adjust_cell_length(width, tones[Tone.NORMAL])]
+        known = [s for s in self._series if np.isfinite(s.values).any()]
+        if not known:
+            text = Segment("  " + safe(self._empty, REPLACED), tones[Tone.MUTED])
+            lines.append(Strip([text]).adjust_cell_length(width, tones[Tone.NORMAL]))
+        elif width >= _SMALLEST[0] and height - 1 >= _SMALLEST[1]:
+            plot = _plot(known, width, height - 1, self._unit, tones)
+            lines += list(_strips(plot, width, tones[Tone.NORMAL]))
+        return lines[:height]
+
+    def _heading(self, tones: dict[Tone, Style]) -> Strip:
+        title = self.get_component_rich_style("chart--title")
+        segments = [Segment(f" {safe(self._title, REPLACED)}", title)]
+        for series in self._series:
+            finite = series.values[np.isfinite(series.values)]
+            last = self._unit(float(finite[-1])) if finite.size else "-"
+            segments += [
+                Segment("   ━━ ", tones[series.tone]),
+                Segment(safe(series.name, REPLACED), tones[Tone.MUTED]),
+                Segment(f" {last}", tones[series.tone]),
+            ]
+        return Strip(segments)
+
+
+def axis_ticks(low: float, high: float, count: int) -> list[float]:
+    """At most `count` + 1 round values, the first not above `low`, the last not below `high`."""
+    span = max(high - low, abs(high) * 1e-9, 1e-12)
+    rough = span / max(1, count)
+    power = 10.0 ** math.floor(math.log10(rough))
+    for step in (1, 2, 2.5, 5, 10, 20):
+        unit = step * power
+        first, last = math.floor(low / unit), math.ceil(high / unit)
+        if last - first <= count:
+            break
+    return [n * unit for n in range(first, max(last, first + 1) + 1)]
+
+
+def _time_ticks(span: float, count: int) -> list[float]:
+    """At most `count` + 1 round times in seconds from -`span` to 0."""
+    fitting = (step for step in _TIME_STEPS if span / step <= count)
+    step = next(fitting, span / count)
+    return [-n * step for n in range(int(span / step), -1, -1)]
+
+
+def _time_label(at: float) -> str:
+    if not at:
+        return "now"
+    return f"{at:g} s" if -120 < at <= -1 else duration(at)
+
+
+def _plot(
+    series: Sequence[Series],
+    width: int,
+    height: int,
+    unit: Callable[[float], str],
+    tones: dict[Tone, Style],
+) -> str:
+    """Draw by plotext, whose only figure belongs to the process and so is cleared each time."""
+    # Imported here because it costs 40 ms, which the start of the console need not wait for.
+    import plotext as plt
+
+    end = max(float(s.times[-1]) for s in series)
+    start = min(float(s.times[0]) for s in series)
+    values = np.concatenate([s.values[np.isfinite(s.values)] for s in series])
+    low, high = float(values.min()), float(values.max())
+    # A scale from zero, unless that would flatten all there is to see.
+    low = min(low, 0.0) if low < high * 0.6 else low
+    marks = axis_ticks(low, high, max(1, (height - 2) // _LINES_PER_Y_LABEL))
+
+    plt.clear_figure()
+    plt.theme("clear")
+    plt.limitsize(False, False)
+    plt.plotsize(width, height)
+    plt.xaxes(True, False)
+    plt.yaxes(True, False)
+    plt.ticks_color(_colour(tones[Tone.MUTED].color))
+    for one in series:
+        plt.plot(
+            (one.times - end).tolist(),
+            one.values.tolist(),
+            color=_colour(tones[one.tone].color),
+            marker="braille",
+        )
+    plt.ylim(marks[0], marks[-1])
+    plt.yticks(marks, [unit(mark) for mark in marks])
+    span = max(end - start, 1e-9)
+    plt.xlim(-span, 0)
+    ticks = _time_ticks(span, max(1, width // _CELLS_PER_X_LABEL))
+    plt.xticks(ticks, [_time_label(at) for at in ticks])
+    drawn: str = plt.build()
+    plt.clear_figure()
+    return drawn
+
+
+def _colour(color: Color | None) -> tuple[int, ...] | int | str:
+    """A theme's colour as plotext wants it."""
+    if color is None or color.is_default:
+        return "default"
+    if color.triplet is None and color.number is not None:
+        return color.number
+    return tuple(color.get_truecolor())
+
+
+def _strips(plot: str, width: int, base: Style) -> Iterator[Strip]:
+    """plotext's text as strips; whatever is not a colour in it is dropped by the decoder."""
+    for line in AnsiDecoder().decode(plot):
+        text = line.plain
+        segments = []
+        at = 0
+        for span in sorted(line.spans):
+            style = span.style if isinstance(span.style, Style) else Style.null()
+            segments.append(Segment(text[at : span.start], base))
+            segments.append(Segment(text[span.start : span.end], base + style))
+            at = span.end
+        segments.append(Segment(text[at:], base))
+        segments = [segment for segment in segments if segment.text]
+        cells = sum(cell_len(segment.text) for segment in segments)
+        yield Strip(segments, cells).adjust_cell_length(width, base)

@@ -1,0 +1,99 @@
+"""Compact text for people: three digits and a prefix, durations, harmless strings.
+
+A value that is not a number, or not finite, is written as "-".
+"""
+
+from __future__ import annotations
+
+import math
+
+_SI = ("", "k", "M", "G", "T", "P", "E")
+_IEC = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_ROUNDS_UP = 999.5
+"""From here on three digits would read 1000, so the next prefix is used."""
+MISSING = "-"
+"""What stands for a value that there is not."""
+REPLACED = "·"
+"""What stands for a character that must not reach the terminal."""
+
+
+def si(value: float, unit: str = "") -> str:
+    """`999`, `12.3 k`, `1.23 Mbit/s`: three digits and a decimal prefix."""
+    return _prefixed(value, unit, 1000.0, _SI)
+
+
+def bit_rate(bits_per_second: float) -> str:
+    """`12.3 Mbit/s`."""
+    return si(bits_per_second, "bit/s")
+
+
+def byte_size(count: float) -> str:
+    """`1.21 MiB`: bytes with a binary prefix."""
+    return _prefixed(count, "B", 1024.0, _IEC)
+
+
+def duration(seconds: float) -> str:
+    """`850 ns`, `12.3 us`, `3.21 ms`, `3.2 s`, `4m12s`, `1h03m`, `2d04h`."""
+    if not math.isfinite(seconds):
+        return MISSING
+    if seconds < 0:
+        return "-" + duration(-seconds)
+    if seconds == 0:
+        return "0 s"
+    for unit, scale in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
+        if seconds * scale < _ROUNDS_UP:
+            return f"{_three_digits(seconds * scale)} {unit}"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def percent(fraction: float) -> str:
+    """`12.5 %` of a fraction of one; never rounded to none or to all when it is neither."""
+    if not math.isfinite(fraction):
+        return MISSING
+    value = fraction * 100
+    if 0 < value < 0.05:
+        return "<0.1 %"
+    if 99.95 <= value < 100:
+        return ">99.9 %"
+    return f"{value:.0f} %" if value in (0, 100) else f"{value:.1f} %"
+
+
+def safe(text: str, replacement: str = "") -> str:
+    """`text` without control, escape, bidirectional or other characters that print nothing.
+
+    Lone surrogates go too: names decoded from the kernel with `surrogateescape` hold them, and they
+    cannot be written to a terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else replacement for c in text)
+
+
+def _prefixed(value: float, unit: str, base: float, prefixes: tuple[str, ...]) -> str:
+    if not math.isfinite(value):
+        return MISSING
+    if value < 0:
+        return "-" + _prefixed(-value, unit, base, prefixes)
+    power = 0
+    scaled = float(value)
+    while scaled >= _ROUNDS_UP and power < len(prefixes) - 1:
+        scaled /= base
+        power += 1
+    exact = power == 0 and scaled == int(scaled)
+    number = str(int(scaled)) if exact else _three_digits(scaled)
+    return f"{number} {prefixes[power]}{unit}".rstrip()
+
+
+def _three_digits(value: float) -> str:
+    if value < 0.005:
+        return f"{value:.1g}" if value else "0"
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"

@@ -1,0 +1,114 @@
+"""One line of labelled items that gives up the least important ones when it is narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from widgets.format import REPLACED, safe
+from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+
+_SEPARATOR = " │ "
+_MARGIN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StatusItem:
+    """One item of the strip."""
+
+    text: str
+    """What it says."""
+    tone: Tone = Tone.NORMAL
+    """What that means."""
+    priority: int = 0
+    """0 is the most important; the highest numbers are the first to go."""
+    label: str = ""
+    """What it is, drawn muted before the text."""
+    badge: bool = False
+    """Whether it is drawn in reverse: for the one item that must be seen first."""
+
+
+class StatusStrip(Widget):
+    """A one-line strip of status items; repainted only when what it shows changes."""
+
+    COMPONENT_CLASSES = {"status--separator", *TONE_CLASSES}
+    DEFAULT_CSS = f"""
+    StatusStrip {{
+        background: $panel;
+        height: 1;
+        width: 1fr;
+        {TONE_RULES}
+        & > .status--separator {{ color: $foreground 30%; }}
+    }}
+    """
+
+    def __init__(
+        self,
+        items: Sequence[StatusItem] = (),
+        *,
+        id: str | None = None,  # noqa: A002
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self._items = tuple(items)
+        self._tones: dict[Tone, Style] = {}
+
+    def show(self, items: Sequence[StatusItem]) -> None:
+        """Show `items`, left to right, from now on."""
+        if self._items != tuple(items):
+            self._items = tuple(items)
+            self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Take up new colours."""
+        super().notify_style_update()
+        self._tones.clear()
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the items that there is room for."""
+        width = self.size.width
+        if not self._tones:
+            self._tones = tone_styles(self.get_component_rich_style)
+        normal = self._tones[Tone.NORMAL]
+        if y:
+            return Strip.blank(width, normal)
+        separator = Segment(_SEPARATOR, self.get_component_rich_style("status--separator"))
+        segments = [Segment(" " * _MARGIN, normal)]
+        for number, item in enumerate(fitting(self._items, width)):
+            if number:
+                segments.append(separator)
+            segments += self._drawn(item)
+        return Strip(segments).adjust_cell_length(width, normal)
+
+    def _drawn(self, item: StatusItem) -> list[Segment]:
+        text, label = safe(item.text, REPLACED), safe(item.label, REPLACED)
+        style = self._tones[item.tone]
+        if item.badge:
+            return [Segment(f" {text} ", style + Style(reverse=True, bold=True))]
+        drawn = [Segment(text, style)]
+        return [Segment(f"{label} ", self._tones[Tone.MUTED]), *drawn] if label else drawn
+
+
+def fitting(items: Sequence[StatusItem], width: int) -> list[StatusItem]:
+    """The items that `width` cells have room for, in their own order."""
+    room = width - 2 * _MARGIN
+    chosen: list[int] = []
+    used = -len(_SEPARATOR)
+    for place in sorted(range(len(items)), key=lambda i: (items[i].priority, i)):
+        need = _cells(items[place]) + len(_SEPARATOR)
+        if chosen and used + need > room:
+            break
+        chosen.append(place)
+        used += need
+    return [items[place] for place in sorted(chosen)]
+
+
+def _cells(item: StatusItem) -> int:
+    extra = 2 if item.badge else cell_len(safe(item.label, REPLACED)) + 1 if item.label else 0
+    return cell_len(safe(item.text, REPLACED)) + extra

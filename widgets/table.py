@@ -1,0 +1,358 @@
+"""A table of tens of thousands of rows that formats only what is on the screen.
+
+A table is shown one immutable source after another. A new source repaints only the lines whose text
+or tone changed. The cursor belongs to a row's key: once the operator has moved it, it stays on that
+row wherever sorting takes it. Until then it stays at the top, so that a table nobody has touched
+always begins with its first row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
+
+from rich.cells import set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import var
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from widgets.columns import GAP, MARGIN, Column, Placed, cell, fit
+from widgets.rows import Rows, RowSource, Tones
+from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+
+_HEADER = 1
+"""Lines above the rows."""
+_Line: TypeAlias = "tuple[tuple[str, ...], Tones, bool] | None"
+"""What a line shows: a row's cells and tones and whether the cursor is on it, or nothing."""
+
+
+class VirtualTable(ScrollView, can_focus=True):
+    """A sorted list of rows with a cursor, drawn line by line."""
+
+    COMPONENT_CLASSES = {"table--header", "table--sorted", "table--cursor", *TONE_CLASSES}
+    DEFAULT_CSS = f"""
+    VirtualTable {{
+        background: $surface;
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-gutter: stable;
+        scrollbar-size-vertical: 1;
+        {TONE_RULES}
+        & > .table--header {{ background: $panel; color: $text-muted; text-style: bold; }}
+        & > .table--sorted {{ background: $panel; color: $text-primary; text-style: bold; }}
+        & > .table--cursor {{ background: $block-cursor-blurred-background; }}
+        &:focus > .table--cursor {{
+            background: $block-cursor-background;
+            color: $block-cursor-foreground;
+            text-style: $block-cursor-text-style;
+        }}
+    }}
+    """
+    BINDINGS = [
+        Binding("down,j", "move(1)", "Next row", show=False, id="table.down"),
+        Binding("up,k", "move(-1)", "Previous row", show=False, id="table.up"),
+        Binding("pagedown", "page(1)", "Next page", show=False, id="table.page_down"),
+        Binding("pageup", "page(-1)", "Previous page", show=False, id="table.page_up"),
+        Binding("home,g", "first", "First row", show=False, id="table.first"),
+        Binding("end,G", "last", "Last row", show=False, id="table.last"),
+        Binding("enter", "select", "Open", show=False, id="table.select"),
+    ]
+
+    empty: var[str] = var("")
+    """What is shown instead of rows when there are none."""
+
+    class TableMessage(Message):
+        """Base of a table's messages."""
+
+        def __init__(self, table: VirtualTable) -> None:
+            super().__init__()
+            self.table = table
+
+        @property
+        def control(self) -> VirtualTable:
+            """The table, for `on(..., selector)`."""
+            return self.table
+
+    class RowHighlighted(TableMessage):
+        """The cursor is on another row than before."""
+
+        def __init__(self, table: VirtualTable, key: Hashable) -> None:
+            super().__init__(table)
+            self.key = key
+
+    class RowSelected(TableMessage):
+        """A row was chosen by Enter or a double click."""
+
+        def __init__(self, table: VirtualTable, key: Hashable) -> None:
+            super().__init__(table)
+            self.key = key
+
+    class HeaderSelected(TableMessage):
+        """A column's title was clicked."""
+
+        def __init__(self, table: VirtualTable, column: str) -> None:
+            super().__init__(table)
+            self.column = column
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        *,
+        empty: str = "",
+        name: str | None = None,
+        id: str | None = None,  # noqa: A002
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self._columns = tuple(columns)
+        self._source: RowSource = Rows()
+        self._index = 0
+        self._key: Hashable | None = None
+        self._pinned = False
+        self._sorted = ("", False)
+        self._lines: dict[int, _Line] = {}
+        self._fitted: tuple[int, tuple[Placed, ...]] = (-1, ())
+        self._tones: dict[Tone, Style] = {}
+        self.set_reactive(VirtualTable.empty, empty)
+
+    @property
+    def source(self) -> RowSource:
+        """What is shown."""
+        return self._source
+
+    @property
+    def cursor_key(self) -> Hashable | None:
+        """The key of the row under the cursor; None in an empty table."""
+        return self._key
+
+    @property
+    def cursor_index(self) -> int:
+        """The row under the cursor."""
+        return self._index
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns, also those that there is no room for."""
+        return self._columns
+
+    @columns.setter
+    def columns(self, columns: Sequence[Column]) -> None:
+        self._columns = tuple(columns)
+        self._fitted = (-1, ())
+        self._repaint()
+
+    def show(self, source: RowSource) -> None:
+        """Show `source` from now on; the cursor stays on its row, and that row in view."""
+        followed = self._in_view(self._index)
+        had_rows = self._source.rows > 0
+        self._source = source
+        if not source.rows:
+            self._pinned = False
+        self.virtual_size = Size(1, source.rows + _HEADER)
+        if self.scroll_y > self.max_scroll_y:
+            self._scroll(self.max_scroll_y)
+        found = source.index(self._key) if self._pinned and self._key is not None else None
+        self._place(self._index if found is None else found)
+        if followed:
+            self._reveal()
+        if had_rows != (source.rows > 0):
+            self._repaint()
+        else:
+            self._repaint_changed()
+
+    def show_sort(self, column: str, *, descending: bool) -> None:
+        """Mark the column (by id) that the source is sorted by; an empty id marks none."""
+        if self._sorted != (column, descending):
+            self._sorted = (column, descending)
+            self.refresh(Region(0, 0, self.size.width, _HEADER))
+
+    def move_to(self, index: int) -> None:
+        """Put the cursor on row `index`, or the nearest there is, as the operator would."""
+        self._pinned = self._source.rows > 0
+        before = self._index
+        self._place(index)
+        self._reveal()
+        for row in {before, self._index}:
+            y = row - self.scroll_offset.y + _HEADER
+            self._lines.pop(y, None)
+            self.refresh(Region(0, y, self.size.width, 1))
+
+    def unpin(self) -> None:
+        """Go back to the top and stay there, whichever row that is."""
+        self.move_to(0)
+        self._pinned = False
+
+    def watch_empty(self) -> None:
+        """Show the new text."""
+        self._repaint()
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor."""
+        self.move_to(self._index + rows)
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by what is visible."""
+        self.move_to(self._index + pages * max(1, self._visible - 1))
+
+    def action_first(self) -> None:
+        """Go to the first row."""
+        self.move_to(0)
+
+    def action_last(self) -> None:
+        """Go to the last row."""
+        self.move_to(self._source.rows - 1)
+
+    def action_select(self) -> None:
+        """Choose the row under the cursor."""
+        if self._key is not None:
+            self._pinned = True
+            self.post_message(self.RowSelected(self, self._key))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose a column, move to a row or choose it."""
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        if offset.y < _HEADER:
+            for place in self._placed():
+                if place.x - MARGIN <= offset.x < place.x + place.width + GAP - MARGIN:
+                    self.post_message(self.HeaderSelected(self, place.column.id))
+            return
+        index = offset.y - _HEADER + self.scroll_offset.y
+        if index < self._source.rows:
+            self.move_to(index)
+            if event.chain == 2:
+                self.action_select()
+
+    def on_resize(self) -> None:
+        """Lay out the columns again and keep the cursor in view."""
+        self._reveal()
+        self._repaint()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Draw the rows that came into view."""
+        if round(old_value) != round(new_value):
+            self._lines.clear()
+        super().watch_scroll_y(old_value, new_value)
+
+    def notify_style_update(self) -> None:
+        """Take up new colours."""
+        super().notify_style_update()
+        self._tones.clear()
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the header, a row, or the text of an empty table."""
+        width = self.scrollable_content_region.width
+        if not self._tones:
+            self._tones = tone_styles(self.get_component_rich_style)
+        if y < _HEADER:
+            return self._header(width)
+        if not self._source.rows:
+            return self._no_rows(y, width)
+        if y not in self._lines:
+            self._lines[y] = self._line(y)
+        return self._row(self._lines[y], width)
+
+    @property
+    def _visible(self) -> int:
+        return max(0, self.size.height - _HEADER)
+
+    def _placed(self) -> tuple[Placed, ...]:
+        width = self.scrollable_content_region.width
+        if self._fitted[0] != width:
+            self._fitted = (width, fit(self._columns, width))
+        return self._fitted[1]
+
+    def _place(self, index: int) -> None:
+        rows = self._source.rows
+        self._index = max(0, min(index, rows - 1))
+        key = self._source.key(self._index) if rows else None
+        if key != self._key:
+            self._key = key
+            if key is not None:
+                self.post_message(self.RowHighlighted(self, key))
+
+    def _in_view(self, index: int) -> bool:
+        return 0 <= index - self.scroll_offset.y < self._visible
+
+    def _reveal(self) -> None:
+        top = self.scroll_offset.y
+        if self._visible and not self._in_view(self._index):
+            above = self._index < top
+            self._scroll(self._index if above else self._index - self._visible + 1)
+
+    def _scroll(self, y: int) -> None:
+        # Whether scrolling is allowed is known only after the next layout, hence force.
+        self.scroll_to(y=y, animate=False, force=True)
+
+    def _repaint(self) -> None:
+        self._lines.clear()
+        self.refresh()
+
+    def _repaint_changed(self) -> None:
+        changed: list[Region] = []
+        for y in range(_HEADER, self.size.height):
+            line = self._line(y)
+            if y not in self._lines or self._lines[y] != line:
+                self._lines[y] = line
+                changed.append(Region(0, y, self.size.width, 1))
+        if changed:
+            self.refresh(*changed)
+
+    def _line(self, y: int) -> _Line:
+        index = y - _HEADER + self.scroll_offset.y
+        if index >= self._source.rows:
+            return None
+        return (
+            tuple(self._source.cells(index)),
+            self._source.tones(index),
+            index == self._index,
+        )
+
+    def _header(self, width: int) -> Strip:
+        plain = self.get_component_rich_style("table--header")
+        marked = self.get_component_rich_style("table--sorted")
+        segments = [Segment(" " * MARGIN, plain)]
+        for place in self._placed():
+            column = place.column
+            title, style = column.title, plain
+            if column.id == self._sorted[0]:
+                title = set_cell_size(title, min(len(title), max(0, place.width - 1)))
+                title, style = title + "▲▼"[self._sorted[1]], marked
+            text = cell(title, place.width, column.align)
+            segments += [Segment(text, style), Segment(" " * GAP, plain)]
+        return Strip(segments).adjust_cell_length(width, plain)
+
+    def _row(self, line: _Line, width: int) -> Strip:
+        if line is None:
+            return Strip.blank(width, self._tones[Tone.NORMAL])
+        cells, tones, cursor = line
+        base = self._tones[Tone.NORMAL]
+        over = self.get_component_rich_style("table--cursor") if cursor else None
+        if over is not None:
+            base += over
+        segments = [Segment(" " * MARGIN, base)]
+        for place in self._placed():
+            tone = tones if isinstance(tones, Tone) else tones[place.position]
+            style = self._tones[tone]
+            if over is not None:
+                style = base if self.has_focus else style + over.background_style
+            # One segment for each cell: the terminal is sent only those that changed.
+            text = cell(cells[place.position], place.width, place.column.align)
+            segments.append(Segment(text + " " * GAP, style))
+        return Strip(segments).adjust_cell_length(width, base)
+
+    def _no_rows(self, y: int, width: int) -> Strip:
+        style = self._tones[Tone.MUTED]
+        lines = self.empty.splitlines()
+        line = y - _HEADER - max(0, (self._visible - len(lines)) // 3)
+        if not 0 <= line < len(lines):
+            return Strip.blank(width, style)
+        text = cell(lines[line].center(width - 2 * MARGIN), width - 2 * MARGIN, "left")
+        return Strip([Segment(f" {text} ", style)]).adjust_cell_length(width, style)
