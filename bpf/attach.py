@@ -14,7 +14,14 @@ from enum import Enum
 
 from bpf.errors import DeckError, KernelError
 from bpf.interface import Interface
-from bpf.syscall import AttachType, ProgType, link_create, prog_fd_by_id, prog_info
+from bpf.syscall import (
+    PRIVILEGES,
+    AttachType,
+    ProgType,
+    link_create,
+    prog_fd_by_id,
+    prog_info,
+)
 
 XDP_FLAGS_SKB_MODE = 1 << 1
 XDP_FLAGS_DRV_MODE = 1 << 2
@@ -75,12 +82,11 @@ def attach(hook: Hook, prog_fd: int, interface: Interface, *, by_link: bool = Tr
         try:
             close = way()
         except OSError as error:
-            if error.errno in (errno.EBUSY, errno.EEXIST):
+            if hook is Hook.XDP and error.errno in (errno.EBUSY, errno.EEXIST):
                 raise _in_the_way(interface) from None
             if error.errno == errno.EPERM:
                 raise KernelError(
-                    f"not allowed to attach to {interface.name}",
-                    hint="run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
+                    f"not allowed to attach to {interface.name}", hint=PRIVILEGES
                 ) from None
             refusals.append(f"{mode}: {os.strerror(error.errno or 0)}")
         else:

@@ -12,8 +12,9 @@ import os
 import struct
 
 from bpf import grace
-from bpf.errors import UsageError
+from bpf.errors import KernelError, UsageError
 from bpf.syscall import (
+    PRIVILEGES,
     MapSpec,
     MapType,
     ProgInfo,
@@ -26,7 +27,7 @@ from bpf.syscall import (
 )
 
 MAX_PROBES = 32
-"""The kernel allows 33 tail calls (MAX_TAIL_CALL_CNT); user programs may want one for themselves."""
+"""The kernel allows 33 tail calls (MAX_TAIL_CALL_CNT); a user's program may want one for itself."""
 VERDICT_PASS = {ProgType.XDP: 2, ProgType.SCHED_CLS: -1}
 """XDP_PASS, and TC_ACT_UNSPEC: other programs of the hook decide."""
 _TAIL_CALL = 12
@@ -45,12 +46,15 @@ class Chain:
     """The probes of one hook, and the program to attach there."""
 
     def __init__(self, prog_type: ProgType) -> None:
-        self._head_fd = _program_array("chain_head")
+        """Load the dispatcher; KernelError where that is not allowed."""
         self._stages: list[Stage] = []
-        self.fd = prog_load(
-            _dispatcher(self._head_fd, VERDICT_PASS[prog_type]), prog_type, "probedeck"
-        )
-        """The dispatcher, to be attached."""
+        try:
+            self._head_fd = _program_array("chain_head")
+            dispatcher = _dispatcher(self._head_fd, VERDICT_PASS[prog_type])
+            self.fd = prog_load(dispatcher, prog_type, "probedeck")
+            """The dispatcher, to be attached."""
+        except PermissionError:
+            raise KernelError("not allowed to load packet programs", hint=PRIVILEGES) from None
 
     def __len__(self) -> int:
         return len(self._stages)

@@ -35,7 +35,7 @@ class Program:
             places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
             code = relocate(program.instructions, places)
             self.fd = prog_load(code, program.type, name, license_name=program.license)
-        except OSError:
+        except BaseException:
             self._close_maps()
             raise
 

@@ -96,6 +96,8 @@ class UpdateFlag(IntEnum):
     EXIST = 2
 
 
+PRIVILEGES = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+"""What to do about EPERM."""
 SLEEPABLE = 1 << 4
 """BPF_F_SLEEPABLE of PROG_LOAD."""
 LIVE_FRAMES = 1 << 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -13,6 +14,7 @@ from bpf.errors import DeckError
 from bpf.interface import Interface
 from probes.snapshot import Event, Snapshot
 
+_NICE = -10
 Publish = Callable[[Snapshot | Event], None]
 
 
@@ -66,12 +68,16 @@ class Poller:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        # Packets are lost when it comes late, and the screen can wait. Without the right to: well.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
             self._poll_until_stopped()
         except DeckError as error:
             self._fail(error)
-        except OSError as error:
-            self._fail(DeckError(f"{self._probe.name}: {error.strerror or error}"))
+        except Exception as error:
+            # A fault of ours: it must be seen, and what is attached taken away in good order.
+            self._fail(DeckError(f"{self._probe.name} ended: {type(error).__name__}: {error}"))
 
     def _poll_until_stopped(self) -> None:
         interface = self._probe.interface

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,13 @@ from bpf.compiler.diagnostics import Diagnostic, parse_clang, parse_verifier
 from bpf.compiler.source import flatten
 from bpf.errors import DeckError, KernelError, UsageError
 from bpf.layout import dtype_of
-from bpf.syscall import MapSpec, MapType, ProgType
+from bpf.syscall import PRIVILEGES, MapSpec, MapType, ProgType
 
 HEADERS = Path(__file__).parent.parent / "headers"
 """A slim stand-in for the running kernel's headers, on top of linux-libc-dev."""
 SYSTEM_PYTHON = "/usr/bin/python3"
 _HELPER = Path(__file__).with_name("helper.py")
+_SCM_MAX_FD = 253
 _REPLY_GRACE_S = 5.0
 """The helper ends itself at its time limit; past this much more it is taken for stuck."""
 
@@ -86,8 +88,7 @@ class Compiled:
     """Round trip of the request."""
 
     def close(self) -> None:
-        for part in (*self.programs.values(), *self.maps.values()):
-            os.close(part.fd)
+        _close([p.fd for p in self.programs.values()] + [m.fd for m in self.maps.values()])
 
     def __enter__(self) -> Self:
         return self
@@ -127,11 +128,13 @@ class Compiler:
     ) -> Compiled:
         """Compile and verify every non-static function of `source` as a program of `prog_type`.
 
-        `name` is what diagnostics call the source; `headers` are generated ones, beside bpf/include's.
+        `name` is what diagnostics call the source; `headers` are generated ones, by name, beside
+        those of bpf/include.
         Raises CompileError with diagnostics for a source that is refused or that brings the
         compiler down, and KernelError where there is no working compiler.
         """
         started = time.perf_counter()
+        fds: list[int] = []
         request = json.dumps(
             {
                 "source": flatten(source, name, headers),
@@ -146,20 +149,29 @@ class Compiler:
                 self._socket.settimeout(self._time_limit + _REPLY_GRACE_S)
                 self._socket.sendall(len(request).to_bytes(4, "little") + request)
                 reply = json.loads(self._receive(int.from_bytes(self._receive(4), "little")))
-                fds = self._receive_fds(reply["fds"])
+                self._receive_fds(reply["fd_messages"], fds)
             except (OSError, EOFError):
-                if self._closed:
-                    raise DeckError("the compile helper is closed") from None
+                _close(fds)
+                self._check_open()
                 diagnostic = self._post_mortem()
                 self._start()
                 raise CompileError(name, [diagnostic]) from None
             said = self._said()
-        return _digest(name, reply, fds, parse_clang(said), prog_type, started, said)
+        try:
+            return _digest(name, reply, fds, said, prog_type, started)
+        except DeckError:
+            _close(fds)
+            raise
 
     def close(self) -> None:
         """End the helper. A compile that runs in another thread fails at once."""
+        if self._closed:
+            return
         self._closed = True
-        self._stop()
+        self._kill()
+        # Whoever compiled has been woken, and lets go of the lock.
+        with self._lock:
+            self._stop()
 
     def __enter__(self) -> Self:
         return self
@@ -171,8 +183,7 @@ class Compiler:
         self.close()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._socket = ours
+        self._socket, theirs = socket.socketpair()
         self._output = os.memfd_create("probedeck-compiler")
         self._is_ready = False
         with theirs:
@@ -186,35 +197,44 @@ class Compiler:
                 process_group=0,
             )
 
-    def _stop(self) -> None:
+    def _kill(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._process.kill()
+
+    def _stop(self) -> None:
+        self._kill()
         self._process.wait()
         self._socket.close()
         os.close(self._output)
 
     def _ready(self) -> None:
         """Wait until the helper is warm; start another where it died since the last request."""
-        if self._closed:
-            raise DeckError("the compile helper is closed")
-        if self._is_ready and self._process.poll() is None:
-            return
-        if self._is_ready:
+        self._check_open()
+        if self._process.poll() is not None:
             self._stop()
             self._start()
+            # Again: `close` ends the helper that it finds, which may have been the last one.
+            self._check_open()
+        if self._is_ready:
+            return
         self._socket.settimeout(60)
         try:
             self._receive(1)
         except (OSError, EOFError):
+            self._kill()
+            self._process.wait()
+            self._check_open()
             words = self._said().strip().splitlines()
-            self._stop()
-            self._start()
             raise KernelError(
                 f"the compile helper does not start: {words[-1] if words else 'no reason given'}",
-                hint="install python3-bpfcc and linux-libc-dev; `probedeck doctor` says more",
+                hint=f"{PRIVILEGES}; apt install python3-bpfcc linux-libc-dev",
             ) from None
         self._is_ready = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeckError("the compile helper is closed") from None
 
     def _receive(self, size: int) -> bytes:
         data = bytearray()
@@ -225,16 +245,17 @@ class Compiler:
             data += part
         return bytes(data)
 
-    def _receive_fds(self, count: int) -> list[int]:
-        fds: list[int] = []
-        while len(fds) < count:
-            data, more, _, _ = socket.recv_fds(self._socket, 1, 253)
+    def _receive_fds(self, messages: int, fds: list[int]) -> None:
+        """Add to `fds` what arrives; fewer than were sent where this process may hold no more."""
+        for _ in range(messages):
+            # Not socket.recv_fds: it has no use for its flags.
+            data, ancillary, _, _ = self._socket.recvmsg(
+                1, socket.CMSG_SPACE(_SCM_MAX_FD * 4), socket.MSG_CMSG_CLOEXEC
+            )
+            for _, _, packed in ancillary:
+                fds += array("i", packed)
             if not data:
-                for fd in fds:
-                    os.close(fd)
                 raise EOFError
-            fds += more
-        return fds
 
     def _said(self) -> str:
         size = os.fstat(self._output).st_size
@@ -259,24 +280,22 @@ class Compiler:
 
 
 def _digest(
-    name: str,
-    reply: dict[str, Any],
-    fds: list[int],
-    diagnostics: tuple[Diagnostic, ...],
-    prog_type: ProgType,
-    started: float,
-    said: str,
+    name: str, reply: dict[str, Any], fds: list[int], said: str, prog_type: ProgType, started: float
 ) -> Compiled:
-    """Turn a reply into Compiled, or raise CompileError with the descriptors closed."""
+    """Turn a reply into Compiled; raises CompileError, and KernelError for missing descriptors."""
+    diagnostics = parse_clang(said)
     refused = [p for p in reply["programs"] if not p["loaded"]]
     if reply["error"] or refused:
-        for fd in fds:
-            os.close(fd)
         errors = [parse_verifier(p["name"], p["log"]) for p in refused]
         if reply["error"] and not any(d.severity == "error" for d in diagnostics):
             words = said.strip().splitlines()
             errors.append(Diagnostic(name, 0, 0, "error", words[-1] if words else reply["error"]))
         raise CompileError(name, (*diagnostics, *errors), "\n".join(p["log"] for p in refused))
+    if len(fds) < reply["fds"]:
+        raise KernelError(
+            f"{name} has {reply['fds']} programs and maps, and only {len(fds)} could be opened",
+            hint="raise the limit of open files (ulimit -n)",
+        )
     spare = iter(fds)
     programs = {
         p["name"]: CompiledProgram(
@@ -284,17 +303,30 @@ def _digest(
         )
         for p in reply["programs"]
     }
-    maps = {
-        m["name"]: CompiledMap(
-            MapSpec(
-                m["name"], MapType(m["type"]), m["key_size"], m["value_size"], m["max_entries"],
-                m["flags"],
-            ),
-            dtype_of(m["key"]) if m["key_size"] else None,
-            dtype_of(m["value"]) if m["value_size"] else None,
-            next(spare),
-            m["bytecode_fd"],
-        )
-        for m in reply["maps"]
-    }  # fmt: skip
+    maps = {m["name"]: _compiled_map(name, m, next(spare)) for m in reply["maps"]}
     return Compiled(name, programs, maps, diagnostics, time.perf_counter() - started)
+
+
+def _compiled_map(source: str, declared: dict[str, Any], fd: int) -> CompiledMap:
+    """Raises CompileError for a kind of map, or a C type in it, that is not known."""
+    name = declared["name"]
+    try:
+        spec = MapSpec(
+            name,
+            MapType(declared["type"]),
+            declared["key_size"],
+            declared["value_size"],
+            declared["max_entries"],
+            declared["flags"],
+        )
+        key = dtype_of(declared["key"]) if spec.key_size else None
+        value = dtype_of(declared["value"]) if spec.value_size else None
+    except ValueError as error:
+        text = f"map {name} cannot be read: {error}"
+        raise CompileError(source, [Diagnostic(source, 0, 0, "error", text)]) from None
+    return CompiledMap(spec, key, value, fd, declared["bytecode_fd"])
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -16,11 +16,13 @@ import ctypes as ct
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import stat
 import sys
 import tempfile
+import threading
 from typing import Any
 
 MEMORY_LIMIT = 1 << 30
@@ -96,7 +98,11 @@ class Helper:
             function.argtypes = [ct.c_void_p] + [ct.c_size_t] * (name != "bpf_num_tables")
         self.log = ct.create_string_buffer(LOG_BYTES)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-        warm = BPF(text="int warm(void *ctx) { return 0; }")
+        # With a map, so that a missing privilege shows now rather than as a source's fault.
+        try:
+            warm = BPF(text="BPF_ARRAY(warm_map, int, 1); int warm(void *ctx) { return 0; }")
+        except Exception:
+            raise SystemExit(1) from None  # libbcc has printed why
         warm.cleanup()
         atexit.unregister(warm.cleanup)
 
@@ -178,11 +184,12 @@ def serve(sock: socket.socket, helper: Helper) -> None:
         signal.setitimer(signal.ITIMER_REAL, request.get("time_limit", TIME_LIMIT_S))
         reply, fds, module = helper.compile(request)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        reply["fds"] = len(fds)
+        messages = [fds[i : i + FDS_PER_MESSAGE] for i in range(0, len(fds), FDS_PER_MESSAGE)]
+        reply["fds"], reply["fd_messages"] = len(fds), len(messages)
         payload = json.dumps(reply).encode()
         sock.sendall(len(payload).to_bytes(4, "little") + payload)
-        for i in range(0, len(fds), FDS_PER_MESSAGE):
-            socket.send_fds(sock, [b"F"], fds[i : i + FDS_PER_MESSAGE])
+        for part in messages:
+            socket.send_fds(sock, [b"F"], part)
         if module is not None:
             for program_fd in fds[: sum(p["loaded"] for p in reply["programs"])]:
                 os.close(program_fd)
@@ -191,10 +198,19 @@ def serve(sock: socket.socket, helper: Helper) -> None:
             atexit.unregister(module.cleanup)
 
 
+def end_with_client(sock: socket.socket) -> None:
+    """End this process when the client is gone, even in the middle of a compile."""
+    gone = select.poll()
+    gone.register(sock, select.POLLRDHUP)
+    gone.poll()
+    os._exit(0)
+
+
 def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     # A terminal's Ctrl-C is the console's business; the socket's end is this process's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_client, args=(sock,), daemon=True).start()
     try:
         helper = Helper(sys.argv[2])
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""From a probe's C file to the one text that bcc compiles, with every line still known by its place."""
+"""From a probe's C file to the one text that bcc compiles, every line still known by its place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def flatten(text: str, name: str, headers: Mapping[str, str] | None = None) -> s
 def _lines(text: str, name: str, headers: Mapping[str, str], seen: set[str]) -> list[str]:
     out = [f'#line 1 "{name}"']
     after_statement = False
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if match := _INCLUDE.match(line):
             header = match["name"]
             if header not in seen:
@@ -42,7 +42,10 @@ def _lines(text: str, name: str, headers: Mapping[str, str], seen: set[str]) -> 
         if after_statement and code:
             out.append(f'#line {number} "{name}"')
         out.append(line)
-        if code and not code.startswith("//"):
+        if code.startswith("#"):
+            # clang does not heed a #line in a branch that is not taken.
+            after_statement = not code.endswith("\\")
+        elif code and not code.startswith("//"):
             after_statement = code.endswith(_STATEMENT_END)
     return out
 

@@ -48,7 +48,7 @@ struct flow_key {
     union {
         u64 word;
         struct {
-            __be16 source_port; /* 0 where the protocol has none, and in later fragments */
+            __be16 source_port;      /* 0 where the protocol has none, and in later fragments */
             __be16 destination_port; /* ICMP: type and code, as NetFlow has it */
             u8 protocol;
             u8 version;
@@ -72,9 +72,7 @@ struct cursor {
     void *end;
 };
 
-static __always_inline int
-parse_transport(struct cursor *c, struct packet *packet, u8 protocol)
-{
+static __always_inline int parse_transport(struct cursor *c, struct packet *packet, u8 protocol) {
     packet->key.transport.part.protocol = protocol;
     if (protocol == IPPROTO_TCP) {
         struct tcphdr *tcp = c->at;
@@ -83,8 +81,8 @@ parse_transport(struct cursor *c, struct packet *packet, u8 protocol)
         packet->key.transport.part.source_port = tcp->source;
         packet->key.transport.part.destination_port = tcp->dest;
         packet->tcp_flags = ((u8 *)tcp)[13];
-    } else if (protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE ||
-               protocol == IPPROTO_SCTP || protocol == IPPROTO_DCCP) {
+    } else if (protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE || protocol == IPPROTO_SCTP ||
+               protocol == IPPROTO_DCCP) {
         __be16 *ports = c->at;
         if ((void *)(ports + 2) > c->end)
             return PARSED_CUT;
@@ -99,9 +97,7 @@ parse_transport(struct cursor *c, struct packet *packet, u8 protocol)
     return PARSED;
 }
 
-static __always_inline int
-parse_ipv4(struct cursor *c, struct packet *packet)
-{
+static __always_inline int parse_ipv4(struct cursor *c, struct packet *packet) {
     struct iphdr *ip = c->at;
     if ((void *)(ip + 1) > c->end)
         return PARSED_SHORT;
@@ -117,9 +113,7 @@ parse_ipv4(struct cursor *c, struct packet *packet)
     return parse_transport(c, packet, ip->protocol);
 }
 
-static __always_inline int
-parse_ipv6(struct cursor *c, struct packet *packet)
-{
+static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
     struct ipv6hdr *ip = c->at;
     if ((void *)(ip + 1) > c->end)
         return PARSED_SHORT;
@@ -174,10 +168,9 @@ parse_ipv6(struct cursor *c, struct packet *packet)
     return PARSED;
 }
 
-/* Fill `packet`, which is zero, from the frame. The bytes of a socket buffer may go on past `end`. */
-static __always_inline int
-parse(void *data, void *end, struct packet *packet)
-{
+/* Fill `packet`, which is zero, from the frame. The bytes of a socket buffer may go on past `end`.
+ */
+static __always_inline int parse(void *data, void *end, struct packet *packet) {
     struct cursor c = {data, end};
 #if LINK_ETHERNET
     struct ethhdr *ethernet = data;

@@ -36,9 +36,7 @@ struct loss {
 
 BPF_PERCPU_ARRAY(losses, struct loss, LOSS_REASONS);
 
-static __always_inline void
-lose(u32 reason, u64 packets, u64 bytes)
-{
+static __always_inline void lose(u32 reason, u64 packets, u64 bytes) {
     struct loss *loss = losses.lookup(&reason);
     if (loss) {
         loss->packets += packets;
@@ -49,9 +47,7 @@ lose(u32 reason, u64 packets, u64 bytes)
 /* The next probe of this hook. The entry is written from outside; empty at the chain's end. */
 BPF_PROG_ARRAY(chain_next, 1);
 
-static __always_inline int
-pass_on(CONTEXT *ctx)
-{
+static __always_inline int pass_on(CONTEXT *ctx) {
     chain_next.call(ctx, 0);
     return VERDICT_PASS;
 }

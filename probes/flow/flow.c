@@ -49,9 +49,7 @@ BPF_RINGBUF_OUTPUT(overflow, OVERFLOW_PAGES);
 BPF_RINGBUF_OUTPUT(alarm, 1);
 
 /* Multilinear hashing with secret factors: nobody outside can aim at one set. */
-static __always_inline u64
-hash_of(struct flow_key *key)
-{
+static __always_inline u64 hash_of(struct flow_key *key) {
     u64 hash = HASH_5 + key->source[0] * HASH_0 + key->source[1] * HASH_1 +
                key->destination[0] * HASH_2 + key->destination[1] * HASH_3 +
                key->transport.word * HASH_4;
@@ -60,17 +58,14 @@ hash_of(struct flow_key *key)
     return hash ^ hash >> 29;
 }
 
-static __always_inline bool
-same_flow(struct flow_key *a, struct flow_key *b)
-{
+static __always_inline bool same_flow(struct flow_key *a, struct flow_key *b) {
     return a->source[0] == b->source[0] && a->source[1] == b->source[1] &&
            a->destination[0] == b->destination[0] && a->destination[1] == b->destination[1] &&
            a->transport.word == b->transport.word;
 }
 
-static __always_inline void
-fill(struct flow_record *record, struct packet *packet, u32 packets, u64 bytes, u32 now)
-{
+static __always_inline void fill(struct flow_record *record, struct packet *packet, u32 packets,
+                                 u64 bytes, u32 now) {
     record->key = packet->key;
     record->bytes = bytes;
     record->packets = packets;
@@ -79,18 +74,15 @@ fill(struct flow_record *record, struct packet *packet, u32 packets, u64 bytes, 
     record->tcp_flags = packet->tcp_flags;
 }
 
-static __always_inline void
-overflow_or_lose(struct packet *packet, u32 packets, u64 bytes, u32 now)
-{
+static __always_inline void overflow_or_lose(struct packet *packet, u32 packets, u64 bytes,
+                                             u32 now) {
     struct flow_record record;
     fill(&record, packet, packets, bytes, now);
     if (overflow.ringbuf_output(&record, sizeof(record), BPF_RB_NO_WAKEUP))
         lose(LOSS_TABLE_FULL, packets, bytes);
 }
 
-static __always_inline void
-count(struct cpu_state *state, u32 cpu, u32 packets, u64 bytes)
-{
+static __always_inline void count(struct cpu_state *state, u32 cpu, u32 packets, u64 bytes) {
     struct packet *packet = &state->packet;
     u32 now = bpf_jiffies64();
     u64 hash = hash_of(&packet->key);
@@ -136,9 +128,7 @@ count(struct cpu_state *state, u32 cpu, u32 packets, u64 bytes)
         alarm.ringbuf_output(&cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
 }
 
-int
-flow(CONTEXT *ctx)
-{
+int flow(CONTEXT *ctx) {
     u32 cpu = bpf_get_smp_processor_id();
     struct cpu_state *state = cpus.lookup(&cpu);
     if (!state)
@@ -152,7 +142,7 @@ flow(CONTEXT *ctx)
 #else
     /* What goes over the wire: a large segment is cut into packets, each with headers, later on. */
 #ifdef HOOK_TC_EGRESS
-    u64 bytes = ctx->wire_len;
+    u64 bytes = ctx->wire_len ? ctx->wire_len : ctx->len;
 #else
     u64 bytes = ctx->len;
 #endif

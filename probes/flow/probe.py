@@ -6,8 +6,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ _MEMORY = 64 << 20
 _RECORDS_RANGE = (4096, 131072)
 _OVERFLOW_PAGES = 1024
 _FACTORS = 6
+_NO_RECORDS = np.empty(0, RECORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,14 @@ class Geometry:
     """Sizes of the tables of one CPU in one generation; powers of two."""
 
     records: int
-    cpus: int
+    cpus: int = field(default_factory=possible_cpus)
 
     @classmethod
     def for_memory(cls, memory: int = _MEMORY) -> Geometry:
         """As many records as fit: 64 bytes each, 16 more in the index, two generations."""
-        cpus = possible_cpus()
-        fitting = memory // (2 * cpus * (RECORD.itemsize + 16))
+        fitting = memory // (2 * possible_cpus() * (RECORD.itemsize + 16))
         smallest, largest = _RECORDS_RANGE
-        return cls(max(smallest, min(largest, 1 << fitting.bit_length() - 1)), cpus)
+        return cls(max(smallest, min(largest, 1 << fitting.bit_length() - 1)))
 
     @property
     def sets(self) -> int:
@@ -56,8 +56,11 @@ class Geometry:
 
     @property
     def alarm_at(self) -> int:
-        """Records in use at which user space is woken to swap early."""
-        return self.records // 2
+        """Records in use at which user space is woken to swap early.
+
+        What is left has to last until it has come, and has drained the other generation.
+        """
+        return self.records // 4
 
 
 class Generation:
@@ -83,23 +86,22 @@ class Generation:
         """How full the fullest CPU's records are, 0 to 1."""
         return int(self._used.max()) / self._geometry.records
 
-    def drain(self) -> tuple[Array, dict[LossReason, Loss]]:
-        """Take out everything. Exact only when no CPU runs the program any more."""
-        parts = []
+    def records(self) -> Iterator[Array]:
+        """What was counted, of dtype RECORD: the kernel's own memory, valid until `clear`."""
         for cpu in np.flatnonzero(self._used):
-            parts.append(self._records[cpu, : self._used[cpu]].copy())
+            yield self._records[cpu, : self._used[cpu]]
+        if len(overflow := self._overflow.read()):
+            yield overflow
+
+    def losses(self) -> Array:
+        """Packets and bytes (reasons, CPUs) by LossReason; they begin again at 0."""
+        return self._maps["losses"].read(clear=True).values
+
+    def clear(self) -> None:
+        """Forget the records; a record's own memory is written anew when it is used again."""
+        for cpu in np.flatnonzero(self._used):
             self._sets[cpu] = 0
             self._used[cpu] = 0
-        parts.append(self._overflow.read())
-        counted = self._maps["losses"].read(clear=True).values
-        packets = counted["packets"].sum(axis=1)
-        size = counted["bytes"].sum(axis=1)
-        losses = {
-            reason: Loss(int(packets[reason]), int(size[reason]))
-            for reason in LossReason
-            if packets[reason]
-        }
-        return np.concatenate(parts), losses
 
     def close(self) -> None:
         self._overflow.close()
@@ -151,8 +153,16 @@ class FlowHook:
         self._point.chain.replace(self._stage, self._generations[0].program.fd)
         return old
 
-    def rows(self, records: Array, clock: TickClock) -> Array:
-        return rows_of(records, self._direction, clock)
+    def drain(self, generation: Generation, clock: TickClock) -> tuple[Array, Array]:
+        """Take out rows of dtype FLOW, one a flow, and losses (reasons, CPUs).
+
+        Exact only when no CPU runs the generation's program any more.
+        """
+        parts = list(generation.records())
+        records = parts[0] if len(parts) == 1 else np.concatenate([_NO_RECORDS, *parts])
+        rows = rows_of(records, self._direction, clock)
+        generation.clear()
+        return rows, generation.losses()
 
     def close(self) -> None:
         if self._generations:
@@ -274,10 +284,12 @@ class FlowProbe:
         """Take the contents of generations that no CPU runs any more."""
         self._clock.update()
         for hook, generation in quiet:
-            records, losses = generation.drain()
-            self._rows.append(hook.rows(records, self._clock))
-            for reason, loss in losses.items():
-                self._losses[reason] = self._losses.get(reason, Loss()) + loss
+            rows, losses = hook.drain(generation, self._clock)
+            self._rows.append(rows)
+            for reason in LossReason:
+                if packets := int(losses["packets"][reason].sum()):
+                    loss = Loss(packets, int(losses["bytes"][reason].sum()))
+                    self._losses[reason] = self._losses.get(reason, Loss()) + loss
 
     def _compile(self, capture: FlowFilter) -> dict[Hook, Compiled]:
         """The program for each hook, with hash factors that nobody knows."""

@@ -67,15 +67,23 @@ _FACTORS = np.frombuffer(os.urandom(8 * KEY_WORDS), "u8") | np.uint64(1)
 
 def hash_keys(keys: Array) -> Array:
     """64-bit hashes (n,) of key words (n, 5)."""
-    hashed: Array = (keys * _FACTORS).sum(axis=1, dtype="u8")
+    # Word by word: three times faster than a sum over such a short axis.
+    hashed: Array = keys[:, 0] * _FACTORS[0]
+    for word in range(1, KEY_WORDS):
+        hashed += keys[:, word] * _FACTORS[word]
     hashed ^= hashed >> np.uint64(32)
     hashed *= _FACTORS[0]
     return hashed
 
 
+def words_of(rows: Array) -> Array:
+    """Rows of dtype FLOW (n,) as 64-bit words (n, 9): the same memory."""
+    return rows.view("u8").reshape(len(rows), FLOW.itemsize // 8)
+
+
 def key_words(rows: Array) -> Array:
     """The key of each row of dtype FLOW, as words (n, 5)."""
-    words: Array = rows.view("u8").reshape(len(rows), -1)[:, :KEY_WORDS] & KEY_MASK
+    words: Array = words_of(rows)[:, :KEY_WORDS] & KEY_MASK
     return words
 
 
@@ -100,23 +108,32 @@ def group(keys: Array) -> tuple[Array, Array]:
 
 def rows_of(records: Array, direction: Direction, clock: TickClock) -> Array:
     """Rows of dtype FLOW, one a flow, of records (n,) of which several may be of one flow."""
-    if not len(records):
-        return np.empty(0, FLOW)
-    order, starts = group(records["key"])
-    if len(starts) < len(order):
-        records = records[order]
-    else:
-        starts = np.arange(len(records))
-    rows = np.empty(len(starts), FLOW)
-    words = rows.view("u8").reshape(len(rows), -1)
-    words[:, :KEY_WORDS] = records["key"][starts]
+    rows = np.empty(len(records), FLOW)
+    words = words_of(rows)
+    words[:, :KEY_WORDS] = records["key"]
     words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)
-    rows["tcp_flags"] = np.bitwise_or.reduceat(records["tcp_flags"], starts)
-    rows["packets"] = np.add.reduceat(records["packets"], starts, dtype="u8")
-    rows["bytes"] = np.add.reduceat(records["bytes"], starts)
-    rows["first_ns"] = np.minimum.reduceat(clock.monotonic_ns(records["first"]), starts)
-    rows["last_ns"] = np.maximum.reduceat(clock.monotonic_ns(records["last"]), starts)
-    return rows
+    for name in ("tcp_flags", "packets", "bytes"):
+        rows[name] = records[name]
+    rows["first_ns"] = clock.monotonic_ns(records["first"])
+    rows["last_ns"] = clock.monotonic_ns(records["last"])
+    return _merged(rows, records["key"])
+
+
+def _merged(rows: Array, keys: Array) -> Array:
+    """One row for each key (n, 5); nearly always `rows` as they are."""
+    if not len(rows):
+        return rows
+    order, starts = group(keys)
+    if len(starts) == len(rows):
+        return rows
+    rows = rows[order]
+    merged = rows[starts]
+    merged["packets"] = np.add.reduceat(rows["packets"], starts)
+    merged["bytes"] = np.add.reduceat(rows["bytes"], starts)
+    merged["tcp_flags"] = np.bitwise_or.reduceat(rows["tcp_flags"], starts)
+    merged["first_ns"] = np.minimum.reduceat(rows["first_ns"], starts)
+    merged["last_ns"] = np.maximum.reduceat(rows["last_ns"], starts)
+    return merged
 
 
 class TickClock:

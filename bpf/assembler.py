@@ -1,0 +1,177 @@
+"""A small eBPF assembler with labels, and the type information that a callback must carry."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from enum import IntEnum
+
+from bpf.syscall import btf_load
+
+INSTRUCTION = 8
+"""Bytes of an instruction slot."""
+
+_SIZE_CODE = {8: 0x18, 4: 0x00, 2: 0x08, 1: 0x10}
+_PSEUDO_MAP_FD = 1
+_PSEUDO_FUNC = 4
+
+
+class Register(IntEnum):
+    """R0 result, R1-R5 arguments, R6-R9 kept across calls, FP the top of the stack."""
+
+    R0 = 0
+    R1 = 1
+    R2 = 2
+    R3 = 3
+    R4 = 4
+    R5 = 5
+    R6 = 6
+    R7 = 7
+    R8 = 8
+    R9 = 9
+    FP = 10
+
+
+class Helper(IntEnum):
+    """enum bpf_func_id, as far as it is used here."""
+
+    MAP_LOOKUP_ELEM = 1
+    MAP_DELETE_ELEM = 3
+    MAP_POP_ELEM = 88
+    RINGBUF_OUTPUT = 130
+    RINGBUF_RESERVE = 131
+    RINGBUF_DISCARD = 133
+    FOR_EACH_MAP_ELEM = 164
+    LOOP = 181
+    MAP_LOOKUP_PERCPU_ELEM = 195
+
+
+class Assembler:
+    """Appends instructions; `assemble()` resolves the labels and gives the bytes."""
+
+    def __init__(self) -> None:
+        self._code = bytearray()
+        self._labels: dict[str, int] = {}
+        self._jumps: list[tuple[int, str]] = []
+        self._functions: list[tuple[int, str]] = []
+
+    def label(self, name: str) -> None:
+        """Name the place of the next instruction."""
+        self._labels[name] = len(self._code) // INSTRUCTION
+
+    def position(self, name: str) -> int:
+        """Instruction offset of a label."""
+        return self._labels[name]
+
+    def move(self, to: Register, value: Register | int) -> None:
+        """`to = value`; a number is a signed 32-bit one."""
+        if isinstance(value, Register):
+            self._emit(0xBF, to, value)
+        else:
+            self._emit(0xB7, to, imm=value)
+
+    def add(self, to: Register, number: int) -> None:
+        """`to += number`."""
+        self._emit(0x07, to, imm=number)
+
+    def load(self, to: Register, base: Register, offset: int, size: int = 8) -> None:
+        """`to = *(base + offset)`, of `size` bytes (1, 2, 4 or 8)."""
+        self._emit(0x61 | _SIZE_CODE[size], to, base, offset)
+
+    def store(self, base: Register, offset: int, value: Register | int, size: int = 8) -> None:
+        """`*(base + offset) = value`, of `size` bytes (1, 2, 4 or 8)."""
+        if isinstance(value, Register):
+            self._emit(0x63 | _SIZE_CODE[size], base, value, offset)
+        else:
+            self._emit(0x62 | _SIZE_CODE[size], base, 0, offset, value)
+
+    def copy(self, to: Register, to_offset: int, source: Register, size: int) -> None:
+        """Copy `size` bytes from `source` to `to + to_offset`; R1 is spent."""
+        for offset, width in _pieces(size):
+            self.load(Register.R1, source, offset, width)
+            self.store(to, to_offset + offset, Register.R1, width)
+
+    def clear(self, base: Register, size: int) -> None:
+        """Write `size` zero bytes at `base`."""
+        for offset, width in _pieces(size):
+            self.store(base, offset, 0, width)
+
+    def load_map(self, to: Register, fd: int) -> None:
+        """`to` = the map behind a file descriptor."""
+        self._emit(0x18, to, _PSEUDO_MAP_FD, imm=fd)
+        self._emit(0)
+
+    def load_function(self, to: Register, label: str) -> None:
+        """`to` = the function that starts at a label."""
+        self._functions.append((len(self._code), label))
+        self._emit(0x18, to, _PSEUDO_FUNC)
+        self._emit(0)
+
+    def call(self, helper: Helper) -> None:
+        """R0 = helper(R1 ... R5)."""
+        self._emit(0x85, imm=helper)
+
+    def jump_if_zero(self, register: Register, label: str) -> None:
+        """Go to a label further on if `register` is 0."""
+        self._jumps.append((len(self._code), label))
+        self._emit(0x15, register)
+
+    def jump_if_not_zero(self, register: Register, label: str) -> None:
+        """Go to a label further on if `register` is not 0."""
+        self._jumps.append((len(self._code), label))
+        self._emit(0x55, register)
+
+    def exit(self, result: int | None = None) -> None:
+        """Return R0, or `result` where it is given."""
+        if result is not None:
+            self.move(Register.R0, result)
+        self._emit(0x95)
+
+    def assemble(self) -> bytes:
+        """The program, as PROG_LOAD takes it."""
+        code = bytearray(self._code)
+        for place, label in self._jumps:
+            distance = self._labels[label] - place // INSTRUCTION - 1
+            struct.pack_into("<h", code, place + 2, distance)
+        for place, label in self._functions:
+            distance = self._labels[label] - place // INSTRUCTION - 1
+            struct.pack_into("<i", code, place + 4, distance)
+        return bytes(code)
+
+    def _emit(
+        self, opcode: int, to: int = 0, source: int = 0, offset: int = 0, imm: int = 0
+    ) -> None:
+        self._code += struct.pack("<BBhi", opcode, to | source << 4, offset, imm)
+
+
+def _pieces(size: int) -> list[tuple[int, int]]:
+    """(offset, width) of the widest loads and stores that cover `size` bytes."""
+    pieces = []
+    offset = 0
+    for width in (8, 4, 2, 1):
+        while size - offset >= width:
+            pieces.append((offset, width))
+            offset += width
+    return pieces
+
+
+MAIN_TYPE = 3
+"""BTF type id of a program's entry, `int main(void)`, in `callback_btf()`."""
+CALLBACK_TYPE = 4
+"""BTF type id of a program's callback in `callback_btf()`."""
+
+
+@functools.cache
+def callback_btf() -> int:
+    """File descriptor of the BTF for a program with one callback; loaded once, kept open."""
+    strings = b"\0int\0main\0callback\0"
+    types = b"".join(
+        (
+            struct.pack("<4I", strings.index(b"int"), 1 << 24, 4, 1 << 24 | 32),
+            struct.pack("<3I", 0, 13 << 24, 1),
+            struct.pack("<3I", strings.index(b"main"), 12 << 24 | 1, 2),
+            struct.pack("<3I", strings.index(b"callback"), 12 << 24, 2),
+        )
+    )
+    header = struct.pack("<HBB5I", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings))
+    return btf_load(header + types + strings)

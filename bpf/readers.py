@@ -1,0 +1,299 @@
+"""Routines that read a map from user space: by mapping, batch system calls, or entry by entry.
+
+`bpf.drain` has the one that reads in the kernel. What concurrent writers do to a read is told in
+`bpf.maps`.
+"""
+
+from __future__ import annotations
+
+import ctypes as ct
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
+from bpf.syscall import (
+    HASH_TYPES,
+    Batch,
+    Command,
+    MapFlag,
+    MapSpec,
+    MapType,
+    call_errno,
+    map_delete,
+    map_lookup,
+    map_update,
+)
+
+Chunk = tuple[Array | None, Array]
+"""Keys (None where entries are numbered) and values of n entries, as opaque bytes."""
+
+_FIRST_ROOM = 4096
+_SLACK = 64
+"""Entries more than expected, so that the call that reads the last also finds the end, and a hash's
+last bucket fits."""
+
+
+class Reader(Protocol):
+    """A routine at work on one map."""
+
+    def __init__(self, fd: int, spec: MapSpec) -> None: ...
+
+    @staticmethod
+    def supports(fd: int, spec: MapSpec) -> bool:
+        """Whether the routine works on this map; found out without touching its contents."""
+
+    def read(self, clear: bool) -> Iterator[Chunk]:
+        """What is in the map; with `clear` a chunk has left the map when it is given."""
+
+    def close(self) -> None:
+        """Free what the routine holds; the map's descriptor is not its own."""
+
+
+class Mapping:
+    """An mmapable array's memory."""
+
+    def __init__(self, fd: int, spec: MapSpec) -> None:
+        stride = round_up(spec.value_size, 8)
+        size = round_up(stride * spec.max_entries, mmap.PAGESIZE)
+        self.values = np.frombuffer(mmap.mmap(fd, size), f"V{stride}", spec.max_entries)
+        """Shape (max_entries,), each with its padding to 8 bytes; writes reach the kernel."""
+
+    @staticmethod
+    def supports(fd: int, spec: MapSpec) -> bool:
+        return spec.type == MapType.ARRAY and bool(spec.flags & MapFlag.MMAPABLE)
+
+    def read(self, clear: bool) -> Iterator[Chunk]:
+        values = self.values.copy()
+        if clear:
+            self.values.view(np.uint8)[:] = 0
+        yield None, values
+
+    def close(self) -> None:
+        pass  # The mapping ends with the last array that shows it.
+
+
+class Batched:
+    """The batch system calls."""
+
+    def __init__(self, fd: int, spec: MapSpec) -> None:
+        self._fd = fd
+        self._spec = spec
+        self._layout = EntryLayout.of(spec)
+        whole = spec.type in ARRAY_TYPES
+        self._room = (spec.max_entries if whole else min(spec.max_entries, _FIRST_ROOM)) + _SLACK
+
+    @staticmethod
+    def supports(fd: int, spec: MapSpec) -> bool:
+        if spec.type in HASH_TYPES:
+            clearing = Command.MAP_LOOKUP_AND_DELETE_BATCH
+        elif spec.type in ARRAY_TYPES:
+            clearing = Command.MAP_UPDATE_BATCH
+        else:
+            clearing = Command.MAP_DELETE_BATCH
+        return has_batch(fd, Command.MAP_LOOKUP_BATCH) and has_batch(fd, clearing)
+
+    def read(self, clear: bool) -> Iterator[Chunk]:
+        if not clear or self._spec.type in HASH_TYPES:
+            yield from self._look_up(clear)
+            return
+        for keys, values in self._look_up(False):
+            yield from self._zero(values) if keys is None else self._delete(keys, values)
+
+    def close(self) -> None:
+        pass
+
+    def _look_up(self, delete: bool) -> Iterator[Chunk]:
+        """Fill buffers from the map, a new one when the old has no room for the next bucket."""
+        command = Command.MAP_LOOKUP_AND_DELETE_BATCH if delete else Command.MAP_LOOKUP_BATCH
+        # The kernel keeps its place here: a bucket's number, or for tries and arrays a whole key.
+        cursor = (ct.c_uint8 * max(8, self._spec.key_size))()
+        batch = Batch(map_fd=self._fd, out_batch=ct.addressof(cursor))
+        total = done = 0
+        room = self._room
+        keys, values = self._buffers(room)
+        while True:
+            batch.keys = keys.ctypes.data + done * keys.itemsize
+            batch.values = values.ctypes.data + done * self._layout.values_size
+            batch.count = asked = room - done
+            code = call_errno(command, batch)
+            # On errors before the start the kernel leaves `count` as it was.
+            got = batch.count if code in (0, errno.ENOENT) or batch.count < asked else 0
+            done += got
+            if got:
+                batch.in_batch = batch.out_batch
+            if code in (0, errno.EINTR, errno.EAGAIN) and done < room:
+                continue
+            if done or code == errno.ENOENT:
+                yield self._filled(keys, values, done)
+                total += done
+            if code == errno.ENOENT:
+                expected = min(total + total // 8, self._spec.max_entries)
+                self._room = max(self._room, expected + _SLACK)
+                return
+            if code not in (0, errno.ENOSPC):
+                raise OSError(code, f"bpf({command.name}): {os.strerror(code)}")
+            room, done = room * 2, 0
+            keys, values = self._buffers(room)
+
+    def _buffers(self, room: int) -> tuple[Array, Array]:
+        keys = np.empty(room, f"V{self._spec.key_size}")
+        return keys, np.empty(room, self._layout.value_dtype)
+
+    def _filled(self, keys: Array, values: Array, count: int) -> Chunk:
+        return keys[:count] if self._layout.key_size else None, values[:count]
+
+    def _zero(self, values: Array) -> Iterator[Chunk]:
+        indices = np.arange(len(values), dtype=np.uint32)
+        done, code = write_batch(self._fd, Command.MAP_UPDATE_BATCH, indices, np.zeros_like(values))
+        # What could not be set to zero is still in the map, for the next read.
+        values[done:].view(np.uint8)[:] = 0
+        yield None, values
+        if code:
+            raise OSError(code, f"bpf(MAP_UPDATE_BATCH): {os.strerror(code)}")
+
+    def _delete(self, keys: Array, values: Array) -> Iterator[Chunk]:
+        done = 0
+        while done < len(keys):
+            deleted, code = write_batch(self._fd, Command.MAP_DELETE_BATCH, keys[done:])
+            done += deleted
+            if code == errno.ENOENT:
+                done += 1  # Deleted meanwhile by another.
+            elif code:
+                yield keys[:done], values[:done]
+                raise OSError(code, f"bpf(MAP_DELETE_BATCH): {os.strerror(code)}")
+        yield keys, values
+
+
+class Iteration:
+    """One or more system calls for each entry: works wherever there are keys."""
+
+    def __init__(self, fd: int, spec: MapSpec) -> None:
+        self._fd = fd
+        self._spec = spec
+        self._layout = EntryLayout.of(spec)
+
+    @staticmethod
+    def supports(fd: int, spec: MapSpec) -> bool:
+        return _next_key(fd, None, spec.key_size)[1] in (0, errno.ENOENT)
+
+    def read(self, clear: bool) -> Iterator[Chunk]:
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        failure: OSError | None = None
+        try:
+            for key, value in self._entries(clear):
+                keys.append(key)
+                values.append(value)
+        except OSError as error:
+            failure = error
+        numbered = self._layout.key_size == 0
+        yield (
+            None if numbered else np.frombuffer(b"".join(keys), f"V{self._spec.key_size}"),
+            np.frombuffer(bytearray(b"".join(values)), self._layout.value_dtype, len(values)),
+        )
+        if failure:
+            raise failure
+
+    def close(self) -> None:
+        pass
+
+    def _entries(self, clear: bool) -> Iterator[tuple[bytes, bytes]]:
+        size = self._layout.values_size
+        following, code = _next_key(self._fd, None, self._spec.key_size)
+        # The kernel starts over after a key that was deleted meanwhile; it must not do so for ever.
+        for _ in range(4 * self._spec.max_entries):
+            if code:
+                break
+            key = following
+            # Asked for while `key` is still there, for the same reason.
+            following, code = _next_key(self._fd, key, self._spec.key_size)
+            value = map_lookup(self._fd, key, size)
+            if value is None:
+                continue
+            if clear and self._spec.type in ARRAY_TYPES:
+                map_update(self._fd, key, bytes(size))
+            elif clear:
+                map_delete(self._fd, key)
+            yield key, value
+        if code not in (0, errno.ENOENT):
+            raise OSError(code, f"bpf(MAP_GET_NEXT_KEY): {os.strerror(code)}")
+
+
+class Popping:
+    """One system call for each entry of a queue or a stack."""
+
+    def __init__(self, fd: int, spec: MapSpec) -> None:
+        self._fd = fd
+        self._spec = spec
+
+    @staticmethod
+    def supports(fd: int, spec: MapSpec) -> bool:
+        return spec.type in QUEUE_TYPES
+
+    def read(self, clear: bool) -> Iterator[Chunk]:
+        values = np.empty(self._spec.max_entries, f"V{self._spec.value_size}")
+        element = _Element(map_fd=self._fd, value=values.ctypes.data)
+        code = done = 0
+        while done < len(values):
+            code = call_errno(Command.MAP_LOOKUP_AND_DELETE_ELEM, element)
+            if code:
+                break
+            done += 1
+            element.value += values.itemsize
+        yield None, values[:done]
+        if code not in (0, errno.ENOENT):
+            raise OSError(code, f"bpf(MAP_LOOKUP_AND_DELETE_ELEM): {os.strerror(code)}")
+
+    def close(self) -> None:
+        pass
+
+
+def has_batch(fd: int, command: Command) -> bool:
+    """Whether the kernel has this batch call for this map: a batch of no entries does nothing."""
+    return call_errno(command, Batch(map_fd=fd)) == 0
+
+
+def write_batch(
+    fd: int, command: Command, keys: Array, values: Array | None = None
+) -> tuple[int, int]:
+    """Update or delete contiguous entries; returns how many were done, and the errno or 0."""
+    batch = Batch(
+        map_fd=fd,
+        keys=keys.ctypes.data,
+        values=0 if values is None else values.ctypes.data,
+        count=len(keys),
+    )
+    code = call_errno(command, batch)
+    # The kernel tells the count on errors after the start, and leaves it on those before.
+    untouched = code and batch.count == len(keys)
+    return 0 if untouched else batch.count, code
+
+
+class _Element(ct.Structure):
+    """Arguments of the commands on one entry; `value` is the next key's place for GET_NEXT_KEY."""
+
+    _fields_ = [
+        ("map_fd", ct.c_uint32),
+        ("_pad", ct.c_uint32),
+        ("key", ct.c_uint64),
+        ("value", ct.c_uint64),
+        ("flags", ct.c_uint64),
+    ]
+
+
+def _next_key(fd: int, key: bytes | None, key_size: int) -> tuple[bytes, int]:
+    """The key after `key` (None: the first), and 0 or the errno (ENOENT: no more)."""
+    given = None if key is None else ct.create_string_buffer(key, key_size)
+    following = ct.create_string_buffer(max(key_size, 1))
+    element = _Element(
+        map_fd=fd,
+        key=0 if given is None else ct.addressof(given),
+        value=ct.addressof(following),
+    )
+    code = call_errno(Command.MAP_GET_NEXT_KEY, element)
+    return following.raw[:key_size], code

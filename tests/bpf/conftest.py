@@ -1,0 +1,37 @@
+"""Fixtures of the kernel's edge: one warm compile helper for all, and a veth pair for a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from app.lab.netns import End, veth_pair
+from bpf.attach import Hook
+from bpf.compiler import Compiled, Compiler
+from tests.bpf.tools import COUNTER
+
+
+@pytest.fixture(scope="session")
+def compiler() -> Iterator[Compiler]:
+    with Compiler() as compiler:
+        yield compiler
+
+
+@pytest.fixture(scope="session")
+def counters(compiler: Compiler) -> Iterator[dict[Hook, Compiled]]:
+    """A probe that counts packets in its map `count`, compiled for each hook."""
+    with ExitStack() as stack:
+        yield {
+            hook: stack.enter_context(
+                compiler.compile(COUNTER, hook.prog_type, cflags=[f"-D{hook.macro}"])
+            )
+            for hook in Hook
+        }
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[End, End]]:
+    with veth_pair() as ends:
+        yield ends

@@ -1,0 +1,210 @@
+"""What clang and the verifier say, as places in the user's own source."""
+
+from __future__ import annotations
+
+import pytest
+
+from bpf.compiler import CompileError, Compiler, Diagnostic
+from bpf.compiler.diagnostics import parse_clang, parse_verifier
+from bpf.syscall import ProgType
+
+HEADERS = {"sizes.h": "#define ENTRIES 8\nstruct size { u32 bytes; };\n"}
+
+PLACES = {
+    "after two headers": """\
+#include "probe.h"
+#include "sizes.h"
+
+BPF_HASH(sizes, u32, struct size, ENTRIES);
+
+int f(CONTEXT *ctx)
+{
+    return @unheard_of;
+}
+""",
+    "in the second function": """\
+#include "probe.h"
+BPF_HASH(sizes, u32, u64, 8);
+
+static int first(void)
+{
+    u32 key = 0;
+    u64 *value = sizes.lookup(&key);
+    return value ? *value : 0;
+}
+
+int f(CONTEXT *ctx)
+{
+    u32 key = 1;
+    sizes.increment(key);
+    if (first())
+        return 1;
+    return @unheard_of;
+}
+""",
+    "inside a statement of several lines": """\
+#include "probe.h"
+
+int f(CONTEXT *ctx)
+{
+    int sum =
+        1 +
+        @unheard_of +
+        2;
+    return sum;
+}
+""",
+    "after a branch that is not taken": """\
+#if 0
+first;
+second;
+#else
+#endif
+int f(struct xdp_md *ctx)
+{
+    return @unheard_of;
+}
+""",
+    "after a macro of several lines": """\
+#include "probe.h"
+#define TWICE(x) \\
+    do {         \\
+        x;       \\
+        x;       \\
+    } while (0)
+
+int f(CONTEXT *ctx)
+{
+    TWICE({
+        ctx->data;
+        ctx->data;
+    });
+    return @unheard_of;
+}
+""",
+    "after a comment of several lines, a form feed and CRLF": """\
+/* One;
+ * two;
+ */\f
+// three;
+int f(struct xdp_md *ctx)\r
+{\r
+    return @unheard_of;\r
+}
+""",
+    "in a generated header": """\
+#include "broken.h"
+int f(struct xdp_md *ctx) { return XDP_PASS; }
+""",
+}
+
+
+def marked(text: str) -> tuple[str, int, int]:
+    """`text` without its mark `@`, and where that was."""
+    before, after = text.split("@")
+    return before + after, before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_clangs_errors_have_the_users_file_line_and_column(compiler: Compiler, place: str) -> None:
+    text, headers, file = PLACES[place], dict(HEADERS), "my.c"
+    if "@" in text:
+        text, line, column = marked(text)
+    else:
+        file = "broken.h"
+        headers[file], line, column = marked("\nstatic int g(void) {\n    return @unheard_of;\n}\n")
+    with pytest.raises(CompileError) as caught:
+        compiler.compile(text, ProgType.XDP, name="my.c", headers=headers, cflags=["-DHOOK_XDP"])
+    assert caught.value.diagnostics == (
+        Diagnostic(file, line, column, "error", "use of undeclared identifier 'unheard_of'"),
+    )
+    assert str(caught.value) == (
+        f"my.c does not compile: {file}:{line}:{column}: error: "
+        "use of undeclared identifier 'unheard_of'"
+    )
+
+
+def test_the_verifiers_refusal_has_its_line_its_reason_and_the_whole_log(
+    compiler: Compiler,
+) -> None:
+    text, line, _ = marked(
+        """\
+#include "probe.h"
+BPF_HASH(sizes, u32, u64, 8);
+
+int fine(CONTEXT *ctx)
+{
+    return pass_on(ctx);
+}
+
+int careless(CONTEXT *ctx)
+{
+    u32 key = 0;
+    u64 *value = sizes.lookup(&key);
+    u64 sum =
+        bpf_ktime_get_ns() +
+        @*value;
+    return sum;
+}
+"""
+    )
+    with pytest.raises(CompileError) as caught:
+        compiler.compile(text, ProgType.XDP, name="my.c", cflags=["-DHOOK_XDP"])
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.file, diagnostic.line, diagnostic.severity) == ("my.c", line, "error")
+    assert (
+        diagnostic.text
+        == "the verifier refused careless: R6 invalid mem access 'map_value_or_null'"
+    )
+    assert caught.value.verifier_log.startswith("0: R1=ctx()")
+    assert "processed " in caught.value.verifier_log.splitlines()[-1]
+
+
+def test_a_warning_stays_with_what_compiled(compiler: Compiler) -> None:
+    text, line, column = marked("int f(struct xdp_md *ctx)\n{\n    int @idle;\n    return 2;\n}\n")
+    with compiler.compile(
+        text, ProgType.XDP, name="my.c", cflags=["-Wunused-variable"]
+    ) as compiled:
+        (warning,) = compiled.diagnostics
+    assert (warning.file, warning.line, warning.column) == ("my.c", line, column)
+    assert warning.severity == "warning"
+    assert "unused variable 'idle'" in warning.text
+
+
+def test_clang_is_understood_once_each_with_its_notes() -> None:
+    said = (
+        "my.c:3:9: error: expected ';' after expression\n    x\n        ^\n"
+        "probe.h:1:1: note: expanded from here\n"
+        "my.c:3:9: error: expected ';' after expression\n"
+        "my.c:9:1: fatal error: 'x.h' file not found\n"
+    )
+    assert [str(d) for d in parse_clang(said)] == [
+        "my.c:3:9: error: expected ';' after expression",
+        "probe.h:1:1: note: expanded from here",
+        "my.c:9:1: error: 'x.h' file not found",
+    ]
+
+
+def test_an_older_kernels_log_without_places_still_gives_the_reason() -> None:
+    log = (
+        "0: R1=ctx(off=0,imm=0) R10=fp0\n; return *value;\n"
+        "5: (79) r0 = *(u64 *)(r0 +0)\nR0 invalid mem access 'map_value_or_null'\n"
+        "processed 6 insns (limit 1000000) max_states_per_insn 0\n"
+    )
+    assert str(parse_verifier("f", log)) == (
+        "error: the verifier refused f: R0 invalid mem access 'map_value_or_null'"
+    )
+
+
+def test_an_endless_loop_is_named(compiler: Compiler) -> None:
+    source = """\
+int f(struct xdp_md *ctx)
+{
+    volatile int x = 0;
+    for (;;)
+        x = 1;
+    return x;
+}
+"""
+    with pytest.raises(CompileError, match="infinite loop detected"):
+        compiler.compile(source, ProgType.XDP)

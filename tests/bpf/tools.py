@@ -1,0 +1,104 @@
+"""What several tests of the kernel's edge use."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.lab.netns import End, inside
+from bpf import syscall
+from bpf.program import Program
+
+ROOT = Path(__file__).parents[2]
+PACKET = bytes(64)
+
+COUNTER = """\
+#include "probe.h"
+
+BPF_ARRAY(count, u64, 1);
+
+int counter(CONTEXT *ctx)
+{
+    u32 zero = 0;
+    u64 *packets = count.lookup(&zero);
+    if (packets)
+        lock_xadd(packets, 1);
+    return pass_on(ctx);
+}
+"""
+
+LADDER = (
+    "#define A0 1\n"
+    + "\n".join(f"#define A{i} A{i - 1}+A{i - 1}" for i in range(1, 60))
+    + "\n#if A59\n#endif\nint f(struct xdp_md *ctx) { return XDP_PASS; }\n"
+)
+"""Two to the 59th additions: clang is at work on it until something stops it."""
+
+
+def read_u64(fd: int, index: int = 0) -> int:
+    """An element of an array of u64."""
+    value = syscall.map_lookup(fd, index.to_bytes(4, "little"), 8)
+    assert value is not None
+    return int.from_bytes(value, "little")
+
+
+def packets(program: Program) -> int:
+    """What the COUNTER probe has counted."""
+    return read_u64(program.map_fd("count"))
+
+
+def open_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def send(sender: End, receiver: End, count: int) -> int:
+    """Send datagrams through the veth; returns how many arrived."""
+    with inside(receiver.ns):
+        inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        inbox.bind((receiver.ipv4, 9))
+        inbox.settimeout(1)
+    with inside(sender.ns):
+        outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    arrived = 0
+    with inbox, outbox:
+        for number in range(count):
+            outbox.sendto(number.to_bytes(4, "little"), (receiver.ipv4, 9))
+            try:
+                arrived += inbox.recv(4) == number.to_bytes(4, "little")
+            except TimeoutError:
+                break
+    return arrived
+
+
+def python(
+    script: str, *args: str, pass_fds: Sequence[int] = (), user: int | None = None
+) -> subprocess.Popen[str]:
+    """Start `script` in a Python that can import the project."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *args],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=pass_fds,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+    )
+
+
+def ended(pid: int, timeout: float) -> bool:
+    """Whether process `pid` is over, at the latest after `timeout` seconds."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([fd], [], [], timeout)[0])
+    finally:
+        os.close(fd)

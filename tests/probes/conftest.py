@@ -1,0 +1,72 @@
+"""A compile helper for all tests of probes, and flow probes that see only what a test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from bpf.attach import Hook
+from bpf.chain import Chain
+from bpf.compiler import Compiler
+from bpf.interface import Interface
+from probes.flow import Direction, FlowFilter, FlowProbe
+from probes.flow.probe import Geometry
+
+
+@dataclass
+class LoosePoint:
+    """A hook that is attached to nothing: packets reach it by PROG_TEST_RUN."""
+
+    hook: Hook
+    chain: Chain
+
+
+@dataclass
+class LooseProbe:
+    """A flow probe on one loose hook."""
+
+    probe: FlowProbe
+    hook: Hook
+    fd: int
+    """The dispatcher, to be run."""
+
+
+@pytest.fixture(scope="session")
+def compiler() -> Iterator[Compiler]:
+    with Compiler() as helper:
+        yield helper
+
+
+MakeProbe = Callable[..., LooseProbe]
+
+
+@pytest.fixture
+def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
+    """Make flow probes that see only what is run through them."""
+    with ExitStack() as stack:
+
+        def make(
+            hook: Hook = Hook.XDP,
+            *,
+            ethernet: bool = True,
+            capture: str = "",
+            records: int = 4096,
+        ) -> LooseProbe:
+            chain = Chain(hook.prog_type)
+            stack.callback(chain.close)
+            point = LoosePoint(hook, chain)
+            direction = Direction.EGRESS if hook is Hook.TC_EGRESS else Direction.INGRESS
+            probe = FlowProbe(
+                compiler,
+                Interface("test", 0, ethernet),
+                [(point, direction)],
+                FlowFilter.parse(capture),
+                Geometry(records),
+            )
+            stack.callback(probe.close)
+            return LooseProbe(probe, hook, chain.fd)
+
+        yield make

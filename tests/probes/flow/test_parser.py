@@ -1,0 +1,191 @@
+"""The parser in the kernel against scapy: built packets, cut ones, and random bytes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import (
+    ICMPv6EchoRequest,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
+    IPv6ExtHdrRouting,
+    PadN,
+)
+from scapy.layers.ipsec import AH
+from scapy.layers.l2 import ARP, GRE, Dot1AD, Dot1Q, Ether
+from scapy.layers.sctp import SCTP
+from scapy.packet import Packet, Raw
+
+from bpf.attach import Hook
+from bpf.syscall import test_run as run
+from probes.flow.filter import address_text
+from probes.snapshot import LossReason, Snapshot
+from tests.probes.conftest import LooseProbe, MakeProbe
+from tests.probes.flow.oracle import Flow, flow_of
+
+HOOKS = [Hook.XDP, Hook.TC_INGRESS, Hook.TC_EGRESS]
+PASSED = {Hook.XDP: 2, Hook.TC_INGRESS: 0xFFFFFFFF, Hook.TC_EGRESS: 0xFFFFFFFF}
+SHORTEST = 15
+"""PROG_TEST_RUN takes no packet without a byte after its Ethernet header."""
+
+
+def links() -> Iterable[Packet]:
+    ether = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+    yield ether
+    yield ether / Dot1Q(vlan=7)
+    yield ether / Dot1AD(vlan=5) / Dot1Q(vlan=7)
+    yield ether / Dot1Q(vlan=5) / Dot1Q(vlan=7)
+    yield ether / Dot1Q(vlan=1) / Dot1Q(vlan=2) / Dot1Q(vlan=3)
+
+
+def networks() -> Iterable[Packet]:
+    yield IP(src="192.0.2.1", dst="198.51.100.7")
+    yield IP(src="192.0.2.1", dst="198.51.100.7", options=[b"\x01" * 8])
+    yield IP(src="192.0.2.1", dst="198.51.100.7", flags="MF")
+    yield IP(src="192.0.2.1", dst="198.51.100.7", frag=185)
+    six = IPv6(src="2001:db8::1", dst="2001:db8:7::99")
+    pad = PadN(optdata=b"\0" * 4)
+    yield six
+    yield six / IPv6ExtHdrHopByHop(options=[pad])
+    yield six / IPv6ExtHdrFragment(id=9)
+    yield six / IPv6ExtHdrFragment(id=9, offset=100)
+    yield six / IPv6ExtHdrRouting(addresses=["2001:db8::5", "2001:db8::6"])
+    yield six / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt(options=[PadN(optdata=b"\0" * 20)])
+    yield six / IPv6ExtHdrDestOpt() / IPv6ExtHdrRouting() / IPv6ExtHdrFragment(id=1)
+    yield six / AH(icv=b"\0" * 12)
+    long_chain = six
+    for _ in range(9):
+        long_chain = long_chain / IPv6ExtHdrDestOpt()
+    yield long_chain
+
+
+def transports() -> Iterable[Packet]:
+    yield TCP(sport=1234, dport=443, flags="S")
+    yield TCP(sport=443, dport=1234, flags="SAPUEC")
+    yield TCP(sport=443, dport=1234, flags="FR", options=[("MSS", 1460), ("NOP", None)])
+    yield UDP(sport=53, dport=65535) / Raw(b"x" * 30)
+    yield ICMP(type=3, code=4)
+    yield ICMPv6EchoRequest()
+    yield SCTP(sport=7, dport=8)
+    yield GRE() / Raw(b"gre")
+    yield Raw(b"nothing in particular")
+
+
+def built() -> list[bytes]:
+    """Every combination: 5 x 13 x 9 packets, and frames that are not IP."""
+    frames = [
+        bytes(link / network / transport)
+        for link in links()
+        for network in networks()
+        for transport in transports()
+    ]
+    frames.append(bytes(Ether(dst="ff:ff:ff:ff:ff:ff") / ARP(pdst="192.0.2.9")))
+    frames.append(bytes(Ether(type=0x88CC)) + b"lldp" * 8)
+    return frames
+
+
+def garbled(count: int) -> list[bytes]:
+    """Random bytes, cut frames, and frames with random bytes changed; always the same ones."""
+    random_ = random.Random(20261121)
+    frames = built()
+    out: list[bytes] = []
+    for _ in range(count):
+        frame = bytearray(random_.choice(frames))
+        match random_.randrange(3):
+            case 0:
+                frame = bytearray(random_.randbytes(random_.randrange(SHORTEST, 120)))
+                frame[12:14] = random_.choice([b"\x08\x00", b"\x86\xdd", b"\x81\x00", frame[12:14]])
+            case 1:
+                del frame[random_.randrange(SHORTEST, len(frame) + 1) :]
+            case 2:
+                for _ in range(random_.randrange(1, 6)):
+                    frame[random_.randrange(12, len(frame))] = random_.randrange(256)
+        out.append(bytes(frame))
+    return out
+
+
+def seen(snapshot: Snapshot) -> Counter[Flow | str]:
+    """Packets by flow, and by reason for those that are in none."""
+    counted: Counter[Flow | str] = Counter()
+    for row in snapshot.rows:
+        version = int(row["version"])
+        flow = Flow(
+            version,
+            int(row["protocol"]),
+            address_text(row["source"].tobytes(), version),
+            address_text(row["destination"].tobytes(), version),
+            int(row["source_port"]),
+            int(row["destination_port"]),
+            int(row["tcp_flags"]),
+        )
+        counted[flow] += int(row["packets"])
+    for reason, loss in snapshot.losses.items():
+        counted[reason.name.lower()] += loss.packets
+    return counted
+
+
+def without_flags(counted: Counter[Flow | str]) -> Counter[Flow | str]:
+    """TCP flags of all packets of a flow together, as its row has them."""
+    flags: dict[Flow, int] = {}
+    packets: Counter[Flow | str] = Counter()
+    for flow, count in counted.items():
+        if isinstance(flow, str):
+            packets[flow] += count
+            continue
+        bare = Flow(flow.version, flow.protocol, flow.source, flow.destination, flow.source_port,
+                    flow.destination_port)  # fmt: skip
+        flags[bare] = flags.get(bare, 0) | flow.tcp_flags
+        packets[bare] += count
+    for bare, together in flags.items():
+        count = packets.pop(bare)
+        packets[Flow(bare.version, bare.protocol, bare.source, bare.destination, bare.source_port,
+                     bare.destination_port, together)] = count  # fmt: skip
+    return packets
+
+
+def check(loose: LooseProbe, frames: list[bytes], *, ethernet: bool = True) -> None:
+    for frame in frames:
+        assert run(loose.fd, frame).verdict == PASSED[loose.hook]
+    assert frames
+    snapshot = loose.probe.poll()
+    expected = Counter(flow_of(frame, ethernet=ethernet) for frame in frames)
+    assert seen(snapshot) == without_flags(expected)
+    assert int(snapshot.rows["bytes"].sum()) + sum(
+        loss.bytes for loss in snapshot.losses.values()
+    ) == sum(map(len, frames))
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_built_packets_are_in_the_flow_that_scapy_says(make_probe: MakeProbe, hook: Hook) -> None:
+    check(make_probe(hook), built())
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_random_bytes_are_judged_as_scapy_judges_them(make_probe: MakeProbe, hook: Hook) -> None:
+    frames = garbled(6000)
+    if hook is not Hook.XDP:
+        # The kernel makes no socket buffer, in a test run, of half an IP header.
+        whole = {b"\x08\x00": 34, b"\x86\xdd": 54}
+        frames = [f for f in frames if len(f) >= whole.get(f[12:14], 0)]
+    check(make_probe(hook, records=16384), frames)
+
+
+def test_packets_without_a_link_layer(make_probe: MakeProbe) -> None:
+    frames = [bytes(network / transport) for network in networks() for transport in transports()]
+    check(make_probe(Hook.XDP, ethernet=False), [f for f in frames if len(f) >= SHORTEST], ethernet=False)
+
+
+def test_not_ip_is_no_loss_but_malformed_is(make_probe: MakeProbe) -> None:
+    loose = make_probe()
+    run(loose.fd, bytes(Ether() / ARP()))
+    run(loose.fd, bytes(Ether() / IP() / UDP())[:20])
+    snapshot = loose.probe.poll()
+    assert snapshot.losses[LossReason.NOT_IP].packets == 1
+    assert snapshot.losses[LossReason.MALFORMED].packets == 1
+    assert snapshot.lost.packets == 1
