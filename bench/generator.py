@@ -98,7 +98,10 @@ class Generator:
             "IFINDEX": end.ifindex,
         }
         with compiler.compile(
-            _SOURCE, ProgType.XDP, name="generator.c", cflags=[f"-D{k}={v}" for k, v in flags.items()]
+            _SOURCE,
+            ProgType.XDP,
+            name="generator.c",
+            cflags=[f"-D{k}={v}" for k, v in flags.items()],
         ) as compiled:
             self._program = Program(compiled, "generate")
         first = start.to_bytes(8, "little") * possible_cpus()
@@ -125,11 +128,9 @@ class Generator:
 
     def sent(self) -> int:
         """Frames that were given a flow so far, by the program's own count."""
-        values = map_lookup(
-            self._program.map_fd("sequence"), bytes(4), 8 * possible_cpus()
-        )
+        values = map_lookup(self._program.map_fd("sequence"), bytes(4), 8 * possible_cpus())
         assert values is not None
-        counts = struct.unpack(f"{possible_cpus()}Q", values)
+        counts: tuple[int, ...] = struct.unpack(f"{possible_cpus()}Q", values)
         return sum(counts) - self._start * len(counts)
 
     def close(self) -> None:

@@ -58,12 +58,6 @@ class Controller:
         probe = FlowProbe(self._compiler, interface, points, capture)
         poller = Poller(probe, interval, self.publish)
         self._probes.append((probe, poller))
-        for point, _ in points:
-            attachment = point.attachment
-            note = f" ({attachment.note})" if attachment.note else ""
-            self.publish(
-                Event.now("info", interface.name, f"{point.hook.value}: {attachment.mode}{note}")
-            )
         poller.start()
         return probe
 
@@ -75,7 +69,7 @@ class Controller:
 
     def modes(self) -> dict[str, str]:
         """How each hook in use is attached, by the hook's name."""
-        return {point.hook.value: point.attachment.mode for point in self._points.values()}
+        return {point.hook.value: point.mode for point in self._points.values()}
 
     def hooks(self) -> Sequence[HookPoint]:
         """Every hook in use."""
@@ -109,5 +103,13 @@ class Controller:
     def _point(self, interface: Interface, hook: Hook) -> HookPoint:
         key = (interface.index, hook)
         if key not in self._points:
-            self._points[key] = HookPoint(interface, hook, by_link=self._by_link)
+            point = HookPoint(interface, hook)
+            try:
+                attachment = point.attach(by_link=self._by_link)
+            except DeckError:
+                point.close()
+                raise
+            self._points[key] = point
+            note = f" ({attachment.note})" if attachment.note else ""
+            self.publish(Event.now("info", interface.name, f"{hook.value}: {point.mode}{note}"))
         return self._points[key]

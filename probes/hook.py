@@ -1,4 +1,4 @@
-"""A hook of an interface, held by the controller: the chain of its probes, attached."""
+"""A hook of an interface, held by the controller: the chain of its probes, and its attachment."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from bpf.interface import Interface
 
 
 class HookPoint:
-    """One hook of one interface. Probes join its chain; it passes packets before and after."""
+    """One hook of one interface. Packets pass it, with probes in its chain and without."""
 
-    def __init__(self, interface: Interface, hook: Hook, *, by_link: bool = True) -> None:
+    def __init__(self, interface: Interface, hook: Hook) -> None:
         self.interface = interface
         self.hook = hook
         self.chain = Chain(hook.prog_type)
-        try:
-            self.attachment: Attachment = attach(hook, self.chain.fd, interface, by_link=by_link)
-        except BaseException:
-            self.chain.close()
-            raise
+        self.attachment: Attachment | None = None
+        """None before `attach`: only PROG_TEST_RUN brings packets then."""
+
+    def attach(self, *, by_link: bool = True) -> Attachment:
+        """Have the interface's packets go through the chain. Raises as bpf.attach.attach does."""
+        self.attachment = attach(self.hook, self.chain.fd, self.interface, by_link=by_link)
+        return self.attachment
+
+    @property
+    def mode(self) -> str:
+        """How it is attached."""
+        return self.attachment.mode if self.attachment else "not attached"
 
     def close(self) -> None:
         """Detach; the probes have left before."""
-        self.attachment.close()
+        if self.attachment:
+            self.attachment.close()
         self.chain.close()

@@ -9,19 +9,11 @@ from dataclasses import dataclass
 import pytest
 
 from bpf.attach import Hook
-from bpf.chain import Chain
 from bpf.compiler import Compiler
 from bpf.interface import Interface
 from probes.flow import Direction, FlowFilter, FlowProbe
 from probes.flow.probe import Geometry
-
-
-@dataclass
-class LoosePoint:
-    """A hook that is attached to nothing: packets reach it by PROG_TEST_RUN."""
-
-    hook: Hook
-    chain: Chain
+from probes.hook import HookPoint
 
 
 @dataclass
@@ -55,18 +47,18 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
             capture: str = "",
             records: int = 4096,
         ) -> LooseProbe:
-            chain = Chain(hook.prog_type)
-            stack.callback(chain.close)
-            point = LoosePoint(hook, chain)
+            interface = Interface("test", 0, ethernet)
+            point = HookPoint(interface, hook)
+            stack.callback(point.close)
             direction = Direction.EGRESS if hook is Hook.TC_EGRESS else Direction.INGRESS
             probe = FlowProbe(
                 compiler,
-                Interface("test", 0, ethernet),
+                interface,
                 [(point, direction)],
                 FlowFilter.parse(capture),
                 Geometry(records),
             )
             stack.callback(probe.close)
-            return LooseProbe(probe, hook, chain.fd)
+            return LooseProbe(probe, hook, point.chain.fd)
 
         yield make

@@ -72,7 +72,7 @@ class ProgramInfoScreen(DiffModalScreen[None]):
             self._before[info.id] = (info.run_time_ns, info.run_count)
             each = f"{spent / runs:.0f}" if runs else "-"
             text.append(
-                f"{point.hook.value:<12}{point.attachment.mode:<16}{info.id:>8}{each:>12}"
+                f"{point.hook.value:<12}{point.mode:<16}{info.id:>8}{each:>12}"
                 f"{si(runs / _PERIOD):>12}\n"
             )
         text.append(f"\nMaps take {byte_size(self._memory)} of kernel memory.\n\n")

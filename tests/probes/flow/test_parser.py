@@ -178,7 +178,11 @@ def test_random_bytes_are_judged_as_scapy_judges_them(make_probe: MakeProbe, hoo
 
 def test_packets_without_a_link_layer(make_probe: MakeProbe) -> None:
     frames = [bytes(network / transport) for network in networks() for transport in transports()]
-    check(make_probe(Hook.XDP, ethernet=False), [f for f in frames if len(f) >= SHORTEST], ethernet=False)
+    check(
+        make_probe(Hook.XDP, ethernet=False),
+        [f for f in frames if len(f) >= SHORTEST],
+        ethernet=False,
+    )
 
 
 def test_not_ip_is_no_loss_but_malformed_is(make_probe: MakeProbe) -> None:
