@@ -1,1 +1,1 @@
-"""What is measured: the controller, snapshots, and one package per built-in probe. Knows no screen."""
+"""What is measured: controller, snapshots, a package for each built-in probe. Knows no screen."""

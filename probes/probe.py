@@ -15,6 +15,9 @@ from bpf.interface import Interface
 from probes.snapshot import Event, Snapshot
 
 _NICE = -10
+_READING_NS = 100_000
+"""Longer readings of the clocks were interrupted."""
+_CLOCK_SET_NS = 1_000_000
 Publish = Callable[[Snapshot | Event], None]
 
 
@@ -33,6 +36,27 @@ class Probe(Protocol):
 
     def close(self) -> None:
         """Detach and give everything back."""
+
+
+class UtcClock:
+    """CLOCK_MONOTONIC as UTC, so that windows that adjoin do so in UTC too.
+
+    The two clocks run alike until somebody sets one: smaller differences are only the time that
+    passes between reading the one and the other.
+    """
+
+    def __init__(self) -> None:
+        self._offset_ns = 0
+
+    def utc_ns(self, monotonic_ns: int) -> int:
+        """A moment of now or of shortly before, as nanoseconds since the epoch."""
+        while True:
+            before, utc, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+            if after - before < _READING_NS:
+                break
+        if abs(utc - before - self._offset_ns) > _CLOCK_SET_NS:
+            self._offset_ns = utc - before
+        return monotonic_ns + self._offset_ns
 
 
 class Poller:

@@ -57,14 +57,9 @@ struct flow_key {
     } transport;
 };
 
-/*
- * Belongs in a map: through a value on the stack the verifier knows how it came about, and follows
- * each of thousands of ways through the parser on its own.
- */
 struct packet {
     struct flow_key key;
     u32 tcp_flags;
-    u32 scratch;
 };
 
 struct cursor {
@@ -111,6 +106,18 @@ static __always_inline int parse_ipv4(struct cursor *c, struct packet *packet) {
         return PARSED;
     c->at += ip->ihl * 4;
     return parse_transport(c, packet, ip->protocol);
+}
+
+/*
+ * `value`, of which the verifier then knows nothing: else it follows every sequence of extension
+ * headers by itself, 200,000 instructions instead of 9,000. It remembers what is stored in a whole
+ * slot of eight bytes, so this is the second half of one.
+ */
+static __always_inline u32 forget(u32 value) {
+    volatile u32 slot[2] __aligned(8);
+    slot[0] = 0; /* or the compiler would do without the first half */
+    slot[1] = value;
+    return slot[1];
 }
 
 static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
@@ -161,8 +168,7 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
             return parse_transport(c, packet, protocol);
         }
         protocol = header[0];
-        WRITE_ONCE(packet->scratch, size);
-        c->at += READ_ONCE(packet->scratch) & MAX_EXTENSION_SIZE;
+        c->at += forget(size) & MAX_EXTENSION_SIZE;
     }
     packet->key.transport.part.protocol = protocol;
     return PARSED;

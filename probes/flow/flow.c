@@ -19,6 +19,8 @@
 #include "capture.h"
 
 #define WAYS 8
+#define NUMBER_BITS 17 /* RECORDS_PER_CPU is 1 << NUMBER_BITS at most */
+#define NUMBER_MASK ((1 << NUMBER_BITS) - 1)
 #define HEADERS_PULLED 512
 
 /* One cache line, for IPv4 and IPv6 alike. */
@@ -31,15 +33,14 @@ struct flow_record {
     u32 tcp_flags;
 };
 
+/* A way has a part of the hash, never 0, above the number of a record; 0: it is free. */
 struct flow_set {
-    u32 tag[WAYS];    /* the hash's upper half, 1 at least; 0: the way is free */
-    u32 record[WAYS]; /* number of the record on this CPU */
+    u32 way[WAYS];
 };
 
 struct cpu_state {
-    struct packet packet;
     u32 records;
-    u32 zero[3]; /* a cache line for each CPU */
+    u32 zero[15]; /* a cache line for each CPU */
 };
 
 BPF_F_TABLE("array", u32, struct flow_record, records, CPUS *RECORDS_PER_CPU, BPF_F_MMAPABLE);
@@ -74,71 +75,72 @@ static __always_inline void fill(struct flow_record *record, struct packet *pack
     record->tcp_flags = packet->tcp_flags;
 }
 
-static __always_inline void overflow_or_lose(struct packet *packet, u32 packets, u64 bytes,
-                                             u32 now) {
-    struct flow_record record;
-    fill(&record, packet, packets, bytes, now);
-    if (overflow.ringbuf_output(&record, sizeof(record), BPF_RB_NO_WAKEUP))
-        lose(LOSS_TABLE_FULL, packets, bytes);
+static __always_inline struct flow_record *record_of(u32 cpu, u32 number) {
+    u32 at = cpu * RECORDS_PER_CPU + number;
+    return records.lookup(&at);
 }
 
-static __always_inline void count(struct cpu_state *state, u32 cpu, u32 packets, u64 bytes) {
-    struct packet *packet = &state->packet;
+/* A record of its own for this packet: appended, or sent to user space at once. */
+static __always_inline void append(struct flow_set *set, u32 way, u32 tag, u32 cpu,
+                                   struct packet *packet, u32 packets, u64 bytes, u32 now) {
+    struct cpu_state *state = cpus.lookup(&cpu);
+    if (!state)
+        return;
+    u32 number = state->records;
+    struct flow_record *record = record_of(cpu, number);
+    if (number >= RECORDS_PER_CPU || !record) {
+        struct flow_record single;
+        fill(&single, packet, packets, bytes, now);
+        if (overflow.ringbuf_output(&single, sizeof(single), BPF_RB_NO_WAKEUP))
+            lose(LOSS_TABLE_FULL, packets, bytes);
+        return;
+    }
+    fill(record, packet, packets, bytes, now);
+    state->records = number + 1;
+    set->way[way & (WAYS - 1)] = tag | number;
+    if (number + 1 == ALARM_AT)
+        alarm.ringbuf_output(&cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline void count(struct packet *packet, u32 packets, u64 bytes) {
     u32 now = bpf_jiffies64();
+    u32 cpu = bpf_get_smp_processor_id();
     u64 hash = hash_of(&packet->key);
-    u32 tag = hash >> 32 | 1;
+    u32 tag = (hash >> 32 | 1) << NUMBER_BITS;
     u32 set_at = cpu * SETS_PER_CPU + ((u32)hash & (SETS_PER_CPU - 1));
     struct flow_set *set = sets.lookup(&set_at);
     if (!set)
         return;
 
-    u32 way = WAYS;
+    /* Where no way is free, one is taken that the hash picks. */
+    u32 way = hash >> 60;
 #pragma unroll
     for (u32 i = 0; i < WAYS; i++) {
-        if (set->tag[i] == tag) {
-            u32 at = cpu * RECORDS_PER_CPU + set->record[i];
-            struct flow_record *record = records.lookup(&at);
-            if (record && same_flow(&record->key, &packet->key)) {
-                record->packets += packets;
-                record->bytes += bytes;
-                record->last = now;
-                record->tcp_flags |= packet->tcp_flags;
-                return;
-            }
-        }
-        if (!set->tag[i]) {
+        u32 entry = set->way[i];
+        if (!entry) {
             way = i;
             break;
         }
+        if ((entry ^ tag) > NUMBER_MASK)
+            continue;
+        struct flow_record *record = record_of(cpu, entry & NUMBER_MASK);
+        if (record && same_flow(&record->key, &packet->key)) {
+            record->packets += packets;
+            record->bytes += bytes;
+            record->last = now;
+            record->tcp_flags |= packet->tcp_flags;
+            return;
+        }
     }
-
-    u32 number = state->records;
-    u32 at = cpu * RECORDS_PER_CPU + number;
-    struct flow_record *record = records.lookup(&at);
-    if (number >= RECORDS_PER_CPU || !record) {
-        overflow_or_lose(packet, packets, bytes, now);
-        return;
-    }
-    fill(record, packet, packets, bytes, now);
-    state->records = number + 1;
-    way = way < WAYS ? way : number & (WAYS - 1);
-    set->tag[way] = tag;
-    set->record[way] = number;
-    if (number + 1 == ALARM_AT)
-        alarm.ringbuf_output(&cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
+    append(set, way, tag, cpu, packet, packets, bytes, now);
 }
 
 int flow(CONTEXT *ctx) {
-    u32 cpu = bpf_get_smp_processor_id();
-    struct cpu_state *state = cpus.lookup(&cpu);
-    if (!state)
-        return pass_on(ctx);
-    struct packet *packet = &state->packet;
+    struct packet packet = {};
     u32 packets = 1;
 #ifdef HOOK_XDP
     u64 bytes = ctx->data_end - ctx->data;
-    *packet = (struct packet){};
-    int result = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet);
+    int result = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, &packet);
 #else
     /* What goes over the wire: a large segment is cut into packets, each with headers, later on. */
 #ifdef HOOK_TC_EGRESS
@@ -151,8 +153,8 @@ int flow(CONTEXT *ctx) {
     int result;
 #pragma nounroll
     for (int attempt = 0; attempt < 2; attempt++) {
-        *packet = (struct packet){};
-        result = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet);
+        packet = (struct packet){};
+        result = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, &packet);
         if (result != PARSED_CUT && result != PARSED_SHORT)
             break;
         if (bpf_skb_pull_data(ctx, min(ctx->len, (u32)HEADERS_PULLED)))
@@ -163,9 +165,9 @@ int flow(CONTEXT *ctx) {
         lose(LOSS_NOT_IP, packets, bytes);
     else if (result == PARSED_MALFORMED || result == PARSED_SHORT)
         lose(LOSS_MALFORMED, packets, bytes);
-    else if (!captured(packet))
+    else if (!captured(&packet))
         lose(LOSS_FILTERED, packets, bytes);
     else
-        count(state, cpu, packets, bytes);
+        count(&packet, packets, bytes);
     return pass_on(ctx);
 }

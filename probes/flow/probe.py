@@ -1,4 +1,4 @@
-"""The flow probe: programs on one or two hooks, two generations each, swapped and drained together."""
+"""The flow probe: programs on its hooks, two generations each, swapped and drained together."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from bpf.syscall import map_create, possible_cpus
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, RECORD, Array, Direction, TickClock, rows_of
 from probes.hook import HookPoint
+from probes.probe import UtcClock
 from probes.snapshot import Loss, LossReason, Snapshot
 
 SOURCE = Path(__file__).with_name("flow.c")
@@ -44,15 +45,15 @@ class Geometry:
 
     @classmethod
     def for_memory(cls, memory: int = _MEMORY) -> Geometry:
-        """As many records as fit: 64 bytes each, 16 more in the index, two generations."""
-        fitting = memory // (2 * possible_cpus() * (RECORD.itemsize + 16))
+        """As many records as fit: 64 bytes each, 4 more in the index, two generations."""
+        fitting = memory // (2 * possible_cpus() * (RECORD.itemsize + 4))
         smallest, largest = _RECORDS_RANGE
         return cls(max(smallest, min(largest, 1 << fitting.bit_length() - 1)))
 
     @property
     def sets(self) -> int:
-        """8-way sets: two ways for each record, so that few sets fill up."""
-        return self.records // 4
+        """8-way sets, a way for each record: at the alarm one set in 4000 has overflowed."""
+        return self.records // 8
 
     @property
     def alarm_at(self) -> int:
@@ -197,6 +198,7 @@ class FlowProbe:
         self._points = points
         self._lock = threading.Lock()
         self._clock = TickClock()
+        self._utc = UtcClock()
         compiled = self._compile(capture)
         alarm = next(iter(compiled.values())).maps["alarm"].spec
         self.alarm_fd = map_create(alarm)
@@ -216,7 +218,7 @@ class FlowProbe:
             occupancy = max(hook.occupancy() for hook in self._hooks)
             started = time.monotonic_ns()
             swapped = [(hook, hook.swap()) for hook in self._hooks]
-            end_ns, end_utc_ns = time.monotonic_ns(), time.time_ns()
+            end_ns = time.monotonic_ns()
             grace.wait()
             quiet = time.monotonic_ns()
             self._collect(swapped)
@@ -230,7 +232,7 @@ class FlowProbe:
                 generation=self.generation,
                 start_ns=self._start_ns,
                 end_ns=end_ns,
-                end_utc_ns=end_utc_ns,
+                end_utc_ns=self._utc.utc_ns(end_ns),
                 # Without its dtype numpy would turn ports to the machine's byte order.
                 rows=np.concatenate(rows, dtype=FLOW),
                 losses=losses,
