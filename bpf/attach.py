@@ -51,7 +51,7 @@ class Attachment:
     mode: str
     """`native` or `generic` (XDP), `tcx` or `clsact`; with `netlink ` before it without a link."""
     close: Callable[[], None]
-    """Detach it."""
+    """Detach it; without a link, in the network namespace where it was attached."""
     note: str = ""
     """Why the mode is not the best one; empty where it is."""
 

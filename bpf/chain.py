@@ -39,7 +39,11 @@ class Stage:
     def __init__(self) -> None:
         self.next_fd = _program_array("chain_next")
         self.prog_fd = -1
-        """The program that runs here now; -1 before the first."""
+        """The program that runs here now, which its owner keeps open; -1 before the first."""
+
+    def close(self) -> None:
+        """For a place that has not come into a chain; the chain closes its own."""
+        os.close(self.next_fd)
 
 
 class Chain:
@@ -50,8 +54,9 @@ class Chain:
         self._stages: list[Stage] = []
         try:
             self._head_fd = _program_array("chain_head")
-            dispatcher = _dispatcher(self._head_fd, VERDICT_PASS[prog_type])
-            self.fd = prog_load(dispatcher, prog_type, "probedeck")
+            self.fd = prog_load(
+                _dispatcher(self._head_fd, VERDICT_PASS[prog_type]), prog_type, "probedeck"
+            )
             """The dispatcher, to be attached."""
         except PermissionError:
             raise KernelError("not allowed to load packet programs", hint=PRIVILEGES) from None
@@ -93,14 +98,14 @@ class Chain:
             prog_array_clear(self._entry(at), 0)
         del self._stages[at]
         waited = grace.wait()
-        os.close(stage.next_fd)
+        stage.close()
         return waited
 
     def close(self) -> None:
         os.close(self.fd)
         os.close(self._head_fd)
         for stage in self._stages:
-            os.close(stage.next_fd)
+            stage.close()
         self._stages.clear()
 
     def _entry(self, at: int) -> int:

@@ -62,10 +62,11 @@ class Drain:
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
         """Whether the kernel takes such programs: tried on a map of the same kind, once a kind."""
+        if spec.type not in HASH_TYPES | ARRAY_TYPES | QUEUE_TYPES:
+            return False
         record = _record_dtype(EntryLayout.of(spec)).itemsize
         return (
-            spec.type in HASH_TYPES | ARRAY_TYPES | QUEUE_TYPES
-            and spec.value_size <= _LONGEST_VALUE
+            spec.value_size <= _LONGEST_VALUE
             and record <= _LONGEST_RECORD
             and record * spec.max_entries <= _LARGEST_OUTPUT
             and _works(spec.type, spec.key_size, spec.value_size, spec.flags)

@@ -278,7 +278,9 @@ def _padded(dtype: np.dtype[Any], size: int) -> np.dtype[Any]:
 
 
 def _contiguous(values: Any, dtype: np.dtype[Any]) -> Array:
-    """`values` as a contiguous array of `dtype` without stray bytes in the padding."""
+    """`values` as a contiguous array of `dtype`; padding is zero, or as it came in that dtype."""
+    if isinstance(values, np.void) and values.dtype == dtype:
+        return np.frombuffer(values.tobytes(), dtype)
     given = np.asarray(values, dtype)
     if given is values:
         return np.ascontiguousarray(given)

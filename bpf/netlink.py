@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from bpf.errors import KernelError
 from bpf.syscall import prog_fd_by_id, prog_info
 
 STATE = Path("/run/probedeck")
@@ -173,8 +174,14 @@ def _noted(ifindex: int, prog_fd: int, kind: str, detail: int) -> Iterator[_Reco
     record = _Record(
         pid, _start_time(pid), _namespace(), ifindex, prog_info(prog_fd).id, kind, detail
     )
-    STATE.mkdir(mode=0o700, exist_ok=True)
-    _path(record).write_text(json.dumps(asdict(record)), encoding="ascii")
+    try:
+        STATE.mkdir(mode=0o700, exist_ok=True)
+        _path(record).write_text(json.dumps(asdict(record)), encoding="ascii")
+    except OSError as error:
+        raise KernelError(
+            f"cannot keep a record of what is attached: {error}",
+            hint="without one a killed probedeck would leave its program on the interface",
+        ) from None
     try:
         yield record
     except BaseException:

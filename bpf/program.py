@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bpf.compiler import Compiled
-from bpf.syscall import ProgInfo, map_create, prog_info, prog_load
+from bpf.errors import KernelError
+from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
 
 _LD_IMM64 = 0x18
 _PSEUDO_MAP_FD = 1
@@ -24,14 +25,18 @@ class Program:
     def __init__(
         self, compiled: Compiled, name: str, *, shared: Mapping[str, int] | None = None
     ) -> None:
-        """Load function `name`. Maps in `shared`, by name, are used; all others are made anew."""
+        """Load function `name`. Maps in `shared`, by name, are used; all others are made anew.
+
+        Raises KernelError for a map that can't be made: one of a kind that holds other maps must
+        be shared. Raises VerifierError for a program that does not fit the maps it shares.
+        """
         program = compiled.programs[name]
         self._shared = dict(shared or {})
         self._own: dict[str, int] = {}
         try:
             for map_name, declared in compiled.maps.items():
                 if map_name not in self._shared:
-                    self._own[map_name] = map_create(declared.spec)
+                    self._own[map_name] = _create(declared.spec)
             places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
             code = relocate(program.instructions, places)
             self.fd = prog_load(code, program.type, name, license_name=program.license)
@@ -61,19 +66,24 @@ class Program:
         self._own.clear()
 
 
+def _create(spec: MapSpec) -> int:
+    try:
+        return map_create(spec)
+    except OSError as error:
+        raise KernelError(f"map {spec.name} cannot be made: {error.strerror}") from None
+
+
 def relocate(instructions: bytes, places: Mapping[int, int]) -> bytes:
     """`instructions` with every map reference `old` replaced by `places[old]`.
 
-    A map reference is a 16-byte ld_imm64 with source register 1 (BPF_PSEUDO_MAP_FD).
+    A map reference is an ld_imm64 with source register 1 (BPF_PSEUDO_MAP_FD). Its second half is no
+    instruction, but has the operation code 0.
     """
     code = bytearray(instructions)
-    at = 0
-    while at < len(code):
-        wide = code[at] == _LD_IMM64
-        if wide and code[at + 1] >> 4 == _PSEUDO_MAP_FD:
+    for at in range(0, len(code), 8):
+        if code[at] == _LD_IMM64 and code[at + 1] >> 4 == _PSEUDO_MAP_FD:
             (old,) = struct.unpack_from("<i", code, at + 4)
             struct.pack_into("<i", code, at + 4, places[old])
-        at += 16 if wide else 8
     return bytes(code)
 
 

@@ -8,6 +8,7 @@ of 8 bytes. Reading takes no system call, and no work in Python for each record.
 from __future__ import annotations
 
 import mmap
+import os
 import select
 from typing import Any, Self
 
@@ -44,8 +45,10 @@ class RingReader:
                 "itemsize": self._stride,
             }
         )
-        self._poll = select.epoll()
-        self._poll.register(fd, select.EPOLLIN)
+        # Not epoll: that does not see what came without a wake-up.
+        self._fd = os.dup(fd)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -55,7 +58,7 @@ class RingReader:
 
     def close(self) -> None:
         """Stop waiting on the ring; its memory is unmapped with this object."""
-        self._poll.close()
+        os.close(self._fd)
 
     def read(self) -> Array:
         """Take out the finished records, oldest first: shape (n,), a copy; n may be 0.
@@ -83,8 +86,9 @@ class RingReader:
         return taken.view(self._record)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether there is something to read, waiting for a producer to wake us up until then.
+        """Wait until something is in the ring; False if nothing came in time.
 
-        A program that writes with BPF_RB_NO_WAKEUP does not.
+        A program that writes with BPF_RB_NO_WAKEUP ends no wait, but is seen at its end. What is in
+        the ring may still be being written, and `read` then gives nothing yet.
         """
-        return bool(self._poll.poll(timeout_s))
+        return bool(self._poll.poll(timeout_s * 1000))

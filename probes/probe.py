@@ -110,9 +110,12 @@ class Poller:
         with select.epoll() as epoll:
             epoll.register(self._wake_fd, select.EPOLLIN)
             epoll.register(self._probe.alarm_fd, select.EPOLLIN)
-            while not self._stopping:
+            while True:
                 epoll.poll(max(0.0, due - time.monotonic()))
+                last = self._stopping
                 self._publish(self._probe.poll())
+                if last:
+                    return
                 now = time.monotonic()
                 if now >= due:
                     # Windows that could not be kept are not made up for.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from app.lab.netns import End, veth_pair
+from bpf import netlink
 from bpf.attach import Hook
 from bpf.compiler import Compiled, Compiler
 from tests.bpf.tools import COUNTER
@@ -29,6 +31,13 @@ def counters(compiler: Compiler) -> Iterator[dict[Hook, Compiled]]:
             )
             for hook in Hook
         }
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where attachments without a link are noted, instead of /run."""
+    monkeypatch.setattr(netlink, "STATE", tmp_path / "state")
+    return tmp_path / "state"
 
 
 @pytest.fixture

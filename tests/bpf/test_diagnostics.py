@@ -58,12 +58,9 @@ int f(CONTEXT *ctx)
 #if 0
 first;
 second;
-#else
 #endif
-int f(struct xdp_md *ctx)
-{
-    return @unheard_of;
-}
+static int g = @unheard_of;
+int f(struct xdp_md *ctx) { return XDP_PASS; }
 """,
     "after a macro of several lines": """\
 #include "probe.h"

