@@ -23,8 +23,8 @@ from bpf import features, interface, netlink
 from bpf.attach import Hook, attach
 from bpf.errors import KernelError, UsageError
 from bpf.features import Capability
+from tests.nobody import become_nobody
 
-NOBODY = 65534
 PR_CAPBSET_DROP = 24
 TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
@@ -116,7 +116,7 @@ def test_nothing_stays_behind() -> None:
 
 
 def test_nobody_is_told_what_to_get() -> None:
-    report = examine_as(lambda: os.setuid(NOBODY))
+    report = examine_as(become_nobody)
     assert report.code == 4
     assert set(report.status) == NAMES
     for name in ("CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"):

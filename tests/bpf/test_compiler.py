@@ -346,7 +346,7 @@ try:
 except KernelError as error:
     print(error)
 """
-    with python(script, user=65534) as process:
+    with python(script, nobody=True) as process:
         said, _ = process.communicate(timeout=10)
     assert "Operation not permitted" in said
     assert "CAP_BPF" in said

@@ -16,6 +16,7 @@ from bpf import features
 from bpf.attach import Hook
 from bpf.features import Capability
 from bpf.syscall import enable_run_time_stats, prog_info, test_run
+from tests.nobody import become_nobody
 
 TRIALS = [
     features.try_bpf,
@@ -52,7 +53,7 @@ def test_nobody_may_try_nothing() -> None:
     )
     said = subprocess.run(
         [sys.executable, "-I", "-c", program],
-        preexec_fn=lambda: os.setuid(65534), capture_output=True, text=True, check=True,
+        preexec_fn=become_nobody, capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
     assert said[:-1] == [
         f"{t.__name__} {errno.EPERM}" for t in sorted(TRIALS, key=lambda t: t.__name__)

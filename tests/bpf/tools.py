@@ -13,6 +13,7 @@ from pathlib import Path
 from app.lab.netns import End, inside
 from bpf import syscall
 from bpf.program import Program
+from tests.nobody import become_nobody
 
 ROOT = Path(__file__).parents[2]
 PACKET = bytes(64)
@@ -92,7 +93,7 @@ def send(sender: End, receiver: End, count: int) -> int:
 
 
 def python(
-    script: str, *args: str, pass_fds: Sequence[int] = (), user: int | None = None
+    script: str, *args: str, pass_fds: Sequence[int] = (), nobody: bool = False
 ) -> subprocess.Popen[str]:
     """Start `script` in a Python that can import the project."""
     return subprocess.Popen(
@@ -102,9 +103,7 @@ def python(
         stdout=subprocess.PIPE,
         text=True,
         pass_fds=pass_fds,
-        user=user,
-        group=user,
-        extra_groups=None if user is None else [],
+        preexec_fn=become_nobody if nobody else None,
     )
 
 
