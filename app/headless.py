@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 from app.outputs import VIEWS, Sink
 from bpf.attach import Hook
+from bpf.errors import DeckError
 from probes.controller import Controller
 from probes.flow import FlowFilter
 from probes.snapshot import Event, Loss, LossReason, Snapshot
@@ -42,43 +44,55 @@ class Mailbox:
     """Items from the probes' threads to the one that writes them, bounded in bytes."""
 
     def __init__(self, max_bytes: int = _QUEUE_BYTES) -> None:
-        self._items: deque[Snapshot | Event] = deque()
+        # Not a Condition: this queue alone may be used by a signal's handler, wherever it strikes.
+        self._items: SimpleQueue[Snapshot | Event | None] = SimpleQueue()
+        self._stopped = False
         self._bytes = 0
         self._max_bytes = max_bytes
-        self._stopped = False
-        # Reentrant, so that a signal's handler may call stop() wherever this thread is.
-        self._changed = threading.Condition(threading.RLock())
+        self._unbounded = False
+        self._room = threading.Condition()
 
     def put(self, item: Snapshot | Event) -> None:
-        """Add an item; waits while there are too many bytes, unless stopped."""
-        size = item.rows.nbytes if isinstance(item, Snapshot) else 0
-        with self._changed:
-            self._changed.wait_for(lambda: self._bytes < self._max_bytes or self._stopped)
-            self._items.append(item)
-            self._bytes += size
-            self._changed.notify_all()
+        """Add an item; waits while there are too many bytes."""
+        with self._room:
+            self._room.wait_for(lambda: self._bytes < self._max_bytes or self._unbounded)
+            self._bytes += _size(item)
+        self._items.put(item)
 
     def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+        """End `until_stopped`; may be called by a signal's handler."""
+        self._stopped = True
+        self._items.put(None)
 
     def until_stopped(self, deadline: float) -> Iterator[Snapshot | Event]:
         """Items as they come, until stop() or the deadline (of time.monotonic())."""
         while not self._stopped and (left := deadline - time.monotonic()) > 0:
-            with self._changed:
-                self._changed.wait_for(lambda: self._items or self._stopped, min(left, 3600))
-            yield from self.rest()
+            with contextlib.suppress(Empty):
+                if item := self._items.get(timeout=min(left, 3600)):
+                    yield self._taken(item)
+
+    def let_all_in(self) -> None:
+        """From now on nobody waits in `put`."""
+        with self._room:
+            self._unbounded = True
+            self._room.notify_all()
 
     def rest(self) -> Iterator[Snapshot | Event]:
         """Items that are there now."""
-        while self._items:
-            with self._changed:
-                item = self._items.popleft()
-                if isinstance(item, Snapshot):
-                    self._bytes -= item.rows.nbytes
-                self._changed.notify_all()
-            yield item
+        with contextlib.suppress(Empty):
+            while True:
+                if item := self._items.get_nowait():
+                    yield self._taken(item)
+
+    def _taken(self, item: Snapshot | Event) -> Snapshot | Event:
+        with self._room:
+            self._bytes -= _size(item)
+            self._room.notify_all()
+        return item
+
+
+def _size(item: Snapshot | Event) -> int:
+    return item.rows.nbytes if isinstance(item, Snapshot) else 0
 
 
 class Totals:
@@ -108,53 +122,59 @@ class Totals:
 
 
 def run(options: Options) -> None:
-    """Watch until SIGTERM, SIGINT or the duration; everything collected is written, then detached.
+    """Watch until SIGTERM, SIGINT, SIGHUP or the duration; all that was collected is written.
 
-    Raises DeckError subclasses; what was collected before is written.
+    Raises DeckError subclasses; what was collected before is written then too.
     """
-    sink = Sink(options.target, options.format, [VIEWS[name] for name in options.views])
     mailbox = Mailbox()
     totals = Totals()
+    failures: list[DeckError] = []
+    _on_signals(mailbox.stop)
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        mailbox.stop()
+    with Sink(options.target, options.format, [VIEWS[name] for name in options.views]) as sink:
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, on_signal)
+        def listener(item: Snapshot | Event) -> None:
+            mailbox.put(item)
+            if failure := controller.failure():
+                failures.append(failure)
+                mailbox.stop()
 
-    controller = Controller()
+        def write(item: Snapshot | Event) -> None:
+            totals.add(item)
+            # An error is what ends the run, and is said at its end.
+            if isinstance(item, Event) and item.severity != "error":
+                print(f"probedeck: {item.source}: {item.text}", file=sys.stderr, flush=True)
+            sink.write(item)
 
-    def listener(item: Snapshot | Event) -> None:
-        mailbox.put(item)
-        if controller.failure() is not None:
-            mailbox.stop()
-
-    def write(item: Snapshot | Event) -> None:
-        totals.add(item)
-        if isinstance(item, Event):
-            print(f"probedeck: {item.source}: {item.text}", file=sys.stderr, flush=True)
-        sink.write(item)
-
-    controller.listen(listener)
-    try:
-        controller.watch_flows(
-            options.interface,
-            interval=options.interval,
-            ingress=options.ingress,
-            capture=options.capture,
-        )
-        deadline = time.monotonic() + (options.duration or float("inf"))
-        for item in mailbox.until_stopped(deadline):
-            write(item)
-    finally:
-        failure = controller.failure()
-        mailbox.stop()
-        controller.close()
+        controller = Controller()
+        controller.listen(listener)
         try:
-            for item in mailbox.rest():
+            controller.watch_flows(
+                options.interface,
+                interval=options.interval,
+                ingress=options.ingress,
+                capture=options.capture,
+            )
+            deadline = time.monotonic() + (options.duration or float("inf"))
+            for item in mailbox.until_stopped(deadline):
                 write(item)
         finally:
-            sink.close()
-    if failure is not None:
-        raise failure
+            mailbox.let_all_in()
+            controller.close()
+        for item in mailbox.rest():
+            write(item)
+    if failures:
+        raise failures[0]
     print(f"probedeck: {totals}", file=sys.stderr)
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    """Have the signals that end a program call `stop`."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # nohup(1) has it ignored, so that a run outlives its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)

@@ -22,7 +22,7 @@ from bpf import interface as interfaces
 from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.program import Program
-from bpf.syscall import ProgType, test_run
+from bpf.syscall import ProgType, prog_test_run
 from probes.flow import Direction, FlowProbe
 from probes.hook import HookPoint
 from probes.probe import Poller, Publish
@@ -169,7 +169,7 @@ def cost_of_a_packet(compiler: Compiler, report: Report, version: int, rounds: i
         packet = frame(version)
         for _ in range(rounds + 1):
             for name, fd in fds.items():
-                times[name].append(test_run(fd, packet, repeat=2_000_000).duration_ns)
+                times[name].append(prog_test_run(fd, packet, repeat=2_000_000).duration_ns)
     floor, hashed, ours = (statistics.median(t[1:]) for t in times.values())
     report.row(f"IPv{version}: test run, no probe", f"{floor:.0f} ns")
     report.row(f"IPv{version}: per-CPU hash look-up and update", f"{hashed:.0f} ns")

@@ -17,7 +17,7 @@ from typing import Self
 from app.lab import netns
 from bpf.compiler import Compiler
 from bpf.program import Program
-from bpf.syscall import LIVE_FRAMES, ProgType, map_lookup, map_update, possible_cpus, test_run
+from bpf.syscall import LIVE_FRAMES, ProgType, map_lookup, map_update, possible_cpus, prog_test_run
 
 SIZE = {4: 60, 6: 78}
 """Bytes of a frame, by IP version."""
@@ -120,7 +120,7 @@ class Generator:
             started = time.perf_counter()
             while count > 0:
                 chunk = min(count, _CHUNK)
-                test_run(
+                prog_test_run(
                     self._program.fd, self.frame, repeat=chunk, flags=LIVE_FRAMES, batch_size=_BATCH
                 )
                 count -= chunk

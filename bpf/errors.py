@@ -1,4 +1,4 @@
-"""Errors that reach an operator: what happened, what to do, and the exit code that says which kind."""
+"""Errors that reach an operator: what happened, what to do, and an exit code for each kind."""
 
 from __future__ import annotations
 

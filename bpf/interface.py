@@ -26,19 +26,23 @@ class Interface:
     """Whether its frames begin with an Ethernet header; False for tun, WireGuard, PPP."""
 
     def exists(self) -> bool:
-        """Whether it is still there, under the same name."""
-        try:
-            return socket.if_nametoindex(self.name) == self.index
-        except OSError:
-            return False
+        """Whether it is still there, under whatever name."""
+        return bool(self._name_now())
 
     def is_up(self) -> bool:
         """Whether it is set up and there."""
         try:
-            flags: int = struct.unpack_from("H", _ioctl(_SIOCGIFFLAGS, self.name), 16)[0]
+            flags: int = struct.unpack_from("H", _ioctl(_SIOCGIFFLAGS, self._name_now()), 16)[0]
         except OSError:
             return False
         return bool(flags & _IFF_UP)
+
+    def _name_now(self) -> str:
+        """Its name, which may have been changed; empty where it is gone."""
+        try:
+            return socket.if_indextoname(self.index)
+        except OSError:
+            return ""
 
 
 def find(name: str) -> Interface:

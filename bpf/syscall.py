@@ -284,7 +284,7 @@ class ProgInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TestRun:
+class ProgRun:
     """Result of PROG_TEST_RUN."""
 
     verdict: int
@@ -451,7 +451,7 @@ class Runner:
         return int(self._attr.retval)
 
 
-def test_run(
+def prog_test_run(
     prog_fd: int,
     packet: bytes,
     *,
@@ -459,7 +459,7 @@ def test_run(
     flags: int = 0,
     context: bytes = b"",
     batch_size: int = 0,
-) -> TestRun:
+) -> ProgRun:
     """Run a packet program on `packet` (Documentation/bpf/bpf_prog_run.rst)."""
     data = ct.create_string_buffer(packet, len(packet))
     out = ct.create_string_buffer(len(packet) + 512)
@@ -478,7 +478,7 @@ def test_run(
         batch_size=batch_size,
     )
     call(Command.PROG_TEST_RUN, attr)
-    return TestRun(attr.retval, attr.duration, out.raw[: attr.data_size_out])
+    return ProgRun(attr.retval, attr.duration, out.raw[: attr.data_size_out])
 
 
 def link_create(prog_fd: int, ifindex: int, attach_type: AttachType, flags: int = 0) -> int:

@@ -55,7 +55,14 @@ class Controller:
             (self._point(interface, ingress), Direction.INGRESS),
             (self._point(interface, Hook.TC_EGRESS), Direction.EGRESS),
         ]
+        # Attached last: what does not compile must not touch the interface.
         probe = FlowProbe(self._compiler, interface, points, capture)
+        try:
+            for point, _ in points:
+                self._attach(point)
+        except DeckError:
+            probe.close()
+            raise
         poller = Poller(probe, interval, self.publish)
         self._probes.append((probe, poller))
         poller.start()
@@ -103,13 +110,11 @@ class Controller:
     def _point(self, interface: Interface, hook: Hook) -> HookPoint:
         key = (interface.index, hook)
         if key not in self._points:
-            point = HookPoint(interface, hook)
-            try:
-                attachment = point.attach(by_link=self._by_link)
-            except DeckError:
-                point.close()
-                raise
-            self._points[key] = point
-            note = f" ({attachment.note})" if attachment.note else ""
-            self.publish(Event.now("info", interface.name, f"{hook.value}: {point.mode}{note}"))
+            self._points[key] = HookPoint(interface, hook)
         return self._points[key]
+
+    def _attach(self, point: HookPoint) -> None:
+        if point.attachment is None:
+            note = point.attach(by_link=self._by_link).note
+            text = f"{point.hook.value}: {point.mode}" + (f" ({note})" if note else "")
+            self.publish(Event.now("info", point.interface.name, text))

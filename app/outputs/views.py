@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from probes.snapshot import Event, LossReason, Snapshot
 Value = str | int | float
 Row = Sequence[Value]
 DIRECTIONS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
+_PART = 8192
+"""Rows that are turned into Python's values at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +48,48 @@ def iso(utc_ns: int) -> str:
 
 
 def _iso_all(utc_ns: Array) -> list[str]:
-    return [f"{text}Z" for text in np.datetime_as_string(utc_ns.astype("M8[ns]")).tolist()]
+    # The kernel's ticks are few, and making their text is slow.
+    moments, at = np.unique(utc_ns, return_inverse=True)
+    texts = np.array([f"{text}Z" for text in np.datetime_as_string(moments.astype("M8[ns]"))])
+    result: list[str] = texts[at].tolist()
+    return result
+
+
+def _addresses(raw: Array, versions: list[int]) -> Iterator[str]:
+    """Text of addresses (n, 16) u1."""
+    packed = np.ascontiguousarray(raw).view("V16").ravel().tolist()
+    return map(address_text, packed, versions)
 
 
 def _flow_rows(item: Snapshot | Event) -> Iterator[Row]:
     if not isinstance(item, Snapshot) or item.probe != "flow":
         return
-    rows = item.rows
     start, end = iso(item.start_utc_ns), iso(item.end_utc_ns)
     to_utc = item.end_utc_ns - item.end_ns
-    # Columns as lists of Python's own values: three times faster than row by row.
-    columns = [rows[name].tolist() for name in (
-        "direction", "version", "protocol", "source", "source_port", "destination",
-        "destination_port", "packets", "bytes", "tcp_flags",
-    )]  # fmt: skip
-    columns[3] = [raw.tobytes() for raw in rows["source"]]
-    columns[5] = [raw.tobytes() for raw in rows["destination"]]
-    first = _iso_all(rows["first_ns"] + to_utc)
-    last = _iso_all(rows["last_ns"] + to_utc)
-    for (
-        direction, version, protocol, source, source_port, destination, destination_port,
-        packets, size, flags, first_text, last_text,
-    ) in zip(*columns, first, last, strict=True):  # fmt: skip
-        yield (
-            item.window, start, end, item.interface, DIRECTIONS[direction], version, protocol,
-            address_text(source, version), source_port, address_text(destination, version),
-            destination_port, packets, size, flags, first_text, last_text,
-        )  # fmt: skip
+    # Column by column, three times faster than row by row; in parts, as a row of Python's own
+    # values takes a kilobyte.
+    for at in range(0, len(item.rows), _PART):
+        rows = item.rows[at : at + _PART]
+        versions = rows["version"].tolist()
+        yield from zip(
+            repeat(item.window),
+            repeat(start),
+            repeat(end),
+            repeat(item.interface),
+            map(DIRECTIONS.__getitem__, rows["direction"].tolist()),
+            versions,
+            rows["protocol"].tolist(),
+            _addresses(rows["source"], versions),
+            rows["source_port"].tolist(),
+            _addresses(rows["destination"], versions),
+            rows["destination_port"].tolist(),
+            rows["packets"].tolist(),
+            rows["bytes"].tolist(),
+            rows["tcp_flags"].tolist(),
+            _iso_all(rows["first_ns"] + to_utc),
+            _iso_all(rows["last_ns"] + to_utc),
+            strict=False,  # `repeat` has no end
+        )
 
 
 def _window_rows(item: Snapshot | Event) -> Iterator[Row]:

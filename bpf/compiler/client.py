@@ -186,6 +186,10 @@ class Compiler:
         self._socket, theirs = socket.socketpair()
         self._output = os.memfd_create("probedeck-compiler")
         self._is_ready = False
+        if not os.path.exists(SYSTEM_PYTHON):
+            raise KernelError(
+                f"there is no {SYSTEM_PYTHON}", hint="apt install python3 python3-bpfcc"
+            )
         with theirs:
             self._process = subprocess.Popen(
                 [SYSTEM_PYTHON, "-I", str(_HELPER), str(theirs.fileno()), str(HEADERS)],
@@ -225,10 +229,11 @@ class Compiler:
             self._kill()
             self._process.wait()
             self._check_open()
-            words = self._said().strip().splitlines()
+            words = self._said().strip().splitlines() or ["no reason given"]
+            missing = "import bcc" in words[-1] or "No such file" in words[-1]
             raise KernelError(
-                f"the compile helper does not start: {words[-1] if words else 'no reason given'}",
-                hint=f"{PRIVILEGES}; apt install python3-bpfcc linux-libc-dev",
+                f"the compile helper does not start: {words[-1]}",
+                hint="apt install python3-bpfcc linux-libc-dev" if missing else PRIVILEGES,
             ) from None
         self._is_ready = True
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bpf.syscall import ProgType, prog_load, test_run
+from bpf.syscall import ProgType, prog_load, prog_test_run
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -152,7 +152,7 @@ class TickClock:
         """Take a new reference; once a window is enough."""
         coarse = time.clock_gettime_ns(_CLOCK_MONOTONIC_COARSE)
         while True:
-            self._jiffies = test_run(self._fd, bytes(64)).verdict
+            self._jiffies = prog_test_run(self._fd, bytes(64)).verdict
             again = time.clock_gettime_ns(_CLOCK_MONOTONIC_COARSE)
             if again == coarse:
                 self._monotonic_ns = coarse

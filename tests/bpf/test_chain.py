@@ -50,7 +50,7 @@ def add(chain: Chain, compiled: Compiled, name: str = "counter") -> tuple[Stage,
 
 
 def verdict(chain: Chain, repeat: int = 1) -> int:
-    return syscall.test_run(chain.fd, PACKET, repeat=repeat).verdict
+    return syscall.prog_test_run(chain.fd, PACKET, repeat=repeat).verdict
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def test_frames_of_a_real_interface_are_counted_once_each_while_probes_are_swapp
         def send() -> None:
             context = struct.pack("6I", 0, len(DATAGRAM), 0, left.ifindex, 0, 0)
             with inside(left.ns):
-                syscall.test_run(
+                syscall.prog_test_run(
                     back.programs["back"].fd, DATAGRAM, repeat=frames, flags=LIVE_FRAMES,
                     context=context,
                 )  # fmt: skip

@@ -63,7 +63,7 @@ def helper_fds(compiler: Compiler) -> int:
 
 def assert_works(compiler: Compiler) -> None:
     with compiler.compile(FINE, ProgType.XDP) as compiled:
-        assert syscall.test_run(compiled.programs["f"].fd, PACKET).verdict == 2
+        assert syscall.prog_test_run(compiled.programs["f"].fd, PACKET).verdict == 2
 
 
 def test_a_source_becomes_programs_and_maps_that_work(compiler: Compiler) -> None:
@@ -121,9 +121,9 @@ int g(struct xdp_md *ctx)
 
         f, g = compiled.programs["f"], compiled.programs["g"]
         assert (f.type, f.license) == (ProgType.XDP, "GPL")
-        assert [syscall.test_run(f.fd, PACKET).verdict for _ in range(3)] == [1, 2, 1]
+        assert [syscall.prog_test_run(f.fd, PACKET).verdict for _ in range(3)] == [1, 2, 1]
         assert read_u64(compiled.maps["runs"].fd) == 3
-        syscall.test_run(g.fd, PACKET)
+        syscall.prog_test_run(g.fd, PACKET)
         stored = syscall.map_lookup(sizes.fd, bytes((6, 0, 0, 0, 7, 0, 0, 0)), 16)
         assert stored is not None
         assert np.frombuffer(stored, sizes.value)[0].item() == (1, len(PACKET))
@@ -140,7 +140,7 @@ def test_more_descriptors_than_one_message_can_carry(compiler: Compiler) -> None
         assert open_fds() - before == 270
         assert not any(os.get_inheritable(m.fd) for m in compiled.maps.values())
         for i in (0, 99, 149):
-            assert syscall.test_run(compiled.programs[f"f{i}"].fd, PACKET).verdict == i
+            assert syscall.prog_test_run(compiled.programs[f"f{i}"].fd, PACKET).verdict == i
         for i in (0, 60, 119):
             fd = compiled.maps[f"m{i}"].fd
             assert syscall.map_lookup(fd, i.to_bytes(4, "little"), 8) == bytes(8)
@@ -272,7 +272,7 @@ def test_threads_that_share_a_compiler_take_turns_and_two_compilers_work_side_by
     def verdict(at: int) -> int:
         source = f"int f(struct xdp_md *ctx)\n{{\n    return {at};\n}}\n"
         with (compiler if at % 2 else other).compile(source, ProgType.XDP) as compiled:
-            return syscall.test_run(compiled.programs["f"].fd, PACKET).verdict
+            return syscall.prog_test_run(compiled.programs["f"].fd, PACKET).verdict
 
     with Compiler() as other, ThreadPoolExecutor(4) as threads:
         assert list(threads.map(verdict, range(24))) == list(range(24))

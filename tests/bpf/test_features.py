@@ -15,7 +15,7 @@ from app.lab import netns
 from bpf import features
 from bpf.attach import Hook
 from bpf.features import Capability
-from bpf.syscall import enable_run_time_stats, prog_info, test_run
+from bpf.syscall import enable_run_time_stats, prog_info, prog_test_run
 from tests.nobody import become_nobody
 
 TRIALS = [
@@ -26,7 +26,7 @@ TRIALS = [
     features.try_kernel_drain,
     features.try_statistics,
 ]
-test_run.__test__ = False  # type: ignore[attr-defined]
+prog_test_run.__test__ = False  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_the_passing_program_passes(hook: Hook) -> None:
     try:
         # XDP_PASS, and TC_ACT_UNSPEC as an unsigned number.
         expected = 2 if hook is Hook.XDP else 0xFFFFFFFF
-        assert test_run(program, bytes(64)).verdict == expected
+        assert prog_test_run(program, bytes(64)).verdict == expected
     finally:
         os.close(program)
 
@@ -80,10 +80,10 @@ def test_the_passing_program_passes(hook: Hook) -> None:
 def test_statistics_are_off_again() -> None:
     features.try_statistics()
     program = features.load_passing(Hook.XDP)
-    test_run(program, bytes(64), repeat=10)
+    prog_test_run(program, bytes(64), repeat=10)
     idle = prog_info(program).run_count
     statistics = enable_run_time_stats()
-    test_run(program, bytes(64), repeat=10)
+    prog_test_run(program, bytes(64), repeat=10)
     counted = prog_info(program).run_count
     os.close(statistics)
     os.close(program)

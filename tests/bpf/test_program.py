@@ -37,7 +37,7 @@ int f(struct xdp_md *ctx)
 
 
 def run(program: Program, repeat: int) -> None:
-    syscall.test_run(program.fd, PACKET, repeat=repeat)
+    syscall.prog_test_run(program.fd, PACKET, repeat=repeat)
 
 
 def test_a_clone_counts_in_maps_of_its_own_and_in_those_that_are_shared(
@@ -135,5 +135,5 @@ def test_a_program_keeps_its_name_and_knows_its_memory(compiler: Compiler) -> No
 def test_a_probe_of_either_hook_type_runs(counters: dict[Hook, Compiled]) -> None:
     for hook, verdict in ((Hook.XDP, 2), (Hook.TC_INGRESS, 0xFFFFFFFF)):
         with closing(Program(counters[hook], "counter")) as program:
-            assert syscall.test_run(program.fd, PACKET, repeat=7).verdict == verdict
+            assert syscall.prog_test_run(program.fd, PACKET, repeat=7).verdict == verdict
             assert packets(program) == 7

@@ -17,7 +17,7 @@ def test_runs_are_counted_only_while_statistics_are_on(counters: dict[Hook, Comp
 
         def counted_runs(repeat: int) -> int:
             before = program.info()
-            syscall.test_run(program.fd, PACKET, repeat=repeat)
+            syscall.prog_test_run(program.fd, PACKET, repeat=repeat)
             after = program.info()
             assert (after.run_time_ns > before.run_time_ns) == (after.run_count > before.run_count)
             return after.run_count - before.run_count

@@ -9,7 +9,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from bpf.errors import UsageError
-from bpf.syscall import test_run as run
+from bpf.syscall import prog_test_run as run
 from probes.flow import FlowFilter
 from probes.snapshot import LossReason
 from tests.probes.conftest import MakeProbe

@@ -23,7 +23,7 @@ from scapy.layers.sctp import SCTP
 from scapy.packet import Packet, Raw
 
 from bpf.attach import Hook
-from bpf.syscall import test_run as run
+from bpf.syscall import prog_test_run as run
 from probes.flow.filter import address_text
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe

@@ -19,7 +19,7 @@ from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.errors import DeckError
 from bpf.syscall import enable_run_time_stats
-from bpf.syscall import test_run as run
+from bpf.syscall import prog_test_run as run
 from probes.controller import Controller
 from probes.flow import FlowFilter, FlowProbe
 from probes.flow.records import Array, Direction, hash_keys, key_words

@@ -1,0 +1,205 @@
+"""What is wrong is said in one line, with the exit code of its kind; help is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.app.runs import COMMAND, deck_ends
+from tests.nobody import become_nobody
+
+HEADLESS = ("run", "-i", "lo", "--headless")
+EXTENT = " is not between 0.01 and 300 seconds"
+
+
+def complaint(*arguments: str, **options: object) -> tuple[int, str]:
+    """Exit code, and the one line on standard error without `probedeck: `; else there is none."""
+    code, out, err = deck_ends(*arguments, **options)  # type: ignore[arg-type]
+    assert out == ""
+    assert err.startswith("probedeck: ")
+    assert err.count("\n") == 1
+    return code, err.removeprefix("probedeck: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("runn", "No such command 'runn'. Did you mean 'run'?"),
+        ("--verson", "No such option: --verson (Possible options: --version); see --help"),
+        ("run", "Missing option '-i' / '--interface'; see --help"),
+        ("run -i lo --hedless", "No such option: --hedless (Possible options: --headless"),
+        ("run -i lo also", "Got unexpected extra argument(s) (also); see --help"),
+        ("run -i lp", "no interface 'lp'; "),
+        ("run -i lo --interval fast", "Invalid value for '--interval': "),
+        ("run -i lo --interval 0", "--interval 0" + EXTENT),
+        ("run -i lo --interval -1", "--interval -1" + EXTENT),
+        ("run -i lo --interval 301", "--interval 301" + EXTENT),
+        ("run -i lo --interval nan", "--interval nan" + EXTENT),
+        ("run -i lo --duration 0", "--duration 0 is not more than 0"),
+        ("run -i lo --duration nan", "--duration nan is not more than 0"),
+        ("run -i lo --format xml", "no format 'xml'; there are csv, jsonl"),
+        ("run -i lo --ingress nat", "--ingress 'nat' is neither xdp nor tc"),
+        ("run -i lo --headless --views hops", "no view 'hops'; there are flows, windows, events"),
+        ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
+        ("run -i lo --headless --capture prot:tcp", "filter term 'prot:tcp' is not understood; "),
+        ("run -i lo --headless --capture port:http", "filter term 'port:http': "),
+        ("run -i lo --headless --capture dir:in", "'dir:in' can't choose what is captured; "),
+        ("lab --headless --rate 99", "traffic rate 99.0 is not possible; 0.1 to 10"),
+        ("lab --headless --rate nan", "traffic rate nan is not possible; 0.1 to 10"),
+        ("doctor -i lp", "no interface 'lp'; "),
+        ("test", "the tests are run by the launcher; ./probedeck test"),
+    ],
+)
+def test_wrong_usage(arguments: str, words: str) -> None:
+    code, line = complaint(*arguments.split())
+    assert line.startswith(words)
+    assert code == 2
+
+
+def test_the_nearest_interface_is_named_and_no_table_begun(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    code, line = complaint("run", "-i", "loo", "--headless", "-o", str(directory))
+    assert (code, line) == (2, "no interface 'loo'; did you mean lo?")
+    assert not directory.exists()
+
+
+def test_a_capture_that_cannot_be_one_touches_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    assert complaint(*HEADLESS, "-o", str(directory), "--capture", "dir:in")[0] == 2
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        ("run -i lo", "probedeck run -i lo --headless"),
+        ("lab", "probedeck lab --headless --duration 10"),
+    ],
+)
+def test_a_console_needs_a_terminal(arguments: str, instead: str) -> None:
+    code, line = complaint(*arguments.split())
+    assert (code, line) == (2, f"the console needs a terminal; without one: {instead}")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+def test_a_console_without_standard_input_or_output(closed: str) -> None:
+    run = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} run -i lo {closed}"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, timeout=20,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert run.stderr.startswith("probedeck: the console needs a terminal")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("run -i lo --headless", "not allowed to .*; run as root, or with CAP_BPF"),
+        ("lab --headless", "making a lab needs root; start it with sudo"),
+    ],
+)
+def test_without_privileges(arguments: str, words: str) -> None:
+    code, line = complaint(*arguments.split(), preexec_fn=become_nobody)
+    assert code == 4
+    assert re.match(words, line)
+
+
+def test_without_bcc() -> None:
+    # The interpreter of the tests, as every venv, does not have it.
+    code = (
+        "import sys, bpf.compiler.client as client\n"
+        "from app.cli import main\n"
+        "client.SYSTEM_PYTHON = sys.executable\n"
+        f"sys.argv = ['probedeck', *{HEADLESS!r}]\n"
+        "main()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=20
+    )
+    assert run.returncode == 4
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
+    assert "cannot import bcc" in run.stderr
+    assert "apt install python3-bpfcc" in run.stderr
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    code, line = complaint(*HEADLESS, "-o", str(file))
+    assert (code, line) == (2, f"cannot write to {file}: it is not a directory")
+    code, line = complaint(*HEADLESS, "-o", "/proc/new")
+    assert (code, line) == (2, "cannot write to /proc/new: No such file or directory")
+
+
+def test_tables_of_another_schema_are_left_alone(tmp_path: Path) -> None:
+    table = tmp_path / "flows.csv"
+    table.write_text("what,is,this\n1,2,3\n")
+    code, line = complaint(*HEADLESS, "-o", str(tmp_path))
+    assert code == 2
+    assert line.startswith(f"{table} is not a flows/1 table and is left alone; ")
+    assert table.read_text() == "what,is,this\n1,2,3\n"
+
+
+def test_full_standard_output() -> None:
+    with Path("/dev/full").open("w") as full:
+        code, _, err = deck_ends(*HEADLESS, "--interval", "0.1", "--ingress", "tc", stdout=full)
+    assert code == 1
+    assert err.splitlines()[-1] == (
+        "probedeck: cannot write to standard output: No space left on device"
+    )
+    assert "Traceback" not in err
+    assert "Exception" not in err
+
+
+def test_version() -> None:
+    assert deck_ends("--version") == deck_ends("version") == (0, "probedeck 0.1.0\n", "")
+
+
+def test_without_arguments_it_helps() -> None:
+    code, out, err = deck_ends()
+    assert (code, err) == (0, "")
+    assert out == deck_ends("--help")[1] == deck_ends("-h")[1]
+    for command in ("run", "lab", "doctor", "version"):
+        assert re.search(rf"^  {command} +[A-Z].*\.$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", ["", "run", "lab", "doctor", "version", "test"])
+def test_help_fits_a_terminal(command: str) -> None:
+    code, out, err = deck_ends(*command.split(), "--help", env={"COLUMNS": "80"})
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: probedeck {command}".rstrip())
+    assert max(map(len, out.splitlines())) <= 80
+    assert "..." not in out.replace("[ARGS]...", "")  # nothing is cut off
+    assert "\b" not in out
+
+
+@pytest.mark.parametrize("command", ["run", "lab", "doctor"])
+def test_examples_in_the_help_are_understood(command: str) -> None:
+    """All of their options exist: what is wrong is only what this puts in."""
+    examples = re.findall(r"^ +probedeck (.*)$", deck_ends(command, "--help")[1], re.MULTILINE)
+    assert examples
+    for example in examples:
+        arguments = example.partition(" | ")[0].replace("eth0", "none-such")
+        if command == "lab":
+            arguments += " --rate 99"
+        run = subprocess.run(
+            ["bash", "-c", f"{' '.join(COMMAND)} {arguments}"],
+            capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=20,
+        )  # fmt: skip
+        assert re.match(
+            r"probedeck: (no interface 'none-such'|the console needs a|traffic rate 99)", run.stderr
+        )
+
+
+def test_a_reader_that_has_left_is_no_error() -> None:
+    for arguments in ("version", "--version"):
+        run = subprocess.run(
+            ["bash", "-c", f"{' '.join(COMMAND)} {arguments} | true; echo ${{PIPESTATUS[0]}}"],
+            capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+        assert (run.stdout, run.stderr) == ("0\n", "")

@@ -1,0 +1,276 @@
+"""However a run ends, what it collected is written and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app.lab.netns import End, inside, open_host, veth_pair
+from bpf.netlink import xdp_program
+from tests.app.runs import (
+    COMMAND,
+    Remains,
+    Run,
+    children,
+    deck,
+    deck_ends,
+    measures,
+    rows,
+    stop,
+)
+from tests.app.sight import alive, becomes
+from tests.app.test_outputs import tiny
+
+__all__ = ["tiny"]
+
+
+@pytest.fixture
+def left() -> Iterator[End]:
+    with veth_pair() as (end, _):
+        yield end
+
+
+def command(directory: Path, *more: str) -> tuple[str, ...]:
+    options = ("--headless", "--interval", "0.1", "-o", str(directory))
+    return ("run", "-i", "left", *options, *more)
+
+
+def xdp_of(end: End) -> int:
+    """Id of the XDP program on an interface; 0 for none."""
+    with inside(end.ns):
+        return xdp_program(end.ifindex)
+
+
+def send(end: End, packets: int) -> None:
+    """To an address that nobody has, with a neighbour's entry not needed: multicast."""
+    with inside(end.ns):
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sock:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(end.ipv4))
+        for _ in range(packets):
+            sock.sendto(b"x", ("239.1.2.3", 999))
+
+
+def sent(directory: Path) -> int:
+    """Those packets as they are in the tables."""
+    table = rows(directory / "flows.csv")
+    return sum(int(row["packets"]) for row in table if row["destination_port"] == "999")
+
+
+def link(end: End, command: str, **what: str) -> None:
+    """Change the interface, by a thread of its own as pyroute2's loop is private."""
+
+    async def change() -> None:
+        host = await open_host(end.ns)
+        await host.link(command, index=end.ifindex, **what)
+        host.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, change()).result()
+
+
+def helper_of(run: Run) -> int:
+    (pid,) = children(run.pid)
+    return pid
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_with_the_last_window_written(
+    left: End, tmp_path: Path, number: signal.Signals
+) -> None:
+    arguments = ("run", "-i", "left", "--headless", "--interval", "300", "-o", str(tmp_path))
+    with deck(*arguments, ns=left.ns) as run:
+        assert becomes(lambda: xdp_of(left) != 0, 10)
+        assert becomes(lambda: len(rows(tmp_path / "events.csv")) == 2, 10)
+        remains = Remains(run)
+        send(left, 23)
+        started = time.monotonic()
+        run.send_signal(number)
+        time.sleep(0.01)
+        code, out, err = stop(run, number)  # impatience is no reason to lose anything
+        assert time.monotonic() - started < 1
+    assert (code, out) == (0, "")
+    assert err.splitlines()[2].startswith("probedeck: 1 windows, ")
+    remains.assert_gone()
+    assert xdp_of(left) == 0
+    assert sent(tmp_path) == 23
+    assert [row["window"] for row in rows(tmp_path / "windows.csv")] == ["1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Signals) -> None:
+    for milliseconds in (50, 200, 350, 500, 650):
+        with deck(*command(tmp_path), ns=left.ns) as run:
+            time.sleep(milliseconds / 1000)
+            code, out, err = stop(run, number)
+        # Killed while there was nothing to put right, or ended in good order.
+        assert code in (0, -number)
+        assert out == ""
+        assert all(line.startswith("probedeck: ") for line in err.splitlines())
+        assert xdp_of(left) == 0
+
+
+def test_killed_it_leaves_nothing(left: End, tmp_path: Path) -> None:
+    with deck(*command(tmp_path), ns=left.ns) as run:
+        assert measures(tmp_path)
+        remains = Remains(run)
+        assert xdp_of(left) in remains.programs
+        run.kill()
+        run.wait()
+    remains.assert_gone()
+    assert xdp_of(left) == 0
+    assert rows(tmp_path / "windows.csv")
+    # And another can begin at once.
+    assert deck_ends(*command(tmp_path, "--duration", "0.2"), ns=left.ns)[0] == 0
+
+
+def test_it_goes_on_without_its_compile_helper(left: End, tmp_path: Path) -> None:
+    with deck(*command(tmp_path), ns=left.ns) as run:
+        assert measures(tmp_path)
+        remains = Remains(run)
+        os.kill(helper_of(run), signal.SIGKILL)
+        before = len(rows(tmp_path / "windows.csv"))
+        send(left, 17)
+        assert becomes(lambda: len(rows(tmp_path / "windows.csv")) > before + 2)
+        code, _, err = stop(run)
+    assert code == 0
+    assert "0 lost" in err
+    assert sent(tmp_path) == 17
+    remains.assert_gone()
+    assert xdp_of(left) == 0
+
+
+def test_a_killed_lab_leaves_nothing(tmp_path: Path) -> None:
+    with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path)) as run:
+        assert measures(tmp_path)
+        lab = [pid for pid in children(run.pid) if children(pid)]
+        below = tuple(child for pid in lab for child in children(pid))
+        assert len(lab) == 1
+        assert len(below) == 2
+        remains = Remains(run)
+        run.kill()
+        run.wait()
+    remains.assert_gone()
+    assert becomes(lambda: not alive(below))
+
+
+def test_a_lab_whose_network_was_killed_ends(tmp_path: Path) -> None:
+    with deck("lab", "--headless", "--interval", "0.1", "-o", str(tmp_path)) as run:
+        assert measures(tmp_path)
+        remains = Remains(run)
+        (lab,) = (pid for pid in children(run.pid) if children(pid))
+        os.kill(lab, signal.SIGKILL)
+        _, err = run.communicate(timeout=10)
+    assert run.returncode == 1
+    assert err.splitlines()[2:] == ["probedeck: interface eth0 went away"]
+    remains.assert_gone()
+
+
+def test_a_reader_that_leaves_ends_it_quietly(left: End) -> None:
+    arguments = ("run", "-i", "left", "--headless", "--interval", "0.1", "--views", "windows")
+    with deck(*arguments, ns=left.ns) as run:
+        assert run.stdout
+        head = subprocess.run(["head", "-2"], stdin=run.stdout, capture_output=True, timeout=15)
+        remains = None if run.poll() is not None else Remains(run)
+        run.stdout.close()
+        assert run.stderr
+        err = run.stderr.read()
+        assert run.wait(5) == 0
+    assert head.stdout.count(b"\n") == 2
+    assert [line.split(":")[2] for line in err.splitlines()] == [" xdp", " tc egress"]
+    if remains:
+        remains.assert_gone()
+    assert xdp_of(left) == 0
+
+
+def test_readers_of_both_outputs_leave(left: End) -> None:
+    shell = f"{' '.join(COMMAND)} run -i left --headless --interval 0.1 --views windows 2>&1"
+    with inside(left.ns):
+        done = subprocess.run(
+            ["bash", "-c", f"{shell} | head -1; echo ${{PIPESTATUS[0]}}"],
+            capture_output=True, text=True, timeout=15,
+        )  # fmt: skip
+    assert done.stdout.splitlines()[1:] == ["0"]
+    assert done.stderr == ""
+
+
+def test_a_full_disk_ends_it_with_one_line(left: End, tiny: Path) -> None:
+    with deck(*command(tiny, "--interval", "0.01"), ns=left.ns) as run:
+        assert measures(tiny)
+        remains = Remains(run)
+        (tiny / "filler").write_bytes(bytes(32 << 10))
+        _, err = run.communicate(timeout=20)
+    assert run.returncode == 1
+    last = err.splitlines()[2:]
+    assert len(last) == 1
+    assert last[0].startswith("probedeck: cannot write to ")
+    assert last[0].endswith("No space left on device")
+    windows = [int(row["window"]) for row in rows(tiny / "windows.csv")]
+    assert windows == list(range(1, len(windows) + 1))
+    remains.assert_gone()
+
+
+def test_an_interface_goes_down_and_comes_back(left: End, tmp_path: Path) -> None:
+    def said() -> list[str]:
+        return [row["text"] for row in rows(tmp_path / "events.csv")][2:]
+
+    with deck(*command(tmp_path), ns=left.ns) as run:
+        assert measures(tmp_path)
+        link(left, "set", state="down")
+        assert becomes(lambda: said() == ["the interface is down"])
+        link(left, "set", state="up")
+        assert becomes(lambda: said() == ["the interface is down", "the interface is up"])
+        send(left, 11)
+        code, _, err = stop(run)
+    assert code == 0
+    assert sent(tmp_path) == 11
+    assert err.splitlines()[2:4] == [
+        "probedeck: left: the interface is down",
+        "probedeck: left: the interface is up",
+    ]
+
+
+def test_an_interface_goes_away(left: End, tmp_path: Path) -> None:
+    with deck(*command(tmp_path, "--interval", "0.4"), ns=left.ns) as run:
+        assert measures(tmp_path)
+        remains = Remains(run)
+        send(left, 11)
+        link(left, "del")
+        _, err = run.communicate(timeout=10)
+    assert run.returncode == 1
+    assert err.splitlines()[2:] == ["probedeck: interface left went away"]
+    assert sent(tmp_path) == 11
+    remains.assert_gone()
+
+
+def test_two_on_one_interface(left: End, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with deck(*command(one), ns=left.ns) as first:
+        assert measures(one)
+        mine = xdp_of(left)
+        code, out, err = deck_ends(*command(two), ns=left.ns)
+        assert (code, out) == (1, "")
+        assert err.startswith("probedeck: XDP program '")
+        assert err.endswith(
+            f"id {mine} is on left and is left alone; watch ingress beside it with `--ingress tc`\n"
+        )
+        assert xdp_of(left) == mine
+        with deck(*command(two, "--ingress", "tc"), ns=left.ns) as second:
+            assert measures(two)
+            send(left, 13)
+            assert stop(second)[0] == 0
+        assert xdp_of(left) == mine
+        send(left, 4)
+        code, _, err = stop(first)
+    assert code == 0
+    assert "0 lost" in err
+    assert (sent(one), sent(two)) == (17, 13)
