@@ -11,7 +11,6 @@ import struct
 import threading
 import time
 from ipaddress import IPv6Address
-from types import TracebackType
 from typing import Self
 
 from app.lab import netns
@@ -139,8 +138,5 @@ class Generator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -20,6 +20,7 @@ from bpf.syscall import (
     HASH_TYPES,
     Batch,
     Command,
+    Element,
     MapFlag,
     MapSpec,
     MapType,
@@ -237,7 +238,7 @@ class Popping:
 
     def read(self, clear: bool) -> Iterator[Chunk]:
         values = np.empty(self._spec.max_entries, f"V{self._spec.value_size}")
-        element = _Element(map_fd=self._fd, value=values.ctypes.data)
+        element = Element(map_fd=self._fd, value=values.ctypes.data)
         code = done = 0
         while done < len(values):
             code = call_errno(Command.MAP_LOOKUP_AND_DELETE_ELEM, element)
@@ -274,23 +275,11 @@ def write_batch(
     return 0 if untouched else batch.count, code
 
 
-class _Element(ct.Structure):
-    """Arguments of the commands on one entry; `value` is the next key's place for GET_NEXT_KEY."""
-
-    _fields_ = [
-        ("map_fd", ct.c_uint32),
-        ("_pad", ct.c_uint32),
-        ("key", ct.c_uint64),
-        ("value", ct.c_uint64),
-        ("flags", ct.c_uint64),
-    ]
-
-
 def _next_key(fd: int, key: bytes | None, key_size: int) -> tuple[bytes, int]:
     """The key after `key` (None: the first), and 0 or the errno (ENOENT: no more)."""
     given = None if key is None else ct.create_string_buffer(key, key_size)
     following = ct.create_string_buffer(max(key_size, 1))
-    element = _Element(
+    element = Element(
         map_fd=fd,
         key=0 if given is None else ct.addressof(given),
         value=ct.addressof(following),

@@ -122,7 +122,9 @@ class _MapCreate(ct.Structure):
     ]
 
 
-class _Element(ct.Structure):
+class Element(ct.Structure):
+    """Arguments of the commands on one entry; `value` is the next key's place for GET_NEXT_KEY."""
+
     _fields_ = [
         ("map_fd", ct.c_uint32),
         ("_pad", ct.c_uint32),
@@ -347,7 +349,7 @@ def _element(
     key_buffer = None if key is None else ct.create_string_buffer(key, len(key))
     call(
         command,
-        _Element(
+        Element(
             map_fd=fd,
             key=0 if key_buffer is None else ct.addressof(key_buffer),
             value=0 if value is None else ct.addressof(value),

@@ -48,6 +48,7 @@ class HistoryChart(Widget):
     DEFAULT_CSS = f"""
     HistoryChart {{
         background: $surface;
+        width: 1fr;
         height: 1fr;
         {TONE_RULES}
         & > .chart--title {{ color: $foreground; text-style: bold; }}
@@ -120,7 +121,7 @@ class HistoryChart(Widget):
 
 def axis_ticks(low: float, high: float, count: int) -> list[float]:
     """At most `count` + 1 round values, the first not above `low`, the last not below `high`."""
-    span = max(high - low, abs(high) * 1e-9, 1e-12)
+    span = max(high - low, abs(high) * 1e-9) or 1.0
     rough = span / max(1, count)
     power = 10.0 ** math.floor(math.log10(rough))
     for step in (1, 2, 2.5, 5, 10, 20):
@@ -160,7 +161,7 @@ def _plot(
     values = np.concatenate([s.values[np.isfinite(s.values)] for s in series])
     low, high = float(values.min()), float(values.max())
     # A scale from zero, unless that would flatten all there is to see.
-    low = min(low, 0.0) if low < high * 0.6 else low
+    low = low if high * 0.6 <= low < high else min(low, 0.0)
     marks = axis_ticks(low, high, max(1, (height - 2) // _LINES_PER_Y_LABEL))
 
     plt.clear_figure()

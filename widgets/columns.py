@@ -33,7 +33,7 @@ class Column:
     priority: int = 0
     """0 is the most important; the highest numbers are the first to go when the table is narrow."""
     grows: bool = False
-    """Whether it takes up the width that is left over; the first such column does."""
+    """Whether it takes up width that is left over; such columns share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,20 @@ def fit(columns: Sequence[Column], width: int) -> tuple[Placed, ...]:
         chosen.append(position)
         used += need
     slack = room - used
+    growing = sum(columns[position].grows for position in chosen)
     placed: list[Placed] = []
     x = MARGIN
     for position in sorted(chosen):
         column = columns[position]
         cells = column.width
-        if slack < 0 or column.grows:
+        if slack < 0:
             cells = max(0, cells + slack)
             slack = 0
+        elif column.grows:
+            share = slack // growing
+            cells += share
+            slack -= share
+            growing -= 1
         placed.append(Placed(position, column, x, cells))
         x += cells + GAP
     return tuple(placed)

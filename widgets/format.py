@@ -53,6 +53,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def age(seconds: float) -> str:
+    """`12 s`, `4m`, `1h03m`, `2d04h`: whole units, so that it rarely changes on a screen."""
+    if not math.isfinite(seconds):
+        return MISSING
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60}m" if whole < 3600 else duration(whole)
+
+
 def percent(fraction: float) -> str:
     """`12.5 %` of a fraction of one; never rounded to none or to all when it is neither."""
     if not math.isfinite(fraction):

@@ -9,9 +9,9 @@ always begins with its first row.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
-from rich.cells import set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -59,7 +59,8 @@ class VirtualTable(ScrollView, can_focus=True):
         Binding("up,k", "move(-1)", "Previous row", show=False, id="table.up"),
         Binding("pagedown", "page(1)", "Next page", show=False, id="table.page_down"),
         Binding("pageup", "page(-1)", "Previous page", show=False, id="table.page_up"),
-        Binding("home,g", "first", "First row", show=False, id="table.first"),
+        Binding("g", "first", "First row", show=False, id="table.first"),
+        Binding("home", "top", "Top, and stay there", show=False, id="table.top"),
         Binding("end,G", "last", "Last row", show=False, id="table.last"),
         Binding("enter", "select", "Open", show=False, id="table.select"),
     ]
@@ -167,10 +168,14 @@ class VirtualTable(ScrollView, can_focus=True):
             self._repaint_changed()
 
     def show_sort(self, column: str, *, descending: bool) -> None:
-        """Mark the column (by id) that the source is sorted by; an empty id marks none."""
+        """Mark the column (by id) that the source is sorted by; an empty id marks none.
+
+        That column is shown however narrow the table is.
+        """
         if self._sorted != (column, descending):
             self._sorted = (column, descending)
-            self.refresh(Region(0, 0, self.size.width, _HEADER))
+            self._fitted = (-1, ())
+            self._repaint()
 
     def move_to(self, index: int) -> None:
         """Put the cursor on row `index`, or the nearest there is, as the operator would."""
@@ -203,6 +208,10 @@ class VirtualTable(ScrollView, can_focus=True):
     def action_first(self) -> None:
         """Go to the first row."""
         self.move_to(0)
+
+    def action_top(self) -> None:
+        """Go to the first row, and stay at the top whichever row is there."""
+        self.unpin()
 
     def action_last(self) -> None:
         """Go to the last row."""
@@ -266,7 +275,11 @@ class VirtualTable(ScrollView, can_focus=True):
     def _placed(self) -> tuple[Placed, ...]:
         width = self.scrollable_content_region.width
         if self._fitted[0] != width:
-            self._fitted = (width, fit(self._columns, width))
+            columns = [
+                replace(column, priority=0) if column.id == self._sorted[0] else column
+                for column in self._columns
+            ]
+            self._fitted = (width, fit(columns, width))
         return self._fitted[1]
 
     def _place(self, index: int) -> None:
@@ -321,12 +334,17 @@ class VirtualTable(ScrollView, can_focus=True):
         segments = [Segment(" " * MARGIN, plain)]
         for place in self._placed():
             column = place.column
-            title, style = column.title, plain
             if column.id == self._sorted[0]:
-                title = set_cell_size(title, min(len(title), max(0, place.width - 1)))
-                title, style = title + "▲▼"[self._sorted[1]], marked
-            text = cell(title, place.width, column.align)
-            segments += [Segment(text, style), Segment(" " * GAP, plain)]
+                # The mark may stand in the gap, so that a title is never cut for it.
+                mark = "▲▼"[self._sorted[1]]
+                if column.align == "right":
+                    text = cell(column.title, place.width, "right") + mark
+                else:
+                    text = cell(column.title + mark, place.width + 1, "left")
+                segments += [Segment(text, marked), Segment(" " * (GAP - 1), plain)]
+            else:
+                text = cell(column.title, place.width, column.align)
+                segments += [Segment(text, plain), Segment(" " * GAP, plain)]
         return Strip(segments).adjust_cell_length(width, plain)
 
     def _row(self, line: _Line, width: int) -> Strip:

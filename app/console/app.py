@@ -5,35 +5,36 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 
 from textual import work
 from textual.app import App
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.message import Message
 from textual.screen import Screen
 
-from app.console.commands import REGISTRY, Command, bindings
+from app.console.commands import REGISTRY, bindings
+from app.console.palette import CommandProvider, Palette
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
 from app.console.screens.keys import KeysScreen
 from app.console.screens.programs import ProgramInfoScreen
-from app.console.state import State
+from app.console.state import Frame, State
 from bpf import interface as interfaces
 from bpf.attach import Hook
 from bpf.errors import DeckError
 from probes.controller import Controller
 from probes.flow import FlowFilter, FlowProbe
 from probes.snapshot import Event, History, Snapshot
-from widgets.format import duration, percent
+from widgets.format import REPLACED, age, duration, percent, safe
 from widgets.screen import DiffScreen
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
 _STALE_AFTER = 2.5
 """Intervals without a window after which the data's age is shown."""
+_SHORTEST_INTERVAL = 0.25
+"""Seconds between two updates of the screen, however short windows are."""
 
 
 class Published(Message):
@@ -41,27 +42,6 @@ class Published(Message):
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, Published)
-
-
-class CommandProvider(Provider):
-    """The registry, for the palette."""
-
-    async def discover(self) -> Hits:
-        for entry in self._usable():
-            yield DiscoveryHit(entry.title, self._runner(entry.name), help=entry.name)
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for entry in self._usable():
-            text = f"{entry.title} ({entry.name})"
-            if (score := matcher.match(text)) > 0:
-                yield Hit(score, matcher.highlight(text), self._runner(entry.name), help=entry.keys)
-
-    def _usable(self) -> list[Command]:
-        return [e for e in REGISTRY.values() if e.screen in ("", self.app.current_mode)]
-
-    def _runner(self, name: str) -> Callable[[], Awaitable[None]]:
-        return partial(self.app.run_action, f"command('{name}')")  # type: ignore[return-value]
 
 
 class ConsoleApp(App[int]):
@@ -81,10 +61,13 @@ class ConsoleApp(App[int]):
         """`start` attaches the probe; it runs in a thread after the first paint."""
         super().__init__(ansi_color=False)
         self.state = State()
+        self.frame: Frame = self.state.frame()
+        """What the screens show; while paused it stays what it is."""
         self.capture = capture
         self.failure: DeckError | None = None
         """Why the console ended by itself."""
-        self.paused = False
+        self._paused_at: float | None = None
+        """`time.monotonic()`; None while not paused."""
         self._controller = controller
         self._start = start
         self._interface = interface
@@ -92,10 +75,16 @@ class ConsoleApp(App[int]):
         self._duration = duration_s
         self._probe: FlowProbe | None = None
         self._notes: tuple[StatusItem, ...] = ()
+        self._fresh = self._resting = False
 
     @property
     def history(self) -> History:
+        """Windows until now, also those after a paused frame."""
         return self._controller.history
+
+    @property
+    def paused(self) -> bool:
+        return self._paused_at is not None
 
     def get_default_screen(self) -> Screen[object]:
         return DiffScreen(id="_default")
@@ -114,7 +103,10 @@ class ConsoleApp(App[int]):
     def _start_probe(self) -> None:
         try:
             self._probe = self._start()
-        except DeckError as error:
+        except Exception as error:
+            if not isinstance(error, DeckError):
+                # A fault of ours: it must be seen, and the terminal given back in good order.
+                error = DeckError(f"the probe did not start: {type(error).__name__}: {error}")
             self.failure = error
             self.call_from_thread(self.exit, error.exit_code)
 
@@ -124,22 +116,32 @@ class ConsoleApp(App[int]):
         self.post_message(Published())
 
     def on_published(self) -> None:
-        if not self.paused:
+        self._fresh = True
+        if not self._resting:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        self._resting = self._fresh
+        if self._fresh:
+            self._fresh = False
             self.refresh_view()
+            self.set_timer(_SHORTEST_INTERVAL, self._catch_up)
 
     def refresh_view(self) -> None:
-        """Bring the screen in front up to date."""
+        """Bring the screen in front up to date; a paused one is drawn as it was."""
+        if not self.paused:
+            self.frame = self.state.frame()
         screen = self.screen
         if isinstance(screen, DeckScreen) and screen.is_mounted:
             screen.show()
-            self._show_status()
 
     def show_notes(self, *notes: StatusItem) -> None:
         """Say something about what the screen shows, at the end of the status strip."""
         self._notes = notes
+        self._show_status()
 
     def complain(self, error: DeckError) -> None:
-        self.notify(str(error), severity="error", markup=False)
+        self.notify(safe(str(error), REPLACED), severity="error", markup=False)
 
     def _show_status(self) -> None:
         screen = self.screen
@@ -149,19 +151,23 @@ class ConsoleApp(App[int]):
     def _status(self) -> list[StatusItem]:
         last = self.state.last
         failure = self._controller.failure()
+        now = time.monotonic()
         badge = StatusItem("LIVE", Tone.GOOD, badge=True)
         if failure is not None:
             badge = StatusItem("ENDED", Tone.BAD, badge=True)
-        elif self.paused:
-            badge = StatusItem("PAUSED", Tone.WARN, badge=True)
+        elif self._paused_at is not None:
+            badge = StatusItem(f"PAUSED {age(now - self._paused_at)}", Tone.WARN, badge=True)
         elif last is None:
             badge = StatusItem("STARTING", Tone.MUTED, badge=True)
-        elif (age := (time.monotonic_ns() - last.end_ns) / 1e9) > _STALE_AFTER * self._interval:
-            badge = StatusItem(f"{duration(age)} OLD", Tone.WARN, badge=True)
+        elif (old := now - last.end_ns / 1e9) > _STALE_AFTER * self._interval:
+            badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
+        items = [badge]
+        if failure is not None:
+            items.append(StatusItem(failure.message, Tone.BAD))
         modes = " ".join(
             mode for hook, mode in self._controller.modes().items() if hook != Hook.TC_EGRESS.value
         )
-        items = [badge, StatusItem(f"{self._interface} {modes}".rstrip(), priority=1)]
+        items.append(StatusItem(f"{self._interface} {modes}".rstrip(), priority=1))
         if last is not None:
             poll = (last.swap_ns + last.drain_ns) / 1e9
             lost = self.state.lost
@@ -191,11 +197,8 @@ class ConsoleApp(App[int]):
         self.switch_mode("events")
 
     def do_view_pause(self) -> None:
-        self.paused = not self.paused
-        if self.paused:
-            self._show_status()
-        else:
-            self.refresh_view()
+        self._paused_at = None if self.paused else time.monotonic()
+        self.refresh_view()
 
     def do_help_keys(self) -> None:
         self.push_screen(KeysScreen(self.current_mode))
@@ -205,7 +208,7 @@ class ConsoleApp(App[int]):
             self.push_screen(ProgramInfoScreen(self._controller.hooks(), self._probe.memory()))
 
     def do_app_palette(self) -> None:
-        self.push_screen(CommandPalette())
+        self.push_screen(Palette())
 
     def do_app_redraw(self) -> None:
         if isinstance(self.screen, DeckScreen):
@@ -226,13 +229,14 @@ class ConsoleApp(App[int]):
         try:
             seconds = self._probe.reconfigure(capture)
         except DeckError as error:
-            self._published(Event.now("error", "flow", str(error)))
+            self._controller.publish(Event.now("error", "flow", str(error)))
             self.call_from_thread(self.complain, error)
             return
         self.capture = capture
-        what = f"counting {capture.text}" if capture.text else "counting every flow"
-        text = f"{what}; swapped in after {duration(seconds)}, no packet lost"
+        what = capture.text or "every flow"
+        text = f"generation {self._probe.generation} counts {what}; it took {duration(seconds)}"
         self._controller.publish(Event.now("info", "flow", text))
+        self.call_from_thread(self.notify, text, markup=False)
 
 
 def run(
@@ -251,8 +255,9 @@ def run(
     app = ConsoleApp(controller, start, interface, interval, capture, duration_s)
     try:
         code = app.run()
+        failure = app.failure or controller.failure()
     finally:
         controller.close()
-    if app.failure is not None:
-        raise app.failure
+    if failure is not None:
+        raise failure
     return code if code is not None else app.return_code or 0

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
 
+PRINTABLE = {"slash": "/", "question_mark": "?", "space": " "}
+"""Characters of keys that have a longer name with Textual."""
+_SPOKEN = {**PRINTABLE, "space": "space", "escape": "esc"}
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -25,9 +29,18 @@ class Command:
     footer: str = ""
     """Its word in the footer; empty where it is not shown there."""
 
+    asks: bool = False
+    """Whether it opens a line to type into. Its key then acts at once, so that what is typed ahead
+    goes into that line and is not taken for commands."""
+
     @property
     def method(self) -> str:
         return "do_" + self.name.replace(".", "_")
+
+    @property
+    def keys_text(self) -> str:
+        """Its keys as an operator calls them."""
+        return ", ".join(_SPOKEN.get(key, key) for key in self.keys.split(","))
 
 
 REGISTRY: dict[str, Command] = {
@@ -35,20 +48,22 @@ REGISTRY: dict[str, Command] = {
     for entry in (
         Command("view.flows", "Flows", "3", footer="Flows"),
         Command("view.events", "Events", "6", footer="Events"),
-        Command("view.pause", "Pause the view; collection goes on", "space", footer="Pause"),
+        Command("view.pause", "Pause the view, not counting", "space", footer="Pause"),
         Command("probe.info", "Programs: run time and memory", "i"),
         Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),
         Command("app.palette", "All commands", "ctrl+p", footer="Commands"),
         Command("app.redraw", "Draw the screen again", "ctrl+l"),
         Command("app.theme", "Light or dark", "t"),
         Command("app.quit", "Quit", "q", footer="Quit"),
-        Command("flow.filter", "Filter what is shown", "slash", "flows", footer="Filter"),
-        Command("flow.clear", "Close what is open, then clear the filter", "escape", "flows"),
+        Command(
+            "flow.filter", "Filter what is shown", "slash", "flows", footer="Filter", asks=True
+        ),
+        Command("flow.clear", "Close what is open, or the filter", "escape", "flows"),
         Command("flow.sort", "Sort by the next column", "s", "flows", footer="Sort"),
         Command("flow.reverse", "Reverse the order", "S", "flows"),
         Command("flow.detail", "Detail of the flow", "", "flows"),
-        Command("flow.top", "Back to the top, and stay there", "home", "flows"),
-        Command("flow.capture", "Choose which flows are counted at all", "C", "flows"),
+        Command("flow.top", "Back to the top, and stay there", "", "flows"),
+        Command("flow.capture", "Choose which flows are counted", "C", "flows", asks=True),
     )
 }
 """Every command by its name."""
@@ -63,6 +78,7 @@ def bindings(screen: str = "") -> list[BindingType]:
             entry.footer or entry.title,
             id=entry.name,
             show=bool(entry.footer),
+            priority=entry.asks,
         )
         for entry in REGISTRY.values()
         if entry.screen == screen and entry.keys

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 from rich.text import Text
@@ -10,78 +12,98 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
-from app.console.flow_rows import endpoint, flag_letters
+from app.console.flow_rows import endpoint, flag_letters, whole
 from probes.flow.filter import protocol_name
 from probes.flow.live import LiveView
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, Direction, words_of
 from probes.snapshot import History
 from widgets.chart import HistoryChart, Series
-from widgets.format import bit_rate, byte_size, duration, si
+from widgets.format import age, bit_rate, byte_size
 
 _WINDOWS = 300
+_GONE = "This flow has been idle for a minute."
 
 
 class FlowDetail(Horizontal):
-    """A pane below the table."""
+    """A pane below the table; a chart only where there is room for it."""
 
     DEFAULT_CSS = """
-    FlowDetail { height: 12; border-top: solid $primary-muted; }
-    FlowDetail > Static { width: 42; padding: 0 1; }
+    FlowDetail { display: none; height: 8; border-top: solid $primary-muted; background: $surface; }
+    FlowDetail.open { display: block; }
+    FlowDetail > Static { width: 1fr; padding: 0 1; }
+    FlowDetail > HistoryChart { display: none; }
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._key: Hashable | None = None
+        self._seen_ns = 0
+        """End of the last window that is in `_points`."""
+        self._points: deque[tuple[float, float]] = deque(maxlen=_WINDOWS)
+        """Ends of windows in seconds, and the flow's bits per second."""
 
     def compose(self) -> ComposeResult:
         yield Static(markup=False)
-        yield HistoryChart("rate", unit=bit_rate, empty="no packet in the last windows")
+        yield HistoryChart(unit=bit_rate, empty="no window yet")
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("open")
 
     def follow(self, key: Hashable) -> None:
         """Show the flow whose LIVE id is `key` from now on."""
-        self._key = key
+        if key != self._key:
+            self._key = key
+            self._seen_ns = 0
+            self._points.clear()
 
     def show(self, view: LiveView, history: History) -> None:
+        """Show the flow as of `view`, and its rate in the windows until then."""
         found = np.flatnonzero(view.rows["id"] == self._key)
         if not len(found):
-            self.query_one(Static).update(Text("This flow has been idle for a minute."))
+            self.query_one(Static).update(Text(_GONE))
             self.query_one(HistoryChart).show([])
             return
         row = view.rows[found[0]]
-        protocol, version = int(row["protocol"]), int(row["version"])
-        lines = [
-            (
-                "Direction",
-                "into this host" if row["direction"] == Direction.INGRESS else "out of it",
-            ),
-            ("Protocol", f"{protocol_name(protocol)} over IPv{version}"),
-            ("Source", endpoint(row, "source")),
-            ("Destin.", endpoint(row, "destination")),
-            ("Rate", f"{bit_rate(row['bit_rate'])}, {si(row['packet_rate'])} packets/s"),
-            ("Total", f"{byte_size(row['bytes'])} in {si(row['packets'])} packets"),
-            ("Mean size", byte_size(row["bytes"] / row["packets"])),
-            ("First", f"{duration((view.now_ns - int(row['first_ns'])) / 1e9)} ago"),
-            ("Last", f"{duration(max(0, view.now_ns - int(row['last_ns'])) / 1e9)} ago"),
-        ]
-        if protocol == 6:
-            lines.append(("TCP flags", flag_letters(int(row["tcp_flags"]))))
-        text = Text()
-        for label, value in lines:
-            text.append(f"{label:<10}", "dim")
-            text.append(f"{value}\n")
-        self.query_one(Static).update(text, layout=False)
-        self._draw(row.reshape(1), history)
+        self.query_one(Static).update(_described(row, view.now_ns), layout=False)
+        self._measure(row.reshape(1), history, view.now_ns)
+        times, rates = np.array(self._points, "f8").reshape(-1, 2).T
+        self.query_one(HistoryChart).show([Series("rate", times, rates)])
 
-    def _draw(self, row: Array, history: History) -> None:
+    def _measure(self, row: Array, history: History, until_ns: int) -> None:
+        """Look the flow up in the windows that ended since the last time."""
         key = row.view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
-        windows = [w for w in history.snapshots()[-_WINDOWS:] if w.probe == "flow"]
-        times, rates = [], []
-        for window in windows:
+        for window in history.snapshots()[-_WINDOWS:]:
+            if window.probe != "flow" or not self._seen_ns < window.end_ns <= until_ns:
+                continue
             words = words_of(window.rows)
             # The ports tell nearly all flows apart: few rows are compared whole.
             near = np.flatnonzero(words[:, KEY_WORDS - 1] & KEY_MASK[-1] == key[-1])
             hits = near[(words[near, : KEY_WORDS - 1] == key[:-1]).all(axis=1)]
-            times.append(window.end_ns / 1e9)
-            rates.append(int(window.rows["bytes"][hits].sum()) * 8 / max(window.seconds, 1e-3))
-        series = Series("rate", np.array(times, "f8"), np.array(rates, "f8"))
-        self.query_one(HistoryChart).show([series])
+            bits = int(window.rows["bytes"][hits].sum()) * 8
+            self._points.append((window.end_ns / 1e9, bits / max(window.seconds, 1e-3)))
+            self._seen_ns = window.end_ns
+
+
+def _described(row: Any, now_ns: int) -> Text:
+    """A flow, one row of dtype LIVE, in lines of a label and a value."""
+    protocol, version = int(row["protocol"]), int(row["version"])
+    way = "into this host" if row["direction"] == Direction.INGRESS else "out of this host"
+    mean = byte_size(row["bytes"] / row["packets"])
+    first, last = (age((now_ns - int(row[end])) / 1e9) for end in ("first_ns", "last_ns"))
+    lines = [
+        ("Flow", f"{protocol_name(protocol)} over IPv{version}, {way}"),
+        ("Source", endpoint(row, "source")),
+        ("Destination", endpoint(row, "destination")),
+        ("Rate", f"{bit_rate(row['bit_rate'])}, {whole(row['packet_rate'])} packets/s"),
+        ("Total", f"{byte_size(row['bytes'])} in {whole(row['packets'])} packets, {mean} each"),
+        ("Seen", f"first {first} ago, last {last} ago"),
+    ]
+    if protocol == 6:
+        lines.append(("TCP flags", flag_letters(int(row["tcp_flags"]))))
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for label, value in lines:
+        text.append(f"{label:<13}", "dim")
+        text.append(f"{value}\n")
+    text.right_crop(1)
+    return text

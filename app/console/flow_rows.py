@@ -11,21 +11,21 @@ from probes.flow.filter import FlowFilter, address_text, protocol_name
 from probes.flow.live import LiveView
 from probes.flow.records import Array, Direction
 from widgets.columns import Column
-from widgets.format import bit_rate, byte_size, duration, si
+from widgets.format import age, bit_rate, byte_size, si
 from widgets.rows import Tones
 from widgets.tones import Tone
 
 COLUMNS = (
     Column("direction", "Dir", 3, priority=1),
     Column("protocol", "Proto", 5, priority=1),
-    Column("source", "Source", 19, grows=True),
-    Column("destination", "Destination", 21),
+    Column("source", "Source", 21, grows=True),
+    Column("destination", "Destination", 21, grows=True),
     Column("rate", "Rate", 11, "right"),
     Column("packet_rate", "Pkt/s", 6, "right", priority=2),
     Column("packets", "Packets", 7, "right", priority=4),
     Column("bytes", "Bytes", 8, "right", priority=3),
     Column("age", "Age", 6, "right", priority=2),
-    Column("idle", "Idle", 6, "right", priority=5),
+    Column("idle", "Idle", 5, "right", priority=5),
     Column("flags", "TCP flags", 9, priority=6),
 )
 """In the order of the cells of FlowRows."""
@@ -37,6 +37,7 @@ SORTS = ("rate", "packet_rate", "packets", "bytes", "age", "idle", "source", "de
 _FLAG_LETTERS = "FSRPAUEW"
 _ARROWS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
 _QUIET_NS = 3_000_000_000
+"""Without a packet for longer a flow counts as idle, and is muted."""
 _WITH_PORTS = frozenset({6, 17, 33, 132, 136})
 _ICMP_TYPES = {
     1: {0: "reply", 3: "unreach", 5: "redirect", 8: "echo", 11: "exceeded"},
@@ -54,10 +55,13 @@ class FlowRows:
     def __init__(self, view: LiveView, shown: FlowFilter, sort: str, *, descending: bool) -> None:
         self._view = view
         rows = view.rows
-        chosen = np.flatnonzero(shown.mask(rows)) if shown.terms else np.arange(len(rows))
-        values = _sort_values(rows[chosen], sort, view.now_ns)
-        order = np.argsort(values, kind="stable")
-        self._order = chosen[order[::-1] if descending else order]
+        values = _sort_values(rows, sort, view.now_ns)
+        if shown.terms:
+            chosen = np.flatnonzero(shown.mask(rows))
+            order = chosen[np.argsort(values[chosen], kind="stable")]
+        else:
+            order = np.argsort(values, kind="stable")
+        self._order = order[::-1] if descending else order
 
     @property
     def rows(self) -> int:
@@ -83,6 +87,7 @@ class FlowRows:
         row = self._view.rows[self._order[index]]
         protocol = int(row["protocol"])
         now = self._view.now_ns
+        idle_ns = now - int(row["last_ns"])
         return (
             _ARROWS[row["direction"]],
             protocol_name(protocol),
@@ -92,8 +97,8 @@ class FlowRows:
             whole(row["packet_rate"]),
             whole(row["packets"]),
             byte_size(row["bytes"]),
-            duration(max(0, now - int(row["first_ns"])) // 10**9),
-            duration(max(0, now - int(row["last_ns"])) // 10**9),
+            age((now - int(row["first_ns"])) / 1e9),
+            age(idle_ns / 1e9) if idle_ns > _QUIET_NS else "",
             flag_letters(int(row["tcp_flags"])) if protocol == 6 else "",
         )
 

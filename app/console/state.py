@@ -6,35 +6,42 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-from probes.flow.live import LiveFlows
+from probes.flow.live import LiveFlows, LiveView
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 
 MAX_EVENTS = 2000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """All that the screens show, at a moment. Never changed, so a pause is to keep one."""
+
+    flows: LiveView
+    events: tuple[Event, ...]
+    """Newest first."""
 
 
 @dataclass(slots=True)
 class State:
     """Filled by `take`, called from any thread; read by the screens."""
 
-    flows: LiveFlows = field(default_factory=LiveFlows)
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
-    """Newest last."""
     last: Snapshot | None = None
-    losses: dict[LossReason, Loss] = field(default_factory=dict)
-    """Since the start."""
+    _flows: LiveFlows = field(default_factory=LiveFlows)
+    _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    _losses: dict[LossReason, Loss] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, item: Snapshot | Event) -> None:
         """Take in what a probe published."""
         if isinstance(item, Event):
             with self._lock:
-                self.events.append(item)
+                self._events.append(item)
             return
-        self.flows.add(item)
+        self._flows.add(item)
         with self._lock:
             self.last = item
             for reason, loss in item.losses.items():
-                self.losses[reason] = self.losses.get(reason, Loss()) + loss
+                self._losses[reason] = self._losses.get(reason, Loss()) + loss
             if item.lost.packets:
                 what = ", ".join(
                     f"{loss.packets} {reason.name.lower().replace('_', ' ')}"
@@ -42,14 +49,15 @@ class State:
                     if reason.is_loss
                 )
                 text = f"packets lost in window {item.window}: {what}"
-                self.events.append(Event(item.end_utc_ns, "warning", item.probe, text))
+                self._events.append(Event(item.end_utc_ns, "warning", item.probe, text))
 
-    def recent_events(self) -> tuple[Event, ...]:
-        """Newest first."""
+    def frame(self) -> Frame:
+        """The state as it is now."""
         with self._lock:
-            return tuple(reversed(self.events))
+            return Frame(self._flows.view(), tuple(reversed(self._events)))
 
     @property
     def lost(self) -> int:
         """Packets lost since the start."""
-        return sum(loss.packets for reason, loss in self.losses.items() if reason.is_loss)
+        with self._lock:
+            return sum(loss.packets for reason, loss in self._losses.items() if reason.is_loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import secrets
 import threading
@@ -15,12 +16,11 @@ import numpy as np
 from bpf import grace
 from bpf.attach import Hook
 from bpf.compiler import Compiled, Compiler
-from bpf.errors import DeckError
 from bpf.interface import Interface
 from bpf.maps import Map
 from bpf.program import Program
 from bpf.ring import RingReader
-from bpf.syscall import map_create, possible_cpus
+from bpf.syscall import MapSpec, MapType, map_create, possible_cpus
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, RECORD, Array, Direction, TickClock, rows_of
 from probes.hook import HookPoint
@@ -33,6 +33,8 @@ _MEMORY = 64 << 20
 _RECORDS_RANGE = (4096, 131072)
 _OVERFLOW_PAGES = 1024
 _FACTORS = 6
+_ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
+"""As flow.c declares it; both hooks and all generations share one."""
 _NO_RECORDS = np.empty(0, RECORD)
 
 
@@ -122,15 +124,20 @@ class FlowHook:
         self._generations: list[Generation] = []
         self._active = 0
 
-    def start(self, compiled: Compiled, alarm_fd: int) -> None:
-        """Load both generations and put the first into the hook's chain."""
-        self._generations = self._load(compiled, alarm_fd)
-        self._point.chain.append(self._stage, self._generations[0].program.fd)
+    def load(self, compiled: Compiled, alarm_fd: int) -> list[Generation]:
+        """Two new generations, which no packet reaches yet."""
+        first = Generation(compiled, self._geometry, self._stage.next_fd, alarm_fd)
+        try:
+            second = Generation(compiled, self._geometry, self._stage.next_fd, alarm_fd)
+        except BaseException:
+            first.close()
+            raise
+        return [first, second]
 
-    def _load(self, compiled: Compiled, alarm_fd: int) -> list[Generation]:
-        return [
-            Generation(compiled, self._geometry, self._stage.next_fd, alarm_fd) for _ in range(2)
-        ]
+    def start(self, generations: list[Generation]) -> None:
+        """Join the hook's chain with the first of two generations."""
+        self._generations = generations
+        self._point.chain.append(self._stage, generations[0].program.fd)
 
     @property
     def generations(self) -> Sequence[Generation]:
@@ -146,12 +153,12 @@ class FlowHook:
         self._point.chain.replace(self._stage, self._generations[self._active].program.fd)
         return old
 
-    def replace(self, compiled: Compiled, alarm_fd: int) -> list[Generation]:
-        """Have another program written from now on; returns the old generations, to drain."""
+    def replace(self, generations: list[Generation]) -> list[Generation]:
+        """Have other generations written from now on; returns the old ones, to drain."""
         old = self._generations
-        self._generations = self._load(compiled, alarm_fd)
+        self._generations = generations
         self._active = 0
-        self._point.chain.replace(self._stage, self._generations[0].program.fd)
+        self._point.chain.replace(self._stage, generations[0].program.fd)
         return old
 
     def drain(self, generation: Generation, clock: TickClock) -> tuple[Array, Array]:
@@ -168,8 +175,9 @@ class FlowHook:
     def close(self) -> None:
         if self._generations:
             self._point.chain.remove(self._stage)
-        for generation in self._generations:
-            generation.close()
+        else:
+            self._stage.close()
+        _close_all(self._generations)
 
 
 class FlowProbe:
@@ -199,17 +207,18 @@ class FlowProbe:
         self._lock = threading.Lock()
         self._clock = TickClock()
         self._utc = UtcClock()
-        compiled = self._compile(capture)
-        alarm = next(iter(compiled.values())).maps["alarm"].spec
-        self.alarm_fd = map_create(alarm)
-        self._alarm = RingReader(self.alarm_fd, alarm.max_entries, np.dtype("u4"))
-        self._hooks = [FlowHook(p, direction, self._geometry) for p, direction in points]
         self._rows: list[Array] = []
         self._losses: dict[LossReason, Loss] = {}
+        self.alarm_fd = map_create(_ALARM)
+        self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
+        self._hooks = [FlowHook(p, direction, self._geometry) for p, direction in points]
         self._start_ns = time.monotonic_ns()
-        for hook, (point, _) in zip(self._hooks, points, strict=True):
-            hook.start(compiled[point.hook], self.alarm_fd)
-        _close_all(compiled)
+        try:
+            for hook, generations in self._load(capture):
+                hook.start(generations)
+        except BaseException:
+            self.close()
+            raise
 
     def poll(self) -> Snapshot:
         """Swap every hook, wait until the old programs are done, and take their windows."""
@@ -249,23 +258,15 @@ class FlowProbe:
         Raises CompileError or UsageError, and then everything runs on as before.
         """
         started = time.perf_counter()
-        compiled = self._compile(capture)
-        try:
-            with self._lock:
-                # The window goes on: what the old programs counted comes with the next poll.
-                replaced = [
-                    (hook, generation)
-                    for hook, (point, _) in zip(self._hooks, self._points, strict=True)
-                    for generation in hook.replace(compiled[point.hook], self.alarm_fd)
-                ]
-                grace.wait()
-                self._collect(replaced)
-                for _, generation in replaced:
-                    generation.close()
-                self.capture = capture
-                self.generation += 1
-        finally:
-            _close_all(compiled)
+        loaded = self._load(capture)
+        with self._lock:
+            # The window goes on: what the old programs counted comes with the next poll.
+            replaced = [(hook, old) for hook, new in loaded for old in hook.replace(new)]
+            grace.wait()
+            self._collect(replaced)
+            _close_all([old for _, old in replaced])
+            self.capture = capture
+            self.generation += 1
         return time.perf_counter() - started
 
     def memory(self) -> int:
@@ -293,35 +294,40 @@ class FlowProbe:
                     loss = Loss(packets, int(losses["bytes"][reason].sum()))
                     self._losses[reason] = self._losses.get(reason, Loss()) + loss
 
-    def _compile(self, capture: FlowFilter) -> dict[Hook, Compiled]:
-        """The program for each hook, with hash factors that nobody knows."""
-        geometry = self._geometry
-        flags = [
-            f"-DLINK_ETHERNET={int(self.interface.ethernet)}",
-            f"-DCPUS={geometry.cpus}",
-            f"-DRECORDS_PER_CPU={geometry.records}",
-            f"-DSETS_PER_CPU={geometry.sets}",
-            f"-DALARM_AT={geometry.alarm_at}",
-            f"-DOVERFLOW_PAGES={_OVERFLOW_PAGES}",
-            *(f"-DHASH_{i}={secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)),
-        ]
-        source = SOURCE.read_text(encoding="utf-8")
-        compiled: dict[Hook, Compiled] = {}
+    def _load(self, capture: FlowFilter) -> list[tuple[FlowHook, list[Generation]]]:
+        """New generations for every hook, or an error and none at all."""
+        loaded: list[tuple[FlowHook, list[Generation]]] = []
         try:
-            for point, _ in self._points:
-                compiled[point.hook] = self._compiler.compile(
-                    source,
-                    point.hook.prog_type,
-                    name=SOURCE.name,
-                    headers={"capture.h": capture.to_c()},
-                    cflags=[f"-D{point.hook.macro}", *flags],
-                )
-        except DeckError:
-            _close_all(compiled)
+            for hook, (point, _) in zip(self._hooks, self._points, strict=True):
+                with self._compile(point.hook, capture) as compiled:
+                    loaded.append((hook, hook.load(compiled, self.alarm_fd)))
+        except BaseException:
+            _close_all([generation for _, made in loaded for generation in made])
             raise
-        return compiled
+        return loaded
+
+    def _compile(self, hook: Hook, capture: FlowFilter) -> Compiled:
+        """The program for a hook, with hash factors that nobody knows."""
+        geometry = self._geometry
+        macros = {
+            hook.macro: 1,
+            "LINK_ETHERNET": int(self.interface.ethernet),
+            "CPUS": geometry.cpus,
+            "RECORDS_PER_CPU": geometry.records,
+            "SETS_PER_CPU": geometry.sets,
+            "ALARM_AT": geometry.alarm_at,
+            "OVERFLOW_PAGES": _OVERFLOW_PAGES,
+            **{f"HASH_{i}": f"{secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)},
+        }
+        return self._compiler.compile(
+            SOURCE.read_text(encoding="utf-8"),
+            hook.prog_type,
+            name=SOURCE.name,
+            headers={"capture.h": capture.to_c()},
+            cflags=[f"-D{name}={value}" for name, value in macros.items()],
+        )
 
 
-def _close_all(compiled: dict[Hook, Compiled]) -> None:
-    for part in compiled.values():
-        part.close()
+def _close_all(generations: Sequence[Generation]) -> None:
+    for generation in generations:
+        generation.close()

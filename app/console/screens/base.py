@@ -15,10 +15,20 @@ if TYPE_CHECKING:
     from app.console.app import ConsoleApp
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 flow`, `2 flows`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class DeckScreen(DiffScreen[None]):
-    """A screen of the console; `show` is called when there is something new to be seen."""
+    """A screen of the console; `show` is called when there is something new to be seen.
+
+    It shows the app's `frame`, and nothing newer.
+    """
 
     AUTO_FOCUS = "VirtualTable"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
 
     @property
     def deck(self) -> ConsoleApp:
@@ -35,7 +45,7 @@ class DeckScreen(DiffScreen[None]):
         return []
 
     def show(self) -> None:
-        """Show the state as it is now."""
+        """Show the app's frame, and tell the app's `show_notes` about it."""
 
     def show_status(self, items: list[StatusItem]) -> None:
         self.query_one(StatusStrip).show(items)

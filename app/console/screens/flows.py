@@ -9,10 +9,10 @@ from textual.widgets import Input
 from app.console.commands import bindings
 from app.console.flow_detail import FlowDetail
 from app.console.flow_rows import COLUMNS, SORTS, FlowRows
-from app.console.screens.base import DeckScreen
+from app.console.prompt import Prompt
+from app.console.screens.base import DeckScreen, counted
 from bpf.errors import UsageError
 from probes.flow.filter import FlowFilter
-from probes.flow.live import LiveView
 from widgets.format import si
 from widgets.status import StatusItem
 from widgets.table import VirtualTable
@@ -27,10 +27,9 @@ class FlowsScreen(DeckScreen):
 
     BINDINGS = bindings("flows")
     CSS = """
-    #prompt { display: none; height: 1; border: none; padding: 0 1; background: $panel; }
-    #prompt.open { display: block; }
-    FlowDetail { display: none; }
-    FlowDetail.open { display: block; }
+    FlowsScreen.-wide FlowDetail > Static { width: 62; }
+    FlowsScreen.-wide FlowDetail > HistoryChart { display: block; }
+    FlowsScreen.-tall.-wide FlowDetail { height: 12; }
     """
 
     def __init__(self) -> None:
@@ -38,14 +37,9 @@ class FlowsScreen(DeckScreen):
         self._sort = SORTS[0]
         self._descending = True
         self._filter = FlowFilter()
-        self._view: LiveView | None = None
-        self._answering = ""
-        """The command that the prompt is open for."""
 
     def compose_body(self) -> list[Widget]:
-        prompt = Input(id="prompt", select_on_focus=False)
-        prompt.cursor_blink = False
-        return [VirtualTable(COLUMNS, empty=_WAITING, id="flows"), FlowDetail(), prompt]
+        return [VirtualTable(COLUMNS, empty=_WAITING, id="flows"), FlowDetail(), Prompt()]
 
     @property
     def table(self) -> VirtualTable:
@@ -55,33 +49,39 @@ class FlowsScreen(DeckScreen):
     def detail(self) -> FlowDetail:
         return self.query_one(FlowDetail)
 
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
     def show(self) -> None:
-        self._view = self.deck.state.flows.view()
         self._show_rows()
-        if self.detail.has_class("open"):
-            self.detail.show(self._view, self.deck.history)
+        self._show_detail()
+
+    def _show_detail(self) -> None:
+        if self.detail.is_open:
+            self.detail.show(self.deck.frame.flows, self.deck.history)
 
     def _show_rows(self) -> None:
-        """Show the same flows, in the order and with the filter of now."""
-        if self._view is None:
-            return
-        rows = FlowRows(self._view, self._filter, self._sort, descending=self._descending)
+        """Show the flows of the frame, in the order and with the filter of now."""
+        view = self.deck.frame.flows
+        rows = FlowRows(view, self._filter, self._sort, descending=self._descending)
         self.table.empty = _FILTERED if rows.total else _WAITING
         self.table.show(rows)
         self.table.show_sort(self._sort, descending=self._descending)
-        count = f"{rows.rows} of {rows.total}" if self._filter.terms else str(rows.rows)
-        notes = [StatusItem(f"{count} flows", Tone.MUTED, priority=4)]
+        count = f"{rows.rows} of " if self._filter.terms else ""
+        notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=4)]
         if self._filter.text:
             notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
-        if self._view.left_out:
-            notes.append(
-                StatusItem(f"{si(self._view.left_out)} more are only in files", Tone.WARN, 3)
-            )
+        if view.left_out:
+            notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 3))
         self.deck.show_notes(*notes)
 
     def sort_by(self, column: str, *, descending: bool) -> None:
+        """Order the table; the cursor stays on a flow whose detail is open, or goes to the top."""
         self._sort, self._descending = column, descending
         self._show_rows()
+        if not self.detail.is_open:
+            self.table.unpin()
 
     def do_flow_sort(self) -> None:
         following = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
@@ -97,43 +97,37 @@ class FlowsScreen(DeckScreen):
         self.table.action_select()
 
     def do_flow_filter(self) -> None:
-        self._ask("flow.filter", "show only: proto:tcp port:443 net:10.0.0.0/8", self._filter.text)
+        example = "tcp port:443 net:10.0.0.0/8"
+        self.prompt.ask("flow.filter", "Show only", example, self._filter.text)
 
     def do_flow_capture(self) -> None:
-        self._ask("flow.capture", "count only: proto:tcp port:443", self.deck.capture.text)
+        self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture.text)
 
     def do_flow_clear(self) -> None:
-        if self.query_one("#prompt").has_class("open"):
+        if self.prompt.is_open:
             self._close_prompt()
-        elif self.detail.has_class("open"):
+        elif self.detail.is_open:
             self.detail.remove_class("open")
         else:
             self._filter = FlowFilter()
             self._show_rows()
 
-    def _ask(self, command: str, placeholder: str, text: str) -> None:
-        prompt = self.query_one("#prompt", Input)
-        self._answering = command
-        prompt.placeholder, prompt.value = placeholder, text
-        prompt.add_class("open")
-        prompt.focus()
-        prompt.cursor_position = len(text)
-
     def _close_prompt(self) -> None:
-        self.query_one("#prompt").remove_class("open")
-        self.table.focus()
+        self.prompt.close()
+        self.set_focus(self.table)
 
-    @on(Input.Submitted, "#prompt")
+    @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:
+        capturing = self.prompt.command == "flow.capture"
         try:
             parsed = FlowFilter.parse(event.value)
-            if self._answering == "flow.capture":
+            if capturing:
                 parsed.to_c()
         except UsageError as error:
             self.deck.complain(error)
             return
         self._close_prompt()
-        if self._answering == "flow.capture":
+        if capturing:
             self.deck.reconfigure(parsed)
         else:
             self._filter = parsed
@@ -150,14 +144,13 @@ class FlowsScreen(DeckScreen):
     def _row_selected(self, event: VirtualTable.RowSelected) -> None:
         self.detail.follow(event.key)
         self.detail.add_class("open")
-        if self._view is not None:
-            self.detail.show(self._view, self.deck.history)
+        self._show_detail()
 
     @on(VirtualTable.RowHighlighted)
     def _row_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
-        if self.detail.has_class("open") and self._view is not None:
+        if self.detail.is_open:
             self.detail.follow(event.key)
-            self.detail.show(self._view, self.deck.history)
+            self._show_detail()
 
 
 def _largest_first(column: str) -> bool:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static
 
-from app.console.commands import REGISTRY, Command
+from app.console.commands import REGISTRY
 from widgets.screen import DiffModalScreen
 
 _MOVING = (
-    ("j k, arrows", "Next and previous row"),
-    ("pgup pgdn", "A page up or down"),
-    ("g G, end", "First and last row"),
+    ("j k, arrows", "Next, previous row"),
+    ("pgup pgdn", "A page up, down"),
+    ("g G, end", "First, last row"),
+    ("home", "Top, and stay there"),
     ("enter", "Detail of the row"),
 )
-_SPOKEN = {"question_mark": "?", "slash": "/", "space": "space", "escape": "esc"}
+_FILTER = (
+    ("tcp 443", "A protocol, port or address"),
+    ("net:10.0.0.0/8", "Also src: dst:"),
+    ("port:80,443", "Also sport: dport:"),
+    ("proto:udp", "ip:6  dir:in"),
+    ("!tcp", "All but these"),
+)
 
 
 class KeysScreen(DiffModalScreen[None]):
@@ -27,9 +36,11 @@ class KeysScreen(DiffModalScreen[None]):
     CSS = """
     KeysScreen { align: center middle; }
     KeysScreen > VerticalScroll {
-        width: 64; max-width: 100%; height: auto; max-height: 100%;
-        padding: 1 2; background: $panel; border: round $primary;
+        width: 80; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
+        padding: 0 1; background: $panel; border: round $primary;
     }
+    KeysScreen Horizontal { height: auto; }
+    KeysScreen Static { width: 1fr; }
     """
 
     def __init__(self, screen: str) -> None:
@@ -37,29 +48,28 @@ class KeysScreen(DiffModalScreen[None]):
         self._of = screen
 
     def compose(self) -> ComposeResult:
-        text = Text()
-        own = [entry for entry in REGISTRY.values() if entry.screen == self._of and entry.keys]
+        own, everywhere = (
+            [(e.keys_text, e.title) for e in REGISTRY.values() if e.screen == screen and e.keys]
+            for screen in (self._of, "")
+        )
+        left, right = Text(), Text()
         if own:
-            _section(text, self._of.capitalize(), [_line(entry) for entry in own])
-        _section(text, "In a table", _MOVING)
-        everywhere = [e for e in REGISTRY.values() if not e.screen and e.keys]
-        _section(text, "Everywhere", [_line(entry) for entry in everywhere])
-        text.append("esc", "bold")
-        text.append(" closes this")
-        with VerticalScroll():
-            yield Static(text)
+            _section(left, self._of.capitalize(), own)
+        _section(left, "In a table", _MOVING)
+        _section(right, "Everywhere", everywhere)
+        if self._of == "flows":
+            _section(right, "Filter: terms that must all hold", _FILTER)
+        right.append("esc", "bold")
+        right.append(" closes this")
+        with VerticalScroll(), Horizontal():
+            yield Static(left)
+            yield Static(right)
 
 
-def _line(entry: Command) -> tuple[str, str]:
-    keys = (_SPOKEN.get(key, key) for key in entry.keys.split(","))
-    return ", ".join(keys), entry.title
-
-
-def _section(
-    text: Text, title: str, lines: list[tuple[str, str]] | tuple[tuple[str, str], ...]
-) -> None:
-    text.append(f"{title}\n", "bold")
+def _section(text: Text, title: str, lines: Sequence[tuple[str, str]]) -> None:
+    text.append(f"{title}\n", "bold underline")
+    wide = max(len(keys) for keys, _ in lines) + 2
     for keys, what in lines:
-        text.append(f"  {keys:<13}", "bold")
+        text.append(keys.ljust(wide), "bold")
         text.append(f"{what}\n")
     text.append("\n")

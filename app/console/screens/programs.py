@@ -11,7 +11,6 @@ from textual.binding import Binding
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from bpf.errors import DeckError
 from bpf.syscall import enable_run_time_stats
 from probes.hook import HookPoint
 from widgets.format import byte_size, si
@@ -51,7 +50,7 @@ class ProgramInfoScreen(DiffModalScreen[None]):
         try:
             self._stats_fd = enable_run_time_stats()
         except OSError as error:
-            raise DeckError(f"no run-time statistics: {error.strerror}") from None
+            self.notify(f"no run-time statistics: {error.strerror}", severity="error", markup=False)
         self._show()
         self.set_interval(_PERIOD, self._show)
 
@@ -70,11 +69,8 @@ class ProgramInfoScreen(DiffModalScreen[None]):
             runs = info.run_count - runs_before
             spent = info.run_time_ns - time_before
             self._before[info.id] = (info.run_time_ns, info.run_count)
-            each = f"{spent / runs:.0f}" if runs else "-"
-            text.append(
-                f"{point.hook.value:<12}{point.mode:<16}{info.id:>8}{each:>12}"
-                f"{si(runs / _PERIOD):>12}\n"
-            )
+            each, rate = (f"{spent / runs:.0f}", si(runs / _PERIOD)) if runs else ("-", "-")
+            text.append(f"{point.hook.value:<12}{point.mode:<16}{info.id:>8}{each:>12}{rate:>12}\n")
         text.append(f"\nMaps take {byte_size(self._memory)} of kernel memory.\n\n")
         text.append(_EXPLANATION, "dim")
         self.query_one("#programs", Static).update(text)

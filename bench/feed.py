@@ -1,0 +1,156 @@
+"""A controller without a kernel: it feeds the console windows of made-up flows.
+
+The flows are those of a busy server: most bytes belong to few flows, whose rates wander by some
+percent a second and keep roughly their order. With `churn` the rates are thrown anew each second
+instead, which no network does, but which is the most that a table can be asked to redraw.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bpf.attach import Hook
+from bpf.errors import DeckError
+from probes.controller import Listener
+from probes.flow.records import FLOW, Array, Direction
+from probes.hook import HookPoint
+from probes.snapshot import Event, History, Loss, LossReason, Snapshot
+
+_TCP, _UDP = 6, 17
+_PORTS = (443, 80, 22, 5432, 53, 8443, 9092, 16384)
+_FRAME_BYTES = 900
+_BIT_RATE_SCALE = 2e4
+_SPREAD = 2.5
+"""Of the logarithm of the rates: the largest flows of 10,000 have some 100 Mbit/s."""
+
+
+def window(
+    rows: Array,
+    number: int = 1,
+    *,
+    seconds: float = 1.0,
+    end_ns: int = 0,
+    generation: int = 1,
+    losses: Mapping[LossReason, Loss] | None = None,
+) -> Snapshot:
+    """A window of `rows`, dtype FLOW (n,), that ends at `end_ns` (CLOCK_MONOTONIC) or now."""
+    end_ns = end_ns or time.monotonic_ns()
+    return Snapshot(
+        probe="flow",
+        interface="eth0",
+        window=number,
+        generation=generation,
+        start_ns=end_ns - round(seconds * 1e9),
+        end_ns=end_ns,
+        end_utc_ns=time.time_ns(),
+        rows=rows,
+        losses=losses or {},
+        occupancy=0.06,
+        swap_ns=60_000,
+        drain_ns=2_400_000,
+    )
+
+
+class Flows:
+    """Flows that all have packets in each window, at rates that change from one to the next."""
+
+    def __init__(self, count: int, *, churn: bool = False, seed: int = 1) -> None:
+        self._random = random = np.random.default_rng(seed)
+        self._churn = churn
+        self._typical = random.normal(0.0, _SPREAD, count)
+        """Logarithm of the rate, in units of _BIT_RATE_SCALE, that a flow wanders around."""
+        self._away = np.zeros(count)
+        flow = np.arange(count)
+        self._rows = rows = np.zeros(count, FLOW)
+        rows["source"][:, 0], rows["destination"][:, 0] = 10, 10
+        rows["source"][:, 1:4] = random.integers(0, 255, (count, 3))
+        rows["destination"][:, 1:4] = random.integers(0, 4, (count, 3))
+        # Never the same flow twice: the number is in the port and the address.
+        rows["source"][:, 1] = flow // 60_000
+        rows["source_port"] = 1024 + flow % 60_000
+        rows["destination_port"] = random.choice(_PORTS, count)
+        rows["protocol"] = np.where(random.random(count) < 0.8, _TCP, _UDP)
+        rows["tcp_flags"] = np.where(rows["protocol"] == _TCP, 0x18, 0)
+        rows["version"] = 4
+        rows["direction"] = random.choice([Direction.INGRESS, Direction.EGRESS], count)
+
+    def next(self, end_ns: int) -> Array:
+        """Rows of dtype FLOW (n,) of the second that ends at `end_ns`."""
+        count = len(self._rows)
+        if self._churn:
+            self._away = self._random.normal(0.0, _SPREAD, count)
+        else:
+            self._away = 0.98 * self._away + self._random.normal(0.0, 0.03, count)
+        rows = self._rows.copy()
+        octets = np.exp(self._typical + self._away) * (_BIT_RATE_SCALE / 8)
+        rows["packets"] = np.maximum(1, octets / _FRAME_BYTES)
+        rows["bytes"] = np.maximum(60 * rows["packets"], octets)
+        rows["first_ns"] = end_ns - 900_000_000
+        rows["last_ns"] = end_ns - 1_000_000
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class FakeProbe:
+    """Stands for the flow probe."""
+
+    def memory(self) -> int:
+        return 64 << 20
+
+
+class FakeController:
+    """What the console asks of a controller; a test publishes what it likes."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.ended: DeckError | None = None
+        """What `failure` returns."""
+        self._listener: Listener = lambda _: None
+
+    def listen(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def publish(self, item: Snapshot | Event) -> None:
+        if isinstance(item, Snapshot):
+            self.history.append(item)
+        self._listener(item)
+
+    def modes(self) -> dict[str, str]:
+        return {Hook.XDP.value: "native", Hook.TC_EGRESS.value: "tcx"}
+
+    def hooks(self) -> Sequence[HookPoint]:
+        return ()
+
+    def failure(self) -> DeckError | None:
+        return self.ended
+
+
+class Feeder:
+    """Publishes a window a second from a thread of its own, as a probe's poller does."""
+
+    def __init__(self, controller: FakeController, flows: Flows) -> None:
+        self._controller = controller
+        self._flows = flows
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        number = 0
+        while not self._stopping.wait(max(0.0, due - time.monotonic())):
+            number += 1
+            now = time.monotonic_ns()
+            self._controller.publish(window(self._flows.next(now), number, end_ns=now))
+            due += 1.0

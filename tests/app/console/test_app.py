@@ -1,0 +1,144 @@
+"""What is the same on every screen: help, palette, events, theme, complaints, the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.console.commands import REGISTRY
+from app.console.screens.keys import KeysScreen
+from app.console.screens.programs import ProgramInfoScreen
+from bpf.errors import DeckError, KernelError
+from probes.snapshot import Event, Loss, LossReason
+from tests.app.console.fake import desk, flow
+from widgets.table import VirtualTable
+
+NASTY = "[/red] [bold]x[/] \x1b[31m \x9b31m \u202e 漢字 e\u0301 \udc80 \n"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_help_names_every_key_of_the_screen_without_scrolling(
+    width: int, height: int
+) -> None:
+    async with desk(width, height) as console:
+        await console.press("question_mark")
+        for entry in REGISTRY.values():
+            if entry.keys and entry.screen in ("", "flows"):
+                assert any(
+                    entry.keys_text in line and entry.title in line for line in console.lines
+                ), entry.name
+        assert "esc closes this" in console.text
+        await console.press("escape", "6", "question_mark")
+        assert "Filter what is shown" not in console.text
+        await console.press("question_mark")
+        assert not isinstance(console.app.screen, KeysScreen)
+
+
+async def test_the_palette_tells_keys_and_names_and_runs_a_command() -> None:
+    async with desk(80, 24) as console:
+        await console.feed(flow(1, 10), flow(2, 30))
+        await console.press("ctrl+p")
+        await console.pilot.pause(0.5)
+        line = next(line for line in console.lines if "flow.reverse" in line)
+        assert "Reverse the order" in line
+        assert " S " in line
+        await console.type("revers")
+        await console.pilot.pause(0.5)
+        await console.press("enter")
+        await console.pilot.pause(0.3)
+        assert console.sources == [1, 2]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+async def test_the_footer_is_whole(width: int) -> None:
+    async with desk(width, 24) as console:
+        for word in ("/ Filter", "s Sort", "space Pause", "? Keys", "^p Commands", "q Quit"):
+            assert word in console.lines[-1]
+
+
+async def test_events_are_newest_first_and_the_cursor_stays() -> None:
+    async with desk() as console:
+        await console.press("6")
+        assert "nothing has happened yet" in console.text
+        console.controller.publish(Event(1_700_000_000_123_000_000, "info", "eth0", "xdp: native"))
+        await console.feed(flow(1, 1), losses={LossReason.TABLE_FULL: Loss(5, 300)})
+        assert "packets lost in window 1: 5 table full" in console.lines[2]
+        assert console.lines[3].split() == ["22:13:20.123", "info", "eth0", "xdp:", "native"]
+        assert "2 events" in console.strip
+        await console.press("j")
+        console.controller.publish(Event.now("error", "flow", "later"))
+        await console.still()
+        assert "later" in console.lines[2]
+        table = console.app.screen.query_one(VirtualTable)
+        assert table.source.cells(table.cursor_index)[3] == "xdp: native"
+
+
+async def test_what_is_not_lost_is_not_called_lost() -> None:
+    async with desk() as console:
+        await console.feed(flow(1, 1), losses={LossReason.NOT_IP: Loss(9)})
+        assert "lost 0" in console.strip
+
+
+async def test_no_text_can_break_the_screen() -> None:
+    async with desk() as console:
+        console.controller.publish(Event.now("error", NASTY, NASTY))
+        console.app.complain(DeckError(NASTY))
+        console.controller.ended = DeckError(NASTY)
+        await console.press("6")
+        await console.still()
+        assert "[/red] [bold]x[/] ·[31m" in console.text
+        for line in console.lines:
+            assert "\x1b" not in line
+            assert "\x9b" not in line
+        await console.press("3", "slash")
+        await console.type("[/x]")
+        await console.press("enter")
+        assert "'[/x]' is not understood" in console.complaints[-1]
+
+
+async def test_the_theme_changes_and_back() -> None:
+    async with desk() as console:
+
+        def theme() -> bool:
+            return console.app.current_theme.dark
+
+        before = theme()
+        await console.press("t")
+        assert theme() != before
+        await console.press("t")
+        assert theme() == before
+
+
+async def test_quit_ends_with_0() -> None:
+    async with desk() as console:
+        await console.press("q")
+        assert console.app.return_value == 0
+
+
+async def test_programs_open_and_close() -> None:
+    async with desk() as console:
+        await console.press("i")
+        assert "Maps take 64.0 MiB of kernel memory" in console.text
+        await console.press("escape")
+        assert not isinstance(console.app.screen, ProgramInfoScreen)
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "code"),
+    [
+        (KernelError("no XDP here", hint="use --ingress tc"), "no XDP here; use", 4),
+        (ZeroDivisionError("oops"), "the probe did not start: ZeroDivisionError: oops", 1),
+    ],
+)
+async def test_a_probe_that_does_not_start_ends_the_console(
+    error: Exception, said: str, code: int
+) -> None:
+    async with desk() as console:
+
+        def fail() -> None:
+            raise error
+
+        console.app._start = fail  # type: ignore[assignment]
+        console.app._start_probe()
+        await console.pilot.pause(0.2)
+        assert said in str(console.app.failure)
+        assert console.app.return_value == code

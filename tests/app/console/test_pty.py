@@ -1,0 +1,153 @@
+"""The console on the lab and the real kernel, under a terminal: traffic, capture, every end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.pty import Terminal
+from bpf.syscall import prog_fd_by_id
+from tests.app.sight import assert_gone, becomes, namespaces, own_cookie
+
+ALTERNATE_OFF = b"\x1b[?1049l"
+LAB = (sys.executable, "-I", "-m", "app", "lab")
+_REST = re.compile(rb"\x1b\[[<=>?]?[\d;]*[ $]?[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\r\n]")
+
+
+@contextlib.contextmanager
+def console(*options: str, rows: int = 24) -> Iterator[Terminal]:
+    with Terminal((*LAB, *options), columns=120, rows=rows) as terminal:
+        terminal.wait("LIVE", 15)
+        yield terminal
+
+
+def descendants(pid: int) -> tuple[int, ...]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *descendants(child)]
+    return tuple(found)
+
+
+def flows(terminal: Terminal) -> list[list[str]]:
+    return [line.split() for line in terminal.screen().splitlines()[2:-1]]
+
+
+def after_the_end(terminal: Terminal) -> str:
+    """What was written once the terminal was given back, without escapes."""
+    rest = terminal.raw().rpartition(ALTERNATE_OFF)[2]
+    return _REST.sub(b"", rest).decode()
+
+
+def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
+    with console("--interval", "0.3", rows=50) as terminal:
+        terminal.wait(r"out +icmp6 +fd94::1 +fd94:0:0:6::2 echo")
+        terminal.wait(r"in +udp +10\.94\.6\.2:53 +10\.94\.0\.1:\d+ +[\d.]+ k?bit/s")
+        terminal.wait(r"in +tcp +\[fd94:0:0:6::2\]:443 +\[fd94::1\]:\d+ ")
+        assert "eth0 native" in terminal.screen().splitlines()[0]
+        assert "lost 0" in terminal.screen().splitlines()[0]
+        terminal.send("i")
+        terminal.wait(r"xdp +native +\d+ +\d+ +\d+")
+        terminal.send("\x1b")
+        time.sleep(0.5)
+        # Nothing but Textual's own output came to the screen: drawn again, it is the same.
+        terminal.send(" ")
+        terminal.wait("PAUSED")
+        before = terminal.settle().splitlines()[1:]
+        terminal.send("\x0c")
+        assert terminal.settle().splitlines()[1:] == before
+
+
+def test_what_is_counted_is_changed_while_traffic_runs() -> None:
+    with console("--interval", "0.3") as terminal:
+        terminal.wait("tcp +")
+        terminal.send("Cdir:in\r")
+        terminal.wait("'dir:in' can't choose what is")
+        terminal.send("\x15")
+        terminal.wait("Count only +tcp port:443")
+        terminal.send("icmp\r")
+        terminal.wait("gen 2", 10)
+        terminal.wait("only icmp")
+        # No flow but of this protocol has packets any more: the others fall idle.
+        terminal.wait(lambda _: rates(terminal, "icmp") > 0 and rates(terminal, "tcp") == 0, 8)
+        terminal.send("6")
+        terminal.wait(r"info +flow +generation 2 counts icmp; it took \d")
+        assert "lost 0" in terminal.screen()
+
+
+def rates(terminal: Terminal, protocol: str) -> int:
+    """How many flows of a protocol have a rate."""
+    rows = [row for row in flows(terminal) if len(row) > 4 and row[1] == protocol]
+    return sum("0 bit/s" not in " ".join(row[3:7]) for row in rows)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_gives_the_terminal_back_and_leaves_nothing(number: signal.Signals) -> None:
+    with console() as terminal:
+        pids = descendants(terminal.pid)
+        spaces = set().union(*(namespaces(str(pid)) for pid in pids)) - {own_cookie()}
+        terminal.signal(number)
+        assert terminal.wait_exit(5) == 128 + number
+        assert ALTERNATE_OFF in terminal.raw()
+        assert after_the_end(terminal) == ""
+        assert_gone(pids, spaces)
+
+
+def test_q_ends_it_at_any_moment() -> None:
+    with Terminal(LAB, columns=80, rows=24) as terminal:
+        terminal.wait("STARTING", 15)
+        terminal.send("q")
+        assert terminal.wait_exit(10) == 0
+        assert after_the_end(terminal) == ""
+
+
+def test_kill_9_leaves_no_program_no_namespace_and_no_process() -> None:
+    with console() as terminal:
+        pids = descendants(terminal.pid)
+        spaces = set().union(*(namespaces(str(pid)) for pid in pids)) - {own_cookie()}
+        held = programs(terminal.pid)
+        assert held
+        os.kill(terminal.pid, signal.SIGKILL)
+        terminal.wait_exit()
+        assert_gone(pids, spaces)
+        # Programs live on only where somebody holds them; the kernel frees them a moment later.
+        assert becomes(lambda: not loaded(held), 5.0)
+
+
+def programs(pid: int) -> set[int]:
+    """Identifiers of the BPF programs that a process holds."""
+    found = set()
+    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            found |= {int(n) for n in re.findall(r"^prog_id:\s+(\d+)", info.read_text(), re.M)}
+    return found
+
+
+def loaded(programs: set[int]) -> set[int]:
+    """Those that the kernel still has."""
+    found = set()
+    for number in programs:
+        with contextlib.suppress(OSError):
+            os.close(prog_fd_by_id(number))
+            found.add(number)
+    return found
+
+
+def test_a_probe_that_cannot_start_says_why_in_one_line_on_the_given_back_terminal() -> None:
+    # Root in name only: the kernel refuses whatever it asks for.
+    deny = ("setpriv", "--bounding-set=-bpf,-sys_admin,-net_admin,-perfmon")
+    command = (*deny, sys.executable, "-I", "-m", "app", "run", "-i", "lo")
+    with Terminal(command, columns=80, rows=24) as terminal:
+        assert terminal.wait_exit(15) == 4
+        said = after_the_end(terminal)
+        assert said.startswith("probedeck: ")
+        assert "Traceback" not in said
+        assert terminal.raw().count(b"probedeck: ") == 1
