@@ -29,7 +29,6 @@
 #define PROTO_DESTINATION 60
 #define PROTO_MOBILITY 135
 
-#define IPV4_MORE_OR_OFFSET 0x3fff
 #define IPV4_OFFSET 0x1fff
 #define IPV6_OFFSET 0xfff8
 
@@ -41,25 +40,32 @@ enum parse_result {
     PARSED_MALFORMED,
 };
 
-/* The flow that a packet belongs to: five words, compared and hashed as such. */
+/*
+ * The flow that a packet belongs to: five words, compared and hashed as such. They are put together
+ * in registers, whole: bcc's instruction set has no 32-bit arithmetic, and halves cost shifts.
+ * Little endian only, as every machine that probedeck runs on.
+ */
 struct flow_key {
     u64 source[2]; /* network order; IPv4 in the first four bytes, the rest zero */
     u64 destination[2];
-    union {
-        u64 word;
-        struct {
-            __be16 source_port;      /* 0 where the protocol has none, and in later fragments */
-            __be16 destination_port; /* ICMP: type and code, as NetFlow has it */
-            u8 protocol;
-            u8 version;
-            u16 zero;
-        } part;
-    } transport;
+    u64 transport; /* see TRANSPORT */
 };
+
+/*
+ * In memory: source port, destination port (network order), protocol, version, two bytes of zero.
+ * Ports are 0 where a protocol has none, and in later fragments. ICMP has type and code, as NetFlow
+ * does, in place of the destination port.
+ */
+#define TRANSPORT(ports, protocol, version)                                                        \
+    ((u64)(ports) | (u64)(protocol) << 32 | (u64)(version) << 40)
+#define SOURCE_PORT(key) ((key)->transport & 0xffff)
+#define DESTINATION_PORT(key) ((key)->transport >> 16 & 0xffff)
+#define PROTOCOL(key) ((key)->transport >> 32 & 0xff)
+#define VERSION(key) ((key)->transport >> 40 & 0xff)
 
 struct packet {
     struct flow_key key;
-    u32 tcp_flags;
+    u64 tcp_flags;
 };
 
 struct cursor {
@@ -67,29 +73,32 @@ struct cursor {
     void *end;
 };
 
-static __always_inline int parse_transport(struct cursor *c, struct packet *packet, u8 protocol) {
-    packet->key.transport.part.protocol = protocol;
+static __always_inline int parse_transport(struct cursor *c, struct packet *packet, u64 protocol,
+                                           u64 version) {
+    u64 ports = 0;
+    int result = PARSED;
     if (protocol == IPPROTO_TCP) {
-        struct tcphdr *tcp = c->at;
-        if ((void *)(tcp + 1) > c->end)
-            return PARSED_CUT;
-        packet->key.transport.part.source_port = tcp->source;
-        packet->key.transport.part.destination_port = tcp->dest;
-        packet->tcp_flags = ((u8 *)tcp)[13];
+        u8 *tcp = c->at;
+        if ((void *)(tcp + sizeof(struct tcphdr)) > c->end) {
+            result = PARSED_CUT;
+        } else {
+            ports = *(u32 *)tcp;
+            packet->tcp_flags = tcp[13];
+        }
     } else if (protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE || protocol == IPPROTO_SCTP ||
                protocol == IPPROTO_DCCP) {
-        __be16 *ports = c->at;
-        if ((void *)(ports + 2) > c->end)
-            return PARSED_CUT;
-        packet->key.transport.part.source_port = ports[0];
-        packet->key.transport.part.destination_port = ports[1];
+        if (c->at + sizeof(u32) > c->end)
+            result = PARSED_CUT;
+        else
+            ports = *(u32 *)c->at;
     } else if (protocol == IPPROTO_ICMP || protocol == PROTO_ICMPV6) {
-        __be16 *type_and_code = c->at;
-        if ((void *)(type_and_code + 1) > c->end)
-            return PARSED_CUT;
-        packet->key.transport.part.destination_port = *type_and_code;
+        if (c->at + sizeof(u16) > c->end)
+            result = PARSED_CUT;
+        else
+            ports = (u64) * (u16 *)c->at << 16;
     }
-    return PARSED;
+    packet->key.transport = TRANSPORT(ports, protocol, version);
+    return result;
 }
 
 static __always_inline int parse_ipv4(struct cursor *c, struct packet *packet) {
@@ -98,14 +107,15 @@ static __always_inline int parse_ipv4(struct cursor *c, struct packet *packet) {
         return PARSED_SHORT;
     if (ip->version != 4 || ip->ihl < 5)
         return PARSED_MALFORMED;
-    *(__be32 *)packet->key.source = ip->saddr;
-    *(__be32 *)packet->key.destination = ip->daddr;
-    packet->key.transport.part.version = 4;
-    packet->key.transport.part.protocol = ip->protocol;
-    if (ip->frag_off & bpf_htons(IPV4_OFFSET))
+    packet->key.source[0] = ip->saddr;
+    packet->key.destination[0] = ip->daddr;
+    u64 protocol = ip->protocol;
+    if (ip->frag_off & bpf_htons(IPV4_OFFSET)) {
+        packet->key.transport = TRANSPORT(0, protocol, 4);
         return PARSED;
+    }
     c->at += ip->ihl * 4;
-    return parse_transport(c, packet, ip->protocol);
+    return parse_transport(c, packet, protocol, 4);
 }
 
 /*
@@ -131,8 +141,7 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
     packet->key.source[1] = addresses[1];
     packet->key.destination[0] = addresses[2];
     packet->key.destination[1] = addresses[3];
-    packet->key.transport.part.version = 6;
-    u8 protocol = ip->nexthdr;
+    u64 protocol = ip->nexthdr;
     c->at = ip + 1;
 
     /* Where a header is cut short or the chain is too long, the protocol is where it ended. */
@@ -140,7 +149,7 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
     for (int i = 0; i < MAX_EXTENSION_HEADERS; i++) {
         u8 *header = c->at;
         u32 size;
-        packet->key.transport.part.protocol = protocol;
+        packet->key.transport = TRANSPORT(0, protocol, 6);
         switch (protocol) {
         case PROTO_HOP_BY_HOP:
         case PROTO_ROUTING:
@@ -154,7 +163,7 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
             if ((void *)(header + 8) > c->end)
                 return PARSED_CUT;
             if (*(__be16 *)(header + 2) & bpf_htons(IPV6_OFFSET)) {
-                packet->key.transport.part.protocol = header[0];
+                packet->key.transport = TRANSPORT(0, header[0], 6);
                 return PARSED;
             }
             size = 8;
@@ -165,25 +174,23 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
             size = (header[1] + 2) * 4;
             break;
         default:
-            return parse_transport(c, packet, protocol);
+            return parse_transport(c, packet, protocol, 6);
         }
         protocol = header[0];
         c->at += forget(size) & MAX_EXTENSION_SIZE;
     }
-    packet->key.transport.part.protocol = protocol;
+    packet->key.transport = TRANSPORT(0, protocol, 6);
     return PARSED;
 }
 
-/* Fill `packet`, which is zero, from the frame. The bytes of a socket buffer may go on past `end`.
- */
+/* Fill `packet`, which is zero. The bytes of a socket buffer may go on past `end`. */
 static __always_inline int parse(void *data, void *end, struct packet *packet) {
     struct cursor c = {data, end};
 #if LINK_ETHERNET
-    struct ethhdr *ethernet = data;
-    if ((void *)(ethernet + 1) > end)
+    c.at = data + ETH_HLEN;
+    if (c.at > end)
         return PARSED_SHORT;
-    __be16 type = ethernet->h_proto;
-    c.at = ethernet + 1;
+    __be16 type = *(__be16 *)(c.at - sizeof(type)); /* struct ethhdr is packed: byte by byte */
 #pragma unroll
     for (int i = 0; i < MAX_VLAN_TAGS; i++) {
         if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))

@@ -137,16 +137,14 @@ def _protocol_any(value: str) -> Test:
 
 
 def _protocol_number(number: int) -> Test:
-    return Test(
-        f"p->key.transport.part.protocol == {number}", lambda rows: rows["protocol"] == number
-    )
+    return Test(f"PROTOCOL(&p->key) == {number}", lambda rows: rows["protocol"] == number)
 
 
 def _port_at(value: str, ends: tuple[str, ...]) -> Test:
     if not value.isdecimal() or not int(value) < 65536:
         raise ValueError(f"{value!r} is not a port")
     number = int(value)
-    c = " || ".join(f"p->key.transport.part.{end}_port == bpf_htons({number})" for end in ends)
+    c = " || ".join(f"{end.upper()}_PORT(&p->key) == bpf_htons({number})" for end in ends)
 
     def mask(rows: Array) -> Array:
         result = np.zeros(len(rows), bool)
@@ -169,7 +167,7 @@ def _network_at(value: str, ends: tuple[str, ...]) -> Test:
     # Both versions as two words in the order of memory, as the kernel and the rows hold them.
     words = np.frombuffer(network.network_address.packed.ljust(16, b"\0"), "u8")
     masks = np.frombuffer(network.netmask.packed.ljust(16, b"\0"), "u8")
-    conditions = [f"p->key.transport.part.version == {network.version}"]
+    conditions = [f"VERSION(&p->key) == {network.version}"]
     sides = []
     for end in ends:
         parts = [
@@ -199,9 +197,7 @@ def _version(value: str) -> Test:
     if value not in ("4", "6"):
         raise ValueError(f"IP version {value!r} is neither 4 nor 6")
     number = int(value)
-    return Test(
-        f"p->key.transport.part.version == {number}", lambda rows: rows["version"] == number
-    )
+    return Test(f"VERSION(&p->key) == {number}", lambda rows: rows["version"] == number)
 
 
 def _direction(value: str) -> Test:

@@ -49,11 +49,16 @@ BPF_F_TABLE("array", u32, struct cpu_state, cpus, CPUS, BPF_F_MMAPABLE);
 BPF_RINGBUF_OUTPUT(overflow, OVERFLOW_PAGES);
 BPF_RINGBUF_OUTPUT(alarm, 1);
 
+/* So that the upper bits of a word, an IPv6 address's last bytes, reach all bits of the hash. */
+static __always_inline u64 folded(u64 word) {
+    return word ^ word >> 32;
+}
+
 /* Multilinear hashing with secret factors: nobody outside can aim at one set. */
 static __always_inline u64 hash_of(struct flow_key *key) {
-    u64 hash = HASH_5 + key->source[0] * HASH_0 + key->source[1] * HASH_1 +
-               key->destination[0] * HASH_2 + key->destination[1] * HASH_3 +
-               key->transport.word * HASH_4;
+    u64 hash = HASH_5 + folded(key->source[0]) * HASH_0 + folded(key->source[1]) * HASH_1 +
+               folded(key->destination[0]) * HASH_2 + folded(key->destination[1]) * HASH_3 +
+               key->transport * HASH_4;
     hash ^= hash >> 32;
     hash *= HASH_0;
     return hash ^ hash >> 29;
@@ -62,11 +67,11 @@ static __always_inline u64 hash_of(struct flow_key *key) {
 static __always_inline bool same_flow(struct flow_key *a, struct flow_key *b) {
     return a->source[0] == b->source[0] && a->source[1] == b->source[1] &&
            a->destination[0] == b->destination[0] && a->destination[1] == b->destination[1] &&
-           a->transport.word == b->transport.word;
+           a->transport == b->transport;
 }
 
-static __always_inline void fill(struct flow_record *record, struct packet *packet, u32 packets,
-                                 u64 bytes, u32 now) {
+static __always_inline void fill(struct flow_record *record, struct packet *packet, u64 packets,
+                                 u64 bytes, u64 now) {
     record->key = packet->key;
     record->bytes = bytes;
     record->packets = packets;
@@ -75,18 +80,19 @@ static __always_inline void fill(struct flow_record *record, struct packet *pack
     record->tcp_flags = packet->tcp_flags;
 }
 
-static __always_inline struct flow_record *record_of(u32 cpu, u32 number) {
+static __always_inline struct flow_record *record_of(u64 cpu, u64 number) {
     u32 at = cpu * RECORDS_PER_CPU + number;
     return records.lookup(&at);
 }
 
 /* A record of its own for this packet: appended, or sent to user space at once. */
-static __always_inline void append(struct flow_set *set, u32 way, u32 tag, u32 cpu,
-                                   struct packet *packet, u32 packets, u64 bytes, u32 now) {
-    struct cpu_state *state = cpus.lookup(&cpu);
+static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 cpu,
+                                   struct packet *packet, u64 packets, u64 bytes, u64 now) {
+    u32 own = cpu;
+    struct cpu_state *state = cpus.lookup(&own);
     if (!state)
         return;
-    u32 number = state->records;
+    u64 number = state->records;
     struct flow_record *record = record_of(cpu, number);
     if (number >= RECORDS_PER_CPU || !record) {
         struct flow_record single;
@@ -99,24 +105,24 @@ static __always_inline void append(struct flow_set *set, u32 way, u32 tag, u32 c
     state->records = number + 1;
     set->way[way & (WAYS - 1)] = tag | number;
     if (number + 1 == ALARM_AT)
-        alarm.ringbuf_output(&cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
+        alarm.ringbuf_output(&own, sizeof(own), BPF_RB_FORCE_WAKEUP);
 }
 
-static __always_inline void count(struct packet *packet, u32 packets, u64 bytes) {
-    u32 now = bpf_jiffies64();
-    u32 cpu = bpf_get_smp_processor_id();
+static __always_inline void count(struct packet *packet, u64 packets, u64 bytes) {
+    u64 now = bpf_jiffies64();
+    u64 cpu = bpf_get_smp_processor_id();
     u64 hash = hash_of(&packet->key);
-    u32 tag = (hash >> 32 | 1) << NUMBER_BITS;
-    u32 set_at = cpu * SETS_PER_CPU + ((u32)hash & (SETS_PER_CPU - 1));
+    u64 tag = (hash >> 49 | 1) << NUMBER_BITS;
+    u32 set_at = cpu * SETS_PER_CPU + (hash & (SETS_PER_CPU - 1));
     struct flow_set *set = sets.lookup(&set_at);
     if (!set)
         return;
 
     /* Where no way is free, one is taken that the hash picks. */
-    u32 way = hash >> 60;
+    u64 way = hash >> 32;
 #pragma unroll
     for (u32 i = 0; i < WAYS; i++) {
-        u32 entry = set->way[i];
+        u64 entry = set->way[i];
         if (!entry) {
             way = i;
             break;
@@ -137,7 +143,7 @@ static __always_inline void count(struct packet *packet, u32 packets, u64 bytes)
 
 int flow(CONTEXT *ctx) {
     struct packet packet = {};
-    u32 packets = 1;
+    u64 packets = 1;
 #ifdef HOOK_XDP
     u64 bytes = ctx->data_end - ctx->data;
     int result = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, &packet);

@@ -31,11 +31,10 @@ SOURCE = Path(__file__).with_name("flow.c")
 _MEMORY = 64 << 20
 """Bytes of records that one hook's two generations may take together."""
 _RECORDS_RANGE = (4096, 131072)
-_OVERFLOW_PAGES = 1024
+_OVERFLOW_PAGES = 2048
 _FACTORS = 6
 _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 """As flow.c declares it; both hooks and all generations share one."""
-_NO_RECORDS = np.empty(0, RECORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +165,7 @@ class FlowHook:
 
         Exact only when no CPU runs the generation's program any more.
         """
-        parts = list(generation.records())
-        records = parts[0] if len(parts) == 1 else np.concatenate([_NO_RECORDS, *parts])
-        rows = rows_of(records, self._direction, clock)
+        rows = rows_of(list(generation.records()), self._direction, clock)
         generation.clear()
         return rows, generation.losses()
 
@@ -242,8 +239,7 @@ class FlowProbe:
                 start_ns=self._start_ns,
                 end_ns=end_ns,
                 end_utc_ns=self._utc.utc_ns(end_ns),
-                # Without its dtype numpy would turn ports to the machine's byte order.
-                rows=np.concatenate(rows, dtype=FLOW),
+                rows=_joined(rows),
                 losses=losses,
                 occupancy=occupancy,
                 swap_ns=quiet - started,
@@ -326,6 +322,15 @@ class FlowProbe:
             headers={"capture.h": capture.to_c()},
             cflags=[f"-D{name}={value}" for name, value in macros.items()],
         )
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """Rows of dtype FLOW of several drains; only copied where there are several."""
+    filled = [part for part in parts if len(part)]
+    if len(filled) == 1:
+        return filled[0]
+    # Without the dtype numpy would turn ports to the machine's byte order.
+    return np.concatenate([np.empty(0, FLOW), *filled], dtype=FLOW)
 
 
 def _close_all(generations: Sequence[Generation]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -57,6 +58,7 @@ _READ_JIFFIES = bytes.fromhex("8500000076000000 9500000000000000")
 _CLOCK_MONOTONIC_COARSE = 6  # not in Python's time module
 
 KEY_WORDS = 5
+_BLOCK = 8192
 _DIRECTION_SHIFT = 48
 """Place of `direction` in the fifth word of a row."""
 KEY_MASK = np.array([~0, ~0, ~0, ~0, (1 << 56) - 1], "i8").view("u8")
@@ -87,28 +89,27 @@ def key_words(rows: Array) -> Array:
     return words
 
 
-def group(keys: Array) -> tuple[Array, Array]:
-    """Order that brings equal keys together, and where each group begins in it.
-
-    Groups by hash, and by the keys themselves in the case that two keys share one.
-    """
-    hashed = hash_keys(keys)
-    order = np.argsort(hashed)
-    ordered = hashed[order]
-    same_hash = ordered[1:] == ordered[:-1]
-    suspects = np.flatnonzero(same_hash)
-    same = same_hash
-    if len(suspects):
-        equal = (keys[order[suspects]] == keys[order[suspects + 1]]).all(axis=1)
-        if not equal.all():
-            order = np.lexsort(keys.T)
-            same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
-    return order, np.flatnonzero(np.concatenate(([True], ~same)))
-
-
-def rows_of(records: Array, direction: Direction, clock: TickClock) -> Array:
+def rows_of(parts: Sequence[Array], direction: Direction, clock: TickClock) -> Array:
     """Rows of dtype FLOW, one a flow, of records (n,) of which several may be of one flow."""
-    rows = np.empty(len(records), FLOW)
+    size = sum(map(len, parts))
+    rows = np.empty(size, FLOW)
+    hashes = np.empty(size, "u8")
+    at = 0
+    for records in parts:
+        # In blocks that stay in the cache from one column to the next: twice as fast as at once.
+        for start in range(0, len(records), _BLOCK):
+            block = records[start : start + _BLOCK]
+            to = slice(at, at + len(block))
+            _fill(rows[to], block, direction, clock)
+            hashes[to] = hash_keys(block["key"])
+            at += len(block)
+    in_order = np.sort(hashes)
+    if not (in_order[1:] == in_order[:-1]).any():
+        return rows
+    return _merged(rows, hashes)
+
+
+def _fill(rows: Array, records: Array, direction: Direction, clock: TickClock) -> None:
     words = words_of(rows)
     words[:, :KEY_WORDS] = records["key"]
     words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)
@@ -116,16 +117,18 @@ def rows_of(records: Array, direction: Direction, clock: TickClock) -> Array:
         rows[name] = records[name]
     rows["first_ns"] = clock.monotonic_ns(records["first"])
     rows["last_ns"] = clock.monotonic_ns(records["last"])
-    return _merged(rows, records["key"])
 
 
-def _merged(rows: Array, keys: Array) -> Array:
-    """One row for each key (n, 5); nearly always `rows` as they are."""
-    if not len(rows):
-        return rows
-    order, starts = group(keys)
-    if len(starts) == len(rows):
-        return rows
+def _merged(rows: Array, hashes: Array) -> Array:
+    """One row for each flow, added up."""
+    keys = key_words(rows)
+    order = np.argsort(hashes)
+    same = hashes[order[1:]] == hashes[order[:-1]]
+    if not (keys[order[1:]] == keys[order[:-1]])[same].all():
+        # Two keys share a hash: order them by the keys themselves.
+        order = np.lexsort(keys.T)
+        same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
+    starts = np.flatnonzero(np.concatenate(([True], ~same)))
     rows = rows[order]
     merged = rows[starts]
     merged["packets"] = np.add.reduceat(rows["packets"], starts)

@@ -172,7 +172,7 @@ def test_an_old_kernel_asks_for_sys_admin(monkeypatch: pytest.MonkeyPatch) -> No
     [
         ("/bin/false", "does not start"),
         (sys.executable, "cannot import bcc"),
-        ("/nonexistent", "does not start"),
+        ("/nonexistent", "there is no /nonexistent"),
     ],
 )
 def test_a_broken_compiler(monkeypatch: pytest.MonkeyPatch, python: str, reason: str) -> None:

@@ -35,7 +35,9 @@ def test_an_interface_is_found_with_its_index_and_kind(pair: tuple[End, End]) ->
         assert interface.find("lo").ethernet
 
 
-def test_an_interface_that_is_down_or_renamed_or_elsewhere_is_told(pair: tuple[End, End]) -> None:
+def test_an_interface_is_followed_when_renamed_and_missed_when_elsewhere(
+    pair: tuple[End, End],
+) -> None:
     left, _ = pair
     with inside(left.ns):
         found = interface.find("left")
@@ -43,9 +45,11 @@ def test_an_interface_that_is_down_or_renamed_or_elsewhere_is_told(pair: tuple[E
         assert found.exists()
         assert not found.is_up()
         set_link(left.ns, left.ifindex, ifname="other")
-        assert not found.exists()
-        assert not found.is_up()
+        assert found.exists()
+        set_link(left.ns, left.ifindex, state="up")
+        assert found.is_up()
     assert not found.exists()
+    assert not found.is_up()
 
 
 @pytest.mark.parametrize(

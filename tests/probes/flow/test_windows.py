@@ -213,7 +213,7 @@ def test_what_finds_no_room_is_counted(make_probe: MakeProbe) -> None:
     """4096 records, then the ring, then a loss: to the packet and byte."""
     os.sched_setaffinity(0, {0})  # each CPU has records of its own
     loose = make_probe(records=4096)
-    flows = 4096 + 4096 * 1024 // 72 + 500
+    flows = 4096 + 4096 * 2048 // 72 + 500
     for number in range(flows):
         run(loose.fd, frame(number))
     snapshot = loose.probe.poll()
