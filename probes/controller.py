@@ -41,8 +41,11 @@ class Controller:
         interval: float = 1.0,
         ingress: Hook = Hook.XDP,
         capture: FlowFilter = FlowFilter(),  # noqa: B008 - immutable
+        first: float | None = None,
     ) -> FlowProbe:
         """Start the flow probe on an interface; `ingress` is XDP or TC_INGRESS.
+
+        Windows last `interval` seconds, the first one `first` where it is given.
 
         Raises UsageError for an unknown interface, KernelError or DeckError where it can't attach.
         """
@@ -62,7 +65,7 @@ class Controller:
         except DeckError:
             probe.close()
             raise
-        poller = Poller(probe, interval, self.publish)
+        poller = Poller(probe, interval, self.publish, first=first)
         self._probes.append((probe, poller))
         poller.start()
         return probe

@@ -66,8 +66,12 @@ class Poller:
     Event, and ends it; an interface that has gone away does too, after a last poll.
     """
 
-    def __init__(self, probe: Probe, interval: float, publish: Publish) -> None:
+    def __init__(
+        self, probe: Probe, interval: float, publish: Publish, *, first: float | None = None
+    ) -> None:
+        """`first` is how long the first window lasts; like all others where it is None."""
         self._probe = probe
+        self._first = interval if first is None else first
         self.interval = interval
         """Seconds; a new value holds from the next window on."""
         self._publish = publish
@@ -106,7 +110,7 @@ class Poller:
     def _poll_until_stopped(self) -> None:
         interface = self._probe.interface
         was_up = True
-        due = time.monotonic() + self.interval
+        due = time.monotonic() + self._first
         with select.epoll() as epoll:
             epoll.register(self._wake_fd, select.EPOLLIN)
             epoll.register(self._probe.alarm_fd, select.EPOLLIN)

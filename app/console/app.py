@@ -31,6 +31,8 @@ from widgets.screen import DiffScreen
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
+_FIRST_WINDOW = 0.25
+"""Seconds after which there is something to be seen."""
 _STALE_AFTER = 2.5
 """Intervals without a window after which the data's age is shown."""
 _SHORTEST_INTERVAL = 0.25
@@ -249,7 +251,11 @@ def run(
 
     def start() -> FlowProbe:
         return controller.watch_flows(
-            interface, interval=interval, ingress=ingress, capture=capture
+            interface,
+            interval=interval,
+            ingress=ingress,
+            capture=capture,
+            first=min(interval, _FIRST_WINDOW),
         )
 
     app = ConsoleApp(controller, start, interface, interval, capture, duration_s)
