@@ -261,8 +261,9 @@ def main() -> NoReturn:
         print(f"probedeck: {error}", file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
-        # Python would complain at exit about what it could not write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        # Python would complain at exit about what it could not write, to either of the two.
+        for output in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         code = 0
     except typer.TyperException as error:
         print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)

@@ -12,7 +12,7 @@
  * There are two generations of all this (S4.5): one is written while the other is read.
  *
  * CPUS, RECORDS_PER_CPU, SETS_PER_CPU (powers of two), ALARM_AT, OVERFLOW_PAGES, HASH_0 .. HASH_5
- * (odd secrets) and LINK_ETHERNET come from probes/flow/program.py.
+ * (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py.
  */
 #include "probe.h"
 #include "packet.h"
