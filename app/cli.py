@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -223,9 +222,11 @@ def _headless(
         format=format_name,
         views=names,
     )
-    # The reader of our output has left, as `head` does: an end like any other.
-    with contextlib.suppress(BrokenPipeError):
+    try:
         headless.run(options)
+    except BrokenPipeError:
+        # The reader of our output has left, as `head` does: an end like any other.
+        _fall_silent()
 
 
 def _parse(capture: str) -> FlowFilter:
@@ -261,14 +262,18 @@ def main() -> NoReturn:
         print(f"probedeck: {error}", file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
-        # Python would complain at exit about what it could not write, to either of the two.
-        for output in (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        _fall_silent()
         code = 0
     except typer.TyperException as error:
         print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)
         code = UsageError.exit_code
     sys.exit(code or 0)
+
+
+def _fall_silent() -> None:
+    """Write nothing more: Python would complain at exit about what it could not write."""
+    for output in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 def _with_help(message: str) -> str:
