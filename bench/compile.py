@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from bench.report import Report
+from bpf.abi import ProgType
 from bpf.compiler import Compiled, Compiler
 from bpf.compiler.client import SYSTEM_PYTHON
 from bpf.program import Program
-from bpf.syscall import ProgType
 
 PROGRAM = Path(__file__).with_name("hundred.c")
 

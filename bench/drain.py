@@ -21,8 +21,9 @@ from statistics import median
 import numpy as np
 
 from bench.report import Report
+from bpf.abi import MapFlag, MapType
 from bpf.maps import Map, Routine
-from bpf.syscall import MapFlag, MapSpec, MapType
+from bpf.syscall import MapSpec
 
 _SOURCE = Path(__file__).with_name("drain.c")
 _U8 = np.dtype("u8")

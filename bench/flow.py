@@ -22,10 +22,11 @@ from app.lab import netns
 from bench.generator import Generator, frame
 from bench.report import Report
 from bpf import interface as interfaces
+from bpf.abi import ProgType
 from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.program import Program
-from bpf.syscall import ProgType, map_lookup, possible_cpus, prog_test_run
+from bpf.syscall import map_lookup, possible_cpus, prog_test_run
 from probes.flow import Direction, FlowProbe
 from probes.hook import HookPoint
 from probes.probe import Poller, Publish

@@ -14,9 +14,10 @@ from ipaddress import IPv6Address
 from typing import Self
 
 from app.lab import netns
+from bpf.abi import LIVE_FRAMES, ProgType
 from bpf.compiler import Compiler
 from bpf.program import Program
-from bpf.syscall import LIVE_FRAMES, ProgType, map_lookup, map_update, possible_cpus, prog_test_run
+from bpf.syscall import map_lookup, map_update, possible_cpus, prog_test_run
 
 SIZE = {4: 60, 6: 78}
 """Bytes of a frame, by IP version."""

@@ -12,16 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from bpf.abi import AttachType, ProgType
 from bpf.errors import DeckError, KernelError
 from bpf.interface import Interface
-from bpf.syscall import (
-    PRIVILEGES,
-    AttachType,
-    ProgType,
-    link_create,
-    prog_fd_by_id,
-    prog_info,
-)
+from bpf.syscall import PRIVILEGES, link_create, prog_fd_by_id, prog_info
 
 XDP_FLAGS_SKB_MODE = 1 << 1
 XDP_FLAGS_DRV_MODE = 1 << 2

@@ -12,13 +12,12 @@ import os
 import struct
 
 from bpf import grace
+from bpf.abi import MapType, ProgType
 from bpf.errors import KernelError, UsageError
 from bpf.syscall import (
     PRIVILEGES,
     MapSpec,
-    MapType,
     ProgInfo,
-    ProgType,
     map_create,
     prog_array_clear,
     prog_array_set,

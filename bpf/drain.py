@@ -14,20 +14,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bpf.abi import HASH_TYPES, SLEEPABLE, MapFlag, MapType, ProgType
 from bpf.assembler import CALLBACK_TYPE, MAIN_TYPE, Assembler, Helper, Register, callback_btf
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
-from bpf.syscall import (
-    HASH_TYPES,
-    SLEEPABLE,
-    MapFlag,
-    MapSpec,
-    MapType,
-    ProgType,
-    Runner,
-    map_create,
-    possible_cpus,
-    prog_load,
-)
+from bpf.syscall import MapSpec, Runner, map_create, possible_cpus, prog_load
 
 _R0, _R1, _R2, _R3, _R4 = Register.R0, Register.R1, Register.R2, Register.R3, Register.R4
 _KEY, _VALUE, _COUNT, _RECORD = Register.R6, Register.R7, Register.R8, Register.R9

@@ -19,16 +19,11 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
+from bpf.abi import SLEEPABLE, Batch, Command, MapFlag, MapType, ProgType
 from bpf.assembler import CALLBACK_TYPE, MAIN_TYPE, Assembler, Helper, Register, callback_btf
 from bpf.attach import Hook
 from bpf.syscall import (
-    SLEEPABLE,
-    Batch,
-    Command,
-    MapFlag,
     MapSpec,
-    MapType,
-    ProgType,
     Runner,
     call,
     enable_run_time_stats,

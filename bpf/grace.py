@@ -11,7 +11,8 @@ import os
 import time
 from dataclasses import dataclass
 
-from bpf.syscall import MapSpec, MapType, map_create, map_update, online_cpus
+from bpf.abi import MapType
+from bpf.syscall import MapSpec, map_create, map_update, online_cpus
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _NR_MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(os.uname().machine, 324)

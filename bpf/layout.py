@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.syscall import MapSpec, MapType, possible_cpus
+from bpf.abi import MapType
+from bpf.syscall import MapSpec, possible_cpus
 
 Array = NDArray[Any]
 

@@ -27,6 +27,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bpf.abi import Command, MapType
 from bpf.drain import Drain
 from bpf.errors import KernelError, UsageError
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout
@@ -40,7 +41,7 @@ from bpf.readers import (
     has_batch,
     write_batch,
 )
-from bpf.syscall import Command, MapSpec, MapType, map_create, map_delete, map_lookup, map_update
+from bpf.syscall import MapSpec, map_create, map_delete, map_lookup, map_update
 
 
 class Routine(StrEnum):

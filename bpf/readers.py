@@ -15,20 +15,9 @@ from typing import Protocol
 
 import numpy as np
 
+from bpf.abi import HASH_TYPES, Batch, Command, Element, MapFlag, MapType
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
-from bpf.syscall import (
-    HASH_TYPES,
-    Batch,
-    Command,
-    Element,
-    MapFlag,
-    MapSpec,
-    MapType,
-    call_errno,
-    map_delete,
-    map_lookup,
-    map_update,
-)
+from bpf.syscall import MapSpec, call_errno, map_delete, map_lookup, map_update
 
 Chunk = tuple[Array | None, Array]
 """Keys (None where entries are numbered) and values of n entries, as opaque bytes."""

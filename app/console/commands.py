@@ -58,7 +58,7 @@ REGISTRY: dict[str, Command] = {
         Command(
             "flow.filter", "Filter what is shown", "slash", "flows", footer="Filter", asks=True
         ),
-        Command("flow.clear", "Close what is open, or the filter", "escape", "flows"),
+        Command("flow.clear", "Close, or clear the filter", "escape", "flows"),
         Command("flow.sort", "Sort by the next column", "s", "flows", footer="Sort"),
         Command("flow.reverse", "Reverse the order", "S", "flows"),
         Command("flow.detail", "Detail of the flow", "", "flows"),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from app.doctor.check import Check, Status
 from bpf import features
+from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
 from bpf.errors import DeckError
 from bpf.features import Capability
-from bpf.syscall import ProgType
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
 LOCKDOWN = Path("/sys/kernel/security/lockdown")

@@ -18,11 +18,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from bpf.abi import MapType, ProgType
 from bpf.compiler.diagnostics import Diagnostic, parse_clang, parse_verifier
 from bpf.compiler.source import flatten
 from bpf.errors import DeckError, KernelError, UsageError
 from bpf.layout import dtype_of
-from bpf.syscall import PRIVILEGES, MapSpec, MapType, ProgType
+from bpf.syscall import PRIVILEGES, MapSpec
 
 HEADERS = Path(__file__).parent.parent / "headers"
 """A slim stand-in for the running kernel's headers, on top of linux-libc-dev."""

@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from bpf import grace
+from bpf.abi import MapType
 from bpf.attach import Hook
 from bpf.compiler import Compiled, Compiler
 from bpf.interface import Interface
 from bpf.maps import Map
 from bpf.program import Program
 from bpf.ring import RingReader
-from bpf.syscall import MapSpec, MapType, map_create, possible_cpus
+from bpf.syscall import MapSpec, map_create, possible_cpus
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, RECORD, Array, Direction, TickClock, rows_of
 from probes.hook import HookPoint

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bpf.syscall import ProgType, prog_load, prog_test_run
+from bpf.abi import ProgType
+from bpf.syscall import prog_load, prog_test_run
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -12,13 +12,13 @@ from pyroute2 import IPRoute
 
 from app.lab.netns import End, fresh, inside
 from bpf import netlink, syscall
+from bpf.abi import AttachType, ProgType
 from bpf.attach import XDP_FLAGS_DRV_MODE, Hook, attach
 from bpf.chain import Chain
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import DeckError, KernelError
 from bpf.interface import find
 from bpf.program import Program
-from bpf.syscall import AttachType, ProgType
 from tests.bpf.tools import datagrams, ended, open_fds, packets, python, send
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -160,7 +160,7 @@ from bpf.attach import Hook, attach
 from bpf.chain import Chain
 from bpf.errors import KernelError
 from bpf.interface import find
-from bpf.syscall import ProgType
+from bpf.abi import (ProgType)
 unshare_net()
 chain = Chain(ProgType.XDP)
 lo = find("lo")

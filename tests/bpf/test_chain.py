@@ -14,13 +14,13 @@ import pytest
 
 from app.lab.netns import End, inside
 from bpf import grace, syscall
+from bpf.abi import LIVE_FRAMES, ProgType
 from bpf.attach import Hook, attach
 from bpf.chain import MAX_PROBES, VERDICT_PASS, Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
 from bpf.interface import find
 from bpf.program import Program
-from bpf.syscall import LIVE_FRAMES, ProgType
 from tests.bpf.tools import DATAGRAM, PACKET, datagrams, open_fds, packets
 
 ORDER = """\

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from bpf import syscall
+from bpf.abi import MapFlag, MapType, ProgType
 from bpf.compiler import Compiled, CompileError, Compiler, client
 from bpf.errors import DeckError, KernelError
-from bpf.syscall import MapFlag, MapSpec, MapType, ProgType
+from bpf.syscall import MapSpec
 from tests.bpf.tools import LADDER, PACKET, ended, open_fds, python, read_u64
 
 FINE = "int f(struct xdp_md *ctx) { return XDP_PASS; }\n"
@@ -281,7 +282,7 @@ def test_threads_that_share_a_compiler_take_turns_and_two_compilers_work_side_by
 CLIENT = f"""
 import sys
 from bpf.compiler import Compiler
-from bpf.syscall import ProgType
+from bpf.abi import (ProgType)
 compiler = Compiler(time_limit=60)
 compiler.compile({FINE!r}, ProgType.XDP).close()
 print(compiler.pid, flush=True)
@@ -339,7 +340,7 @@ def test_without_privileges_the_error_says_which_are_needed() -> None:
     script = f"""
 from bpf.compiler import Compiler
 from bpf.errors import KernelError
-from bpf.syscall import ProgType
+from bpf.abi import (ProgType)
 try:
     with Compiler() as compiler:
         compiler.compile({FINE!r}, ProgType.XDP)

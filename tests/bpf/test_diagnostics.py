@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler, Diagnostic
 from bpf.compiler.diagnostics import parse_clang, parse_verifier
-from bpf.syscall import ProgType
 
 HEADERS = {"sizes.h": "#define ENTRIES 8\nstruct size { u32 bytes; };\n"}
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from bpf import drain
+from bpf.abi import MapType
 from bpf.drain import Drain
 from bpf.maps import Map, Routine
-from bpf.syscall import MapSpec, MapType, possible_cpus
+from bpf.syscall import MapSpec, possible_cpus
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from contextlib import ExitStack, closing
 import pytest
 
 from bpf import grace, syscall
+from bpf.abi import ProgType
 from bpf.chain import Chain
 from bpf.compiler import Compiled, Compiler
 from bpf.program import Program
-from bpf.syscall import ProgType
 from tests.bpf.tools import PACKET, open_fds, read_u64
 
 SLOW = """\

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bpf.abi import ProgType
 from bpf.compiler import Compiler
 from bpf.layout import dtype_of
-from bpf.syscall import ProgType
 
 FOR_GCC = """
 #include <stddef.h>

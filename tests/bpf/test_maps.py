@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from bpf import drain, maps, readers
+from bpf.abi import MapFlag, MapType
 from bpf.errors import KernelError, UsageError
 from bpf.maps import Entries, Map, Routine, reduce_cpus
-from bpf.syscall import MapFlag, MapSpec, MapType, possible_cpus
+from bpf.syscall import MapSpec, possible_cpus
 
 HASHES = (
     MapType.HASH,
@@ -290,7 +291,8 @@ LONG_KEYS = """
 import numpy as np
 from bpf import readers
 from bpf.maps import Map, Routine
-from bpf.syscall import MapFlag, MapSpec, MapType
+from bpf.abi import (MapFlag, MapType)
+from bpf.syscall import (MapSpec)
 
 readers._FIRST_ROOM = 10
 spec = MapSpec("test", MapType.LPM_TRIE, 260, 8, 100, MapFlag.NO_PREALLOC)

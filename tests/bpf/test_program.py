@@ -8,12 +8,12 @@ from contextlib import closing
 
 import pytest
 
-from bpf import syscall
+from bpf import abi, syscall
+from bpf.abi import ProgType
 from bpf.attach import Hook
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError
 from bpf.program import Program, map_memory
-from bpf.syscall import ProgType
 from tests.bpf.tools import PACKET, open_fds, packets, read_u64
 
 SOURCE = """\
@@ -80,7 +80,7 @@ def test_closing_gives_the_kernel_everything_back(counters: dict[Hook, Compiled]
 def test_a_program_that_the_kernel_refuses_leaves_no_maps_behind(compiler: Compiler) -> None:
     with compiler.compile(SOURCE, ProgType.XDP) as compiled:
         small = syscall.map_create(
-            syscall.MapSpec("small", syscall.MapType.ARRAY, 4, 1, 1)
+            syscall.MapSpec("small", abi.MapType.ARRAY, 4, 1, 1)
         )  # too small for what the program writes
         before = open_fds()
         with pytest.raises(syscall.VerifierError) as caught:

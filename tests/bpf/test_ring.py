@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+from bpf.abi import SLEEPABLE, MapFlag, MapType, ProgType
 from bpf.assembler import (
     CALLBACK_TYPE,
     MAIN_TYPE,
@@ -22,16 +23,7 @@ from bpf.assembler import (
 )
 from bpf.errors import UsageError
 from bpf.ring import RingReader
-from bpf.syscall import (
-    SLEEPABLE,
-    MapFlag,
-    MapSpec,
-    MapType,
-    ProgType,
-    Runner,
-    map_create,
-    prog_load,
-)
+from bpf.syscall import MapSpec, Runner, map_create, prog_load
 
 R0, R1, R2, R3, R4, FP = (
     Register.R0, Register.R1, Register.R2, Register.R3, Register.R4, Register.FP,
