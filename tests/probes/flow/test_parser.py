@@ -58,7 +58,7 @@ def networks() -> Iterable[Packet]:
     yield six / IPv6ExtHdrRouting(addresses=["2001:db8::5", "2001:db8::6"])
     yield six / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt(options=[PadN(optdata=b"\0" * 20)])
     yield six / IPv6ExtHdrDestOpt() / IPv6ExtHdrRouting() / IPv6ExtHdrFragment(id=1)
-    yield six / AH(icv=b"\0" * 12)
+    yield six / AH(payloadlen=4, icv=b"\0" * 12)
     long_chain = six
     for _ in range(9):
         long_chain = long_chain / IPv6ExtHdrDestOpt()
