@@ -1,0 +1,133 @@
+"""The poller: when it polls, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from bpf import interface as interfaces
+from bpf.errors import DeckError
+from bpf.interface import Interface
+from probes.probe import Poller
+from probes.snapshot import Event, Snapshot
+
+
+class FakeProbe:
+    """Windows without a kernel; `during` runs inside each poll."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.interface: Interface = interfaces.find("lo")
+        self.alarm_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.polls = 0
+        self.during: Callable[[], None] = lambda: None
+
+    def poll(self) -> Snapshot:
+        self.polls += 1
+        self.during()
+        now = time.monotonic_ns()
+        return Snapshot(
+            "fake", "lo", self.polls, 1, now, now, now, np.zeros(0, "u8"), {}, 0.0, 0, 0
+        )
+
+    def close(self) -> None:
+        os.close(self.alarm_fd)
+
+
+@pytest.fixture
+def probe() -> Iterator[FakeProbe]:
+    fake = FakeProbe()
+    yield fake
+    fake.close()
+
+
+def started(
+    probe: FakeProbe, interval: float, first: float | None = None
+) -> tuple[Poller, list[Snapshot | Event]]:
+    published: list[Snapshot | Event] = []
+    poller = Poller(probe, interval, published.append, first=first)
+    poller.start()
+    return poller, published
+
+
+def test_what_is_stopped_at_once_has_polled_once(probe: FakeProbe) -> None:
+    poller, published = started(probe, 60)
+    poller.stop()
+    assert [item.window for item in published if isinstance(item, Snapshot)] == [1]
+
+
+def test_a_stop_during_a_poll_is_followed_by_another(probe: FakeProbe) -> None:
+    """What came after the swap of the one is in the window of the other."""
+    polling, stopping = threading.Event(), threading.Event()
+
+    def wait_in_the_first() -> None:
+        if probe.polls == 1:
+            polling.set()
+            stopping.wait(5)
+
+    probe.during = wait_in_the_first
+    poller, published = started(probe, 60, first=0)
+    assert polling.wait(5)
+    stop = threading.Thread(target=poller.stop)
+    stop.start()
+    time.sleep(0.1)
+    stopping.set()
+    stop.join()
+    assert len(published) == 2
+
+
+def test_windows_last_as_long_as_they_should(probe: FakeProbe) -> None:
+    poller, published = started(probe, 0.2, first=0.05)
+    time.sleep(0.6)
+    poller.stop()
+    assert len(published) in (4, 5)
+
+
+def test_an_alarm_ends_a_window_early(probe: FakeProbe) -> None:
+    def take_alarm() -> None:
+        if probe.polls == 1:
+            os.eventfd_read(probe.alarm_fd)
+
+    probe.during = take_alarm
+    poller, published = started(probe, 60)
+    os.eventfd_write(probe.alarm_fd, 1)
+    time.sleep(0.2)
+    assert len(published) == 1
+    poller.stop()
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (DeckError("the disk is full"), "the disk is full"),
+        (ZeroDivisionError("oh"), "fake ended: ZeroDivisionError: oh"),
+    ],
+)
+def test_what_goes_wrong_is_published_and_ends_it(
+    probe: FakeProbe, raised: Exception, said: str
+) -> None:
+    def fail() -> None:
+        raise raised
+
+    probe.during = fail
+    poller, published = started(probe, 0.01)
+    time.sleep(0.2)
+    assert not poller.alive
+    assert str(poller.failure) == said
+    assert [item.text for item in published if isinstance(item, Event)] == [said]
+    poller.stop()
+
+
+def test_an_interface_that_is_gone_ends_it_after_a_last_window(probe: FakeProbe) -> None:
+    probe.interface = Interface("gone", 99999, True)
+    poller, published = started(probe, 0.01)
+    time.sleep(0.2)
+    assert str(poller.failure) == "interface gone went away"
+    assert isinstance(published[0], Snapshot)
+    poller.stop()
