@@ -17,7 +17,7 @@ from bpf.attach import Hook
 from bpf.errors import DeckError
 from probes.controller import Controller
 from probes.flow import FlowFilter
-from probes.snapshot import Event, Loss, LossReason, Snapshot
+from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
 
 _QUEUE_BYTES = 512 << 20
 """Rows that may wait for a slow disk; then windows get longer, and what they can't hold is lost."""
@@ -107,15 +107,13 @@ class Totals:
         if isinstance(item, Snapshot):
             self.windows += 1
             self.packets += int(item.rows["packets"].sum())
-            for reason, loss in item.losses.items():
-                self.losses[reason] = self.losses.get(reason, Loss()) + loss
+            add_losses(self.losses, item.losses)
 
     def __str__(self) -> str:
         left_out = ", ".join(
-            f"{loss.packets} {reason.name.lower().replace('_', ' ')}"
-            for reason, loss in sorted(self.losses.items())
+            f"{loss.packets} {reason.words}" for reason, loss in sorted(self.losses.items())
         )
-        lost = sum(loss.packets for reason, loss in self.losses.items() if reason.is_loss)
+        lost = lost_of(self.losses).packets
         return f"{self.windows} windows, {self.packets} packets in flows, {lost} lost" + (
             f" ({left_out})" if left_out else ""
         )

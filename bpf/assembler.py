@@ -6,7 +6,8 @@ import functools
 import struct
 from enum import IntEnum
 
-from bpf.syscall import btf_load
+from bpf.abi import SLEEPABLE, ProgType
+from bpf.syscall import btf_load, prog_load
 
 INSTRUCTION = 8
 """Bytes of an instruction slot."""
@@ -176,3 +177,15 @@ def callback_btf() -> int:
     )
     header = struct.pack("<HBB5I", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings))
     return btf_load(header + types + strings)
+
+
+def load_with_callback(code: Assembler, callback: str, name: str) -> int:
+    """Load a program of type SYSCALL whose callback begins at a label; returns its descriptor."""
+    return prog_load(
+        code.assemble(),
+        ProgType.SYSCALL,
+        name,
+        flags=SLEEPABLE,
+        btf_fd=callback_btf(),
+        functions=[(0, MAIN_TYPE), (code.position(callback), CALLBACK_TYPE)],
+    )

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bpf.abi import HASH_TYPES, SLEEPABLE, MapFlag, MapType, ProgType
-from bpf.assembler import CALLBACK_TYPE, MAIN_TYPE, Assembler, Helper, Register, callback_btf
+from bpf.abi import HASH_TYPES, MapFlag, MapType
+from bpf.assembler import Assembler, Helper, Register, load_with_callback
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
-from bpf.syscall import MapSpec, Runner, map_create, possible_cpus, prog_load
+from bpf.syscall import MapSpec, Runner, map_create, possible_cpus
 
 _R0, _R1, _R2, _R3, _R4 = Register.R0, Register.R1, Register.R2, Register.R3, Register.R4
 _KEY, _VALUE, _COUNT, _RECORD = Register.R6, Register.R7, Register.R8, Register.R9
@@ -125,14 +125,7 @@ class _Output:
 
     def _load(self, clear: bool) -> tuple[int, Runner]:
         code = _program(self._source, self._fd, self._spec, clear, self._capacity)
-        fd = prog_load(
-            code.assemble(),
-            ProgType.SYSCALL,
-            "drain",
-            flags=SLEEPABLE,
-            btf_fd=callback_btf(),
-            functions=[(0, MAIN_TYPE), (code.position("each"), CALLBACK_TYPE)],
-        )
+        fd = load_with_callback(code, "each", "drain")
         return fd, Runner(fd)
 
 

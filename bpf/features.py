@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
-from bpf.abi import SLEEPABLE, Batch, Command, MapFlag, MapType, ProgType
-from bpf.assembler import CALLBACK_TYPE, MAIN_TYPE, Assembler, Helper, Register, callback_btf
+from bpf.abi import Batch, Command, MapFlag, MapType
+from bpf.assembler import Assembler, Helper, Register, load_with_callback
 from bpf.attach import Hook
 from bpf.syscall import (
     MapSpec,
@@ -126,14 +126,7 @@ def try_kernel_drain() -> None:
         code.exit()
         code.label("each")
         code.exit(0)
-        program = prog_load(
-            code.assemble(),
-            ProgType.SYSCALL,
-            "doctor",
-            flags=SLEEPABLE,
-            btf_fd=callback_btf(),
-            functions=[(0, MAIN_TYPE), (code.position("each"), CALLBACK_TYPE)],
-        )
+        program = load_with_callback(code, "each", "doctor")
         with _closing(program):
             Runner(program)()
 

@@ -26,6 +26,11 @@ class LossReason(IntEnum):
         """Whether these packets should have been in the result."""
         return self not in (LossReason.NOT_IP, LossReason.FILTERED)
 
+    @property
+    def words(self) -> str:
+        """As an operator reads it: `table full`."""
+        return self.name.lower().replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -36,6 +41,21 @@ class Loss:
 
     def __add__(self, other: Loss) -> Loss:
         return Loss(self.packets + other.packets, self.bytes + other.bytes)
+
+
+Losses = Mapping[LossReason, Loss]
+"""What is not in a result, by reason; reasons that did not occur are left out."""
+
+
+def add_losses(total: dict[LossReason, Loss], more: Losses) -> None:
+    """Add `more` to `total`."""
+    for reason, loss in more.items():
+        total[reason] = total.get(reason, Loss()) + loss
+
+
+def lost_of(losses: Losses) -> Loss:
+    """Those that should be in the result and are not."""
+    return sum((loss for reason, loss in losses.items() if reason.is_loss), Loss())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,8 +76,8 @@ class Snapshot:
     """`end_ns` as UTC, nanoseconds since the epoch, by the clock of that moment."""
     rows: np.ndarray[Any, np.dtype[Any]]
     """Structured array, read only, one row an item; its dtype is the probe's."""
-    losses: Mapping[LossReason, Loss]
-    """What is not in `rows`, by reason; reasons that did not occur are left out."""
+    losses: Losses
+    """What is not in `rows`."""
     occupancy: float
     """How full the fullest table was at the end, 0 to 1."""
     swap_ns: int
@@ -79,7 +99,7 @@ class Snapshot:
     @property
     def lost(self) -> Loss:
         """Packets that should be in `rows` and are not."""
-        return sum((v for k, v in self.losses.items() if k.is_loss), Loss())
+        return lost_of(self.losses)
 
     def utc_ns(self, monotonic_ns: int) -> int:
         """A moment of this window as UTC."""

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from probes.flow.live import LiveFlows, LiveView
-from probes.snapshot import Event, Loss, LossReason, Snapshot
+from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
 
 MAX_EVENTS = 2000
 
@@ -40,11 +40,10 @@ class State:
         self._flows.add(item)
         with self._lock:
             self.last = item
-            for reason, loss in item.losses.items():
-                self._losses[reason] = self._losses.get(reason, Loss()) + loss
+            add_losses(self._losses, item.losses)
             if item.lost.packets:
                 what = ", ".join(
-                    f"{loss.packets} {reason.name.lower().replace('_', ' ')}"
+                    f"{loss.packets} {reason.words}"
                     for reason, loss in item.losses.items()
                     if reason.is_loss
                 )
@@ -60,4 +59,4 @@ class State:
     def lost(self) -> int:
         """Packets lost since the start."""
         with self._lock:
-            return sum(loss.packets for reason, loss in self._losses.items() if reason.is_loss)
+            return lost_of(self._losses).packets

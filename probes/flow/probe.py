@@ -18,7 +18,7 @@ from bpf.abi import MapType
 from bpf.attach import Hook
 from bpf.compiler import Compiled, Compiler
 from bpf.interface import Interface
-from bpf.maps import Map
+from bpf.maps import Map, reduce_cpus
 from bpf.program import Program
 from bpf.ring import RingReader
 from bpf.syscall import MapSpec, map_create, possible_cpus
@@ -26,7 +26,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, RECORD, Array, Direction, TickClock, rows_of
 from probes.hook import HookPoint
 from probes.probe import UtcClock
-from probes.snapshot import Loss, LossReason, Snapshot
+from probes.snapshot import Loss, Losses, LossReason, Snapshot, add_losses
 
 SOURCE = Path(__file__).with_name("flow.c")
 _MEMORY = 64 << 20
@@ -96,9 +96,14 @@ class Generation:
         if len(overflow := self._overflow.read()):
             yield overflow
 
-    def losses(self) -> Array:
-        """Packets and bytes (reasons, CPUs) by LossReason; they begin again at 0."""
-        return self._maps["losses"].read(clear=True).values
+    def losses(self) -> dict[LossReason, Loss]:
+        """What is in no record; counted from 0 again."""
+        counted = reduce_cpus(self._maps["losses"].read(clear=True).values)
+        return {
+            reason: Loss(int(counted["packets"][reason]), int(counted["bytes"][reason]))
+            for reason in LossReason
+            if counted["packets"][reason]
+        }
 
     def clear(self) -> None:
         """Forget the records; a record's own memory is written anew when it is used again."""
@@ -161,8 +166,8 @@ class FlowHook:
         self._point.chain.replace(self._stage, generations[0].program.fd)
         return old
 
-    def drain(self, generation: Generation, clock: TickClock) -> tuple[Array, Array]:
-        """Take out rows of dtype FLOW, one a flow, and losses (reasons, CPUs).
+    def drain(self, generation: Generation, clock: TickClock) -> tuple[Array, Losses]:
+        """Take out rows of dtype FLOW, one a flow, and losses.
 
         Exact only when no CPU runs the generation's program any more.
         """
@@ -286,10 +291,7 @@ class FlowProbe:
         for hook, generation in quiet:
             rows, losses = hook.drain(generation, self._clock)
             self._rows.append(rows)
-            for reason in LossReason:
-                if packets := int(losses["packets"][reason].sum()):
-                    loss = Loss(packets, int(losses["bytes"][reason].sum()))
-                    self._losses[reason] = self._losses.get(reason, Loss()) + loss
+            add_losses(self._losses, losses)
 
     def _load(self, capture: FlowFilter) -> list[tuple[FlowHook, list[Generation]]]:
         """New generations for every hook, or an error and none at all."""

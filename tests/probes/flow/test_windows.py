@@ -23,7 +23,7 @@ from bpf.syscall import prog_test_run as run
 from probes.controller import Controller
 from probes.flow import FlowFilter, FlowProbe
 from probes.flow.records import Array, Direction, hash_keys, key_words
-from probes.snapshot import Event, Loss, LossReason, Snapshot
+from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
 from tests.probes.conftest import MakeProbe
 
 
@@ -46,8 +46,7 @@ class Collected:
     def losses(self) -> dict[LossReason, Loss]:
         total: dict[LossReason, Loss] = {}
         for snapshot in self.snapshots:
-            for reason, loss in snapshot.losses.items():
-                total[reason] = total.get(reason, Loss()) + loss
+            add_losses(total, snapshot.losses)
         return total
 
     def packets(self) -> int:
