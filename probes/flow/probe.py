@@ -215,13 +215,13 @@ class FlowProbe:
         self.alarm_fd = map_create(_ALARM)
         self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
         self._hooks = [FlowHook(p, direction, self._geometry) for p, direction in points]
-        self._start_ns = time.monotonic_ns()
         try:
             for hook, generations in self._load(capture):
                 hook.start(generations)
         except BaseException:
             self.close()
             raise
+        self._start_ns = time.monotonic_ns()
 
     def poll(self) -> Snapshot:
         """Swap every hook, wait until the old programs are done, and take their windows."""
