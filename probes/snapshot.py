@@ -8,9 +8,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from probes.tables import TableSchema
 
 
 class LossReason(IntEnum):
@@ -84,6 +87,12 @@ class Snapshot:
     """From the swap to the end of the grace period."""
     drain_ns: int
     """From there until the rows were there."""
+    side: str = ""
+    """Of a metric: `ingress` or `egress`."""
+    metric: str = ""
+    """The metric's name; empty for a built-in probe's table."""
+    schema: TableSchema | None = None
+    """What a metric's rows are; None for a built-in probe's."""
 
     def __post_init__(self) -> None:
         self.rows.flags.writeable = False

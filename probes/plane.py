@@ -1,0 +1,166 @@
+"""The control plane as front ends see it: this host's controller, or another's by its REST API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from bpf.compiler import Diagnostic
+from bpf.errors import DeckError
+from probes.snapshot import Event, History, Snapshot
+
+if TYPE_CHECKING:
+    from probes.config import ProbeConfig, Side
+
+Listener = Callable[[Snapshot | Event], None]
+
+
+class Fate(StrEnum):
+    """What a replacement does to the contents of a map."""
+
+    KEPT = "kept"
+    """The new program works on the same map."""
+    WINDOW = "new window"
+    """A snapshot metric's: the old window is exported, the next one starts empty as always."""
+    EMPTY = "starts empty"
+    """Its layout, size or kind changed; what a metric shows of it is exported before."""
+    NEW = "new"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class MapFate:
+    """One map's."""
+
+    side: Side
+    map: str
+    fate: Fate
+    reason: str
+    """Such as `value 8 bytes, was 4`; empty where the fate says all."""
+    line: int
+    """Of its declaration in the new source; 0 where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """What a replacement keeps and what it loses, told before it is made."""
+
+    maps: tuple[MapFate, ...]
+    lost_metrics: tuple[str, ...]
+    new_metrics: tuple[str, ...]
+    warnings: tuple[str, ...]
+    """Such as another verdict for the test frames than the running program's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One program's run time by BPF_PROG_TEST_RUN on test frames, beside the live traffic."""
+
+    side: Side
+    ns: float
+    """A packet, median of the frames; what an empty program takes is taken off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A configuration that compiles, verifies and fits together."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    """Warnings and notes."""
+    compatibility: Compatibility | None
+    """Against what runs under this name; None where nothing does."""
+    seconds: float
+    costs: tuple[Cost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInfo:
+    """A program of a probe, in the kernel."""
+
+    side: Side
+    interface: str
+    hook: str
+    """`xdp`, `tc ingress` or `tc egress`."""
+    mode: str
+    """How the hook is attached: `native`, `generic`, `tcx`, ..."""
+    function: str
+    program_id: int
+    memory: int
+    """Bytes of its maps, of all its clones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeInfo:
+    """A probe that runs, or did until `failure`."""
+
+    name: str
+    builtin: bool
+    generation: int
+    previous: int | None
+    """The generation that a roll-back would bring back."""
+    window: int
+    programs: tuple[ProgramInfo, ...]
+    metrics: tuple[str, ...]
+    """`ingress.packets`."""
+    failure: str
+    """Why it ended by itself; empty while it runs."""
+    config: ProbeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A replacement or a roll-back that was made."""
+
+    generation: int
+    seconds: float
+    compatibility: Compatibility
+
+
+class ControlPlane(Protocol):
+    """What screens, REST and scripts may ask. Every method may be called from any thread, may
+    take as long as a compile, and raises DeckError (CompileError for a source)."""
+
+    history: History
+    read_only: str
+    """Why changes are refused; empty where they are not."""
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener` called, by any thread, with all that is published from now on."""
+
+    def publish(self, item: Snapshot | Event) -> None:
+        """Keep a snapshot in the history, and tell the listeners."""
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        """All, in the order in which they were added."""
+
+    def check(self, config: ProbeConfig) -> Check:
+        """Compile and verify without changing anything that runs."""
+
+    def add(self, config: ProbeConfig) -> ProbeInfo:
+        """Start a probe; UsageError where one of this name runs."""
+
+    def replace(self, config: ProbeConfig) -> Replacement:
+        """Put another generation in the place of the one of this name; no packet is lost."""
+
+    def roll_back(self, name: str) -> Replacement:
+        """Put the generation before back, as a new one."""
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        """End a probe; what it had collected is published, and returned."""
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        """End the probe's window now; its tables, which are published too."""
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        """Run time of the programs that run now."""
+
+    def modes(self) -> dict[str, str]:
+        """How each hook in use is attached, by the hook's name."""
+
+    def failure(self) -> DeckError | None:
+        """Why the built-in probe, or the connection, ended by itself; None while it runs."""
+
+    def close(self) -> None:
+        """Poll every probe a last time, publish that, and detach everything."""
