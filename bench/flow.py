@@ -52,7 +52,7 @@ vary(struct xdp_md *ctx)
     u64 flow = ((u64)(u32)((u32)n * 2654435761U) * FLOWS) >> 32;
     *(u32 *)(data + ADDRESS_AT) = bpf_htonl(0x0a5f4000u + (u32)(flow >> 14));
     *(u16 *)(data + PORT_AT) = bpf_htons((u16)(1024 + (flow & 16383)));
-    return pass_on(ctx);
+    return VERDICT_PASS;
 }
 """
 
@@ -79,7 +79,7 @@ count_seen(struct xdp_md *ctx)
     u64 *packets = seen.lookup(&zero);
     if (packets)
         (*packets)++;
-    return pass_on(ctx);
+    return VERDICT_PASS;
 }
 """
 
@@ -108,7 +108,7 @@ hash(struct xdp_md *ctx)
         return XDP_DROP;
     *packet = (struct packet){};
     if (parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, packet) != PARSED)
-        return pass_on(ctx);
+        return VERDICT_PASS;
     u64 bytes = ctx->data_end - ctx->data;
     u64 now = bpf_jiffies64();
     struct value *value = flows.lookup(&packet->key);
@@ -121,7 +121,7 @@ hash(struct xdp_md *ctx)
         struct value fresh = {1, bytes, now, now, packet->tcp_flags, 0};
         flows.update(&packet->key, &fresh);
     }
-    return pass_on(ctx);
+    return VERDICT_PASS;
 }
 """
 
@@ -145,7 +145,7 @@ class Bench:
         cflags = [f"-D{key}={value}" for key, value in flags.items()]
         stage = self.point.chain.new_stage()
         with self._compiler.compile(source, ProgType.XDP, name=name, cflags=cflags) as compiled:
-            program = Program(compiled, name, shared={"chain_next": stage.next_fd})
+            program = Program(compiled, name, next_fd=stage.next_fd)
         self._stack.callback(program.close)
         self.point.chain.append(stage, program.fd)
         self._stack.callback(self.point.chain.remove, stage)

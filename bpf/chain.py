@@ -1,15 +1,14 @@
 """The dispatcher of a hook: several probes on one hook, in order, each replaceable alone.
 
 The program that is attached calls the first probe through a program array, and every probe calls
-the next through one of its own (`chain_next` of include/probe.h). A chain is so a linked list of
-program arrays: to add, remove or replace a probe is one atomic write into the array before it, and
+the next through one of its own (`bpf.verdict`). A chain is so a linked list of program arrays: to add, remove or replace a probe is one atomic write into the array before it, and
 no packet sees a chain that is half changed. Index 0, a constant, makes each call a direct jump.
 """
 
 from __future__ import annotations
 
 import os
-import struct
+import threading
 
 from bpf import grace
 from bpf.abi import MapType, ProgType
@@ -24,19 +23,17 @@ from bpf.syscall import (
     prog_info,
     prog_load,
 )
+from bpf.verdict import VERDICT_PASS, calling, pack
 
 MAX_PROBES = 32
 """The kernel allows 33 tail calls (MAX_TAIL_CALL_CNT); a user's program may want one for itself."""
-VERDICT_PASS = {ProgType.XDP: 2, ProgType.SCHED_CLS: -1}
-"""XDP_PASS, and TC_ACT_UNSPEC: other programs of the hook decide."""
-_TAIL_CALL = 12
 
 
 class Stage:
     """A probe's place in a chain. Its program passes packets on through the array `next_fd`."""
 
     def __init__(self) -> None:
-        self.next_fd = _program_array("chain_next")
+        self.next_fd = _program_array("probe_next")
         self.prog_fd = -1
         """The program that runs here now, which its owner keeps open; -1 before the first."""
 
@@ -46,15 +43,16 @@ class Stage:
 
 
 class Chain:
-    """The probes of one hook, and the program to attach there."""
+    """The probes of one hook, and the program to attach there. For use by several threads."""
 
     def __init__(self, prog_type: ProgType) -> None:
         """Load the dispatcher; KernelError where that is not allowed."""
         self._stages: list[Stage] = []
+        self._lock = threading.Lock()
         try:
             self._head_fd = _program_array("chain_head")
             self.fd = prog_load(
-                _dispatcher(self._head_fd, VERDICT_PASS[prog_type]), prog_type, "probedeck"
+                pack(calling(self._head_fd, VERDICT_PASS[prog_type])), prog_type, "probedeck"
             )
             """The dispatcher, to be attached."""
         except PermissionError:
@@ -79,23 +77,26 @@ class Chain:
 
     def append(self, stage: Stage, prog_fd: int) -> None:
         """Put a probe at the chain's end; packets reach it from the next one on."""
-        stage.prog_fd = prog_fd
-        prog_array_set(self._entry(len(self._stages)), 0, prog_fd)
-        self._stages.append(stage)
+        with self._lock:
+            stage.prog_fd = prog_fd
+            prog_array_set(self._entry(len(self._stages)), 0, prog_fd)
+            self._stages.append(stage)
 
     def replace(self, stage: Stage, prog_fd: int) -> None:
         """Swap a probe's program. The old one may still run until the grace period is over."""
-        prog_array_set(self._entry(self._stages.index(stage)), 0, prog_fd)
-        stage.prog_fd = prog_fd
+        with self._lock:
+            prog_array_set(self._entry(self._stages.index(stage)), 0, prog_fd)
+            stage.prog_fd = prog_fd
 
     def remove(self, stage: Stage) -> grace.Grace:
         """Take a probe out; on return no CPU runs it any more."""
-        at = self._stages.index(stage)
-        if at + 1 < len(self._stages):
-            prog_array_set(self._entry(at), 0, self._stages[at + 1].prog_fd)
-        else:
-            prog_array_clear(self._entry(at), 0)
-        del self._stages[at]
+        with self._lock:
+            at = self._stages.index(stage)
+            if at + 1 < len(self._stages):
+                prog_array_set(self._entry(at), 0, self._stages[at + 1].prog_fd)
+            else:
+                prog_array_clear(self._entry(at), 0)
+            del self._stages[at]
         waited = grace.wait()
         stage.close()
         return waited
@@ -114,18 +115,3 @@ class Chain:
 
 def _program_array(name: str) -> int:
     return map_create(MapSpec(name, MapType.PROG_ARRAY, 4, 4, 1))
-
-
-def _dispatcher(head_fd: int, verdict: int) -> bytes:
-    """tail_call(ctx, head, 0); return verdict."""
-    return b"".join(
-        struct.pack("<BBhi", *instruction)
-        for instruction in (
-            (0x18, 0x12, 0, head_fd),  # r2 = map head (ld_imm64, BPF_PSEUDO_MAP_FD)
-            (0x00, 0x00, 0, 0),
-            (0xB7, 0x03, 0, 0),  # r3 = 0
-            (0x85, 0x00, 0, _TAIL_CALL),
-            (0xB7, 0x00, 0, verdict),  # r0 = verdict
-            (0x95, 0x00, 0, 0),  # exit
-        )
-    )

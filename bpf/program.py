@@ -10,6 +10,7 @@ from pathlib import Path
 from bpf.compiler import Compiled
 from bpf.errors import KernelError
 from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
+from bpf.verdict import passing_on
 
 _LD_IMM64 = 0x18
 _PSEUDO_MAP_FD = 1
@@ -23,9 +24,16 @@ class Program:
     """
 
     def __init__(
-        self, compiled: Compiled, name: str, *, shared: Mapping[str, int] | None = None
+        self,
+        compiled: Compiled,
+        name: str,
+        *,
+        shared: Mapping[str, int] | None = None,
+        next_fd: int | None = None,
     ) -> None:
         """Load function `name`. Maps in `shared`, by name, are used; all others are made anew.
+
+        With `next_fd`, the packets that it passes go on to the program in that array.
 
         Raises KernelError for a map that can't be made: one of a kind that holds other maps must
         be shared. Raises VerifierError for a program that does not fit the maps it shares.
@@ -39,6 +47,8 @@ class Program:
                     self._own[map_name] = _create(declared.spec)
             places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
             code = relocate(program.instructions, places)
+            if next_fd is not None:
+                code = passing_on(code, program.type, next_fd)
             self.fd = prog_load(code, program.type, name, license_name=program.license)
         except BaseException:
             self._close_maps()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * What every probe shares: its hook, its place in the chain, and the counting of losses.
+ * What every probe shares: its hook, and the counting of losses.
  *
  * A probe is compiled for one hook: HOOK_XDP, HOOK_TC_INGRESS or HOOK_TC_EGRESS is defined.
  */
@@ -42,14 +42,6 @@ static __always_inline void lose(u32 reason, u64 packets, u64 bytes) {
         loss->packets += packets;
         loss->bytes += bytes;
     }
-}
-
-/* The next probe of this hook. The entry is written from outside; empty at the chain's end. */
-BPF_PROG_ARRAY(chain_next, 1);
-
-static __always_inline int pass_on(CONTEXT *ctx) {
-    chain_next.call(ctx, 0);
-    return VERDICT_PASS;
 }
 
 #endif

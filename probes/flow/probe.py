@@ -70,7 +70,7 @@ class Generation:
     """One of a hook's two programs, and user space's view of its tables."""
 
     def __init__(self, compiled: Compiled, geometry: Geometry, next_fd: int, alarm_fd: int) -> None:
-        self.program = Program(compiled, "flow", shared={"chain_next": next_fd, "alarm": alarm_fd})
+        self.program = Program(compiled, "flow", shared={"alarm": alarm_fd}, next_fd=next_fd)
         self._maps = {
             name: Map(
                 os.dup(self.program.map_fd(name)), declared.spec, declared.key, declared.value

@@ -29,8 +29,7 @@ def probed(hook: Hook, counters: dict[Hook, Compiled]) -> Iterator[tuple[Chain, 
     """A chain with one counting probe, to attach."""
     with closing(Chain(hook.prog_type)) as chain:
         stage = chain.new_stage()
-        shared = {"chain_next": stage.next_fd}
-        with closing(Program(counters[hook], "counter", shared=shared)) as probe:
+        with closing(Program(counters[hook], "counter", next_fd=stage.next_fd)) as probe:
             chain.append(stage, probe.fd)
             yield chain, probe
 

@@ -35,7 +35,7 @@ int order(CONTEXT *ctx)
     u64 *now = turn.lookup(&zero), *mine = my_turn.lookup(&zero);
     if (now && mine)
         *mine = ++*now;
-    return pass_on(ctx);
+    return VERDICT_PASS;
 }
 """
 DROP = '#include "probe.h"\nint drop(CONTEXT *ctx)\n{\n    return VERDICT_DROP;\n}\n'
@@ -44,7 +44,7 @@ RETURN_TO_SENDER = "int back(struct xdp_md *ctx)\n{\n    return XDP_TX;\n}\n"
 
 def add(chain: Chain, compiled: Compiled, name: str = "counter") -> tuple[Stage, Program]:
     stage = chain.new_stage()
-    program = Program(compiled, name, shared={"chain_next": stage.next_fd})
+    program = Program(compiled, name, next_fd=stage.next_fd)
     chain.append(stage, program.fd)
     return stage, program
 
@@ -87,8 +87,11 @@ def test_an_empty_chain_passes_and_a_chain_asks_its_probes_in_order(
         programs = []
         for _ in range(3):
             stage = chain.new_stage()
-            shared = {"chain_next": stage.next_fd, **turn}
-            programs.append(stack.enter_context(closing(Program(compiled, "order", shared=shared))))
+            programs.append(
+                stack.enter_context(
+                    closing(Program(compiled, "order", shared=turn, next_fd=stage.next_fd))
+                )
+            )
             chain.append(stage, programs[-1].fd)
         assert len(chain) == 3
         assert verdict(chain) == unsigned
@@ -141,8 +144,10 @@ def test_changes_under_way_lose_and_double_no_packet(counters: dict[Hook, Compil
         _, first = add(chain, compiled)
         stage, middle = add(chain, compiled)
         _, last = add(chain, compiled)
-        shared = {"chain_next": stage.next_fd}
-        generations = [middle, *(Program(compiled, "counter", shared=shared) for _ in range(3))]
+        generations = [
+            middle,
+            *(Program(compiled, "counter", next_fd=stage.next_fd) for _ in range(3)),
+        ]
         for program in (first, last, *generations):
             stack.callback(program.close)
         with traffic(chain) as sent:
@@ -201,8 +206,7 @@ def test_frames_of_a_real_interface_are_counted_once_each_while_probes_are_swapp
         stage, middle = add(chain, counters[Hook.XDP])
         drop = stack.enter_context(compiler.compile(DROP, ProgType.XDP, cflags=["-DHOOK_XDP"]))
         add(chain, drop, "drop")[1].close()
-        shared = {"chain_next": stage.next_fd}
-        generations = [middle, Program(counters[Hook.XDP], "counter", shared=shared)]
+        generations = [middle, Program(counters[Hook.XDP], "counter", next_fd=stage.next_fd)]
         for program in (first, *generations):
             stack.callback(program.close)
         with inside(right.ns):

@@ -33,7 +33,7 @@ int slow(CONTEXT *ctx)
     for (int i = 0; i < 16000; i++)
         bpf_get_prandom_u32();
     lock_xadd(ended, 1);
-    return pass_on(ctx);
+    return VERDICT_PASS;
 }
 """
 """Takes some 100 us between its two marks."""
@@ -63,9 +63,9 @@ def swap_and_read(slow: Compiled, seconds: float, *, wait: bool) -> tuple[list[b
     with ExitStack() as stack:
         chain = stack.enter_context(closing(Chain(ProgType.SCHED_CLS)))
         stage = chain.new_stage()
-        shared = {"chain_next": stage.next_fd}
         active, idle = (
-            stack.enter_context(closing(Program(slow, "slow", shared=shared))) for _ in range(2)
+            stack.enter_context(closing(Program(slow, "slow", next_fd=stage.next_fd)))
+            for _ in range(2)
         )
         chain.append(stage, active.fd)
 

@@ -40,7 +40,7 @@ int counter(CONTEXT *ctx)
     if (frame + 34 <= (u8 *)(long)ctx->data_end && frame[12] == 8 && frame[13] == 0 &&
         frame[23] == 17)
         add(1);
-    return pass_on(ctx);
+    return VERDICT_PASS;
 }
 """
 

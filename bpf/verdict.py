@@ -1,0 +1,69 @@
+"""What a verdict means in a chain: pass verdicts go on to the next probe, all others are final.
+
+A probe's source just returns its verdict. That the packet goes on is put into the verified
+instructions when a probe is loaded, so any program takes its place in a chain as it is, whatever
+its style: at its start it keeps the context, and each of its exits leads to a common end that calls
+the next probe.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from bpf.abi import ProgType
+from bpf.errors import UsageError
+
+VERDICT_PASS = {ProgType.XDP: 2, ProgType.SCHED_CLS: -1}
+"""XDP_PASS, and TC_ACT_UNSPEC: other programs of the hook decide."""
+_PASSING = {ProgType.XDP: (2,), ProgType.SCHED_CLS: (-1, 0, 3)}
+"""XDP_PASS; TC_ACT_UNSPEC, TC_ACT_OK and TC_ACT_PIPE."""
+_CONTEXT_AT = -512
+"""Where the context is kept: the last eight bytes of the stack, which hardly a program reaches. In
+one that does, the verifier sees that something else is there by the end, and refuses it."""
+_TAIL_CALL = 12
+_EXIT = 0x95
+_MAX_JUMP = 32767
+
+Instruction = tuple[int, int, int, int]
+"""Operation code, registers (source << 4 | destination), offset, number."""
+
+
+def calling(array_fd: int, verdict: int) -> list[Instruction]:
+    """`tail_call(R1, array, 0); return verdict`: the verdict is for an empty array."""
+    return [
+        (0x18, 0x12, 0, array_fd),  # r2 = array (ld_imm64, BPF_PSEUDO_MAP_FD)
+        (0x00, 0x00, 0, 0),
+        (0xB7, 0x03, 0, 0),  # r3 = 0
+        (0x85, 0x00, 0, _TAIL_CALL),
+        (0xB7, 0x00, 0, verdict),  # r0 = verdict
+        (_EXIT, 0x00, 0, 0),
+    ]
+
+
+def pack(instructions: list[Instruction]) -> bytes:
+    """As the kernel takes them."""
+    return b"".join(struct.pack("<BBhi", *instruction) for instruction in instructions)
+
+
+def passing_on(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
+    """A packet program whose passed packets go to the program in array `next_fd`.
+
+    Raises UsageError for a program too long for a jump to its end.
+    """
+    body = bytearray(code)
+    for at in range(0, len(body), 8):
+        if body[at] == _EXIT:
+            distance = (len(body) - at) // 8 - 1
+            if distance > _MAX_JUMP:
+                raise UsageError(f"a program of {len(body) // 8} instructions is too long to chain")
+            body[at : at + 8] = pack([(0x05, 0x00, distance, 0)])  # goto the common end
+    return pack([(0x7B, 0x1A, _CONTEXT_AT, 0)]) + bytes(body) + _end(prog_type, next_fd)
+
+
+def _end(prog_type: ProgType, next_fd: int) -> bytes:
+    """`if (r0 passes) tail_call(context, next, 0), r0 = pass; return r0`."""
+    call = [(0x79, 0xA1, _CONTEXT_AT, 0), *calling(next_fd, VERDICT_PASS[prog_type])]
+    *others, last = _PASSING[prog_type]
+    to_call = [(0x16, 0x00, len(others) - n, verdict) for n, verdict in enumerate(others)]
+    to_exit = (0x56, 0x00, len(call) - 1, last)  # if w0 != last goto exit
+    return pack([*to_call, to_exit, *call])
