@@ -16,7 +16,7 @@ import numpy as np
 
 from bpf.attach import Hook
 from bpf.errors import DeckError
-from probes.controller import Listener
+from probes.plane import Listener
 from probes.flow.records import FLOW, Array, Direction
 from probes.hook import HookPoint
 from probes.snapshot import Event, History, Loss, LossReason, Snapshot

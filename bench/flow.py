@@ -24,11 +24,12 @@ from bench.report import Report
 from bpf import interface as interfaces
 from bpf.abi import ProgType
 from bpf.attach import Hook
+from bpf.chain import Stage
 from bpf.compiler import Compiler
 from bpf.program import Program
 from bpf.syscall import map_lookup, possible_cpus, prog_test_run
 from probes.flow import Direction, FlowProbe
-from probes.hook import HookPoint
+from probes.hook import Hooks
 from probes.probe import Poller, Publish
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 
@@ -135,15 +136,16 @@ class Bench:
         self._stack = stack
         with netns.inside(right.ns):
             self._interface = interfaces.find(right.ifname)
-            self.point = HookPoint(self._interface, Hook.XDP)
+            self._hooks = Hooks(lambda point: None)
+            self.point = self._hooks.acquire(self._interface, Hook.XDP)
             self.point.attach()
-        stack.callback(self.point.close)
+        stack.callback(self._hooks.release, self.point)
 
     def add(self, source: str, name: str, **macros: object) -> Program:
         """Append a stage: one function `name`, compiled from `source`."""
         flags = {"HOOK_XDP": 1, "LINK_ETHERNET": 1, **macros}
         cflags = [f"-D{key}={value}" for key, value in flags.items()]
-        stage = self.point.chain.new_stage()
+        stage = Stage()
         with self._compiler.compile(source, ProgType.XDP, name=name, cflags=cflags) as compiled:
             program = Program(compiled, name, next_fd=stage.next_fd)
         self._stack.callback(program.close)
@@ -160,8 +162,8 @@ class Bench:
 
     def add_flow(self) -> FlowProbe:
         """Append the flow probe."""
-        points = [(self.point, Direction.INGRESS)]
-        probe = FlowProbe(self._compiler, self._interface, points)
+        where = [(Hook.XDP, Direction.INGRESS)]
+        probe = FlowProbe(self._compiler, self._interface, where, self._hooks)
         self._stack.callback(probe.close)
         return probe
 

@@ -23,6 +23,7 @@ class Command(IntEnum):
     PROG_GET_FD_BY_ID = 13
     OBJ_GET_INFO_BY_FD = 15
     BTF_LOAD = 18
+    BTF_GET_FD_BY_ID = 19
     MAP_LOOKUP_AND_DELETE_ELEM = 21
     MAP_LOOKUP_BATCH = 24
     MAP_LOOKUP_AND_DELETE_BATCH = 25
@@ -33,7 +34,7 @@ class Command(IntEnum):
 
 
 class MapType(IntEnum):
-    """enum bpf_map_type, as far as a probe can use it."""
+    """enum bpf_map_type."""
 
     HASH = 1
     ARRAY = 2
@@ -41,15 +42,30 @@ class MapType(IntEnum):
     PERF_EVENT_ARRAY = 4
     PERCPU_HASH = 5
     PERCPU_ARRAY = 6
+    STACK_TRACE = 7
+    CGROUP_ARRAY = 8
     LRU_HASH = 9
     LRU_PERCPU_HASH = 10
     LPM_TRIE = 11
     ARRAY_OF_MAPS = 12
     HASH_OF_MAPS = 13
     DEVMAP = 14
+    SOCKMAP = 15
+    CPUMAP = 16
+    XSKMAP = 17
+    SOCKHASH = 18
+    CGROUP_STORAGE = 19
+    REUSEPORT_SOCKARRAY = 20
+    PERCPU_CGROUP_STORAGE = 21
     QUEUE = 22
     STACK = 23
+    SK_STORAGE = 24
+    DEVMAP_HASH = 25
+    STRUCT_OPS = 26
     RINGBUF = 27
+    INODE_STORAGE = 28
+    TASK_STORAGE = 29
+    BLOOM_FILTER = 30
 
 
 class MapFlag(IntFlag):
@@ -109,6 +125,29 @@ class MapCreate(ct.Structure):
         ("inner_map_fd", ct.c_uint32),
         ("numa_node", ct.c_uint32),
         ("map_name", ct.c_char * 16),
+        ("map_ifindex", ct.c_uint32),
+        ("btf_fd", ct.c_uint32),
+        ("btf_key_type_id", ct.c_uint32),
+        ("btf_value_type_id", ct.c_uint32),
+    ]
+
+
+class MapInfoStruct(ct.Structure):
+    _fields_ = [
+        ("type", ct.c_uint32),
+        ("id", ct.c_uint32),
+        ("key_size", ct.c_uint32),
+        ("value_size", ct.c_uint32),
+        ("max_entries", ct.c_uint32),
+        ("map_flags", ct.c_uint32),
+        ("name", ct.c_char * 16),
+        ("ifindex", ct.c_uint32),
+        ("btf_vmlinux_value_type_id", ct.c_uint32),
+        ("netns_dev", ct.c_uint64),
+        ("netns_ino", ct.c_uint64),
+        ("btf_id", ct.c_uint32),
+        ("btf_key_type_id", ct.c_uint32),
+        ("btf_value_type_id", ct.c_uint32),
     ]
 
 

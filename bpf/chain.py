@@ -1,8 +1,9 @@
 """The dispatcher of a hook: several probes on one hook, in order, each replaceable alone.
 
 The program that is attached calls the first probe through a program array, and every probe calls
-the next through one of its own (`bpf.verdict`). A chain is so a linked list of program arrays: to add, remove or replace a probe is one atomic write into the array before it, and
-no packet sees a chain that is half changed. Index 0, a constant, makes each call a direct jump.
+the next through one of its own (`bpf.verdict`). A chain is so a linked list of program arrays: to
+add, remove or replace a probe is one atomic write into the array before it, and no packet sees a
+chain that is half changed. Index 0, a constant, makes each call a direct jump.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ MAX_PROBES = 32
 
 
 class Stage:
-    """A probe's place in a chain. Its program passes packets on through the array `next_fd`."""
+    """A probe's place in a chain. Its programs pass packets on through the array `next_fd`."""
 
     def __init__(self) -> None:
         self.next_fd = _program_array("probe_next")
         self.prog_fd = -1
-        """The program that runs here now, which its owner keeps open; -1 before the first."""
+        """The program that runs here now, which its owner keeps open; -1 outside a chain."""
 
     def close(self) -> None:
-        """For a place that has not come into a chain; the chain closes its own."""
+        """Give it up, when it is in no chain; a chain closes those that are in it."""
         os.close(self.next_fd)
 
 
@@ -69,15 +70,14 @@ class Chain:
         """
         return prog_info(self.fd)
 
-    def new_stage(self) -> Stage:
-        """A place for a probe, not yet in the chain: its program is loaded on `next_fd` first."""
-        if len(self._stages) >= MAX_PROBES:
-            raise UsageError(f"a hook takes at most {MAX_PROBES} probes")
-        return Stage()
-
     def append(self, stage: Stage, prog_fd: int) -> None:
-        """Put a probe at the chain's end; packets reach it from the next one on."""
+        """Put a probe at the chain's end; packets reach it from the next one on.
+
+        Raises UsageError where there is no room for it.
+        """
         with self._lock:
+            if len(self._stages) >= MAX_PROBES:
+                raise UsageError(f"a hook takes at most {MAX_PROBES} probes")
             stage.prog_fd = prog_fd
             prog_array_set(self._entry(len(self._stages)), 0, prog_fd)
             self._stages.append(stage)
@@ -89,7 +89,7 @@ class Chain:
             stage.prog_fd = prog_fd
 
     def remove(self, stage: Stage) -> grace.Grace:
-        """Take a probe out; on return no CPU runs it any more."""
+        """Take a probe out; on return no CPU runs it any more. The stage may come in again."""
         with self._lock:
             at = self._stages.index(stage)
             if at + 1 < len(self._stages):
@@ -97,9 +97,10 @@ class Chain:
             else:
                 prog_array_clear(self._entry(at), 0)
             del self._stages[at]
-        waited = grace.wait()
-        stage.close()
-        return waited
+            waited = grace.wait()
+            prog_array_clear(stage.next_fd, 0)
+            stage.prog_fd = -1
+            return waited
 
     def close(self) -> None:
         os.close(self.fd)

@@ -7,6 +7,7 @@ import fcntl
 import socket
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 from bpf.errors import UsageError
 
@@ -36,6 +37,16 @@ class Interface:
         except OSError:
             return False
         return bool(flags & _IFF_UP)
+
+    def packets(self) -> int:
+        """Packets that it has received and sent so far; 0 when it is gone."""
+        # Of this thread's network namespace, which need not be the process's.
+        for line in Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines():
+            name, _, counts = line.partition(":")
+            if name.strip() == self._name_now():
+                fields = counts.split()
+                return int(fields[1]) + int(fields[9])
+        return 0
 
     def _name_now(self) -> str:
         """Its name, which may have been changed; empty where it is gone."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from bpf.compiler import Compiled
+from bpf.compiler import Compiled, CompiledMap
 from bpf.errors import KernelError
-from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
+from bpf.syscall import ProgInfo, map_create, prog_info, prog_load
 from bpf.verdict import passing_on
 
 _LD_IMM64 = 0x18
@@ -44,7 +45,7 @@ class Program:
         try:
             for map_name, declared in compiled.maps.items():
                 if map_name not in self._shared:
-                    self._own[map_name] = _create(declared.spec)
+                    self._own[map_name] = create_like(declared)
             places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
             code = relocate(program.instructions, places)
             if next_fd is not None:
@@ -76,9 +77,11 @@ class Program:
         self._own.clear()
 
 
-def _create(spec: MapSpec) -> int:
+def create_like(declared: CompiledMap, flags: int = 0) -> int:
+    """A new map as a source declares it, with more flags; KernelError where there can be none."""
+    spec = replace(declared.spec, flags=declared.spec.flags | flags)
     try:
-        return map_create(spec)
+        return map_create(spec, like=declared.fd)
     except OSError as error:
         raise KernelError(f"map {spec.name} cannot be made: {error.strerror}") from None
 

@@ -24,6 +24,7 @@ from bpf.abi import (
     InfoByFd,
     LinkCreate,
     MapCreate,
+    MapInfoStruct,
     MapType,
     ProgInfoStruct,
     ProgLoad,
@@ -118,19 +119,48 @@ def _name(text: str) -> bytes:
     ].encode()
 
 
-def map_create(spec: MapSpec, *, inner_map_fd: int = 0) -> int:
-    """Create a map; returns its file descriptor. `inner_map_fd` is for maps of maps."""
-    return call(
-        Command.MAP_CREATE,
-        MapCreate(
-            map_type=spec.type,
-            key_size=spec.key_size,
-            value_size=spec.value_size,
-            max_entries=spec.max_entries,
-            map_flags=spec.flags,
-            inner_map_fd=inner_map_fd,
-            map_name=_name(spec.name),
-        ),
+def map_create(spec: MapSpec, *, inner_map_fd: int = 0, like: int | None = None) -> int:
+    """Create a map; returns its file descriptor. `inner_map_fd` is for maps of maps.
+
+    `like` is a map whose type information (BTF) the new one gets too, for it to hold a spin lock or
+    a timer, and for bpftool to print it.
+    """
+    btf_fd, key_type, value_type = _types_of(like) if like is not None else (0, 0, 0)
+    try:
+        return call(Command.MAP_CREATE, _map_attr(spec, inner_map_fd, btf_fd, key_type, value_type))
+    finally:
+        if btf_fd:
+            os.close(btf_fd)
+
+
+def _types_of(map_fd: int) -> tuple[int, int, int]:
+    """A map's BTF, opened, and the ids of its key's and value's type in it; zeros without any."""
+    info = MapInfoStruct()
+    attr = InfoByFd(bpf_fd=map_fd, info_len=ct.sizeof(info), info=ct.addressof(info))
+    try:
+        call(Command.OBJ_GET_INFO_BY_FD, attr)
+        if info.btf_id:
+            btf_fd = call(Command.BTF_GET_FD_BY_ID, GetId(id=info.btf_id))
+            return btf_fd, info.btf_key_type_id, info.btf_value_type_id
+    except PermissionError:
+        pass  # only CAP_SYS_ADMIN may open by id; few maps need it
+    return 0, 0, 0
+
+
+def _map_attr(
+    spec: MapSpec, inner_map_fd: int, btf_fd: int, key_type: int, value_type: int
+) -> MapCreate:
+    return MapCreate(
+        map_type=spec.type,
+        key_size=spec.key_size,
+        value_size=spec.value_size,
+        max_entries=spec.max_entries,
+        map_flags=spec.flags,
+        inner_map_fd=inner_map_fd,
+        map_name=_name(spec.name),
+        btf_fd=btf_fd,
+        btf_key_type_id=key_type,
+        btf_value_type_id=value_type,
     )
 
 

@@ -3,32 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from bpf.attach import Hook
+from bpf.errors import UsageError
+from probes import netflow
+from probes.checks import check_metrics, did_you_mean
+from probes.files import read_json, read_text, read_toml, why_no_text
+from probes.netflow import FEATURES, Method
+from probes.refusal import refusal, wrong
+
+__all__ = [
+    "MAX_FILE",
+    "MAX_SOURCE",
+    "SIDES",
+    "Direction",
+    "Format",
+    "Health",
+    "Metric",
+    "Name",
+    "NetflowFeatures",
+    "ProbeConfig",
+    "Side",
+    "check_metrics",
+    "dump",
+    "hook_of",
+    "load",
+    "parse",
+]
+
+
+def _unicode(text: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise wrong(f"{text!a} is no text")
+    return text
+
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
 """A probe's or a metric's; it becomes part of a file's name."""
+Text = Annotated[str, AfterValidator(_unicode)]
+"""Text that can be written out, unlike the halves of characters that JSON can spell."""
 Format = Literal["json", "xml", "csv", "jsonl"]
 Side = Literal["ingress", "egress"]
 SIDES: tuple[Side, Side] = ("ingress", "egress")
 MAX_SOURCE = 1 << 20
 """Bytes of one source."""
+MAX_FILE = 4 << 20
+"""Bytes of a configuration, with the sources in it."""
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
 
 
 class Metric(_Model):
     """One map whose contents leave the system (S1.9: no other map's do)."""
 
     name: Name
-    map: str
+    map: Text
     """The map's name in the source."""
-    help: str = ""
+    help: Text = ""
     snapshot: bool = False
     """Each window has a map of its own, read when no packet reaches it any more (S1.13)."""
     init: bool = False
@@ -37,22 +85,103 @@ class Metric(_Model):
     """Over the CPUs of a per-CPU map; empty: one value for each CPU (S1.11)."""
     export: bool = True
     """False: only emptied at each export, never read (S1.18)."""
-    types: dict[str, str] = Field(default_factory=dict)
+    types: dict[Text, Text] = Field(default_factory=dict)
     """What a field is, where its C type does not tell: `{"key.saddr": "ipv4"}`."""
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if not (self.export or self.init or self.snapshot):
+            raise wrong("neither exported nor emptied", at="export", hint="give init too")
+        return self
+
+
+def _listed(features: Any) -> Any:
+    """A number stands for so many features, the first ones."""
+    if features == [] or features == ():
+        raise wrong("must not be empty")
+    if not isinstance(features, int) or isinstance(features, bool):
+        return features
+    if not 1 <= features <= len(FEATURES):
+        raise wrong(f"must be a list of names, or 1 to {len(FEATURES)}, not {features}")
+    return FEATURES[:features]
+
+
+class NetflowFeatures(_Model):
+    """NetFlow v9 features 1 to 15, in place of a source (S1.30)."""
+
+    features: Annotated[
+        tuple[netflow.Feature, ...],
+        BeforeValidator(_listed, json_schema_input_type=int | tuple[netflow.Feature, ...]),
+    ] = FEATURES
+    """Their names in any order, or how many of the first ones."""
+    method: Method = Method.FULLY_ADAPTIVE
+    """See `probes.netflow.Method`."""
+
+    @model_validator(mode="after")
+    def _chooses(self) -> Self:
+        if self.method is Method.NON_ADAPTIVE and set(self.features) != set(FEATURES):
+            hint = "leave features out, or take another method"
+            raise wrong("the non-adaptive method always has all", at="features", hint=hint)
+        return self
 
 
 class Direction(_Model):
     """The program of one direction, and what leaves it."""
 
-    interface: str = ""
+    interface: Text = ""
     """Empty only in a file that is run with `-i`."""
     hook: Literal["xdp", "tc"] | None = None
     """None: XDP for ingress and TC for egress (S1.4)."""
     source: str = ""
-    """eBPF C."""
-    function: str = ""
+    """eBPF C; in a file also the name of a file, relative to the configuration, that ends in .c."""
+    function: Text = ""
     """The program, where the source has more than one."""
     metrics: tuple[Metric, ...] = ()
+    netflow: NetflowFeatures | None = None
+    """To have the source made, and a metric of its flows where no others are given."""
+    _file: str = PrivateAttr("")
+
+    @property
+    def file(self) -> str:
+        """The file that the source was read from; empty where it was given inline."""
+        return self._file
+
+    @field_validator("source")
+    @classmethod
+    def _is_text(cls, source: str) -> str:
+        if why := why_no_text(source.encode(errors="surrogatepass"), MAX_SOURCE):
+            raise wrong(why)
+        return source
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not self.source.strip() and self.netflow is None:
+            raise wrong("it has no program", hint="give source, a file or C text, or netflow")
+        if self.source and self.netflow:
+            raise wrong("there is a source too", at="netflow", hint="give one of the two")
+        names: set[str] = set()
+        of_map: dict[str, Metric] = {}
+        for number, metric in enumerate(self.metrics):
+            at = f"metrics[{number}]"
+            if metric.name in names:
+                raise wrong(f"there are two metrics {metric.name!r}", at=f"{at}.name")
+            names.add(metric.name)
+            _alike(metric, of_map.setdefault(metric.map, metric), at)
+        return self
+
+    def metric_names(self) -> tuple[str, ...]:
+        """Of its metrics, and of the one that netflow brings."""
+        if self.netflow and not self.metrics:
+            return (netflow.MAP,)
+        return tuple(metric.name for metric in self.metrics)
+
+
+def _alike(metric: Metric, earlier: Metric, at: str) -> None:
+    """A map is read once, for all metrics that show it."""
+    for key in ("snapshot", "init"):
+        if getattr(metric, key) != getattr(earlier, key):
+            text = f"{earlier.name!r}, of the same map, has {str(not getattr(metric, key)).lower()}"
+            raise wrong(text, at=f"{at}.{key}", hint="metrics of one map have it in common")
 
 
 class Health(_Model):
@@ -60,8 +189,9 @@ class Health(_Model):
 
     seconds: float = Field(5.0, ge=0.1, le=300)
     """How long it is looked at."""
-    metrics: tuple[str, ...] = ()
-    """Metrics that must move while packets arrive; empty: one of all."""
+    metrics: tuple[Text, ...] = ()
+    """Metrics that must move while packets arrive, by name, `ingress.` or `egress.` before it where
+    both have it; empty: one of all."""
 
 
 class ProbeConfig(_Model):
@@ -69,11 +199,42 @@ class ProbeConfig(_Model):
 
     name: Name
     format: Format = "json"
-    interval: float = Field(1.0, ge=0, le=300)
-    """Seconds between exports; 0: only when asked for."""
+    interval: float = 1.0
+    """Seconds between exports, 0.01 to 300; 0: only when asked for."""
     ingress: Direction | None = None
     egress: Direction | None = None
     health: Health | None = None
+    _origin: str = PrivateAttr("")
+
+    @property
+    def origin(self) -> str:
+        """Where it came from, for what is said about it: a file's name, or `request`."""
+        return self._origin or self.name
+
+    @field_validator("interval")
+    @classmethod
+    def _in_range(cls, interval: float) -> float:
+        if interval and not 0.01 <= interval <= 300:
+            raise wrong(f"must be 0, or 0.01 to 300 seconds, not {interval:g}")
+        return interval
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not any(self.directions()):
+            raise wrong("it has no direction", hint="give ingress, egress, or both")
+        if self.egress and self.egress.hook == "xdp":
+            raise wrong("XDP sees no egress", at="egress.hook", hint="leave it out, or say tc")
+        names = {
+            name
+            for side, direction in self.directions()
+            for metric in direction.metric_names()
+            for name in (metric, f"{side}.{metric}")
+        }
+        for number, name in enumerate(self.health.metrics if self.health else ()):
+            if name not in names:
+                text, hint = f"there is no metric {name!r}", did_you_mean(name, names)
+                raise wrong(text, at=f"health.metrics[{number}]", hint=hint)
+        return self
 
     def directions(self) -> Iterator[tuple[Side, Direction]]:
         """Those that have a program."""
@@ -92,3 +253,68 @@ def hook_of(side: Side, direction: Direction) -> Hook:
     if side == "egress":
         return Hook.TC_EGRESS
     return Hook.TC_INGRESS if direction.hook == "tc" else Hook.XDP
+
+
+def load(path: str | Path) -> ProbeConfig:
+    """The configuration in a file, JSON or TOML by its name.
+
+    Raises UsageError, naming file and key, for anything that is wrong.
+    """
+    path = Path(path)
+    where = str(path)
+    readers = {".json": read_json, ".toml": read_toml}
+    if path.suffix not in readers:
+        raise UsageError(f"{where}: a configuration's name ends in .toml or .json")
+    return parse(readers[path.suffix](path, MAX_FILE), where, path.parent)
+
+
+def parse(data: object, where: str, directory: Path | None = None) -> ProbeConfig:
+    """A configuration as Python has it after JSON; `where` is what errors call it.
+
+    With a directory, a source that is a line ending in .c is a file there. Sources for netflow are
+    made. Raises UsageError, naming the key.
+    """
+    try:
+        config = ProbeConfig.model_validate(data)
+    except ValidationError as error:
+        raise refusal(error, ProbeConfig, where) from None
+    complete: dict[str, Direction] = {
+        side: _completed(direction, f"{where}: {side}.source", directory)
+        for side, direction in config.directions()
+    }
+    config = config.model_copy(update=complete)
+    config._origin = where
+    return config
+
+
+def dump(config: ProbeConfig) -> dict[str, Any]:
+    """What `parse` makes the same configuration of: JSON's types, without defaults."""
+    return config.model_dump(mode="json", exclude_defaults=True)
+
+
+def _completed(direction: Direction, where: str, directory: Path | None) -> Direction:
+    """With its source in it."""
+    if chosen := direction.netflow:
+        metric = Metric(
+            name=netflow.MAP,
+            map=netflow.MAP,
+            help=netflow.describe(chosen.features, chosen.method),
+            snapshot=True,
+            types=netflow.field_types(chosen.features, chosen.method),
+        )
+        made = {
+            "source": netflow.source(chosen.features, chosen.method),
+            "metrics": direction.metrics or (metric,),
+            "netflow": None,
+        }
+        return direction.model_copy(update=made)
+    name = direction.source.strip()
+    if directory is None or "\n" in name or not name.endswith(".c"):
+        return direction
+    path = directory / name
+    text = read_text(path, MAX_SOURCE, f"{where}: {path}")
+    if not text.strip():
+        raise UsageError(f"{where}: {path}: it is empty")
+    direction = direction.model_copy(update={"source": text})
+    direction._file = str(path)
+    return direction

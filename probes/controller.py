@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Self
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Self
 
 from bpf import interface as interfaces
+from bpf import trial
 from bpf.attach import Hook
 from bpf.compiler import Compiler
-from bpf.errors import DeckError
-from bpf.interface import Interface
+from bpf.errors import DeckError, UsageError
 from probes.flow import Direction, FlowFilter, FlowProbe
-from probes.hook import HookPoint
-from probes.probe import Poller
-from probes.snapshot import Event, History, Snapshot
+from probes.hook import HookPoint, Hooks
+from probes.plane import Check, Compatibility, Cost, Fate, Listener, ProbeInfo, Replacement
+from probes.running import Compiled, Replaceable, Running
+from probes.snapshot import Event, History, Item, Snapshot
 
-Listener = Callable[[Snapshot | Event], None]
+if TYPE_CHECKING:
+    from bpf.layout import Array
+    from probes.config import ProbeConfig
+    from probes.health import HealthWatch
+
+_KEPT = 4
+"""Names in an event's list of maps before it is cut."""
 
 
 class Controller:
-    """Runs probes, and tells its listener of each window and event, from the probes' threads."""
+    """Runs probes, and tells its listeners of each window and event, from the probes' threads.
+
+    It is the `ControlPlane` of this host. Its methods may be called from any thread.
+    """
 
     def __init__(self, *, by_link: bool = True) -> None:
         self.history = History()
         """The last snapshots of every probe."""
+        self.read_only = ""
+        """Why changes are refused; empty where they are not."""
         self._by_link = by_link
         self._compiler = Compiler()
-        self._points: dict[tuple[int, Hook], HookPoint] = {}
-        self._probes: list[tuple[FlowProbe, Poller]] = []
-        self._listener: Listener = lambda _: None
+        self._hooks = Hooks(self._attach)
+        self._running: dict[str, Running] = {}
+        self._watches: dict[str, HealthWatch] = {}
+        self._changing = threading.RLock()
+        self._listeners: tuple[Listener, ...] = ()
+        self._checked: Compiled | None = None
 
     def listen(self, listener: Listener) -> None:
         """Have `listener` called, by any thread, with all that is published from now on."""
-        self._listener = listener
+        self._listeners = (*self._listeners, listener)
+
+    def publish(self, item: Item) -> None:
+        """Keep a snapshot in the history, and tell the listeners."""
+        if isinstance(item, Snapshot):
+            self.history.append(item)
+        for watch in tuple(self._watches.values()):
+            watch.take(item)
+        for listener in self._listeners:
+            listener(item)
 
     def watch_flows(
         self,
@@ -53,51 +80,135 @@ class Controller:
         if not interface.ethernet:
             # XDP promises an Ethernet header; drivers of such interfaces differ in what they give.
             ingress = Hook.TC_INGRESS
-        points = [
-            (self._point(interface, ingress), Direction.INGRESS),
-            (self._point(interface, Hook.TC_EGRESS), Direction.EGRESS),
-        ]
-        # Attached last: what does not compile must not touch the interface.
-        probe = FlowProbe(self._compiler, interface, points, capture)
-        try:
-            for point, _ in points:
-                self._attach(point)
-        except DeckError:
-            probe.close()
-            raise
-        poller = Poller(probe, interval, self.publish, first=first)
-        self._probes.append((probe, poller))
-        poller.start()
+        with self._changing:
+            self._refuse_twice(FlowProbe.name)
+            probe = FlowProbe(
+                self._compiler,
+                interface,
+                ((ingress, Direction.INGRESS), (Hook.TC_EGRESS, Direction.EGRESS)),
+                self._hooks,
+                capture,
+                interval=interval,
+            )
+            self._run(probe, interval, first)
         return probe
 
-    def publish(self, item: Snapshot | Event) -> None:
-        """Keep a snapshot in the history, and tell the listener."""
-        if isinstance(item, Snapshot):
-            self.history.append(item)
-        self._listener(item)
+    def reconfigure(self, capture: FlowFilter) -> float:
+        """Have the flow probe count other flows from now on (S4.3); seconds that it took."""
+        self._refuse_changes()
+        probe = self._find(FlowProbe.name).probe
+        assert isinstance(probe, FlowProbe)
+        return probe.reconfigure(capture)
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        """All, in the order in which they were added."""
+        with self._changing:
+            return tuple(running.info() for running in self._running.values())
+
+    def check(self, config: ProbeConfig) -> Check:
+        """Compile and verify without changing anything that runs.
+
+        What came of it is kept until the next check, so that a replacement by the same
+        configuration need not compile again.
+        """
+        started = time.perf_counter()
+        running = self._running.get(config.name)
+        compiled = running.probe.compile(config) if running else self._compile(config)
+        costs = tuple(_costs(compiled))
+        report = self._compare(running, compiled) if running else None
+        with self._changing:
+            self._forget_check()
+            self._checked = compiled
+        return Check(compiled.diagnostics, report, time.perf_counter() - started, costs)
+
+    def add(self, config: ProbeConfig) -> ProbeInfo:
+        """Start a probe; UsageError where one of this name runs. Nothing changes on an error."""
+        from probes.program import ProgramProbe
+        from probes.program.loading import CompiledProbe
+
+        self._refuse_changes()
+        self._refuse_twice(config.name)
+        with closing(self._taken_check(config) or self._compile(config)) as compiled:
+            assert isinstance(compiled, CompiledProbe)
+            verdicts = _verdicts(compiled)
+            with self._changing:
+                self._refuse_twice(config.name)
+                probe = ProgramProbe(self._compiler, compiled, self._hooks)
+                running = self._run(probe, config.interval, None)
+                running.verdicts = verdicts
+                return running.info()
+
+    def replace(self, config: ProbeConfig) -> Replacement:
+        """Put another generation in the place of the one of this name; no packet is lost."""
+        self._refuse_changes()
+        started = time.perf_counter()
+        running = self._find(config.name)
+        with closing(self._taken_check(config) or running.probe.compile(config)) as compiled:
+            verdicts = _verdicts(compiled)
+            with self._changing:
+                if self._running.get(config.name) is not running:
+                    raise UsageError(f"probe {config.name} was removed meanwhile")
+                self._stop_watching(config.name)
+                report = self._compare(running, compiled)
+                running.replace(compiled)
+                running.verdicts = verdicts
+                self._watch_health(running, report)
+        return self._replaced(running, started, report)
+
+    def roll_back(self, name: str) -> Replacement:
+        """Put the generation before back, as a new one."""
+        self._refuse_changes()
+        return self._roll_back(name)
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        """End a probe; what it had collected is published, and returned."""
+        self._refuse_changes()
+        with self._changing:
+            running = self._find(name)
+            self._stop_watching(name)
+            del self._running[name]
+        running.stop()
+        running.probe.close()
+        self.publish(Event.now("info", name, "removed"))
+        return running.probe.latest
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        """End the probe's window now; its tables, which are published too."""
+        return self._find(name).export_now()
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        """Run time of the programs that run now."""
+        probe = self._find(name).probe
+        with closing(probe.compile(probe.config)) as compiled:
+            return tuple(_costs(compiled))
 
     def modes(self) -> dict[str, str]:
         """How each hook in use is attached, by the hook's name."""
-        return {point.hook.value: point.mode for point in self._points.values()}
+        return {point.hook.value: point.mode for point in self._hooks.points()}
 
     def hooks(self) -> Sequence[HookPoint]:
         """Every hook in use."""
-        return tuple(self._points.values())
+        return self._hooks.points()
 
     def failure(self) -> DeckError | None:
-        """Why a probe ended by itself; None while all run."""
-        return next((poller.failure for _, poller in self._probes if poller.failure), None)
+        """Why the flow probe, or else every probe, ended by itself; None while one runs."""
+        failures = {name: running.failure for name, running in tuple(self._running.items())}
+        own = failures.get(FlowProbe.name)
+        if own or not failures or not all(failures.values()):
+            return own
+        return next(iter(failures.values()))
 
     def close(self) -> None:
         """Poll every probe a last time, publish that, and detach everything."""
-        for _, poller in self._probes:
-            poller.stop()
-        for probe, _ in self._probes:
-            probe.close()
-        self._probes.clear()
-        for point in self._points.values():
-            point.close()
-        self._points.clear()
+        with self._changing:
+            for name in tuple(self._watches):
+                self._stop_watching(name)
+            running, self._running = self._running, {}
+        for each in running.values():
+            each.stop()
+        for each in running.values():
+            each.probe.close()
+        self._forget_check()
         self._compiler.close()
 
     def __enter__(self) -> Self:
@@ -106,14 +217,143 @@ class Controller:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _point(self, interface: Interface, hook: Hook) -> HookPoint:
-        key = (interface.index, hook)
-        if key not in self._points:
-            self._points[key] = HookPoint(interface, hook)
-        return self._points[key]
+    def _run(self, probe: Replaceable, interval: float, first: float | None) -> Running:
+        running = Running(probe, interval, self.publish, first)
+        self._running[probe.name] = running
+        running.start()
+        return running
+
+    def _find(self, name: str) -> Running:
+        running = self._running.get(name)
+        if running is None:
+            from probes.checks import did_you_mean
+
+            hint = did_you_mean(name, self._running) or "there are none"
+            raise UsageError(f"no probe {name!r}", hint=hint)
+        return running
+
+    def _refuse_twice(self, name: str) -> None:
+        if name in self._running:
+            raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
+
+    def _refuse_changes(self) -> None:
+        if self.read_only:
+            raise UsageError(f"read only: {self.read_only}")
+
+    def _compile(self, config: ProbeConfig) -> Compiled:
+        from probes.program.loading import compile_probe
+
+        return compile_probe(self._compiler, config)
+
+    def _taken_check(self, config: ProbeConfig) -> Compiled | None:
+        """What the last check compiled, if that was this configuration; now the caller's."""
+        with self._changing:
+            checked = self._checked
+            if checked is None or checked.config != config:
+                return None
+            self._checked = None
+            return checked
+
+    def _forget_check(self) -> None:
+        if self._checked is not None:
+            self._checked.close()
+            self._checked = None
+
+    def _compare(self, running: Running, compiled: Compiled) -> Compatibility:
+        """The probe's report, with what the test frames tell."""
+        report = running.probe.compare(compiled)
+        changes = tuple(_verdict_changes(running.verdicts, _verdicts(compiled)))
+        return Compatibility(
+            report.maps, report.lost_metrics, report.new_metrics, (*report.warnings, *changes)
+        )
+
+    def _roll_back(self, name: str) -> Replacement:
+        started = time.perf_counter()
+        with self._changing:
+            self._stop_watching(name)
+            running = self._find(name)
+            report = running.roll_back()
+        return self._replaced(running, started, report)
+
+    def _replaced(self, running: Running, started: float, report: Compatibility) -> Replacement:
+        seconds = time.perf_counter() - started
+        generation = running.probe.generation
+        lost = [f"{m.map} {m.fate.value}" for m in report.maps if m.fate in (Fate.EMPTY, Fate.GONE)]
+        more = f", and {len(lost) - _KEPT} more" if len(lost) > _KEPT else ""
+        what = f"; {', '.join(lost[:_KEPT])}{more}" if lost else ""
+        text = f"generation {generation} runs, after {seconds * 1000:.0f} ms{what}"
+        self.publish(Event.now("info", running.name, text))
+        return Replacement(generation, seconds, report)
+
+    def _watch_health(self, running: Running, report: Compatibility) -> None:
+        probe = running.probe
+        health = probe.config.health
+        if health is None:
+            return
+        from probes.health import HealthWatch
+
+        generation = probe.generation
+
+        def decide(trouble: str) -> None:
+            with self._changing:
+                if self._watches.get(probe.name) is not watch:
+                    return
+                del self._watches[probe.name]
+                if not trouble:
+                    self.publish(Event.now("info", probe.name, f"generation {generation} is well"))
+                    return
+                text = f"generation {generation} is rolled back: {trouble}"
+                self.publish(Event.now("warning", probe.name, text))
+                with suppress(DeckError):
+                    self._roll_back(probe.name)
+
+        kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
+        before: dict[str, Array] = {
+            f"{snapshot.side}.{snapshot.metric}": snapshot.rows
+            for snapshot in probe.latest
+            for side, direction in probe.config.directions()
+            for metric in direction.metrics
+            if (side, metric.name) == (snapshot.side, snapshot.metric)
+            and (side, metric.map) in kept
+            and not metric.init
+        }
+        watch = HealthWatch(probe.name, generation, health, probe.interfaces, before, decide)
+        self._watches[probe.name] = watch
+        watch.start()
+
+    def _stop_watching(self, name: str) -> None:
+        watch = self._watches.pop(name, None)
+        if watch is not None:
+            watch.cancel()
 
     def _attach(self, point: HookPoint) -> None:
-        if point.attachment is None:
-            note = point.attach(by_link=self._by_link).note
-            text = f"{point.hook.value}: {point.mode}" + (f" ({note})" if note else "")
-            self.publish(Event.now("info", point.interface.name, text))
+        note = point.attach(by_link=self._by_link).note
+        text = f"{point.hook.value}: {point.mode}" + (f" ({note})" if note else "")
+        self.publish(Event.now("info", point.interface.name, text))
+
+
+def _costs(compiled: Compiled) -> Iterator[Cost]:
+    for side, program in compiled.programs():
+        if trial.is_harmless(program.instructions):
+            with suppress(OSError):
+                yield Cost(side, trial.cost(program.fd, program.type))
+
+
+def _verdicts(compiled: Compiled) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for side, program in compiled.programs():
+        if trial.is_harmless(program.instructions):
+            with suppress(OSError):
+                found[side] = trial.verdicts(program.fd)
+    return found
+
+
+def _verdict_changes(
+    before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]
+) -> Iterator[str]:
+    """Warnings: a monitoring program seldom means to pass other packets than it did."""
+    for side, said in after.items():
+        for frame, verdict in said.items():
+            old = before.get(side, {}).get(frame, verdict)
+            if verdict != old:
+                yield f"{side}: {frame} gets verdict {verdict}, was {old}"

@@ -1,6 +1,9 @@
-"""A hook of an interface, held by the controller: the chain of its probes, and its attachment."""
+"""The hooks in use: each the chain of its probes, and its attachment to an interface."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
 
 from bpf.attach import Attachment, Hook, attach
 from bpf.chain import Chain
@@ -16,6 +19,8 @@ class HookPoint:
         self.chain = Chain(hook.prog_type)
         self.attachment: Attachment | None = None
         """None before `attach`: only PROG_TEST_RUN brings packets then."""
+        self.users = 0
+        """Programs that have a place here; `Hooks` counts them."""
 
     def attach(self, *, by_link: bool = True) -> Attachment:
         """Have the interface's packets go through the chain. Raises as bpf.attach.attach does."""
@@ -32,3 +37,41 @@ class HookPoint:
         if self.attachment:
             self.attachment.close()
         self.chain.close()
+
+
+class Hooks:
+    """Every hook in use, detached after its last user. For use by several threads."""
+
+    def __init__(self, attach: Callable[[HookPoint], None]) -> None:
+        """`attach` attaches a point, or does not where packets come from test runs alone."""
+        self._attach = attach
+        self._points: dict[tuple[int, Hook], HookPoint] = {}
+        self._lock = threading.Lock()
+
+    def acquire(self, interface: Interface, hook: Hook) -> HookPoint:
+        """A hook, not yet attached if it is new; to be given back by `release`."""
+        with self._lock:
+            key = (interface.index, hook)
+            point = self._points.get(key)
+            if point is None:
+                point = self._points[key] = HookPoint(interface, hook)
+            point.users += 1
+            return point
+
+    def attach(self, point: HookPoint) -> None:
+        """Attach it if it is not. Raises as bpf.attach.attach does."""
+        with self._lock:
+            if point.attachment is None:
+                self._attach(point)
+
+    def release(self, point: HookPoint) -> None:
+        """Give a hook back; it is detached when nobody has it any more."""
+        with self._lock:
+            point.users -= 1
+            if not point.users:
+                del self._points[point.interface.index, point.hook]
+                point.close()
+
+    def points(self) -> Sequence[HookPoint]:
+        with self._lock:
+            return tuple(self._points.values())

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from bpf.compiler import Diagnostic
 from bpf.errors import DeckError
+from probes.config import ProbeConfig, Side
 from probes.snapshot import Event, History, Snapshot
-
-if TYPE_CHECKING:
-    from probes.config import ProbeConfig, Side
 
 Listener = Callable[[Snapshot | Event], None]
 
@@ -27,6 +25,8 @@ class Fate(StrEnum):
     EMPTY = "starts empty"
     """Its layout, size or kind changed; what a metric shows of it is exported before."""
     NEW = "new"
+    AS_IT_WAS = "as it was"
+    """Of a roll-back: what it held when its program was replaced."""
     GONE = "gone"
 
 

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bpf.errors import DeckError
 from bpf.interface import Interface
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Event, Item
 
 _NICE = -10
 _READING_NS = 100_000
 """Longer readings of the clocks were interrupted."""
 _CLOCK_SET_NS = 1_000_000
-Publish = Callable[[Snapshot | Event], None]
+_LOOK_S = 1.0
+"""How often it is seen whether the interfaces are still there."""
+Publish = Callable[[Item], None]
 
 
 class Probe(Protocol):
     """Something that measures in windows."""
 
-    name: str
-    interface: Interface
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        """What it watches; with the last of them gone it ends."""
 
     @property
     def alarm_fd(self) -> int:
-        """Becomes readable when the probe wants its window to end early."""
+        """Becomes readable when the probe wants its window to end early; -1: it never does."""
 
-    def poll(self) -> Snapshot:
-        """End the window: swap, wait, drain. Called by one thread at a time."""
-
-    def close(self) -> None:
-        """Detach and give everything back."""
+    def export(self) -> Sequence[Item]:
+        """End the window: swap, wait, drain. What came of it, to be published."""
 
 
 class UtcClock:
@@ -72,8 +76,7 @@ class Poller:
         """`first` is how long the first window lasts; like all others where it is None."""
         self._probe = probe
         self._first = interval if first is None else first
-        self.interval = interval
-        """Seconds; a new value holds from the next window on."""
+        self._interval = interval
         self._publish = publish
         self._stopping = False
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -83,6 +86,17 @@ class Poller:
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def interval(self) -> float:
+        """Seconds; 0: only the last window is polled. A new value ends the window."""
+        return self._interval
+
+    @interval.setter
+    def interval(self, seconds: float) -> None:
+        if seconds != self._interval:
+            self._interval = seconds
+            os.eventfd_write(self._wake_fd, 1)
 
     def stop(self) -> None:
         """Poll once more, publish that, and end; returns when the thread has ended."""
@@ -108,28 +122,45 @@ class Poller:
             self._fail(DeckError(f"{self._probe.name} ended: {type(error).__name__}: {error}"))
 
     def _poll_until_stopped(self) -> None:
-        interface = self._probe.interface
-        was_up = True
-        due = time.monotonic() + self._first
+        down: set[str] = set()
+        due = time.monotonic() + self._first if self._interval else math.inf
         with select.epoll() as epoll:
             epoll.register(self._wake_fd, select.EPOLLIN)
-            epoll.register(self._probe.alarm_fd, select.EPOLLIN)
+            if self._probe.alarm_fd >= 0:
+                epoll.register(self._probe.alarm_fd, select.EPOLLIN)
             while True:
-                epoll.poll(max(0.0, due - time.monotonic()))
+                woken = epoll.poll(max(0.0, min(due - time.monotonic(), _LOOK_S)))
                 last = self._stopping
-                self._publish(self._probe.poll())
+                ends = bool(woken) or time.monotonic() >= due
+                if ends:
+                    self._export()
                 if last:
                     return
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake_fd)
+                    due = time.monotonic()  # the interval has changed
                 now = time.monotonic()
-                if now >= due:
+                if now >= due and not self._stopping:
                     # Windows that could not be kept are not made up for.
-                    due = max(due + self.interval, now)
-                if not interface.exists():
-                    raise DeckError(f"interface {interface.name} went away")
-                if interface.is_up() != was_up:
-                    was_up = not was_up
-                    severity, word = ("info", "up") if was_up else ("warning", "down")
-                    self._publish(Event.now(severity, interface.name, f"the interface is {word}"))
+                    due = max(due + self._interval, now) if self._interval else math.inf
+                self._look_at_interfaces(down, exported=ends)
+
+    def _export(self) -> None:
+        for item in self._probe.export():
+            self._publish(item)
+
+    def _look_at_interfaces(self, down: set[str], *, exported: bool) -> None:
+        """Tell of those that went down or up since the last look, by name in `down`."""
+        for interface in self._probe.interfaces:
+            if not interface.exists():
+                if not exported:
+                    self._export()
+                raise DeckError(f"interface {interface.name} went away")
+            if interface.is_up() == (interface.name in down):
+                down ^= {interface.name}
+                is_down = interface.name in down
+                severity, word = ("warning", "down") if is_down else ("info", "up")
+                self._publish(Event.now(severity, interface.name, f"the interface is {word}"))
 
     def _fail(self, error: DeckError) -> None:
         self.failure = error

@@ -156,3 +156,7 @@ class Event:
     @classmethod
     def now(cls, severity: str, source: str, text: str) -> Event:
         return cls(time.time_ns(), severity, source, text)
+
+
+Item = Snapshot | Event
+"""What is published."""

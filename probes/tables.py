@@ -1,10 +1,39 @@
-"""Tables of metrics: what the bytes of a map's keys and values mean, and their conversion (S1.10)."""
+"""Tables of metrics: what the bytes of a map's keys and values mean, and their conversion (S1.10).
+
+A table is read in two ways: as flat rows with one scalar a column (`key.saddr`, `value.first[2]`),
+and as nested objects. A per-CPU value that is not aggregated is a row for each CPU, or a list.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpf.abi import MapType
+from bpf.errors import UsageError
+from bpf.layout import ARRAY_TYPES
+from bpf.syscall import MapSpec
+from probes.declarations import Declarations, MapDeclaration
+from probes.fields import FIELD_TYPES, is_number, unsigned
+from probes.meaning import Meaning
+from probes.syntax import Member
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
+_Convert = Callable[[Array], list[Any]]
+_PART = 8192
+"""Rows that are turned into Python's values at a time."""
+_PLAIN = "host"
+"""The type of a field that is what its C type says, whatever its name."""
+_SLOT = "slot"
+_SLOT_TYPES = ("log2", "linear")
 
 
 class TableKind(StrEnum):
@@ -17,7 +46,18 @@ class TableKind(StrEnum):
     QUEUE = "queue"
     STACK = "stack"
     HISTOGRAM = "histogram"
-    """BPF_HISTOGRAM: keys are slots."""
+    """BPF_HISTOGRAM: keys are slots, or end with one."""
+
+
+_KINDS = {
+    MapType.ARRAY: TableKind.ARRAY,
+    MapType.PERCPU_ARRAY: TableKind.ARRAY,
+    MapType.LPM_TRIE: TableKind.LPM,
+    MapType.QUEUE: TableKind.QUEUE,
+    MapType.STACK: TableKind.STACK,
+}
+_NUMBERED = {TableKind.ARRAY: "index", TableKind.QUEUE: "position", TableKind.STACK: "position"}
+"""What a key is called that is the entry's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +68,286 @@ class TableSchema:
     kind: TableKind
     help: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What a field is beyond its C type, by path: `{"key.saddr": "ipv4"}`."""
+    """What a field is beyond its C type, by path: `{"key.saddr": "ipv4"}`. A name of FIELD_TYPES;
+    a histogram's `slot` may be `linear`. An array's elements are `value.first[]`."""
     names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """Names of numbers, by path: of the enumerators of an enum."""
+    bits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Shift and width of bit fields, by path, in the word that stands there."""
+
+
+def schema_of(
+    spec: MapSpec,
+    declared: Declarations,
+    key: DType | None,
+    value: DType | None,
+    types: Mapping[str, str] | None = None,
+    help: str = "",  # noqa: A002 - the field's name
+) -> TableSchema:
+    """What the entries of a map mean, whose key and value have the layouts `key` and `value`.
+
+    `types` says what a field is, by path, and comes before any guess. Raises UsageError for a path
+    that there isn't, and for a type that is unknown or does not fit.
+    """
+    meaning = Meaning(declared)
+    map_ = _compiled(spec.name, meaning, declared, key, value)
+    kind = _KINDS.get(spec.type, TableKind.HASH)
+    if map_.kind == "histogram" and (spec.type in ARRAY_TYPES or _has_slot(key)):
+        kind = TableKind.HISTOGRAM
+    if key is not None and spec.type not in ARRAY_TYPES:
+        meaning.add("key", Member("", map_.key), key)
+        if kind == TableKind.LPM and FIELD_TYPES["prefix"].takes(key):
+            meaning.fields["key"] = "prefix"
+    if value is not None:
+        meaning.add("value", Member("", map_.value), value)
+    fields, names = meaning.fields, meaning.names
+    for path, type_ in (types or {}).items():
+        if kind == TableKind.HISTOGRAM and path == _SLOT:
+            _known(type_, _SLOT_TYPES, f"map {spec.name}: types: {path}: no type")
+            continue
+        _check_type(spec.name, path, type_, meaning.dtypes)
+        # What was guessed of it, of a part of it, or of what it is a part of does not hold.
+        for each in list(fields):
+            if _is_part(path, each) or _is_part(each, path):
+                del fields[each]
+        names.pop(path, None)
+    fields |= {path: type_ for path, type_ in (types or {}).items() if type_ != _PLAIN}
+    return TableSchema(kind, help, fields, names, meaning.bits)
+
+
+def _compiled(
+    name: str, meaning: Meaning, declared: Declarations, key: DType | None, value: DType | None
+) -> MapDeclaration:
+    """Of a map's declarations the one that was compiled, as far as can be told."""
+    unknown = MapDeclaration(name, 0, 0, "", "", "", "")
+    first = declared.maps.get(name, unknown)
+    for each in (first, *first.others):
+        pairs = ((each.key, key), (each.value, value))
+        if all(dtype is None or meaning.fits(Member("", c), dtype) for c, dtype in pairs):
+            return each
+    return replace(unknown, kind=first.kind)
+
+
+def _has_slot(key: DType | None) -> bool:
+    return key is not None and is_number(key[key.names[-1]] if key.names else key)
+
+
+def _is_part(path: str, of: str) -> bool:
+    return path == of or path.startswith((f"{of}.", f"{of}["))
+
+
+def _check_type(name: str, path: str, type_: str, dtypes: Mapping[str, DType]) -> None:
+    _known(path, dtypes, f"map {name}: types: no field")
+    _known(type_, [*FIELD_TYPES, _PLAIN], f"map {name}: types: {path}: no type")
+    if type_ != _PLAIN and not FIELD_TYPES[type_].takes(dtypes[path]):
+        raise UsageError(
+            f"map {name}: types: {path} can't be {type_}: that takes {FIELD_TYPES[type_].needs}",
+            hint=f"it has {dtypes[path].itemsize} bytes",
+        )
+
+
+def _known(word: str, words: Iterable[str], message: str) -> None:
+    words = list(words)
+    if word not in words:
+        near = difflib.get_close_matches(word, words, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(words)}"
+        raise UsageError(f"{message} {word!r}", hint=hint)
+
+
+def columns(schema: TableSchema, dtype: DType) -> tuple[str, ...]:
+    """The columns of `flat_rows`; `dtype` is the rows'."""
+    return _Table(schema, dtype).columns
+
+
+def flat_rows(schema: TableSchema, rows: Array) -> Iterator[tuple[Any, ...]]:
+    """One scalar a column; without the empty slots at the end of a histogram."""
+    return _Table(schema, rows.dtype).flat(rows)
+
+
+def objects(schema: TableSchema, rows: Array) -> Iterator[dict[str, Any]]:
+    """Nested dicts and lists of numbers, texts and booleans, an entry each.
+
+    `key` and `value`; `index` in place of `key` for an array, `position` for a queue and a stack;
+    `slot`, `low`, `high` and `count` for a histogram.
+    """
+    return _Table(schema, rows.dtype).objects(rows)
+
+
+class _Scalar:
+    """A field that is one value to a reader."""
+
+    def __init__(self, convert: _Convert) -> None:
+        self.objects = convert
+
+    def columns(self, path: str) -> list[str]:
+        return [path]
+
+    def flat(self, array: Array) -> list[list[Any]]:
+        return [self.objects(array)]
+
+
+class _Record:
+    """A struct or union, by its members."""
+
+    def __init__(self, members: Mapping[str, _Node]) -> None:
+        self._members = members
+
+    def columns(self, path: str) -> list[str]:
+        return [c for name, node in self._members.items() for c in node.columns(f"{path}.{name}")]
+
+    def flat(self, array: Array) -> list[list[Any]]:
+        return [column for name, node in self._members.items() for column in node.flat(array[name])]
+
+    def objects(self, array: Array) -> list[Any]:
+        values = [node.objects(array[name]) for name, node in self._members.items()]
+        return [dict(zip(self._members, each, strict=True)) for each in zip(*values, strict=True)]
+
+
+class _Items:
+    """An array; its elements lie along the second dimension."""
+
+    def __init__(self, element: _Node, count: int) -> None:
+        self._element = element
+        self._count = count
+
+    def columns(self, path: str) -> list[str]:
+        return [c for i in range(self._count) for c in self._element.columns(f"{path}[{i}]")]
+
+    def flat(self, array: Array) -> list[list[Any]]:
+        return [column for i in range(self._count) for column in self._element.flat(array[:, i])]
+
+    def objects(self, array: Array) -> list[Any]:
+        values = [self._element.objects(array[:, i]) for i in range(self._count)]
+        return list(map(list, zip(*values, strict=True))) if values else [[] for _ in array]
+
+
+_Node = _Scalar | _Record | _Items
+
+
+_KEY, _VALUE = itemgetter("key"), itemgetter("value")
+_Columns = Sequence[tuple[str, _Node, Callable[[Array], Array]]]
+"""Name, meaning, and where it is in rows."""
+
+
+class _Table:
+    """A schema with a layout: how rows of it are turned into Python's values."""
+
+    def __init__(self, schema: TableSchema, dtype: DType) -> None:
+        self._schema = schema
+        key, value = dtype["key"], dtype["value"]
+        if schema.kind == TableKind.HISTOGRAM:
+            self._nested = self._flat = self._histogram(key, value)
+            return
+        name = _NUMBERED.get(schema.kind, "key")
+        keys, values = self._node("key", key), self._node("value", value.base)
+        if not value.shape:
+            self._nested = self._flat = (name, keys, _KEY), ("value", values, _VALUE)
+            return
+        cpus = value.shape[0]
+        self._nested = (name, keys, _KEY), ("value", _Items(values, cpus), _VALUE)
+        self._flat = (
+            (name, keys, lambda rows: np.repeat(rows["key"], cpus)),
+            ("cpu", _Scalar(_plain), lambda rows: np.tile(np.arange(cpus), len(rows))),
+            ("value", values, lambda rows: rows["value"].reshape(-1)),
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(column for name, node, _ in self._flat for column in node.columns(name))
+
+    def flat(self, rows: Array) -> Iterator[tuple[Any, ...]]:
+        for part in self._parts(rows):
+            columns_ = [column for _, node, at in self._flat for column in node.flat(at(part))]
+            yield from zip(*columns_, strict=True)
+
+    def objects(self, rows: Array) -> Iterator[dict[str, Any]]:
+        names = [name for name, _, _ in self._nested]
+        for part in self._parts(rows):
+            values = [node.objects(at(part)) for _, node, at in self._nested]
+            yield from (dict(zip(names, each, strict=True)) for each in zip(*values, strict=True))
+
+    def _parts(self, rows: Array) -> Iterator[Array]:
+        if self._schema.kind == TableKind.HISTOGRAM and rows.dtype["key"].names is None:
+            rows = rows[np.argsort(rows["key"], kind="stable")]
+            used = np.flatnonzero(rows["value"])
+            rows = rows[: used[-1] + 1] if len(used) else rows[:0]
+        return (rows[at : at + _PART] for at in range(0, len(rows), _PART))
+
+    def _histogram(self, key: DType, value: DType) -> _Columns:
+        linear = self._schema.fields.get(_SLOT) == "linear"
+        low, high = (_plain, _plain) if linear else (_low, _high)
+        if key.names:
+            *before, last = key.names
+            bucket: _Columns = [("key", self._record("key", key, before), _KEY)] if before else []
+            slot: Callable[[Array], Array] = lambda rows: rows["key"][last]  # noqa: E731
+        else:
+            bucket, slot = [], _KEY
+        return (
+            *bucket,
+            (_SLOT, _Scalar(_plain), slot),
+            ("low", _Scalar(low), slot),
+            ("high", _Scalar(high), slot),
+            ("count", self._node("value", value), _VALUE),
+        )
+
+    def _node(self, path: str, dtype: DType) -> _Node:
+        """What is at `path`."""
+        kind = self._schema.fields.get(path, "")
+        # A sum or a mean is wider than what was aggregated, and no address.
+        if kind in FIELD_TYPES and FIELD_TYPES[kind].takes(dtype):
+            return _Scalar(self._cut(path, FIELD_TYPES[kind].values, dtype))
+        if not (dtype.shape or dtype.names):
+            names = self._schema.names.get(path)
+            return _Scalar(self._cut(path, _named(names) if names else _plain, dtype))
+        if dtype.shape:
+            element = np.dtype((dtype.base, dtype.shape[1:]))
+            return _Items(self._node(f"{path}[]", element), dtype.shape[0])
+        return self._record(path, dtype, dtype.names or ())
+
+    def _record(self, path: str, dtype: DType, names: Iterable[str]) -> _Record:
+        return _Record({name: self._node(f"{path}.{name}", dtype[name]) for name in names})
+
+    def _cut(self, path: str, convert: _Convert, dtype: DType) -> _Convert:
+        """`convert`, after a bit field has been taken out of its word."""
+        place = self._schema.bits.get(path)
+        return _bits(convert, *place) if place and dtype.kind in "iu" else convert
+
+
+def _plain(array: Array) -> list[Any]:
+    """Numbers and truth values, as their C type says."""
+    if array.dtype.kind == "V":
+        return unsigned(array)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return [value if np.isfinite(value) else str(value) for value in array.tolist()]
+    values: list[Any] = array.tolist()
+    return values
+
+
+def _named(names: Mapping[int, str]) -> _Convert:
+    return lambda array: [names.get(value, value) for value in _plain(array)]
+
+
+def _bits(convert: _Convert, shift: int, width: int) -> _Convert:
+    """`convert`, of bit fields in words."""
+
+    def cut(array: Array) -> list[Any]:
+        # To the word's upper end and back: so the sign of a signed field is kept.
+        spare = 8 * array.dtype.itemsize - width
+        return convert((array << (spare - shift)) >> spare)
+
+    return cut
+
+
+def _low(slots: Array) -> list[int]:
+    return [_range(slot)[0] for slot in _plain(slots)]
+
+
+def _high(slots: Array) -> list[int]:
+    return [_range(slot)[1] for slot in _plain(slots)]
+
+
+def _range(slot: int) -> tuple[int, int]:
+    """The values that bpf_log2l() puts into a slot: 1 has 0 and 1, 2 has 2 and 3."""
+    if not 0 < slot <= 64:
+        return slot, slot
+    return (1 << slot) >> 1 if slot > 1 else 0, (1 << slot) - 1

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
+from typing import cast
 
 from textual import work
 from textual.app import App
@@ -18,13 +19,15 @@ from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
 from app.console.screens.keys import KeysScreen
-from app.console.screens.programs import ProgramInfoScreen
+from app.console.screens.program_info import ProgramInfoScreen
+from app.console.screens.programs import ProgramsScreen
 from app.console.state import Frame, State
 from bpf import interface as interfaces
 from bpf.attach import Hook
-from bpf.errors import DeckError
+from bpf.errors import DeckError, UsageError
 from probes.controller import Controller
 from probes.flow import FlowFilter, FlowProbe
+from probes.plane import ControlPlane
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import REPLACED, age, duration, percent, safe
 from widgets.screen import DiffScreen
@@ -50,7 +53,7 @@ class ConsoleApp(App[int]):
     """The console."""
 
     TITLE = "probedeck"
-    MODES = {"flows": FlowsScreen, "events": EventsScreen}
+    MODES = {"flows": FlowsScreen, "programs": ProgramsScreen, "events": EventsScreen}
     DEFAULT_MODE = "flows"
     BINDINGS = bindings()
     COMMANDS = {CommandProvider}
@@ -68,6 +71,10 @@ class ConsoleApp(App[int]):
         self.capture = capture
         self.failure: DeckError | None = None
         """Why the console ended by itself."""
+        self.unsaved: tuple[str, ...] = ()
+        """Files that edited sources would be in, had they been saved."""
+        self._asked_about: tuple[str, ...] = ()
+        """What was unsaved when the operator was asked whether to quit."""
         self._paused_at: float | None = None
         """`time.monotonic()`; None while not paused."""
         self._controller = controller
@@ -78,6 +85,16 @@ class ConsoleApp(App[int]):
         self._probe: FlowProbe | None = None
         self._notes: tuple[StatusItem, ...] = ()
         self._fresh = self._resting = False
+
+    @property
+    def plane(self) -> ControlPlane:
+        """What runs the probes; to be asked in threads, as it may take its time."""
+        return cast("ControlPlane", self._controller)
+
+    @property
+    def read_only(self) -> str:
+        """Why nothing may be changed; empty where it may."""
+        return getattr(self._controller, "read_only", "")
 
     @property
     def history(self) -> History:
@@ -164,6 +181,8 @@ class ConsoleApp(App[int]):
         elif (old := now - last.end_ns / 1e9) > _STALE_AFTER * self._interval:
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
         items = [badge]
+        if self.read_only:
+            items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
         if failure is not None:
             items.append(StatusItem(failure.message, Tone.BAD))
         modes = " ".join(
@@ -184,8 +203,20 @@ class ConsoleApp(App[int]):
             items.append(StatusItem(self.capture.text, Tone.WARN, 3, label="only"))
         return [*items, *self._notes]
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a command has a meaning on the screen in front."""
+        if action != "command" or not parameters:
+            return super().check_action(action, parameters)
+        screen, command = self.screen, str(parameters[0])
+        if command == f"view.{self.current_mode}":
+            return False
+        return not isinstance(screen, DeckScreen) or screen.offers(command)
+
     async def action_command(self, name: str) -> None:
         """Run a command of the registry, by the screen in front or the app."""
+        if REGISTRY[name].writes and self.read_only:
+            self.complain(UsageError(f"{name} is refused: {self.read_only}"))
+            return
         method = REGISTRY[name].method
         for owner in (self.screen, self):
             if (run := getattr(owner, method, None)) is not None:
@@ -194,6 +225,9 @@ class ConsoleApp(App[int]):
 
     def do_view_flows(self) -> None:
         self.switch_mode("flows")
+
+    def do_view_programs(self) -> None:
+        self.switch_mode("programs")
 
     def do_view_events(self) -> None:
         self.switch_mode("events")
@@ -206,7 +240,9 @@ class ConsoleApp(App[int]):
         self.push_screen(KeysScreen(self.current_mode))
 
     def do_probe_info(self) -> None:
-        if self._probe is not None:
+        if not hasattr(self._controller, "hooks"):
+            self.complain(UsageError("the hooks' run time is known on their own host only"))
+        elif self._probe is not None:
             self.push_screen(ProgramInfoScreen(self._controller.hooks(), self._probe.memory()))
 
     def do_app_palette(self) -> None:
@@ -221,6 +257,12 @@ class ConsoleApp(App[int]):
         self.theme = "textual-light" if dark else "textual-dark"
 
     def do_app_quit(self) -> None:
+        if self.unsaved and self.unsaved != self._asked_about:
+            self._asked_about = self.unsaved
+            names = ", ".join(self.unsaved)
+            text = f"edited and not saved: {names}; q again quits and loses that"
+            self.notify(safe(text, REPLACED), severity="warning", markup=False)
+            return
         self.exit(0)
 
     @work(thread=True, exclusive=True, group="reconfigure", exit_on_error=False)

@@ -29,6 +29,8 @@ class Command:
     footer: str = ""
     """Its word in the footer; empty where it is not shown there."""
 
+    writes: bool = False
+    """Whether it changes what runs, which a read-only console refuses."""
     asks: bool = False
     """Whether it opens a line to type into. Its key then acts at once, so that what is typed ahead
     goes into that line and is not taken for commands."""
@@ -47,6 +49,7 @@ REGISTRY: dict[str, Command] = {
     entry.name: entry
     for entry in (
         Command("view.flows", "Flows", "3", footer="Flows"),
+        Command("view.programs", "Programs", "5", footer="Probes"),
         Command("view.events", "Events", "6", footer="Events"),
         Command("view.pause", "Pause the view, not counting", "space", footer="Pause"),
         Command("probe.info", "Programs: run time and memory", "i"),
@@ -63,9 +66,34 @@ REGISTRY: dict[str, Command] = {
         Command("flow.reverse", "Reverse the order", "S", "flows"),
         Command("flow.detail", "Detail of the flow", "", "flows"),
         Command("flow.top", "Back to the top, and stay there", "", "flows"),
-        Command("flow.capture", "Choose which flows are counted", "C", "flows", asks=True),
+        Command(
+            "flow.capture", "Choose which flows are counted", "C", "flows", writes=True, asks=True
+        ),
+        Command("program.edit", "Edit the source", "", "programs"),
+        Command("program.leave", "Back to the list", "escape", "programs", footer="List"),
+        Command("program.next_direction", "The probe's other direction", "f2", "programs"),
+        Command("program.panel", "Next panel", "f3", "programs"),
+        Command("program.next_error", "Next problem", "f4", "programs"),
+        Command("program.compile", "Compile and verify", "f5", "programs", footer="Check"),
+        Command("program.swap", "Swap in what is edited", "f8", "programs", "Swap", writes=True),
+        Command(
+            "program.rollback", "Back to the generation before", "f9", "programs", "Roll back",
+            writes=True,
+        ),
+        Command("program.save", "Write the source to a file", "ctrl+s", "programs"),
+        Command("program.external", "Open the source in $EDITOR", "ctrl+o", "programs"),
+        Command("program.revert", "Back to the source that runs", "ctrl+r", "programs"),
+        Command("program.problems", "Problems of the source", "p", "programs"),
+        Command("program.log", "Verifier's log; again: whole", "l", "programs"),
+        Command("program.diff", "Difference to what runs", "d", "programs"),
+        Command("program.report", "What a swap keeps and loses", "r", "programs"),
+        Command("program.events", "Events of the probe", "v", "programs"),
+        Command("program.cost", "Measure the time per packet", "m", "programs"),
+        Command("probe.add", "Add a probe from a file", "a", "programs", writes=True),
+        Command("probe.remove", "Remove the probe", "x", "programs", writes=True),
+        Command("probe.export", "End the window, export it", "e", "programs", writes=True),
     )
-}
+}  # fmt: skip
 """Every command by its name."""
 
 

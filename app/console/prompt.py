@@ -13,10 +13,7 @@ from app.console.commands import PRINTABLE
 class PromptInput(Input):
     """An input whose footer names only the keys that are not text."""
 
-    BINDINGS = [
-        Binding("enter", "submit", "Apply"),
-        Binding("escape", "app.command('flow.clear')", "Cancel"),
-    ]
+    BINDINGS = [Binding("enter", "submit", "Apply")]
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         return key in PRINTABLE or super().check_consume_key(key, character)
@@ -25,6 +22,7 @@ class PromptInput(Input):
 class Prompt(Horizontal):
     """Hidden until something is asked."""
 
+    BINDINGS = [Binding("escape", "cancel", "Cancel")]
     DEFAULT_CSS = """
     Prompt { display: none; height: 1; background: $panel; }
     Prompt.open { display: block; }
@@ -34,8 +32,10 @@ class Prompt(Horizontal):
     }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cancel: str = "flow.clear") -> None:
+        """`cancel` is the command that closes it, and says where the keys go then."""
         super().__init__()
+        self._cancel = cancel
         self.command = ""
         """The command that it is, or was last, open for."""
 
@@ -59,6 +59,9 @@ class Prompt(Horizontal):
         # At once, unlike focus(): what is typed ahead must not be taken for commands.
         self.screen.set_focus(answer)
         answer.cursor_position = len(text)
+
+    async def action_cancel(self) -> None:
+        await self.app.run_action(f"command('{self._cancel}')")
 
     def close(self) -> None:
         self.remove_class("open")

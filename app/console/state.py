@@ -26,6 +26,7 @@ class State:
     """Filled by `take`, called from any thread; read by the screens."""
 
     last: Snapshot | None = None
+    """Of the flow probe."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
@@ -37,9 +38,11 @@ class State:
             with self._lock:
                 self._events.append(item)
             return
-        self._flows.add(item)
+        flows = not item.metric
+        if flows:
+            self._flows.add(item)
         with self._lock:
-            self.last = item
+            self.last = item if flows else self.last
             add_losses(self._losses, item.losses)
             if item.lost.packets:
                 what = ", ".join(

@@ -54,13 +54,15 @@ class CompiledMap:
 
     spec: MapSpec
     key: np.dtype[Any] | None
-    """Layout of a key; None where the kind has none."""
+    """Layout of a key; None where the kind has none, or `unreadable` says why."""
     value: np.dtype[Any] | None
-    """Layout of one value (one CPU's, for per-CPU kinds); None where the kind has none."""
+    """Layout of one value (one CPU's, for per-CPU kinds); None as for `key`."""
     fd: int
     """A map of this layout, created at compile time."""
     bytecode_fd: int
     """The number that stands for this map in the programs' instructions."""
+    unreadable: str = ""
+    """Why its contents can't be read: a C type that is not known. Its program runs all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,22 +309,26 @@ def _digest(
 
 
 def _compiled_map(source: str, declared: dict[str, Any], fd: int) -> CompiledMap:
-    """Raises CompileError for a kind of map, or a C type in it, that is not known."""
+    """Raises CompileError for a kind of map that is not known."""
     name = declared["name"]
     try:
-        spec = MapSpec(
-            name,
-            MapType(declared["type"]),
-            declared["key_size"],
-            declared["value_size"],
-            declared["max_entries"],
-            declared["flags"],
-        )
+        kind = MapType(declared["type"])
+    except ValueError:
+        text = f"map {name} is of kind {declared['type']}, which is not known here"
+        raise CompileError(source, [Diagnostic(source, 0, 0, "error", text)]) from None
+    spec = MapSpec(
+        name,
+        kind,
+        declared["key_size"],
+        declared["value_size"],
+        declared["max_entries"],
+        declared["flags"],
+    )
+    try:
         key = dtype_of(declared["key"]) if spec.key_size else None
         value = dtype_of(declared["value"]) if spec.value_size else None
     except ValueError as error:
-        text = f"map {name} cannot be read: {error}"
-        raise CompileError(source, [Diagnostic(source, 0, 0, "error", text)]) from None
+        return CompiledMap(spec, None, None, fd, declared["bytecode_fd"], str(error))
     return CompiledMap(spec, key, value, fd, declared["bytecode_fd"])
 
 

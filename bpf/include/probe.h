@@ -44,4 +44,24 @@ static __always_inline void lose(u32 reason, u64 packets, u64 bytes) {
     }
 }
 
+/* Packets on the wire: a large segment of a TC hook is cut into packets later on. */
+static __always_inline u64 packets_of(CONTEXT *ctx) {
+#ifdef HOOK_XDP
+    return 1;
+#else
+    return ctx->gso_segs ? ctx->gso_segs : 1;
+#endif
+}
+
+/* Bytes of those packets' frames, on egress with the headers that each of them gets. */
+static __always_inline u64 bytes_of(CONTEXT *ctx) {
+#if defined(HOOK_XDP)
+    return ctx->data_end - ctx->data;
+#elif defined(HOOK_TC_EGRESS)
+    return ctx->wire_len ? ctx->wire_len : ctx->len;
+#else
+    return ctx->len;
+#endif
+}
+
 #endif

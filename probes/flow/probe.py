@@ -7,31 +7,32 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bpf import grace
 from bpf.abi import MapType
 from bpf.attach import Hook
-from bpf.compiler import Compiled, Compiler
+from bpf.compiler import Compiled, CompiledProgram, Compiler, Diagnostic
+from bpf.errors import UsageError
 from bpf.interface import Interface
-from bpf.maps import Map, reduce_cpus
-from bpf.program import Program
 from bpf.ring import RingReader
-from bpf.syscall import MapSpec, map_create, possible_cpus
+from bpf.syscall import MapSpec, map_create
 from probes.flow.filter import FlowFilter
-from probes.flow.records import FLOW, RECORD, Array, Direction, TickClock, rows_of
-from probes.hook import HookPoint
+from probes.flow.generation import SIDES, SOURCE, FlowHook, Generation, Geometry, close_all
+from probes.flow.records import FLOW, Array, Direction, TickClock
+from probes.hook import Hooks
+from probes.plane import Compatibility, Fate, MapFate, ProgramInfo
 from probes.probe import UtcClock
-from probes.snapshot import Loss, Losses, LossReason, Snapshot, add_losses
+from probes.snapshot import Item, Loss, LossReason, Snapshot, add_losses
 
-SOURCE = Path(__file__).with_name("flow.c")
-_MEMORY = 64 << 20
-"""Bytes of records that one hook's two generations may take together."""
-_RECORDS_RANGE = (4096, 131072)
+if TYPE_CHECKING:
+    from probes.config import ProbeConfig, Side
+
 _OVERFLOW_PAGES = 2048
 _FACTORS = 6
 _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
@@ -39,189 +40,124 @@ _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
-    """Sizes of the tables of one CPU in one generation; powers of two."""
+class CompiledFlow:
+    """The flow probe with edited sources, compiled; its descriptors are closed by `close`."""
 
-    records: int
-    cpus: int = field(default_factory=possible_cpus)
-
-    @classmethod
-    def for_memory(cls, memory: int = _MEMORY) -> Geometry:
-        """As many records as fit: 64 bytes each, 4 more in the index, two generations."""
-        fitting = memory // (2 * possible_cpus() * (RECORD.itemsize + 4))
-        smallest, largest = _RECORDS_RANGE
-        return cls(max(smallest, min(largest, 1 << fitting.bit_length() - 1)))
+    config: ProbeConfig
+    capture: FlowFilter
+    sides: Mapping[Side, Compiled]
 
     @property
-    def sets(self) -> int:
-        """8-way sets, a way for each record: at the alarm one set in 4000 has overflowed."""
-        return self.records // 8
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return tuple(d for compiled in self.sides.values() for d in compiled.diagnostics)
 
-    @property
-    def alarm_at(self) -> int:
-        """Records in use at which user space is woken to swap early.
-
-        What is left has to last until it has come, and has drained the other generation.
-        """
-        return self.records // 4
-
-
-class Generation:
-    """One of a hook's two programs, and user space's view of its tables."""
-
-    def __init__(self, compiled: Compiled, geometry: Geometry, next_fd: int, alarm_fd: int) -> None:
-        self.program = Program(compiled, "flow", shared={"alarm": alarm_fd}, next_fd=next_fd)
-        self._maps = {
-            name: Map(
-                os.dup(self.program.map_fd(name)), declared.spec, declared.key, declared.value
-            )
-            for name, declared in compiled.maps.items()
-            if name in ("records", "sets", "cpus", "losses")
-        }
-        self._records = self._maps["records"].view().view(RECORD).reshape(geometry.cpus, -1)
-        self._sets = self._maps["sets"].view().view("u8").reshape(geometry.cpus, -1)
-        self._used = self._maps["cpus"].view()["records"]
-        self._geometry = geometry
-        overflow = compiled.maps["overflow"].spec
-        self._overflow = RingReader(self.program.map_fd("overflow"), overflow.max_entries, RECORD)
-
-    def occupancy(self) -> float:
-        """How full the fullest CPU's records are, 0 to 1."""
-        return int(self._used.max()) / self._geometry.records
-
-    def records(self) -> Iterator[Array]:
-        """What was counted, of dtype RECORD: the kernel's own memory, valid until `clear`."""
-        for cpu in np.flatnonzero(self._used):
-            yield self._records[cpu, : self._used[cpu]]
-        if len(overflow := self._overflow.read()):
-            yield overflow
-
-    def losses(self) -> dict[LossReason, Loss]:
-        """What is in no record; counted from 0 again."""
-        counted = reduce_cpus(self._maps["losses"].read(clear=True).values)
-        return {
-            reason: Loss(int(counted["packets"][reason]), int(counted["bytes"][reason]))
-            for reason in LossReason
-            if counted["packets"][reason]
-        }
-
-    def clear(self) -> None:
-        """Forget the records; a record's own memory is written anew when it is used again."""
-        for cpu in np.flatnonzero(self._used):
-            self._sets[cpu] = 0
-            self._used[cpu] = 0
+    def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
+        """The program of each direction."""
+        return ((side, compiled.programs["flow"]) for side, compiled in self.sides.items())
 
     def close(self) -> None:
-        self._overflow.close()
-        for owned in self._maps.values():
-            owned.close()
-        self.program.close()
+        for compiled in self.sides.values():
+            compiled.close()
 
 
-class FlowHook:
-    """The probe on one hook."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the flow probe runs, or ran before."""
 
-    def __init__(self, point: HookPoint, direction: Direction, geometry: Geometry) -> None:
-        self._point = point
-        self._direction = direction
-        self._geometry = geometry
-        self._stage = point.chain.new_stage()
-        self._generations: list[Generation] = []
-        self._active = 0
-
-    def load(self, compiled: Compiled, alarm_fd: int) -> list[Generation]:
-        """Two new generations, which no packet reaches yet."""
-        first = Generation(compiled, self._geometry, self._stage.next_fd, alarm_fd)
-        try:
-            second = Generation(compiled, self._geometry, self._stage.next_fd, alarm_fd)
-        except BaseException:
-            first.close()
-            raise
-        return [first, second]
-
-    def start(self, generations: list[Generation]) -> None:
-        """Join the hook's chain with the first of two generations."""
-        self._generations = generations
-        self._point.chain.append(self._stage, generations[0].program.fd)
-
-    @property
-    def generations(self) -> Sequence[Generation]:
-        return self._generations
-
-    def occupancy(self) -> float:
-        return self._generations[self._active].occupancy()
-
-    def swap(self) -> Generation:
-        """Have the other generation written; returns the one that was, to drain after grace."""
-        old = self._generations[self._active]
-        self._active ^= 1
-        self._point.chain.replace(self._stage, self._generations[self._active].program.fd)
-        return old
-
-    def replace(self, generations: list[Generation]) -> list[Generation]:
-        """Have other generations written from now on; returns the old ones, to drain."""
-        old = self._generations
-        self._generations = generations
-        self._active = 0
-        self._point.chain.replace(self._stage, generations[0].program.fd)
-        return old
-
-    def drain(self, generation: Generation, clock: TickClock) -> tuple[Array, Losses]:
-        """Take out rows of dtype FLOW, one a flow, and losses.
-
-        Exact only when no CPU runs the generation's program any more.
-        """
-        rows = rows_of(list(generation.records()), self._direction, clock)
-        generation.clear()
-        return rows, generation.losses()
+    sources: Mapping[Side, str]
+    capture: FlowFilter
+    hooks: Sequence[tuple[FlowHook, list[Generation]]]
 
     def close(self) -> None:
-        if self._generations:
-            self._point.chain.remove(self._stage)
-        else:
-            self._stage.close()
-        _close_all(self._generations)
+        close_all([generation for _, made in self.hooks for generation in made])
 
 
 class FlowProbe:
     """Flows of an interface, ingress and egress, in windows (S4.1 to S4.5).
 
-    `poll` and `reconfigure` may be called from different threads.
+    Every method may be called from any thread; they exclude one another.
     """
 
     name = "flow"
+    builtin = True
 
     def __init__(
         self,
         compiler: Compiler,
         interface: Interface,
-        points: Sequence[tuple[HookPoint, Direction]],
+        where: Sequence[tuple[Hook, Direction]],
+        hooks: Hooks,
         capture: FlowFilter = FlowFilter(),  # noqa: B008 - immutable
         geometry: Geometry | None = None,
+        *,
+        interval: float = 1.0,
     ) -> None:
+        """Join the chains of the hooks `where`; raises DeckError, and leaves nothing behind.
+
+        `interval` is what its configuration says; a Poller keeps to it.
+        """
         self.interface = interface
-        self.capture = capture
-        """Which flows are counted; all others are counted as filtered."""
         self.generation = 1
         self.window = 0
+        self.latest: tuple[Snapshot, ...] = ()
+        """The window that ended last."""
+        self._interval = interval
         self._compiler = compiler
         self._geometry = geometry or Geometry.for_memory()
-        self._points = points
-        self._lock = threading.Lock()
+        self._registry = hooks
+        self._points = [(hooks.acquire(interface, hook), direction) for hook, direction in where]
+        self._lock = threading.RLock()
         self._clock = TickClock()
         self._utc = UtcClock()
         self._rows: list[Array] = []
         self._losses: dict[LossReason, Loss] = {}
         self.alarm_fd = map_create(_ALARM)
         self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
-        self._hooks = [FlowHook(p, direction, self._geometry) for p, direction in points]
+        self._hooks = [FlowHook(p, direction, self._geometry) for p, direction in self._points]
+        self._previous: Loaded | None = None
+        source = SOURCE.read_text(encoding="utf-8")
+        self._current = Loaded({SIDES[d]: source for _, d in where}, capture, ())
         try:
-            for hook, generations in self._load(capture):
+            self._current = self._load(self._current.sources, capture)
+            for hook, generations in self._current.hooks:
                 hook.start(generations)
+            # Last: what does not load must not touch the interface.
+            for point, _ in self._points:
+                hooks.attach(point)
         except BaseException:
             self.close()
             raise
         self._start_ns = time.monotonic_ns()
+
+    @property
+    def capture(self) -> FlowFilter:
+        """Which flows are counted; all others are counted as filtered."""
+        return self._current.capture
+
+    @property
+    def previous(self) -> int | None:
+        """The generation that `roll_back` would bring back."""
+        return self.generation - 1 if self._previous else None
+
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        return (self.interface,)
+
+    @property
+    def config(self) -> ProbeConfig:
+        """As a user's probe would be described; of it, the sources can be replaced."""
+        from probes import config  # pydantic, which the first paint does without
+
+        sides: dict[str, Any] = {
+            SIDES[direction]: config.Direction(
+                interface=self.interface.name,
+                hook="xdp" if point.hook is Hook.XDP else "tc",
+                source=self._current.sources[SIDES[direction]],
+                metrics=(config.Metric(name="flows", map="records", snapshot=True),),
+            )
+            for point, direction in self._points
+        }
+        return config.ProbeConfig(name=self.name, interval=self._interval, **sides)
 
     def poll(self) -> Snapshot:
         """Swap every hook, wait until the old programs are done, and take their windows."""
@@ -230,29 +166,11 @@ class FlowProbe:
             occupancy = max(hook.occupancy() for hook in self._hooks)
             started = time.monotonic_ns()
             swapped = [(hook, hook.swap()) for hook in self._hooks]
-            end_ns = time.monotonic_ns()
-            grace.wait()
-            quiet = time.monotonic_ns()
-            self._collect(swapped)
-            rows, losses = self._rows, self._losses
-            self._rows, self._losses = [], {}
-            self.window += 1
-            snapshot = Snapshot(
-                probe=self.name,
-                interface=self.interface.name,
-                window=self.window,
-                generation=self.generation,
-                start_ns=self._start_ns,
-                end_ns=end_ns,
-                end_utc_ns=self._utc.utc_ns(end_ns),
-                rows=_joined(rows),
-                losses=losses,
-                occupancy=occupancy,
-                swap_ns=quiet - started,
-                drain_ns=time.monotonic_ns() - quiet,
-            )
-            self._start_ns = end_ns
-            return snapshot
+            return self._end_window(swapped, occupancy, started)
+
+    def export(self) -> tuple[Snapshot]:
+        """The window, as `poll` gives it."""
+        return (self.poll(),)
 
     def reconfigure(self, capture: FlowFilter) -> float:
         """Capture other flows from now on; no packet is lost (S4.3). Returns seconds it took.
@@ -260,27 +178,136 @@ class FlowProbe:
         Raises CompileError or UsageError, and then everything runs on as before.
         """
         started = time.perf_counter()
-        loaded = self._load(capture)
         with self._lock:
+            loaded = self._load(self._current.sources, capture)
             # The window goes on: what the old programs counted comes with the next poll.
-            replaced = [(hook, old) for hook, new in loaded for old in hook.replace(new)]
+            replaced = _switch(loaded)
             grace.wait()
             self._collect(replaced)
-            _close_all([old for _, old in replaced])
-            self.capture = capture
+            self._forget_previous()
+            self._current.close()
+            self._current = loaded
             self.generation += 1
         return time.perf_counter() - started
 
+    def compile(self, config: ProbeConfig) -> CompiledFlow:
+        """Compile other sources. Raises CompileError, and UsageError for what can't change."""
+        here = self.config
+        if config.model_copy(update={side: getattr(here, side) for side in SIDES.values()}) != here:
+            raise UsageError("of the flow probe only the sources can be replaced")
+        capture = self.capture
+        sides: dict[Side, Compiled] = {}
+        try:
+            for (point, direction), (_, running) in zip(
+                self._points, self._current.hooks, strict=True
+            ):
+                side = SIDES[direction]
+                old, new = getattr(here, side), getattr(config, side)
+                if new.model_copy(update={"source": old.source}) != old:
+                    raise UsageError(f"of the flow probe's {side} only the source can be replaced")
+                sides[side] = self._compile(point.hook, capture, new.source)
+                running[0].check(sides[side], side)
+        except BaseException:
+            CompiledFlow(config, capture, sides).close()
+            raise
+        return CompiledFlow(config, capture, sides)
+
+    def compare(self, compiled: CompiledFlow) -> Compatibility:
+        """What `replace` would keep and lose: each window starts empty in any case."""
+        fates = (MapFate(side, "records", Fate.WINDOW, "", 0) for side in compiled.sides)
+        return Compatibility(tuple(fates), (), (), ())
+
+    def replace(self, compiled: CompiledFlow) -> tuple[Item, ...]:
+        """Put edited programs in the place of those that run; the window that so ended."""
+        with self._lock:
+            if compiled.capture is not self.capture:
+                with closing(self.compile(compiled.config)) as fresh:
+                    return self.replace(fresh)
+            sources = {side: getattr(compiled.config, side).source for side in compiled.sides}
+            return self._become(self._load(sources, self.capture, compiled.sides))
+
+    def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
+        """Put the generation before in place again, under a new number."""
+        with self._lock:
+            old = self._previous
+            if old is None:
+                raise UsageError("probe flow has no generation to go back to")
+            self._previous = None
+            return Compatibility((), (), (), ()), self._become(old)
+
+    def programs(self) -> tuple[ProgramInfo, ...]:
+        """What of it is in the kernel."""
+        with self._lock:
+            return tuple(
+                ProgramInfo(
+                    SIDES[direction],
+                    self.interface.name,
+                    point.hook.value,
+                    point.mode,
+                    "flow",
+                    hook.active.program.info().id,
+                    sum(g.program.memory() for g in hook.generations),
+                )
+                for (point, direction), hook in zip(self._points, self._hooks, strict=True)
+            )
+
     def memory(self) -> int:
         """Bytes of kernel memory of all its maps."""
-        with self._lock:
-            return sum(g.program.memory() for hook in self._hooks for g in hook.generations)
+        return sum(program.memory for program in self.programs())
+
+    def _become(self, new: Loaded) -> tuple[Item, ...]:
+        self._alarm.read()
+        occupancy = max(hook.occupancy() for hook in self._hooks)
+        started = time.monotonic_ns()
+        snapshot = self._end_window(_switch(new), occupancy, started)
+        self._forget_previous()
+        self._previous, self._current = self._current, new
+        self.generation += 1
+        return (snapshot,)
+
+    def _forget_previous(self) -> None:
+        if self._previous:
+            self._previous.close()
+            self._previous = None
+
+    def _end_window(
+        self, swapped: Sequence[tuple[FlowHook, Generation]], occupancy: float, started_ns: int
+    ) -> Snapshot:
+        """The window of programs that were swapped out just now."""
+        end_ns = time.monotonic_ns()
+        grace.wait()
+        quiet = time.monotonic_ns()
+        self._collect(swapped)
+        rows, losses = self._rows, self._losses
+        self._rows, self._losses = [], {}
+        self.window += 1
+        snapshot = Snapshot(
+            probe=self.name,
+            interface=self.interface.name,
+            window=self.window,
+            generation=self.generation,
+            start_ns=self._start_ns,
+            end_ns=end_ns,
+            end_utc_ns=self._utc.utc_ns(end_ns),
+            rows=_joined(rows),
+            losses=losses,
+            occupancy=occupancy,
+            swap_ns=quiet - started_ns,
+            drain_ns=time.monotonic_ns() - quiet,
+        )
+        self._start_ns = end_ns
+        self.latest = (snapshot,)
+        return snapshot
 
     def close(self) -> None:
         with self._lock:
+            self._forget_previous()
             for hook in self._hooks:
                 hook.close()
-            self._hooks = []
+            self._current.close()
+            for point, _ in self._points:
+                self._registry.release(point)
+            self._hooks, self._points = [], []
             self._alarm.close()
             os.close(self.alarm_fd)
             self._clock.close()
@@ -293,19 +320,31 @@ class FlowProbe:
             self._rows.append(rows)
             add_losses(self._losses, losses)
 
-    def _load(self, capture: FlowFilter) -> list[tuple[FlowHook, list[Generation]]]:
-        """New generations for every hook, or an error and none at all."""
+    def _load(
+        self,
+        sources: Mapping[Side, str],
+        capture: FlowFilter,
+        compiled: Mapping[Side, Compiled] | None = None,
+    ) -> Loaded:
+        """New generations for every hook, or an error and none at all.
+
+        What is not in `compiled` is compiled; that stays the caller's.
+        """
         loaded: list[tuple[FlowHook, list[Generation]]] = []
         try:
-            for hook, (point, _) in zip(self._hooks, self._points, strict=True):
-                with self._compile(point.hook, capture) as compiled:
-                    loaded.append((hook, hook.load(compiled, self.alarm_fd)))
+            for hook, (point, direction) in zip(self._hooks, self._points, strict=True):
+                side = SIDES[direction]
+                if compiled:
+                    loaded.append((hook, hook.load(compiled[side], self.alarm_fd)))
+                    continue
+                with self._compile(point.hook, capture, sources[side]) as fresh:
+                    loaded.append((hook, hook.load(fresh, self.alarm_fd)))
         except BaseException:
-            _close_all([generation for _, made in loaded for generation in made])
+            Loaded(sources, capture, loaded).close()
             raise
-        return loaded
+        return Loaded(sources, capture, loaded)
 
-    def _compile(self, hook: Hook, capture: FlowFilter) -> Compiled:
+    def _compile(self, hook: Hook, capture: FlowFilter, source: str) -> Compiled:
         """The program for a hook, with hash factors that nobody knows."""
         geometry = self._geometry
         macros = {
@@ -319,12 +358,17 @@ class FlowProbe:
             **{f"HASH_{i}": f"{secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)},
         }
         return self._compiler.compile(
-            SOURCE.read_text(encoding="utf-8"),
+            source,
             hook.prog_type,
             name=SOURCE.name,
             headers={"capture.h": capture.to_c()},
             cflags=[f"-D{name}={value}" for name, value in macros.items()],
         )
+
+
+def _switch(loaded: Loaded) -> list[tuple[FlowHook, Generation]]:
+    """Have other generations written on every hook; those that were, to drain after grace."""
+    return [(hook, old) for hook, new in loaded.hooks for old in hook.replace(new)]
 
 
 def _joined(parts: Sequence[Array]) -> Array:
@@ -334,8 +378,3 @@ def _joined(parts: Sequence[Array]) -> Array:
         return filled[0]
     # Without the dtype numpy would turn ports to the machine's byte order.
     return np.concatenate([np.empty(0, FLOW), *filled], dtype=FLOW)
-
-
-def _close_all(generations: Sequence[Generation]) -> None:
-    for generation in generations:
-        generation.close()

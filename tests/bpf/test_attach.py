@@ -14,7 +14,7 @@ from app.lab.netns import End, fresh, inside
 from bpf import netlink, syscall
 from bpf.abi import AttachType, ProgType
 from bpf.attach import XDP_FLAGS_DRV_MODE, Hook, attach
-from bpf.chain import Chain
+from bpf.chain import Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import DeckError, KernelError
 from bpf.interface import find
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("state")
 def probed(hook: Hook, counters: dict[Hook, Compiled]) -> Iterator[tuple[Chain, Program]]:
     """A chain with one counting probe, to attach."""
     with closing(Chain(hook.prog_type)) as chain:
-        stage = chain.new_stage()
+        stage = Stage()
         with closing(Program(counters[hook], "counter", next_fd=stage.next_fd)) as probe:
             chain.append(stage, probe.fd)
             yield chain, probe

@@ -43,7 +43,7 @@ RETURN_TO_SENDER = "int back(struct xdp_md *ctx)\n{\n    return XDP_TX;\n}\n"
 
 
 def add(chain: Chain, compiled: Compiled, name: str = "counter") -> tuple[Stage, Program]:
-    stage = chain.new_stage()
+    stage = Stage()
     program = Program(compiled, name, next_fd=stage.next_fd)
     chain.append(stage, program.fd)
     return stage, program
@@ -86,7 +86,7 @@ def test_an_empty_chain_passes_and_a_chain_asks_its_probes_in_order(
         turn = {"turn": compiled.maps["turn"].fd}
         programs = []
         for _ in range(3):
-            stage = chain.new_stage()
+            stage = Stage()
             programs.append(
                 stack.enter_context(
                     closing(Program(compiled, "order", shared=turn, next_fd=stage.next_fd))
@@ -131,8 +131,11 @@ def test_each_of_32_probes_sees_each_packet_and_a_33rd_is_refused(
             stack.callback(program.close)
         assert verdict(chain, 10) == 2
         assert [packets(p) for p in programs] == [10] * MAX_PROBES
-        with pytest.raises(UsageError, match="at most 32 probes"):
-            chain.new_stage()
+        with (
+            closing(Stage()) as one_more,
+            pytest.raises(UsageError, match="at most 32 probes"),
+        ):
+            chain.append(one_more, programs[0].fd)
     assert open_fds() == before
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from bpf import grace, syscall
 from bpf.abi import ProgType
-from bpf.chain import Chain
+from bpf.chain import Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.program import Program
 from tests.bpf.tools import PACKET, open_fds, read_u64
@@ -62,7 +62,7 @@ def swap_and_read(slow: Compiled, seconds: float, *, wait: bool) -> tuple[list[b
     consistent, read = [], 0
     with ExitStack() as stack:
         chain = stack.enter_context(closing(Chain(ProgType.SCHED_CLS)))
-        stage = chain.new_stage()
+        stage = Stage()
         active, idle = (
             stack.enter_context(closing(Program(slow, "slow", next_fd=stage.next_fd)))
             for _ in range(2)

@@ -13,8 +13,8 @@ from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.interface import Interface
 from probes.flow import Direction, FlowFilter, FlowProbe
-from probes.flow.probe import Geometry
-from probes.hook import HookPoint
+from probes.flow.generation import Geometry
+from probes.hook import Hooks
 
 
 @dataclass
@@ -57,17 +57,17 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
             records: int = 4096,
         ) -> LooseProbe:
             interface = Interface("test", 0, ethernet)
-            point = HookPoint(interface, hook)
-            stack.callback(point.close)
+            hooks = Hooks(lambda point: None)
             direction = Direction.EGRESS if hook is Hook.TC_EGRESS else Direction.INGRESS
             probe = FlowProbe(
                 compiler,
                 interface,
-                [(point, direction)],
+                [(hook, direction)],
+                hooks,
                 FlowFilter.parse(capture),
                 Geometry(records),
             )
             stack.callback(probe.close)
-            return LooseProbe(probe, hook, point.chain.fd)
+            return LooseProbe(probe, hook, hooks.points()[0].chain.fd)
 
         yield make

@@ -23,18 +23,17 @@ class FakeProbe:
     name = "fake"
 
     def __init__(self) -> None:
-        self.interface: Interface = interfaces.find("lo")
+        self.interfaces: list[Interface] = [interfaces.find("lo")]
         self.alarm_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self.polls = 0
         self.during: Callable[[], None] = lambda: None
 
-    def poll(self) -> Snapshot:
+    def export(self) -> tuple[Snapshot]:
         self.polls += 1
         self.during()
         now = time.monotonic_ns()
-        return Snapshot(
-            "fake", "lo", self.polls, 1, now, now, now, np.zeros(0, "u8"), {}, 0.0, 0, 0
-        )
+        rows = np.zeros(0, "u8")
+        return (Snapshot("fake", "lo", self.polls, 1, now, now, now, rows, {}, 0.0, 0, 0),)
 
     def close(self) -> None:
         os.close(self.alarm_fd)
@@ -125,7 +124,7 @@ def test_what_goes_wrong_is_published_and_ends_it(
 
 
 def test_an_interface_that_is_gone_ends_it_after_a_last_window(probe: FakeProbe) -> None:
-    probe.interface = Interface("gone", 99999, True)
+    probe.interfaces = [Interface("gone", 99999, True)]
     poller, published = started(probe, 0.01)
     time.sleep(0.2)
     assert str(poller.failure) == "interface gone went away"

@@ -44,6 +44,10 @@ class DeckScreen(DiffScreen[None]):
         """The widgets between strip and footer."""
         return []
 
+    def offers(self, command: str) -> bool:
+        """Whether a command has a meaning here and now."""
+        return True
+
     def show(self) -> None:
         """Show the app's frame, and tell the app's `show_notes` about it."""
 

@@ -55,7 +55,7 @@ class KeysScreen(DiffModalScreen[None]):
         left, right = Text(), Text()
         if own:
             _section(left, self._of.capitalize(), own)
-        _section(left, "In a table", _MOVING)
+        _section(right if len(own) > len(everywhere) else left, "In a table", _MOVING)
         _section(right, "Everywhere", everywhere)
         if self._of == "flows":
             _section(right, "Filter: terms that must all hold", _FILTER)

@@ -1,76 +1,368 @@
-"""`i`: the loaded programs, their time per packet and their memory, while it is open."""
+"""Screen 5: the programs of every probe, edited, checked, swapped in and rolled back."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
-from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import Vertical
-from textual.widgets import Static
+from textual import events, on
+from textual.app import SuspendNotSupported
+from textual.timer import Timer
+from textual.widgets import Input, TextArea
 
-from bpf.syscall import enable_run_time_stats
-from probes.hook import HookPoint
-from widgets.format import byte_size, si
-from widgets.screen import DiffModalScreen
+from app.console.commands import bindings
+from app.console.program_files import edit_outside, write_source
+from app.console.program_model import Place, Slot, Verdict, examine, loses, place_of
+from app.console.program_panels import Panel, Spot
+from app.console.screens.base import counted
+from app.console.screens.program_view import ProgramView
+from bpf.errors import DeckError, UsageError
+from probes.config import ProbeConfig, load
+from probes.plane import Cost, ProbeInfo, Replacement
+from probes.snapshot import Snapshot
+from widgets.editor import CodeEditor
+from widgets.format import duration
+from widgets.table import VirtualTable
 
-_PERIOD = 1.0
-_EXPLANATION = """\
-ns/packet is of all probes of the hook together, and includes what
-measuring costs, 40 to 70 ns. Closing this ends the measurement."""
+_PAUSE = 0.4
+"""Seconds after the last key until a source is checked without being asked."""
+_LOSES = "the report says what is lost; f8 again swaps"
 
 
-class ProgramInfoScreen(DiffModalScreen[None]):
-    """Turns the kernel's run-time statistics on (70 ns a packet) and off again when it closes."""
+class ProgramsScreen(ProgramView):
+    """What an operator can do to the programs."""
 
-    BINDINGS = [Binding("escape,i,q,enter", "dismiss", "Close")]
-    CSS = """
-    ProgramInfoScreen { align: center middle; }
-    ProgramInfoScreen > Vertical {
-        width: 76; max-width: 100%; height: auto; padding: 1 2;
-        background: $panel; border: round $primary;
-    }
-    """
+    BINDINGS = bindings("programs")
 
-    def __init__(self, hooks: Sequence[HookPoint], memory: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._hooks = hooks
-        self._memory = memory
-        self._stats_fd = -1
-        self._before: dict[int, tuple[int, int]] = {}
+        self._pause: Timer | None = None
+        self._told_to: ProbeConfig | None = None
+        """What the operator asked to have checked; others are checked while he types."""
+        self._swap_after: ProbeConfig | None = None
+        """What is swapped in as soon as it is checked."""
+        self._again = False
+        """Whether the source was edited while another was checked."""
+        self._warned: object = None
+        """What a second press of the same key does."""
 
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield Static(id="programs", markup=False)
+    def offers(self, command: str) -> bool:
+        if command == "program.leave":
+            return self.prompt.is_open or not self.listing.has_focus
+        # Nothing here is a view of packets that could be frozen.
+        return command != "view.pause"
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    # Checking
+
+    def _check(self, *, told: bool = False) -> None:
+        if self._slot is None:
+            return
+        config = self.model.edited(self._slot.probe)
+        if told:
+            self._told_to = config
+        if self._checking is not None:
+            self._again = True
+            return
+        self._again = False
+        self._checking = config
+        self._show_editing()
+        ask = partial(examine, self.deck.plane, config)
+        self._in_thread(ask, self._checked, self._unchecked)
+
+    def _checked(self, verdict: Verdict) -> None:
+        self._checking = None
+        name = verdict.config.name
+        if name in self.model.infos:
+            self.model.verdicts[name] = verdict
+            if verdict.config == self._told_to:
+                self._told_to = None
+                if verdict.check is None:
+                    self._choose(Panel.PROBLEMS)
+            if verdict.config == self._swap_after:
+                self._swap_after = None
+                self._swap(verdict)
+        if self._again:
+            self._check()
+        self._show_marks()
+        self._show_editing()
+        self._show_panel()
+
+    def _unchecked(self, error: DeckError) -> None:
+        self._checking = self._told_to = self._swap_after = None
+        self._failed(error)
+
+    @on(TextArea.Changed)
+    def _edited(self, event: TextArea.Changed) -> None:
+        slot = next((s for s, editor in self._editors.items() if editor is event.text_area), None)
+        if slot is None or self.model.drafts[slot].text == event.text_area.text:
+            return
+        draft = self.model.drafts[slot]
+        before = draft.modified
+        draft.text = event.text_area.text
+        self._forget_warning()
+        if draft.modified != before:
+            self._show_listing()
+        self._show_editing()
+        if self._panel is Panel.DIFF:
+            self._show_panel()
+        if self._pause is not None:
+            self._pause.stop()
+        self._pause = self.set_timer(_PAUSE, self._check)
+
+    def do_program_compile(self) -> None:
+        self._check(told=True)
+
+    # Changes
+
+    def do_program_swap(self) -> None:
+        if self._slot is None:
+            return
+        name = self._slot.probe
+        if not self.model.modified(name):
+            self._refuse(f"{name} runs as it is shown: there is nothing to swap in")
+        elif (verdict := self.model.verdict(name)) is not None:
+            self._swap(verdict)
+        else:
+            self._swap_after = self.model.edited(name)
+            self._check(told=True)
+
+    def _swap(self, verdict: Verdict) -> None:
+        config = verdict.config
+        if verdict.check is None:
+            self._choose(Panel.PROBLEMS)
+            self._refuse(f"{config.name} is not swapped: {verdict.diagnostics[0]}")
+        elif not loses(verdict.check.compatibility) or self._meant(config, _LOSES):
+            ask = partial(self.deck.plane.replace, config)
+            self._do(f"swapping {config.name}", ask, partial(self._replaced, config.name))
+        else:
+            self._choose(Panel.REPORT)
+
+    def do_program_rollback(self) -> None:
+        if self._slot is None:
+            return
+        name = self._slot.probe
+        ask = partial(self.deck.plane.roll_back, name)
+        self._do(f"rolling back {name}", ask, partial(self._replaced, name))
+
+    def _replaced(self, name: str, made: Replacement) -> None:
+        self._say(f"generation {made.generation} of {name} runs; it took {duration(made.seconds)}")
+
+    def do_program_cost(self) -> None:
+        if self._slot is not None:
+            name = self._slot.probe
+            ask = partial(self.deck.plane.cost, name)
+            self._do(f"measuring {name}", ask, partial(self._measured, name))
+
+    def _measured(self, name: str, costs: Sequence[Cost]) -> None:
+        self.model.measured(name, costs)
+
+    def do_probe_add(self) -> None:
+        self.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
+
+    def _add(self, path: Path) -> None:
+        def ask() -> ProbeInfo:
+            return self.deck.plane.add(load(path.expanduser()))
+
+        self._do(f"adding {path.name}", ask, lambda info: self._say(f"{info.name} runs"))
+
+    def do_probe_remove(self) -> None:
+        if self._slot is None:
+            return
+        name = self._slot.probe
+        edits = " and loses its edits" if self.model.modified(name) else ""
+        if name in self.model.removed:
+            self.model.forget(name)
+            self._follow()
+            self._show_all()
+        elif self._meant(("remove", name), f"x again removes {name}{edits}"):
+            ask = partial(self.deck.plane.remove, name)
+            self._do(f"removing {name}", ask, partial(self._removed, name))
+
+    def _removed(self, name: str, last: Sequence[Snapshot]) -> None:
+        self.model.forget(name)
+        self._say(f"{name} is removed; {counted(len(last), 'table')} published")
+
+    def do_probe_export(self) -> None:
+        if self._slot is not None:
+            name = self._slot.probe
+            ask = partial(self.deck.plane.export, name)
+            self._do(f"exporting {name}", ask, partial(self._exported, name))
+
+    def _exported(self, name: str, tables: Sequence[Snapshot]) -> None:
+        window = f"window {tables[0].window} of {name}" if tables else name
+        rows = counted(sum(len(table.rows) for table in tables), "row")
+        self._say(f"{window}: {counted(len(tables), 'table')}, {rows}")
+
+    # The source
+
+    def do_program_save(self) -> None:
+        if self._slot is not None:
+            self.prompt.ask("program.save", "Write to", "a file", self._slot.file)
+
+    def _save(self, path: Path) -> bool:
+        assert self._slot is not None
+        draft = self.model.drafts[self._slot]
+        known = draft.saved is not None or not path.expanduser().exists()
+        if not known and not self._meant(path, f"{path} exists; enter again overwrites it"):
+            return False
+        text = draft.text if draft.modified else draft.running
+        write_source(path, text)
+        draft.saved = draft.text
+        self._say(f"{path} is written")
+        self._show_editing()
+        return True
+
+    def do_program_external(self) -> None:
+        if self._slot is None or (editor := self.editor) is None:
+            return
         try:
-            self._stats_fd = enable_run_time_stats()
-        except OSError as error:
-            self.notify(f"no run-time statistics: {error.strerror}", severity="error", markup=False)
-        self._show()
-        self.set_interval(_PERIOD, self._show)
+            with self.app.suspend():
+                text = edit_outside(self._slot.file, editor.text)
+        except SuspendNotSupported:
+            self._refuse("this terminal cannot be handed to another editor")
+        except DeckError as error:
+            self.deck.complain(error)
+        else:
+            if text != editor.text:
+                editor.put(text)
 
-    def on_unmount(self) -> None:
-        if self._stats_fd >= 0:
-            os.close(self._stats_fd)
+    def do_program_revert(self) -> None:
+        if self._slot is not None and (editor := self.editor) is not None:
+            editor.put(self.model.drafts[self._slot].running)
 
-    def _show(self) -> None:
-        text = Text()
-        text.append(
-            f"{'Hook':<12}{'Mode':<16}{'Program':>8}{'ns/packet':>12}{'packets/s':>12}\n", "bold"
-        )
-        for point in self._hooks:
-            info = point.chain.info()
-            time_before, runs_before = self._before.get(info.id, (info.run_time_ns, info.run_count))
-            runs = info.run_count - runs_before
-            spent = info.run_time_ns - time_before
-            self._before[info.id] = (info.run_time_ns, info.run_count)
-            each, rate = (f"{spent / runs:.0f}", si(runs / _PERIOD)) if runs else ("-", "-")
-            text.append(f"{point.hook.value:<12}{point.mode:<16}{info.id:>8}{each:>12}{rate:>12}\n")
-        text.append(f"\nMaps take {byte_size(self._memory)} of kernel memory.\n\n")
-        text.append(_EXPLANATION, "dim")
-        self.query_one("#programs", Static).update(text)
+    def do_program_next_direction(self) -> None:
+        if self._slot is None:
+            return
+        others = [s for s in self.model.slots() if s.probe == self._slot.probe and s != self._slot]
+        if others:
+            self._turn_to(others[0])
+        else:
+            self._refuse(f"{self._slot.probe} has no other direction")
+
+    def do_program_next_error(self) -> None:
+        if self._slot is None or (editor := self.editor) is None:
+            return
+        verdict = self.model.verdicts.get(self._slot.probe)
+        diagnostics = verdict.diagnostics if verdict else ()
+        errors = [d for d in diagnostics if d.severity == "error"]
+        shown = errors or [d for d in diagnostics if d.severity == "warning"]
+        places = [place for d in shown if (place := place_of(d, self._slot))]
+        if not places:
+            self._choose(Panel.PROBLEMS)
+            self._refuse("no problem with a place in this source")
+            return
+        row, column = editor.cursor_location
+        here = Place(self._slot.side, row + 1, column + 1)
+        order = sorted(set(places), key=lambda place: (place.side != here.side, place))
+        after = (p for p in order if p.side != here.side or p[1:] > here[1:])
+        self._go_to(next(after, order[0]))
+
+    def _turn_to(self, slot: Slot) -> None:
+        self._open(slot)
+        index = self.listing.source.index(slot)
+        if index is not None:
+            self.listing.move_to(index)
+        self._show_editing()
+        self._show_panel()
+
+    def _go_to(self, place: Place) -> None:
+        assert self._slot is not None
+        slot = Slot(self._slot.probe, place.side)
+        if slot != self._slot and slot in self.model.slots():
+            self._turn_to(slot)
+        if (editor := self.editor) is not None:
+            editor.go_to(place.line - 1, max(0, place.column - 1))
+            self.set_focus(editor)
+
+    # Moving about
+
+    def do_program_edit(self) -> None:
+        self.set_focus(self.editor)
+
+    def do_program_leave(self) -> None:
+        self._forget_warning()
+        if self.prompt.is_open:
+            self.prompt.close()
+        self.set_focus(self.listing)
+
+    def do_program_problems(self) -> None:
+        self._choose(Panel.PROBLEMS)
+
+    def do_program_log(self) -> None:
+        self._whole_log = self._panel is Panel.LOG and not self._whole_log
+        self._choose(Panel.LOG)
+
+    def do_program_diff(self) -> None:
+        self._choose(Panel.DIFF)
+
+    def do_program_report(self) -> None:
+        self._choose(Panel.REPORT)
+
+    def do_program_events(self) -> None:
+        self._choose(Panel.EVENTS)
+
+    def do_program_panel(self) -> None:
+        panels = list(Panel)
+        self._choose(panels[(panels.index(self._panel) + 1) % len(panels)])
+
+    @on(VirtualTable.RowHighlighted, "#programs")
+    def _row_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
+        slot = event.key
+        if isinstance(slot, Slot) and slot != self._slot and self.model.direction(slot):
+            self._forget_warning()
+            self._open(slot)
+            self._show_editing()
+            self._show_panel()
+
+    @on(VirtualTable.RowSelected, "#programs")
+    def _row_selected(self) -> None:
+        self.do_program_edit()
+
+    @on(VirtualTable.RowSelected, "#panel")
+    def _spot_selected(self, event: VirtualTable.RowSelected) -> None:
+        if isinstance(event.key, Spot) and event.key.place is not None:
+            self._go_to(event.key.place)
+
+    @on(TextArea.SelectionChanged)
+    def _cursor_moved(self) -> None:
+        self._show_editing()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self.set_class(isinstance(event.widget, CodeEditor), "-editing")
+        self.refresh_bindings()
+        self._show_editing()
+
+    @on(Input.Submitted)
+    def _answered(self, event: Input.Submitted) -> None:
+        path = Path(event.value.strip())
+        if not event.value.strip():
+            return
+        try:
+            if self.prompt.command == "probe.add":
+                self._add(path)
+            elif not self._save(path):
+                return
+        except DeckError as error:
+            self.deck.complain(error)
+            return
+        self.prompt.close()
+        self.set_focus(self.editor if self.prompt.command == "program.save" else self.listing)
+
+    # Words
+
+    def _meant(self, what: object, text: str) -> bool:
+        """Whether this is asked for again; at the first time `text` says what would come of it."""
+        again = self._warned == what
+        self._warned, self._notice = (None, "") if again else (what, text)
+        self._show_editing()
+        return again
+
+    def _forget_warning(self) -> None:
+        self._warned, self._notice = None, ""
+
+    def _say(self, text: str) -> None:
+        self.notify(text, markup=False)
+
+    def _refuse(self, text: str) -> None:
+        self.deck.complain(UsageError(text))

@@ -17,6 +17,7 @@ from probes.controller import Controller
 from probes.flow import Direction, FlowFilter, FlowProbe
 from probes.flow.records import FLOW, Array
 from probes.snapshot import Loss, LossReason
+from tests.app.console.fake_plane import FakePlane
 from widgets.table import VirtualTable
 
 
@@ -119,8 +120,10 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(width: int = 120, height: int = 40) -> AsyncIterator[Desk]:
-    controller = FakeController()
+async def desk(
+    width: int = 120, height: int = 40, controller: FakeController | None = None
+) -> AsyncIterator[Desk]:
+    controller = controller or FakePlane()
     start = cast("Callable[[], FlowProbe]", FakeProbe)
     app = ConsoleApp(cast(Controller, controller), start, "eth0", 1.0, FlowFilter())
     async with app.run_test(size=(width, height), notifications=True) as pilot:

@@ -6,7 +6,7 @@ import pytest
 
 from app.console.commands import REGISTRY
 from app.console.screens.keys import KeysScreen
-from app.console.screens.programs import ProgramInfoScreen
+from app.console.screens.program_info import ProgramInfoScreen
 from bpf.errors import DeckError, KernelError
 from probes.snapshot import Event, Loss, LossReason
 from tests.app.console.fake import desk, flow

@@ -65,4 +65,16 @@ typedef unsigned long uintptr_t;
         _a > _b ? _a : _b;                                                                         \
     })
 
+/* Byte order, over asm/byteorder.h, which bcc always brings. */
+#define htons(x) __cpu_to_be16(x)
+#define htonl(x) __cpu_to_be32(x)
+#define ntohs(x) __be16_to_cpu(x)
+#define ntohl(x) __be32_to_cpu(x)
+#define cpu_to_be16(x) __cpu_to_be16(x)
+#define cpu_to_be32(x) __cpu_to_be32(x)
+#define cpu_to_be64(x) __cpu_to_be64(x)
+#define be16_to_cpu(x) __be16_to_cpu(x)
+#define be32_to_cpu(x) __be32_to_cpu(x)
+#define be64_to_cpu(x) __be64_to_cpu(x)
+
 #endif

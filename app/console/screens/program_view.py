@@ -1,0 +1,288 @@
+"""What screen 5 shows: the list of programs, an editor of each source, a panel of what is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from textual import on
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widget import Widget
+
+from app.console.program_model import Draft, Programs, Slot, place_of
+from app.console.program_panels import COLUMNS as PANEL_COLUMNS
+from app.console.program_panels import Panel, empty_text, panel_rows
+from app.console.program_rows import COLUMNS, editing_items, program_rows
+from app.console.prompt import Prompt
+from app.console.screens.base import DeckScreen, counted
+from bpf.errors import DeckError
+from probes.config import ProbeConfig
+from probes.plane import ProbeInfo
+from widgets.editor import CodeEditor, Mark
+from widgets.status import StatusItem, StatusStrip
+from widgets.table import VirtualTable
+from widgets.tones import Tone
+
+_T = TypeVar("_T")
+_REFRESH = 1.0
+"""Seconds between two looks at what runs."""
+_NONE = "no probe runs\n\na adds one from its configuration file"
+_LINES_OF_NONE = 3
+_TONES = {"error": Tone.BAD, "warning": Tone.WARN}
+
+
+class Told(Message):
+    """A thread is done; what follows belongs into the event loop."""
+
+    def __init__(self, follow: Callable[[], None]) -> None:
+        super().__init__()
+        self.follow = follow
+
+
+class ProgramView(DeckScreen):
+    """A list, an editor for each program, and a panel of what is known about it."""
+
+    # By the name of the screen that has it: Textual confines a screen's rules to that.
+    CSS = """
+    ProgramsScreen #programs { max-height: 5; }
+    ProgramsScreen.-tall #programs { max-height: 9; }
+    ProgramsScreen.-short.-editing #programs { display: none; }
+    ProgramsScreen #editors { height: 1fr; min-height: 3; }
+    ProgramsScreen #panel { height: 6; }
+    ProgramsScreen.-tall #panel { height: 11; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Programs()
+        self._slot: Slot | None = None
+        """Whose source is shown."""
+        self._editors: dict[Slot, CodeEditor] = {}
+        self._panel = Panel.PROBLEMS
+        self._whole_log = False
+        self._looked = 0.0
+        """`time.monotonic()` of the last look at what runs."""
+        self._looking = False
+        self._trouble = ""
+        """Why what runs is not known."""
+        self._busy = ""
+        """The change that is being made."""
+        self._notice = ""
+        """What a second press of a key would do."""
+        self._checking: ProbeConfig | None = None
+        """What is being checked."""
+
+    def compose_body(self) -> list[Widget]:
+        return [
+            VirtualTable(COLUMNS, empty=_NONE, id="programs"),
+            StatusStrip(id="editing"),
+            Vertical(id="editors"),
+            StatusStrip(id="panels"),
+            VirtualTable(PANEL_COLUMNS[self._panel], id="panel"),
+            Prompt("program.leave"),
+        ]
+
+    @property
+    def listing(self) -> VirtualTable:
+        return self.query_one("#programs", VirtualTable)
+
+    @property
+    def panel(self) -> VirtualTable:
+        return self.query_one("#panel", VirtualTable)
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    @property
+    def editor(self) -> CodeEditor | None:
+        """The one that is shown."""
+        return self._editors.get(self._slot) if self._slot else None
+
+    # What runs
+
+    def show(self) -> None:
+        if self._panel is Panel.EVENTS:
+            self._show_panel()
+        if not self._looking and time.monotonic() - self._looked >= _REFRESH:
+            self._looking = True
+            self._in_thread(self.deck.plane.probes, self._take, self._not_known)
+
+    def _not_known(self, error: DeckError) -> None:
+        self._looked, self._looking = time.monotonic(), False
+        self._trouble = str(error)
+        self._show_all()
+
+    def _take(self, infos: tuple[ProbeInfo, ...]) -> None:
+        self._looked, self._looking = time.monotonic(), False
+        self._trouble = ""
+        self.model.take(infos)
+        self._follow()
+        self._show_all()
+
+    def _follow(self) -> None:
+        """Bring the editors into line with what runs; edits stay."""
+        for slot in [slot for slot in self._editors if slot not in self.model.drafts]:
+            self._editors.pop(slot).remove()
+        for slot, draft in self.model.drafts.items():
+            direction = self.model.direction(slot)
+            if direction is not None and direction.source != draft.running:
+                was_modified = draft.modified
+                draft.running = draft.loaded = direction.source
+                if not was_modified:
+                    self._editors[slot].put(draft.running)
+                    draft.text = draft.loaded = self._editors[slot].text
+                elif draft.text == draft.running:
+                    draft.loaded = draft.text
+        if self._slot not in self.model.slots():
+            self._slot = None
+
+    @on(Told)
+    def _follow_up(self, event: Told) -> None:
+        event.follow()
+
+    def _in_thread(
+        self, ask: Callable[[], _T], done: Callable[[_T], None], failed: Callable[[DeckError], None]
+    ) -> None:
+        """Have something asked in a thread; `done` or `failed` is called in the event loop."""
+
+        def work() -> None:
+            try:
+                follow = partial(done, ask())
+            except Exception as error:
+                if not isinstance(error, DeckError):
+                    # A fault of ours must be seen, and must not keep the operator from going on.
+                    error = DeckError(f"this failed: {type(error).__name__}: {error}")
+                follow = partial(failed, error)
+            self.post_message(Told(follow))
+
+        self.run_worker(work, thread=True, exit_on_error=False)
+
+    def _do(self, what: str, ask: Callable[[], _T], done: Callable[[_T], None]) -> None:
+        """Have a change made in a thread, one at a time; then look at what runs."""
+        if self._busy:
+            self.deck.complain(DeckError(f"{self._busy} is not done yet"))
+            return
+        self._busy = what
+        self._show_editing()
+        plane = self.deck.plane
+        self._in_thread(lambda: (ask(), plane.probes()), partial(self._done, done), self._failed)
+
+    def _failed(self, error: DeckError) -> None:
+        self._busy = ""
+        self._looked = 0.0
+        self.deck.complain(error)
+        self._show_all()
+
+    def _done(self, done: Callable[[_T], None], answers: tuple[_T, tuple[ProbeInfo, ...]]) -> None:
+        self._busy = ""
+        answer, infos = answers
+        self.model.take(infos)
+        done(answer)
+        self._take(infos)
+
+    # What is shown
+
+    def _show_listing(self) -> None:
+        rows = program_rows(self.model)
+        self.listing.styles.height = 1 + (rows.rows or _LINES_OF_NONE)
+        self.listing.show(rows)
+
+    def _show_all(self) -> None:
+        self._show_listing()
+        if self._slot is None and self.listing.source.rows:
+            key = self.listing.cursor_key
+            assert isinstance(key, Slot)
+            self._open(key)
+        self._show_editing()
+        self._show_panel()
+
+    def _open(self, slot: Slot) -> None:
+        """Show this source; the one that was shown keeps its edits, cursor and history."""
+        self._slot = slot
+        if slot not in self._editors:
+            direction = self.model.direction(slot)
+            assert direction is not None
+            editor = CodeEditor(direction.source)
+            self.model.drafts[slot] = Draft(direction.source, editor.text, editor.text)
+            self._editors[slot] = editor
+            self.query_one("#editors").mount(editor)
+        for other, editor in self._editors.items():
+            editor.display = other == slot
+        self._show_marks()
+
+    def _show_marks(self) -> None:
+        verdict = self.model.verdicts.get(self._slot.probe) if self._slot else None
+        if self._slot is None or verdict is None:
+            return
+        for slot, editor in self._editors.items():
+            if slot.probe == self._slot.probe:
+                places = ((place_of(d, self._slot), d) for d in verdict.diagnostics)
+                editor.show_marks(
+                    [
+                        Mark(
+                            place.line - 1,
+                            place.column - 1,
+                            _TONES.get(d.severity, Tone.MUTED),
+                            d.text,
+                        )
+                        for place, d in places
+                        if place is not None and place.side == slot.side
+                    ]
+                )
+
+    def _show_editing(self) -> None:
+        strip = self.query_one("#editing", StatusStrip)
+        editor = self.editor
+        self.deck.unsaved = self.model.unsaved()
+        notes = [StatusItem(counted(len(self.model.infos), "probe"), Tone.MUTED, priority=4)]
+        if self._trouble:
+            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
+        self.deck.show_notes(*notes)
+        if self._slot is None or editor is None:
+            strip.show([])
+            return
+        marks = editor.marks.get(editor.cursor_location[0], ())
+        remark = marks[0].text if marks else ""
+        doing = self._busy or ("checking" if self._checking else "")
+        strip.show(
+            editing_items(self.model, self._slot, self._notice, doing, remark, self.size.width)
+        )
+
+    def _show_panel(self) -> None:
+        verdict = self.model.verdict(self._slot.probe) if self._slot else None
+        titles = []
+        for panel in Panel:
+            text, tone = str(panel), Tone.MUTED
+            if panel is Panel.PROBLEMS and verdict and verdict.diagnostics:
+                text, tone = counted(len(verdict.diagnostics), "problem"), Tone.WARN
+            chosen = panel is self._panel
+            titles.append(StatusItem(text, Tone.ACCENT if chosen else tone, badge=chosen))
+        titles.append(StatusItem("f3 next panel", Tone.MUTED, priority=8))
+        if verdict and verdict.diagnostics:
+            titles.append(StatusItem("f4 next problem", Tone.MUTED, priority=9))
+        self.query_one("#panels", StatusStrip).show(titles)
+        table = self.panel
+        table.empty = empty_text(self._panel, self.model, self._slot)
+        if self._slot is not None and self._slot in self.model.drafts:
+            events = self.deck.frame.events
+            table.show(
+                panel_rows(
+                    self._panel, self.model, self._slot, events, table.size.width,
+                    whole=self._whole_log,
+                )
+            )  # fmt: skip
+
+    def _choose(self, panel: Panel) -> None:
+        if panel is not self._panel:
+            self._panel = panel
+            self.panel.columns = PANEL_COLUMNS[panel]
+            self.panel.unpin()
+        self._show_panel()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self._show_panel)

@@ -1,0 +1,218 @@
+"""A control plane by its API, one request each: what commands need."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from app.rest import wire
+from app.rest.models import DEFAULT_SOCKET, Problem, Status, error_of
+from bpf.errors import DeckError, UsageError
+from probes import config as configuration
+from probes.config import ProbeConfig
+from probes.plane import Check, Cost, ProbeInfo, Replacement
+from probes.snapshot import Snapshot
+
+DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
+_MAX_ANSWER = 1 << 30
+"""Bytes."""
+_PATIENCE_S = 60.0
+"""For a whole answer: compiles of others may come first."""
+_T = TypeVar("_T")
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Where a controller is, and who asks."""
+
+    url: str = DEFAULT_URL
+    """`unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`."""
+    token: str = ""
+    authorities: str = ""
+    """PEM file of those that may have signed its certificate; empty: the system's."""
+
+
+class Client:
+    """Asks a controller; may be used by any thread. Every method raises DeckError."""
+
+    def __init__(self, remote: Remote) -> None:
+        self.url = remote.url
+        self._http = _open(remote)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def status(self) -> Status:
+        return self._ask(Status, "GET", "status")
+
+    def modes(self) -> dict[str, str]:
+        """How each hook in use is attached, by the hook's name."""
+        return self.status().modes
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        return self._ask(tuple[ProbeInfo, ...], "GET", "probes")
+
+    def config(self, name: str) -> ProbeConfig:
+        return self._ask(ProbeConfig, "GET", _path(name, "config"))
+
+    def check(self, config: ProbeConfig) -> Check:
+        return self._ask(Check, "POST", "compile", config)
+
+    def add(self, config: ProbeConfig) -> ProbeInfo:
+        return self._ask(ProbeInfo, "POST", "probes", config)
+
+    def replace(self, config: ProbeConfig) -> Replacement:
+        return self._ask(Replacement, "PUT", _path(config.name), config)
+
+    def roll_back(self, name: str) -> Replacement:
+        return self._ask(Replacement, "POST", _path(name, "rollback"))
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        return self._tables("DELETE", _path(name))
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        return self._tables("POST", _path(name, "export"))
+
+    def document(self, name: str, kind: str = "") -> bytes:
+        """End the window; its tables as `kind`, or as the probe's own format."""
+        return self._answer("POST", _path(name, "export"), {"format": kind} if kind else {})
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        return self._ask(tuple[Cost, ...], "GET", _path(name, "cost"))
+
+    @contextmanager
+    def stream(self, timeout: float) -> Iterator[httpx.Response]:
+        """What is published, as bytes of `wire` records; silent for `timeout` seconds at most."""
+        with self._responding("GET", "stream", timeout=timeout) as response:
+            if (kind := response.headers.get("content-type")) != wire.MEDIA_TYPE:
+                raise DeckError(f"{self.url} streams {kind}, which this version can't read")
+            yield response
+
+    def _tables(self, method: str, path: str) -> tuple[Snapshot, ...]:
+        decoder = wire.Decoder()
+        records = tuple(decoder.feed(self._answer(method, path, {"format": "binary"})))
+        decoder.end()
+        return tuple(record for record in records if isinstance(record, Snapshot))
+
+    def _ask(self, kind: type[_T], method: str, path: str, config: ProbeConfig | None = None) -> _T:
+        answer = self._answer(method, path, {}, config)
+        try:
+            found: _T = _adapter(kind).validate_json(answer)
+        except ValidationError:
+            raise DeckError(
+                f"{self.url} answers what this version can't read",
+                hint="is it a probedeck of another version?",
+            ) from None
+        return found
+
+    def _answer(
+        self, method: str, path: str, query: dict[str, str], config: ProbeConfig | None = None
+    ) -> bytes:
+        options: dict[str, Any] = {"params": query}
+        if config is not None:
+            options["json"] = configuration.dump(config)
+        with self._responding(method, path, **options) as response:
+            return _read(response, self.url)
+
+    @contextmanager
+    def _responding(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
+        """An answer whose body is still to be read; a refusal is raised as the error it is."""
+        try:
+            with self._http.stream(method, f"/v1/{path}", **options) as response:
+                if not response.is_success:
+                    raise _refused(response, self.url)
+                yield response
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: httpx.HTTPError) -> DeckError:
+        words = str(error) or type(error).__name__
+        if not isinstance(error, httpx.ConnectError):
+            return DeckError(f"{self.url}: {words}")
+        hint = "start one: probedeck run -i eth0 --headless --api"
+        return DeckError(f"no controller at {self.url}: {words}", hint=hint)
+
+
+def _path(name: str, *more: str) -> str:
+    # Dots would be taken for directories.
+    return "/".join(("probes", quote(name, safe="").replace(".", "%2E"), *more))
+
+
+def _refused(response: httpx.Response, url: str) -> DeckError:
+    status = HTTPStatus(response.status_code)
+    try:
+        return error_of(_adapter(Problem).validate_json(_read(response, url)))
+    except ValidationError:
+        return DeckError(f"{url} answers {status} {status.phrase}")
+
+
+def _read(response: httpx.Response, url: str) -> bytes:
+    """The body, as it is sent: nothing here is compressed, or could unfold to gigabytes."""
+    deadline = time.monotonic() + _PATIENCE_S
+    body = bytearray()
+    for part in response.iter_raw():
+        body += part
+        if len(body) > _MAX_ANSWER or time.monotonic() > deadline:
+            raise DeckError(f"{url} sends too much, or too slowly")
+    return bytes(body)
+
+
+def _open(remote: Remote) -> httpx.Client:
+    """Raises UsageError for a URL that is none."""
+    url = urlsplit(remote.url)
+    headers = {"accept-encoding": "identity"}
+    if remote.token:
+        headers["authorization"] = f"Bearer {remote.token}"
+    timeout = httpx.Timeout(_PATIENCE_S, connect=5)
+    if url.scheme == "unix" and url.path and not url.netloc:
+        transport = httpx.HTTPTransport(uds=url.path)
+        base = "http://localhost"
+    elif url.scheme in ("http", "https") and _host(remote.url):
+        if url.scheme == "http" and remote.token and not _is_here(_host(remote.url)):
+            raise UsageError(
+                f"{remote.url} would have the token sent readable by all between",
+                hint="use https, or a tunnel",
+            )
+        transport = httpx.HTTPTransport(verify=_trusted(remote.authorities))
+        base = remote.url
+    else:
+        raise UsageError(
+            f"{remote.url!r} is no controller's address",
+            hint="unix:PATH, http://HOST:PORT or https://HOST:PORT",
+        )
+    return httpx.Client(transport=transport, base_url=base, headers=headers, timeout=timeout)
+
+
+def _host(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        return (parts.hostname or "") if parts.port != 0 else ""
+    except ValueError:
+        return ""
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _trusted(authorities: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authorities or None)
+    except OSError as error:
+        reason = error.strerror or error.args[-1]
+        raise UsageError(f"cannot use the certificates in {authorities}: {reason}") from None

@@ -1,0 +1,89 @@
+"""What the API says beside the control plane's own dataclasses, and errors as it says them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bpf.compiler import CompileError, Diagnostic
+from bpf.errors import DeckError, KernelError, UsageError
+from probes.snapshot import Event
+
+DEFAULT_SOCKET = "/run/probedeck/api.sock"
+MAX_BODY = 4 << 20
+"""Bytes of a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a request was refused. What ran before goes on running."""
+
+    error: str
+    hint: str = ""
+    """What to do about it."""
+    exit_code: int = DeckError.exit_code
+    """What a command ends with for it: 1 runtime, 2 usage, 4 privilege or kernel."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """Of a source that does not compile or verify, by place."""
+    verifier_log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The controller itself."""
+
+    version: str
+    read_only: str
+    """Why changes are refused; empty where this client may make them."""
+    failure: str
+    """Why the built-in probe ended; empty while it runs."""
+    modes: dict[str, str]
+    """How each hook in use is attached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """An event of this run, the first one having number 1."""
+
+    number: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events after a number, oldest first."""
+
+    events: tuple[Numbered, ...]
+    last: int
+    """To be asked for the next time."""
+    forgotten: int
+    """How many of those that were asked for are no longer kept."""
+
+
+class UnknownError(UsageError):
+    """No such probe, or window."""
+
+
+class ExistsError(UsageError):
+    """A probe of this name runs."""
+
+
+class ForbiddenError(UsageError):
+    """This client, or this controller, may only read."""
+
+
+def problem_of(error: DeckError) -> Problem:
+    problem = Problem(error.message, error.hint, error.exit_code)
+    if isinstance(error, CompileError):
+        return replace(problem, diagnostics=error.diagnostics, verifier_log=error.verifier_log)
+    return problem
+
+
+def error_of(problem: Problem) -> DeckError:
+    """What `problem` was, on the other side."""
+    if problem.diagnostics:
+        error: DeckError = CompileError("", problem.diagnostics, problem.verifier_log)
+        error.args = (problem.error,)
+        error.message, error.hint = problem.error, problem.hint
+        return error
+    kinds = {kind.exit_code: kind for kind in (UsageError, KernelError)}
+    return kinds.get(problem.exit_code, DeckError)(problem.error, hint=problem.hint)

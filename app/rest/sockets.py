@@ -1,0 +1,140 @@
+"""Listening sockets that only those can reach who should, and files of tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from bpf.errors import UsageError
+
+_BACKLOG = 128
+
+
+@dataclass(slots=True)
+class Listening:
+    """A socket that listens; not blocking. Closed by leaving its context."""
+
+    socket: socket.socket
+    path: str = ""
+    """Of a Unix socket."""
+    inode: int = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Unless another one has taken its place.
+        with contextlib.suppress(OSError):
+            if self.path and os.stat(self.path).st_ino == self.inode:
+                os.unlink(self.path)
+        self.socket.close()
+
+
+def unix(path: str) -> Listening:
+    """Listen at `path`, for this user alone. Its directory is made where there is none.
+
+    A socket that a dead process left is replaced. Raises UsageError where somebody listens there,
+    or where it can't be made.
+    """
+    directory = Path(path).parent
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Of two that start at once, one must not take the other's new socket for a dead one.
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _remove_dead(path)
+            # Linux makes the file with the mode of the socket: it never has another one.
+            os.fchmod(listening.fileno(), 0o600)
+            listening.bind(path)
+            listening.listen(_BACKLOG)
+        finally:
+            os.close(lock)
+        listening.setblocking(False)
+        return Listening(listening, path, os.stat(path).st_ino)
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"cannot listen at {path}: {error.strerror or error}",
+        ) from None
+    except UsageError:
+        listening.close()
+        raise
+
+
+def _remove_dead(path: str) -> None:
+    """Raises UsageError where what is there is alive, or is no socket; OSError."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise UsageError(f"{path} is there, and is no socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        # Full of waiting clients is alive too.
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        except BlockingIOError:
+            pass
+    raise UsageError(
+        f"another controller listens at {path}", hint="end it, or choose another socket"
+    )
+
+
+def tcp(address: str) -> Listening:
+    """Listen at `HOST:PORT`; raises UsageError."""
+    family, where = _resolve(address)
+    try:
+        listening = socket.create_server(where, family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from None
+    listening.setblocking(False)
+    return Listening(listening)
+
+
+def is_loopback(listening: socket.socket) -> bool:
+    """Whether only this host can reach it."""
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+
+
+def _resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    host, colon, port = address.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or not bare or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(
+            f"{address!r} is no address to listen at", hint="HOST:PORT, such as 127.0.0.1:8765"
+        )
+    try:
+        found = socket.getaddrinfo(
+            bare, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"cannot resolve {bare}: {error}") from None
+    family, _, _, _, where = found[0]
+    return family, (str(where[0]), int(where[1]))
+
+
+def read_token(path: str) -> bytes:
+    """The token in a file that others can't read. Raises UsageError."""
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            token = file.read(4096).strip()
+    except OSError as error:
+        raise UsageError(f"cannot read the token in {path}: {error.strerror}") from None
+    if mode & 0o077:
+        raise UsageError(f"others can use the token in {path}", hint=f"chmod 600 {path}")
+    if not token or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise UsageError(f"{path} holds no token: one word of ASCII characters")
+    return token

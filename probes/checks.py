@@ -1,0 +1,106 @@
+"""What a configuration says of its maps, held against the maps that its source declares."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bpf.abi import HASH_TYPES, MapType
+from bpf.compiler import CompiledMap
+from bpf.errors import UsageError
+from bpf.layout import ARRAY_TYPES, QUEUE_TYPES
+
+if TYPE_CHECKING:
+    from probes.config import Metric, ProbeConfig, Side
+
+EXPORTABLE = HASH_TYPES | ARRAY_TYPES | QUEUE_TYPES | {MapType.LPM_TRIE}
+"""Kinds of maps whose contents mean something outside the kernel."""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A hint: the nearest of `names`, or else what there is."""
+    known = sorted(names)
+    if near := difflib.get_close_matches(name, known, n=1):
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(known)}" if known else ""
+
+
+def check_metrics(config: ProbeConfig, side: Side, maps: Mapping[str, CompiledMap]) -> None:
+    """Raise UsageError, naming the key, for the first metric of a direction that `maps` can't give.
+
+    `maps` are those that the direction's source declares, by name.
+    """
+    direction = getattr(config, side)
+    for number, metric in enumerate(direction.metrics):
+        for key, text, hint in _findings(metric, maps):
+            where = f"{config.origin}: {side}.metrics[{number}].{key}"
+            raise UsageError(f"{where}: {text}", hint=hint)
+
+
+def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with a metric: the key in it, what, and a hint."""
+    name = metric.map
+    if name not in maps:
+        exportable = [n for n, m in maps.items() if m.spec.type in EXPORTABLE]
+        hint = did_you_mean(name, exportable) or "it declares none that can be exported"
+        yield "map", f"the source declares no map {name!r}", hint
+        return
+    found = maps[name]
+    kind = found.spec.type.name.lower().replace("_", " ")
+    if found.spec.type not in EXPORTABLE:
+        hint = "export a hash, an array, a trie, a queue or a stack"
+        yield "map", f"{name} is a {kind}, whose contents mean nothing outside", hint
+        return
+    if found.unreadable:
+        yield "map", f"{name} cannot be read: {found.unreadable}", "use types of fixed size"
+        return
+    if metric.agg:
+        yield from _aggregation_findings(metric, found, kind)
+    known = {path for part in ("key", "value") for path in _paths(getattr(found, part), part)}
+    for path in metric.types:
+        if path not in known:
+            yield f"types.{path}", f"{name} has no such field", did_you_mean(path, known)
+
+
+def _aggregation_findings(
+    metric: Metric, found: CompiledMap, kind: str
+) -> Iterator[tuple[str, str, str]]:
+    name = metric.map
+    if not found.spec.percpu:
+        hint = "leave agg out, or declare a per-CPU map (BPF_PERCPU_HASH, BPF_PERCPU_ARRAY)"
+        yield "agg", f"{name} is a {kind}: it has one value an entry, not one for each CPU", hint
+    elif found.value is not None and (why := _no_number(found.value, "value")):
+        yield "agg", f"{name} has no {metric.agg}: {why}", "leave agg out: one value for each CPU"
+
+
+def _no_number(dtype: np.dtype[Any], path: str) -> str:
+    """Why values can't be added up or compared field by field; empty where they can."""
+    if dtype.subdtype is not None:
+        base = dtype.subdtype[0]
+        return f"{path} is a text" if base == np.dtype("i1") else _no_number(base, path)
+    if dtype.names is None:
+        return "" if dtype.kind in "iuf" else f"{path} is no number"
+    end = 0
+    for name, (field, offset, *_) in sorted(_fields(dtype).items(), key=lambda item: item[1][1]):
+        if offset < end:
+            return f"{path}.{name} overlaps the field before (a union, or bit fields)"
+        if why := _no_number(field, f"{path}.{name}"):
+            return why
+        end = offset + field.itemsize
+    return ""
+
+
+def _paths(dtype: np.dtype[Any] | None, path: str) -> Iterator[str]:
+    """The paths of a type and of everything in it."""
+    if dtype is None:
+        return
+    yield path
+    for name, (field, *_) in _fields(dtype.base).items():
+        yield from _paths(field, f"{path}.{name}")
+
+
+def _fields(dtype: np.dtype[Any]) -> Mapping[str, tuple[Any, ...]]:
+    return dtype.fields or {}

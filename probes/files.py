@@ -1,0 +1,99 @@
+"""Text, JSON and TOML from files that may be anything: each thing wrong is an error of one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import NoReturn
+
+from bpf.errors import UsageError
+from probes.checks import did_you_mean
+
+_TOML_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
+
+
+def read_text(path: Path, limit: int, where: str) -> str:
+    """A text file of at most `limit` bytes; UsageError, `where` before it, where it is none."""
+    try:
+        with open(path, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"{where}: it is no regular file")
+            data = file.read(limit + 1)
+    except FileNotFoundError as error:
+        folder = path.parent
+        names = [file.name for file in folder.glob(f"*{path.suffix}")] if folder.is_dir() else []
+        raise UsageError(
+            f"{where}: {error.strerror}", hint=did_you_mean(path.name, names)
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror}") from None
+    if why := why_no_text(data, limit):
+        raise UsageError(f"{where}: {why}")
+    return data.decode()
+
+
+def _open(path: str, flags: int) -> int:
+    """Without waiting for whoever is at the other end of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def why_no_text(data: bytes, limit: int) -> str:
+    """Why this is no text, or too much of it; empty where it is one."""
+    if len(data) > limit:
+        return f"it has more than {limit >> 20} MiB"
+    if b"\0" in data:
+        return "it is binary, no text"
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return f"it is no UTF-8 text (line {line})"
+    return ""
+
+
+def read_json(path: Path, limit: int) -> object:
+    """What a JSON file says; UsageError, with the place in it, where it says nothing."""
+    where = str(path)
+    text = read_text(path, limit, where)
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        table: dict[str, object] = {}
+        for key, value in pairs:
+            if key in table:
+                raise UsageError(f"{where}: key {key!a} is given twice")
+            table[key] = value
+        return table
+
+    def no_number(name: str) -> NoReturn:
+        raise UsageError(f"{where}: {name} is no number in JSON")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=no_number)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where}:{error.lineno}:{error.colno}: {error.msg}") from None
+    except ValueError:
+        raise UsageError(f"{where}: a number has too many digits") from None
+    except RecursionError:
+        raise UsageError(f"{where}: it is nested too deeply") from None
+
+
+def read_toml(path: Path, limit: int) -> object:
+    """What a TOML file says; UsageError, with the place in it, where it says nothing."""
+    where = str(path)
+    text = read_text(path, limit, where)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _TOML_PLACE.search(str(error))
+        message = str(error)[: found.start()] if found else str(error)
+        end = f"{text.count(chr(10)) + 1}:{len(text) - text.rfind(chr(10))}"
+        place = f"{found['line']}:{found['column']}" if found and found["line"] else end
+        raise UsageError(f"{where}:{place}: {message}") from None
+    except ValueError:
+        raise UsageError(f"{where}: a number has too many digits") from None
+    except RecursionError:
+        raise UsageError(f"{where}: it is nested too deeply") from None

@@ -1,0 +1,281 @@
+"""From a configuration to programs in the kernel that no packet reaches yet (Algorithm 1).
+
+Each direction is compiled once. Where a metric is a snapshot, the program is loaded twice: the
+clone is the same bytecode on other maps. Maps of snapshot metrics are each clone's own, all others
+are shared between the clones, and with the generation before where their layout is the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from bpf import interface as interfaces
+from bpf.attach import Hook
+from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Compiler, Diagnostic
+from bpf.errors import KernelError, UsageError
+from bpf.interface import Interface
+from bpf.maps import Map
+from bpf.program import Program, map_memory
+from bpf.syscall import VerifierError
+from probes.checks import check_metrics
+from probes.config import Direction, Metric, ProbeConfig, Side, hook_of
+from probes.losses import counts_losses, read_losses
+from probes.program.metrics import MetricMap, make_map, open_map
+from probes.snapshot import Loss, LossReason
+from probes.tables import TableSchema, schema_of
+
+if TYPE_CHECKING:
+    from probes.declarations import Declarations
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSide:
+    """One direction, compiled and verified."""
+
+    side: Side
+    config: Direction
+    interface: Interface
+    hook: Hook
+    compiled: Compiled
+    program: CompiledProgram
+    declarations: Declarations
+    metric_maps: tuple[MetricMap, ...]
+
+    @property
+    def place(self) -> tuple[int, Hook]:
+        """Which hook of which interface."""
+        return self.interface.index, self.hook
+
+    @property
+    def declared(self) -> Mapping[str, CompiledMap]:
+        """Its maps, by name."""
+        return self.compiled.maps
+
+    @property
+    def lines(self) -> Mapping[str, int]:
+        """Where its maps are declared."""
+        return {name: found.line for name, found in self.declarations.maps.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProbe:
+    """A configuration, compiled and verified; its descriptors are closed by `close`."""
+
+    config: ProbeConfig
+    sides: tuple[CompiledSide, ...]
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return tuple(d for side in self.sides for d in side.compiled.diagnostics)
+
+    def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
+        """The program of each direction."""
+        return ((side.side, side.program) for side in self.sides)
+
+    def close(self) -> None:
+        for side in self.sides:
+            side.compiled.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def compile_probe(compiler: Compiler, config: ProbeConfig) -> CompiledProbe:
+    """Compile every direction, and hold the metrics against what was compiled.
+
+    Raises CompileError for a source, UsageError naming the key for anything else that is wrong.
+    """
+    sides: list[CompiledSide] = []
+    try:
+        for side, direction in config.directions():
+            sides.append(_compile_side(compiler, config, side, direction))
+    except BaseException:
+        CompiledProbe(config, tuple(sides)).close()
+        raise
+    return CompiledProbe(config, tuple(sides))
+
+
+def _compile_side(
+    compiler: Compiler, config: ProbeConfig, side: Side, direction: Direction
+) -> CompiledSide:
+    from probes import declarations
+
+    interface = interfaces.find(direction.interface)
+    hook = hook_of(side, direction)
+    if hook is Hook.XDP and not interface.ethernet:
+        # XDP promises an Ethernet header; drivers of such interfaces differ in what they give.
+        hook = Hook.TC_INGRESS
+    compiled = compiler.compile(
+        direction.source,
+        hook.prog_type,
+        name=f"{config.name}.{side}.c",
+        cflags=[f"-D{hook.macro}=1", f"-DLINK_ETHERNET={int(interface.ethernet)}"],
+    )
+    try:
+        program = _program_of(config, side, direction, compiled)
+        check_metrics(config, side, compiled.maps)
+        declared = declarations.parse(direction.source)
+        metric_maps = tuple(_metric_maps(direction, compiled, declared))
+    except BaseException:
+        compiled.close()
+        raise
+    return CompiledSide(side, direction, interface, hook, compiled, program, declared, metric_maps)
+
+
+def _program_of(
+    config: ProbeConfig, side: Side, direction: Direction, compiled: Compiled
+) -> CompiledProgram:
+    names = list(compiled.programs)
+    key = f"{config.origin}: {side}"
+    if direction.function:
+        if direction.function not in compiled.programs:
+            raise UsageError(
+                f"{key}.function: the source has no program {direction.function!r}",
+                hint=f"it has {', '.join(names)}" if names else "make a function not static",
+            )
+        return compiled.programs[direction.function]
+    if not names:
+        raise UsageError(f"{key}.source: it has no program", hint="one function must not be static")
+    if len(names) > 1:
+        raise UsageError(
+            f"{key}.source: it has {len(names)} programs ({', '.join(names)})",
+            hint=f"name one with {side}.function, or make the others static",
+        )
+    return compiled.programs[names[0]]
+
+
+def _metric_maps(
+    direction: Direction, compiled: Compiled, declared: Declarations
+) -> list[MetricMap]:
+    by_map: dict[str, list[tuple[Metric, TableSchema]]] = {}
+    for metric in direction.metrics:
+        found = compiled.maps[metric.map]
+        schema = schema_of(found.spec, declared, found.key, found.value, metric.types, metric.help)
+        by_map.setdefault(metric.map, []).append((metric, schema))
+    return [MetricMap(compiled.maps[name], metrics) for name, metrics in by_map.items()]
+
+
+class Clone:
+    """One of a side's programs, and the maps of snapshot metrics that are its own."""
+
+    def __init__(self, side: CompiledSide, shared: Mapping[str, int], next_fd: int) -> None:
+        self._own: dict[str, int] = {}
+        self.maps: dict[str, Map] = {}
+        """By name, of snapshot metrics."""
+        try:
+            for metric_map in side.metric_maps:
+                if metric_map.private:
+                    fd = self._own[metric_map.name] = make_map(metric_map.declared)
+                    self.maps[metric_map.name] = open_map(metric_map.declared, fd)
+            self.program = Program(
+                side.compiled, side.program.name, shared={**shared, **self._own}, next_fd=next_fd
+            )
+        except BaseException:
+            self._close_maps()
+            raise
+
+    def memory(self) -> int:
+        """Bytes of kernel memory of its own maps."""
+        return sum(map_memory(fd) for fd in self._own.values())
+
+    def close(self) -> None:
+        self.program.close()
+        self._close_maps()
+
+    def _close_maps(self) -> None:
+        for opened in self.maps.values():
+            opened.close()
+        for fd in self._own.values():
+            os.close(fd)
+
+
+class LoadedSide:
+    """One direction of a generation: its clones, and the maps that they share."""
+
+    def __init__(
+        self, compiled: CompiledSide, next_fd: int, kept: Mapping[str, int] | None = None
+    ) -> None:
+        """Load it; `kept` are maps of the generation before, by name, which stay the caller's.
+
+        Raises KernelError or UsageError, and leaves nothing behind.
+        """
+        self.side = compiled.side
+        self.config = compiled.config
+        self.interface = compiled.interface
+        self.hook = compiled.hook
+        self.place = compiled.place
+        self.function = compiled.program.name
+        self.metric_maps = compiled.metric_maps
+        self.declared: Mapping[str, CompiledMap] = compiled.compiled.maps
+        """What its maps are like; their descriptors are no longer valid."""
+        self.lines = compiled.lines
+        self.active = 0
+        self.clones: list[Clone] = []
+        self._fds: dict[str, int] = {}
+        self._maps: dict[str, Map] = {}
+        self._losses: Map | None = None
+        private = {m.name for m in compiled.metric_maps if m.private}
+        try:
+            for name, declared in compiled.compiled.maps.items():
+                if name not in private:
+                    old = (kept or {}).get(name)
+                    self._fds[name] = make_map(declared) if old is None else os.dup(old)
+            for metric_map in compiled.metric_maps:
+                if not metric_map.private:
+                    fd = self._fds[metric_map.name]
+                    self._maps[metric_map.name] = open_map(metric_map.declared, fd)
+            for name in self._fds.keys() - self._maps.keys():
+                if counts_losses(self.declared[name]):
+                    self._losses = open_map(self.declared[name], self._fds[name])
+            for _ in range(2 if private else 1):
+                self.clones.append(Clone(compiled, self._fds, next_fd))
+        except VerifierError as error:
+            self.close()
+            *_, reason = str(error.strerror), *error.log.strip().splitlines()
+            raise KernelError(
+                f"{compiled.program.name} cannot be chained: {reason}",
+                hint="a probe may use 504 bytes of stack",
+            ) from None
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def shared(self) -> Mapping[str, int]:
+        """Descriptors of the shared maps, by name."""
+        return self._fds
+
+    @property
+    def program(self) -> Program:
+        """The one that packets reach."""
+        return self.clones[self.active].program
+
+    def map_of(self, metric_map: MetricMap, clone: Clone) -> Map:
+        """The map that a metric shows, of this clone where it is private."""
+        return clone.maps[metric_map.name] if metric_map.private else self._maps[metric_map.name]
+
+    def losses(self) -> dict[LossReason, Loss]:
+        """What the program counted as lost by `lose()`, since the last call."""
+        return read_losses(self._losses) if self._losses is not None else {}
+
+    def memory(self) -> int:
+        """Bytes of kernel memory of all its maps."""
+        return sum(map_memory(fd) for fd in self._fds.values()) + sum(
+            clone.memory() for clone in self.clones
+        )
+
+    def close(self) -> None:
+        for clone in self.clones:
+            clone.close()
+        for opened in self._maps.values():
+            opened.close()
+        if self._losses is not None:
+            self._losses.close()
+        for fd in self._fds.values():
+            os.close(fd)

@@ -1,0 +1,148 @@
+"""The metrics exporter: from the maps of a program to the tables of a window (Algorithms 2 and 3).
+
+What is read, how, and what becomes of it is settled when a program is loaded; which system call
+that comes to is `bpf.maps`' business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bpf.abi import MapFlag, MapType
+from bpf.compiler import CompiledMap
+from bpf.errors import DeckError, UsageError
+from bpf.layout import Array
+from bpf.maps import Entries, Map, reduce_cpus
+from bpf.program import create_like
+from bpf.syscall import MapSpec
+from probes.config import Metric
+from probes.tables import TableSchema
+
+_NESTED = frozenset({MapType.ARRAY_OF_MAPS, MapType.HASH_OF_MAPS})
+_AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One metric's rows, in a window."""
+
+    metric: Metric
+    schema: TableSchema
+    rows: Array
+    """dtype `[("key", K), ("value", V)]`; V with a dimension for the CPUs where they stay apart."""
+    occupancy: float
+    """Entries against the map's size, 0 to 1; 0 for arrays, which are always full."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricMap:
+    """A map that metrics show. Two metrics may show one map, aggregated differently."""
+
+    declared: CompiledMap
+    metrics: Sequence[tuple[Metric, TableSchema]]
+
+    @property
+    def name(self) -> str:
+        return self.declared.spec.name
+
+    @property
+    def private(self) -> bool:
+        """Whether each clone of the program has one of its own (S1.14)."""
+        return any(metric.snapshot for metric, _ in self.metrics)
+
+    def read(self, source: Map) -> list[Table]:
+        """Take the window's tables out of the map, emptying it where a metric asks for that.
+
+        Raises DeckError, naming the map, where the kernel refuses.
+        """
+        clears = self.private or any(metric.init for metric, _ in self.metrics)
+        exported = [(metric, schema) for metric, schema in self.metrics if metric.export]
+        try:
+            if not exported:
+                source.clear()  # S1.18
+                return []
+            entries = source.read(clear=clears)
+        except OSError as error:
+            raise DeckError(f"map {self.name} cannot be read: {error.strerror}") from None
+        full = 0.0 if source.spec.type in (MapType.ARRAY, MapType.PERCPU_ARRAY) else len(entries)
+        return [
+            Table(metric, schema, rows_of(entries, metric.agg), full / source.spec.max_entries)
+            for metric, schema in exported
+        ]
+
+
+def open_map(declared: CompiledMap, fd: int) -> Map:
+    """The map behind `fd`, which stays the caller's, as its source describes it.
+
+    Raises UsageError for a layout that can't be read, KernelError where no routine works.
+    """
+    spec = made_spec(declared)
+    if declared.unreadable:
+        raise UsageError(f"map {spec.name} cannot be read: {declared.unreadable}")
+    own = os.dup(fd)
+    try:
+        return Map(own, spec, declared.key, declared.value)
+    except BaseException:
+        os.close(own)
+        raise
+
+
+def made_spec(declared: CompiledMap) -> MapSpec:
+    """How a map is made: as it is declared, but an array so that it can be mapped."""
+    return replace(declared.spec, flags=declared.spec.flags | _more_flags(declared))
+
+
+def make_map(declared: CompiledMap) -> int:
+    """A new map, or that of compile time for a kind that names another map; its descriptor."""
+    if declared.spec.type in _NESTED:
+        return os.dup(declared.fd)
+    return create_like(declared, _more_flags(declared))
+
+
+def _more_flags(declared: CompiledMap) -> int:
+    return MapFlag.MMAPABLE if declared.spec.type == MapType.ARRAY else 0
+
+
+def rows_of(entries: Entries, agg: str) -> Array:
+    """The rows of a table: keys beside values, aggregated over the CPUs where `agg` says how."""
+    values = aggregate(entries.values, agg) if agg else entries.values
+    value = np.dtype((values.dtype, values.shape[1:]))
+    rows = np.empty(len(entries), np.dtype([("key", entries.keys.dtype), ("value", value)]))
+    rows["key"] = entries.keys
+    rows["value"] = values
+    return rows
+
+
+def aggregate(values: Array, agg: str) -> Array:
+    """Per-CPU values, shape (n, CPUs), to one an entry (S1.11).
+
+    A sum is of 64 bits, so that it can't overflow where its parts don't; a mean is a float.
+    """
+    wide = values.astype(_widened(values.dtype, agg)) if agg in ("sum", "avg") else values
+    reduced = reduce_cpus(wide, _AGGREGATES[agg])
+    return _divided(reduced, values.shape[1]) if agg == "avg" else reduced
+
+
+def _widened(dtype: np.dtype[Any], agg: str) -> np.dtype[Any]:
+    if dtype.names is not None:
+        fields: Mapping[str, Any] = dtype.fields or {}
+        return np.dtype([(name, _widened(fields[name][0], agg)) for name in dtype.names])
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((_widened(base, agg), shape))
+    if agg == "avg" or dtype.kind == "f":
+        return np.dtype("f8")
+    return np.dtype("i8" if dtype.kind == "i" else "u8")
+
+
+def _divided(values: Array, by: int) -> Array:
+    if values.dtype.names is None:
+        return values / by
+    for name in values.dtype.names:
+        values[name] = _divided(values[name], by)
+    return values

@@ -1,0 +1,283 @@
+"""A user's probe: its generations on its hooks, swapped, drained, replaced and rolled back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bpf import grace
+from bpf.attach import Hook
+from bpf.chain import Stage
+from bpf.compiler import Compiler
+from bpf.errors import DeckError, UsageError
+from bpf.interface import Interface
+from probes.config import ProbeConfig
+from probes.hook import HookPoint, Hooks
+from probes.plane import Compatibility, ProgramInfo
+from probes.probe import UtcClock
+from probes.program.compatibility import compare, keeps
+from probes.program.loading import Clone, CompiledProbe, LoadedSide, compile_probe
+from probes.program.metrics import Table
+from probes.snapshot import Event, Item, Losses, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A probe's place on a hook, shared by its generations."""
+
+    point: HookPoint
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One configuration, loaded."""
+
+    number: int
+    config: ProbeConfig
+    sides: tuple[LoadedSide, ...]
+
+    def close(self) -> None:
+        for side in self.sides:
+            side.close()
+
+
+class ProgramProbe:
+    """A user's probe (S1.13 to S1.26).
+
+    A window ends when it is exported, and when its program is replaced: either way other programs
+    get the packets from one write on, the grace period passes, and then the maps of those that were
+    active are read. The generation before the last replacement stays loaded, for a roll-back.
+    Every method may be called from any thread; they exclude one another (S1.23).
+    """
+
+    builtin = False
+    alarm_fd = -1
+
+    def __init__(self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks) -> None:
+        """Load it and put it at the end of its hooks' chains; raises and leaves nothing behind."""
+        self.name = compiled.config.name
+        self.window = 0
+        self._compiler = compiler
+        self._hooks = hooks
+        self._lock = threading.RLock()
+        self._utc = UtcClock()
+        self._places: dict[tuple[int, Hook], Place] = {}
+        self._previous: Generation | None = None
+        self._latest: tuple[Snapshot, ...] = ()
+        self._full: set[str] = set()
+        self._current = Generation(0, compiled.config, ())
+        first = self._load(compiled, 1, ())
+        self._start_ns = time.monotonic_ns()
+        try:
+            for side in first.sides:
+                place = self._places[side.place]
+                place.point.chain.append(place.stage, side.program.fd)
+        except BaseException:
+            self._give_up_places()
+            first.close()
+            raise
+        self._current = first
+
+    @property
+    def config(self) -> ProbeConfig:
+        return self._current.config
+
+    @property
+    def generation(self) -> int:
+        return self._current.number
+
+    @property
+    def previous(self) -> int | None:
+        """The generation that `roll_back` would bring back."""
+        return self._previous.number if self._previous else None
+
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        return tuple(side.interface for side in self._current.sides)
+
+    @property
+    def latest(self) -> tuple[Snapshot, ...]:
+        """The tables of the window that ended last."""
+        return self._latest
+
+    def programs(self) -> tuple[ProgramInfo, ...]:
+        """What of it is in the kernel."""
+        with self._lock:
+            return tuple(
+                ProgramInfo(
+                    side.side,
+                    side.interface.name,
+                    side.hook.value,
+                    self._places[side.place].point.mode,
+                    side.function,
+                    side.program.info().id,
+                    side.memory(),
+                )
+                for side in self._current.sides
+            )
+
+    def export(self) -> tuple[Item, ...]:
+        """End the window: swap where there is a clone, wait, and read (Algorithm 2)."""
+        with self._lock:
+            ended = [(side, side.clones[side.active]) for side in self._current.sides]
+            started = time.monotonic_ns()
+            for side in self._current.sides:
+                if len(side.clones) > 1:
+                    side.active ^= 1
+                    place = self._places[side.place]
+                    place.point.chain.replace(place.stage, side.program.fd)
+            return self._end_window(self._current, ended, started)
+
+    def compile(self, config: ProbeConfig) -> CompiledProbe:
+        """Compile what could replace it."""
+        return compile_probe(self._compiler, config)
+
+    def compare(self, compiled: CompiledProbe) -> Compatibility:
+        """What `replace` would keep and lose."""
+        with self._lock:
+            return compare(self._current.sides, compiled.sides)
+
+    def replace(self, compiled: CompiledProbe) -> tuple[Item, ...]:
+        """Put a new generation in the place of the one that runs; the tables of the window that so
+        ended. Raises DeckError, and then everything runs on as before.
+        """
+        with self._lock:
+            new = self._load(compiled, self._current.number + 1, self._current.sides)
+            return self._become(new)
+
+    def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
+        """Put the generation before in place again, under a new number; as `replace`."""
+        with self._lock:
+            old = self._previous
+            if old is None:
+                raise UsageError(
+                    f"probe {self.name} has no generation to go back to", hint="it was not replaced"
+                )
+            report = compare(self._current.sides, old.sides, returns=True)
+            self._previous = None
+            return report, self._become(Generation(self.generation + 1, old.config, old.sides))
+
+    def close(self) -> None:
+        """Leave the hooks, and give everything back; `export` comes before."""
+        with self._lock:
+            current, previous = self._current, self._previous
+            self._current, self._previous = Generation(self.generation, self.config, ()), None
+            self._give_up_places()
+            for generation in (current, previous):
+                if generation:
+                    generation.close()
+
+    def _load(
+        self, compiled: CompiledProbe, number: int, before: Sequence[LoadedSide]
+    ) -> Generation:
+        """A generation that no packet reaches yet, on the maps of the one before where it can."""
+        old = {side.side: side for side in before}
+        made: list[LoadedSide] = []
+        with ExitStack() as undo:
+            undo.callback(self._give_up_places)
+            for side in compiled.sides:
+                if side.place not in self._places:
+                    point = self._hooks.acquire(side.interface, side.hook)
+                    self._places[side.place] = Place(point, Stage())
+                kept = keeps(old[side.side], side) if side.side in old else {}
+                made.append(LoadedSide(side, self._places[side.place].stage.next_fd, kept))
+                undo.callback(made[-1].close)
+            # Last: what does not load must not touch an interface.
+            for side in compiled.sides:
+                self._hooks.attach(self._places[side.place].point)
+            undo.pop_all()
+        return Generation(number, compiled.config, tuple(made))
+
+    def _become(self, new: Generation) -> tuple[Item, ...]:
+        """Have `new` get the packets from now on, and end the window of what ran before."""
+        old = self._current
+        ended = [(side, side.clones[side.active]) for side in old.sides]
+        here = {side.place for side in old.sides}
+        started = time.monotonic_ns()
+        for side in new.sides:
+            place = self._places[side.place]
+            if side.place in here:
+                place.point.chain.replace(place.stage, side.program.fd)
+            else:
+                place.point.chain.append(place.stage, side.program.fd)
+        for gone in here - {side.place for side in new.sides}:
+            _leave(self._places[gone])
+        self._current = new
+        if self._previous:
+            self._previous.close()
+        self._previous = old
+        self._give_up_places()
+        return self._end_window(old, ended, started)
+
+    def _end_window(
+        self, generation: Generation, ended: Sequence[tuple[LoadedSide, Clone]], started_ns: int
+    ) -> tuple[Item, ...]:
+        """What is to be published of programs that were active until now."""
+        end_ns = time.monotonic_ns()
+        grace.wait()
+        quiet = time.monotonic_ns()
+        self.window += 1
+        read: list[tuple[LoadedSide, Table, Losses]] = []
+        events: list[Event] = []
+        for side, clone in ended:
+            losses: Losses = side.losses()
+            for metric_map in side.metric_maps:
+                try:
+                    tables = metric_map.read(side.map_of(metric_map, clone))
+                except DeckError as error:
+                    text = f"window {self.window} is not whole: {error}"
+                    events.append(Event.now("error", self.name, text))
+                    continue
+                for table in tables:
+                    read.append((side, table, losses))
+                    losses = {}  # they are the program's: told once
+        start_ns, self._start_ns = self._start_ns, end_ns
+        drained = time.monotonic_ns()
+        self._latest = tuple(
+            Snapshot(
+                probe=self.name,
+                interface=side.interface.name,
+                window=self.window,
+                generation=generation.number,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                end_utc_ns=self._utc.utc_ns(end_ns),
+                rows=table.rows,
+                losses=losses,
+                occupancy=table.occupancy,
+                swap_ns=quiet - started_ns,
+                drain_ns=drained - quiet,
+                side=side.side,
+                metric=table.metric.name,
+                schema=table.schema,
+            )
+            for side, table, losses in read
+        )
+        return (*self._latest, *events, *self._fill_events())
+
+    def _fill_events(self) -> list[Event]:
+        """A warning for each table that is full now, and was not in the window before."""
+        full = {f"{s.side}.{s.metric}" for s in self._latest if s.occupancy >= 1}
+        new, self._full = full - self._full, full
+        text = "the map of {} is full: what did not fit is missing"
+        return [Event.now("warning", self.name, text.format(name)) for name in sorted(new)]
+
+    def _give_up_places(self) -> None:
+        """Leave the hooks that no generation has a program on."""
+        kept = (self._current, self._previous)
+        used = {side.place for held in kept if held for side in held.sides}
+        for key in self._places.keys() - used:
+            place = self._places.pop(key)
+            _leave(place)
+            place.stage.close()
+            self._hooks.release(place.point)
+
+
+def _leave(place: Place) -> None:
+    """Have no packet reach a place any more, if any does."""
+    if place.stage.prog_fd >= 0:
+        place.point.chain.remove(place.stage)

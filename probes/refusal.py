@@ -1,0 +1,92 @@
+"""A configuration's errors as one line: the file, the key, what is wrong, and what was meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from bpf.errors import UsageError
+from probes.checks import did_you_mean
+
+_OWN = "probe"
+_SHOWN = 40
+"""Characters of a wrong value or key that are shown."""
+_TEXTS = {
+    "missing": "it is missing",
+    "extra_forbidden": "no such key",
+    "model_type": "must be a table of keys and values",
+    "dict_type": "must be a table of keys and values",
+    "tuple_type": "must be a list",
+    "too_short": "must not be empty",
+}
+
+
+def wrong(text: str, *, at: str = "", hint: str = "") -> PydanticCustomError:
+    """What a model's validator raises; `at` goes on from the place of the model."""
+    return PydanticCustomError(_OWN, "{text}", {"text": text, "at": at, "hint": hint})
+
+
+def refusal(error: ValidationError, model: type[BaseModel], where: str) -> UsageError:
+    """`where: key: what`, with a hint, for the first error; and how many more there are."""
+    first, *others = error.errors(include_url=False)
+    context = first.get("ctx", {})
+    own = first["type"] == _OWN
+    path = _path(first["loc"])
+    if own and context["at"]:
+        path = f"{path}.{context['at']}" if path else context["at"]
+    text, hint = (context["text"], context["hint"]) if own else _words(first, model)
+    more = f" (and {len(others)} more)" if others else ""
+    return UsageError(": ".join(filter(None, (where, path, text))) + more, hint=hint)
+
+
+def _path(location: Sequence[int | str]) -> str:
+    """`ingress.metrics[0].map`."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            shown = part if part.isprintable() else ascii(part)
+            path += f".{_cut(shown)}" if path else _cut(shown)
+    return path
+
+
+def _words(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    """What is wrong, and a hint."""
+    kind, given = error["type"], _cut(ascii(error["input"]))
+    if kind == "extra_forbidden":
+        key = str(error["loc"][-1])
+        return _TEXTS[kind], did_you_mean(key, _model_at(error["loc"][:-1], model).model_fields)
+    if kind in ("literal_error", "enum"):
+        choices = filter(None, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+        return f"{given} is not one of its values", did_you_mean(str(error["input"]), choices)
+    if kind == "string_pattern_mismatch":
+        hint = "up to 64 letters, digits, _ . and -, the first a letter or _"
+        return f"{given} is not a name", hint
+    text = _TEXTS.get(kind)
+    if text is None:
+        asked, _, _ = error["msg"].replace("Input should be", "must be").partition(", ")
+        text = f"{asked}, not {given}"
+    return text[0].lower() + text[1:], ""
+
+
+def _model_at(location: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel]:
+    for part in location:
+        if isinstance(part, str):
+            model = _model_in(model.model_fields[part].annotation) or model
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model in a type such as `Model | None` or `tuple[Model, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

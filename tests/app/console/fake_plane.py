@@ -1,0 +1,167 @@
+"""A control plane without a kernel, except that a test may give it the real compiler."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from bench.feed import FakeController
+from bpf.abi import ProgType
+from bpf.compiler import Compiler, Diagnostic
+from bpf.errors import UsageError
+from probes.config import Direction, Metric, ProbeConfig
+from probes.plane import (
+    Check,
+    Compatibility,
+    Cost,
+    Fate,
+    MapFate,
+    ProbeInfo,
+    ProgramInfo,
+    Replacement,
+)
+from probes.snapshot import Event, Snapshot
+
+SOURCE = """\
+#include "probe.h"
+#include "packet.h"
+
+struct key {
+    u32 saddr;
+    u16 port;
+};
+
+BPF_HASH(seen, struct key, u64, 1024);
+
+/* Counts packets by their sender. */
+int watch(struct xdp_md *ctx)
+{
+    void *data = (void *)(long)ctx->data;
+    void *end = (void *)(long)ctx->data_end;
+    struct key key = {};
+    u64 one = 1;
+
+    if (data + 34 > end)
+        return XDP_PASS;
+    if (*(u16 *)(data + 12) != 8)
+        return XDP_PASS;
+    key.saddr = *(u32 *)(data + 26);
+    u64 *count = seen.lookup(&key);
+    if (count)
+        *count += 1;
+    else
+        seen.update(&key, &one);
+    return XDP_PASS;
+}
+"""
+EGRESS = SOURCE.replace("xdp_md", "__sk_buff").replace("XDP_PASS", "TC_ACT_OK")
+NOTHING = Compatibility((), (), (), ())
+LOSING = Compatibility(
+    (
+        MapFate("ingress", "seen", Fate.EMPTY, "value 16 bytes, was 8", 9),
+        MapFate("ingress", "old_totals", Fate.GONE, "", 0),
+        MapFate("ingress", "config", Fate.KEPT, "", 0),
+    ),
+    ("ingress.totals",),
+    ("ingress.senders",),
+    ("another verdict for a frame of 64 bytes: XDP_DROP, was XDP_PASS",),
+)
+
+
+def config(name: str = "hello", *, egress: bool = True) -> ProbeConfig:
+    senders = Metric(name="senders", map="seen")
+    return ProbeConfig(
+        name=name,
+        interval=1.0,
+        ingress=Direction(interface="eth0", source=SOURCE, metrics=(senders,)),
+        egress=Direction(interface="eth0", source=EGRESS, metrics=(senders,)) if egress else None,
+    )
+
+
+def info(of: ProbeConfig, generation: int = 1, previous: int | None = None) -> ProbeInfo:
+    hooks = {"ingress": ("xdp", "native"), "egress": ("tc egress", "tcx")}
+    programs = tuple(
+        ProgramInfo(side, direction.interface, *hooks[side], "watch", 40 + generation, 81_920)
+        for side, direction in of.directions()
+    )
+    metrics = tuple(f"{s}.{m.name}" for s, direction in of.directions() for m in direction.metrics)
+    builtin = of.name == "flow"
+    return ProbeInfo(of.name, builtin, generation, previous, 12, programs, metrics, "", of)
+
+
+class FakePlane(FakeController):
+    """A ControlPlane whose answers a test may set; `asked` is what it was asked."""
+
+    def __init__(self, *configs: ProbeConfig) -> None:
+        super().__init__()
+        self.read_only = ""
+        self.running = {one.name: info(one) for one in configs}
+        self.before: dict[str, ProbeConfig] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.compatibility: Compatibility | None = NOTHING
+        self.diagnostics: tuple[Diagnostic, ...] = ()
+        self.refusal: Exception | None = None
+        """What every check, or change, raises."""
+        self.compiler: Compiler | None = None
+        self.gate = threading.Event()
+        """A check waits for it."""
+        self.gate.set()
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        return tuple(self.running.values())
+
+    def check(self, config: ProbeConfig) -> Check:
+        self.asked.append(("check", config.name))
+        self.gate.wait(10)
+        if self.refusal is not None:
+            raise self.refusal
+        if self.compiler is not None and config.ingress is not None:
+            name = f"{config.name}.ingress.c"
+            self.compiler.compile(config.ingress.source, ProgType.XDP, name=name).close()
+        return Check(self.diagnostics, self.compatibility, 0.026, (Cost("ingress", 43.1),))
+
+    def add(self, config: ProbeConfig) -> ProbeInfo:
+        self.asked.append(("add", config.name))
+        if config.name in self.running:
+            raise UsageError(f"a probe of the name {config.name} runs")
+        self.running[config.name] = info(config)
+        return self.running[config.name]
+
+    def replace(self, config: ProbeConfig) -> Replacement:
+        self.asked.append(("replace", config.name))
+        if self.refusal is not None:
+            raise self.refusal
+        old = self.running[config.name]
+        self.before[config.name] = old.config
+        self.running[config.name] = info(config, old.generation + 1, old.generation)
+        return Replacement(old.generation + 1, 0.0031, self.compatibility or NOTHING)
+
+    def roll_back(self, name: str) -> Replacement:
+        self.asked.append(("roll_back", name))
+        if name not in self.before:
+            raise UsageError(f"{name} has no generation before this one")
+        old = self.running[name]
+        self.running[name] = info(self.before.pop(name), old.generation + 1)
+        return Replacement(old.generation + 1, 0.002, NOTHING)
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        self.asked.append(("remove", name))
+        del self.running[name]
+        return ()
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        self.asked.append(("export", name))
+        return ()
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        self.asked.append(("cost", name))
+        return (Cost("ingress", 41.27), Cost("egress", 55.0))
+
+    def fail(self, name: str, why: str) -> None:
+        self.running[name] = replace(self.running[name], failure=why)
+
+    def say(self, name: str, text: str) -> None:
+        self.publish(Event.now("info", name, text))
+
+    def close(self) -> None:
+        pass

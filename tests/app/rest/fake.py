@@ -1,0 +1,214 @@
+"""A control plane without a kernel: probes that only count the windows they have ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bpf.compiler import CompileError, Diagnostic
+from bpf.errors import DeckError, KernelError, UsageError
+from probes.config import Direction, Metric, ProbeConfig
+from probes.plane import (
+    Check,
+    Compatibility,
+    Cost,
+    Fate,
+    Listener,
+    MapFate,
+    ProbeInfo,
+    ProgramInfo,
+    Replacement,
+)
+from probes.snapshot import Event, History, Snapshot
+from probes.tables import TableKind, TableSchema
+
+BROKEN = "int broken("
+"""A source that holds this does not compile."""
+REFUSED = "unbounded"
+"""Nor does the verifier take this one."""
+NO_KERNEL = "no_kernel"
+"""The kernel can't run this one."""
+VERIFIER_LOG = "0: (b7) r0 = 0\n; for (;;) @ probe.c:3\ninfinite loop detected at insn 2\n"
+DTYPE = np.dtype([("key", "<u4"), ("value", "<u8")])
+KEPT = MapFate("ingress", "packets", Fate.KEPT, "", 3)
+LOST = MapFate("ingress", "seen", Fate.EMPTY, "value 8 bytes, was 4", 4)
+
+
+def config(name: str = "counter", *, source: str = "int f() { return 2; }") -> ProbeConfig:
+    metrics = tuple(Metric(name=n, map=n, snapshot=True) for n in ("packets", "bytes"))
+    return ProbeConfig(
+        name=name, interval=0, ingress=Direction(interface="lo", source=source, metrics=metrics)
+    )
+
+
+class FakePlane:
+    """A ControlPlane. Each window's tables have one row, whose value is the window's number."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.read_only = ""
+        self.gate = threading.Event()
+        """Cleared: exports and compiles wait."""
+        self.gate.set()
+        self.busy = 0
+        """How many wait or work now."""
+        self._lock = threading.RLock()
+        self._listeners: list[Listener] = []
+        self._probes: dict[str, ProbeInfo] = {}
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def publish(self, item: Snapshot | Event) -> None:
+        if isinstance(item, Snapshot):
+            self.history.append(item)
+        for listener in self._listeners:
+            listener(item)
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        return tuple(self._probes.values())
+
+    def check(self, config: ProbeConfig) -> Check:
+        self._work()
+        warnings = self._compile(config)
+        there = self._probes.get(config.name)
+        compatibility = None if there is None else self._compatibility(there.config, config)
+        return Check(warnings, compatibility, 0.026, (Cost("ingress", 12.5),))
+
+    def add(self, config: ProbeConfig) -> ProbeInfo:
+        self._work()
+        self._compile(config)
+        with self._lock:
+            if config.name in self._probes:
+                raise UsageError(f"a probe {config.name} runs")
+            programs = tuple(
+                ProgramInfo(side, d.interface, "xdp", "generic", "f", 7, 4096)
+                for side, d in config.directions()
+            )
+            self._probes[config.name] = ProbeInfo(
+                config.name, False, 1, None, 1, programs, _metrics(config), "", config
+            )
+            self.publish(Event.now("info", config.name, "runs"))
+            return self._probes[config.name]
+
+    def replace(self, config: ProbeConfig) -> Replacement:
+        self._work()
+        self._compile(config)
+        with self._lock:
+            info = self._info(config.name)
+            self.export(config.name)
+            return self._put(info, config)
+
+    def roll_back(self, name: str) -> Replacement:
+        with self._lock:
+            info = self._info(name)
+            if info.previous is None:
+                raise DeckError(f"{name} has no generation before {info.generation}")
+            self.export(name)
+            return self._put(info, info.config)
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        with self._lock:
+            tables = self.export(name)
+            del self._probes[name]
+            return tables
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        self._work()
+        with self._lock:
+            info = self._info(name)
+            self._probes[name] = replace(info, window=info.window + 1)
+            tables = window(name, info.window, info.metrics, generation=info.generation)
+            for table in tables:
+                self.publish(table)
+            return tables
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        self._info(name)
+        return (Cost("ingress", 12.5),)
+
+    def modes(self) -> dict[str, str]:
+        return {"xdp": "generic"}
+
+    def failure(self) -> DeckError | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _work(self) -> None:
+        self.busy += 1
+        try:
+            self.gate.wait()
+        finally:
+            self.busy -= 1
+
+    def _info(self, name: str) -> ProbeInfo:
+        if name not in self._probes:
+            raise UsageError(f"no probe {name}")
+        return self._probes[name]
+
+    def _put(self, info: ProbeInfo, config: ProbeConfig) -> Replacement:
+        self._probes[info.name] = replace(
+            self._probes[info.name],
+            generation=info.generation + 1,
+            previous=info.generation,
+            metrics=_metrics(config),
+            config=config,
+        )
+        return Replacement(info.generation + 1, 0.002, self._compatibility(info.config, config))
+
+    def _compatibility(self, old: ProbeConfig, new: ProbeConfig) -> Compatibility:
+        before, after = set(_metrics(old)), set(_metrics(new))
+        lost, more = tuple(sorted(before - after)), tuple(sorted(after - before))
+        return Compatibility((KEPT, LOST), lost, more, ("another verdict for a frame",))
+
+    def _compile(self, config: ProbeConfig) -> tuple[Diagnostic, ...]:
+        for _, direction in config.directions():
+            if BROKEN in direction.source:
+                line = direction.source[: direction.source.index(BROKEN)].count("\n") + 1
+                first = Diagnostic("probe.c", line, 12, "error", "expected ')'")
+                raise CompileError(config.name, (first, replace(first, severity="note")))
+            if REFUSED in direction.source:
+                refused = Diagnostic("probe.c", 3, 0, "error", "the verifier refused f")
+                raise CompileError(config.name, (refused,), VERIFIER_LOG)
+            if NO_KERNEL in direction.source:
+                raise KernelError("the kernel has no such map", hint="a newer kernel does")
+        return (Diagnostic("probe.c", 1, 5, "warning", "unused variable"),)
+
+
+def _metrics(config: ProbeConfig) -> tuple[str, ...]:
+    return tuple(f"{s}.{m.name}" for s, d in config.directions() for m in d.metrics)
+
+
+def window(
+    name: str, number: int, metrics: Sequence[str], *, rows: int = 1, generation: int = 1
+) -> tuple[Snapshot, ...]:
+    """One window's tables."""
+    now = time.monotonic_ns()
+    values = np.zeros(rows, DTYPE)
+    values["value"] = number
+    return tuple(
+        Snapshot(
+            probe=name,
+            interface="lo",
+            window=number,
+            generation=generation,
+            start_ns=now - 1000,
+            end_ns=now,
+            end_utc_ns=time.time_ns(),
+            rows=values.copy(),
+            losses={},
+            occupancy=0.5,
+            swap_ns=1,
+            drain_ns=2,
+            side=metric.partition(".")[0],
+            metric=metric.partition(".")[2],
+            schema=TableSchema(TableKind.HASH, "what it is"),
+        )
+        for metric in metrics
+    )
