@@ -9,14 +9,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app.outputs import FORMATS, VIEWS
-from bpf import interface as interfaces
-from bpf.attach import Hook
+from app.options import Options, takes
+from app.probe_cli import probe_cli
 from bpf.errors import DeckError, UsageError
-from probes.flow import FlowFilter
 
 VERSION = "0.1.0"
-INGRESS = {"xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
 # \b keeps the lines that follow as they are.
 RUN_EXAMPLES = """\b
@@ -24,11 +21,16 @@ Examples:
   probedeck run -i eth0
   probedeck run -i eth0 --capture 'proto:tcp port:80,443 !net:10.0.0.0/8'
   probedeck run -i eth0 --headless -o /var/log/flows --duration 3600
-  probedeck run -i eth0 --headless --views windows | head"""
+  probedeck run -i eth0 --headless --views windows | head
+  probedeck run -i eth0 --probe examples/destinations.toml --headless -o /var/log/probes"""
 LAB_EXAMPLES = """\b
 Examples:
   probedeck lab
   probedeck lab --headless --duration 10 --format jsonl"""
+CONSOLE_EXAMPLES = """\b
+Examples:
+  probedeck console
+  probedeck console --connect https://router1:8765 --token ~/.router1"""
 DOCTOR_EXAMPLES = """\b
 Example:
   probedeck doctor -i eth0"""
@@ -42,52 +44,7 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Headless = Annotated[
-    bool, typer.Option("--headless", help="Write tables instead of showing a console.")
-]
-Format = Annotated[
-    str, typer.Option("--format", metavar="|".join(FORMATS), help="What tables are written as.")
-]
-Out = Annotated[
-    str,
-    typer.Option(
-        "-o",
-        "--out",
-        metavar="DIR|-",
-        help="Where tables go: a file each in DIR, appended to, or standard output.",
-    ),
-]
-Interval = Annotated[
-    float, typer.Option(metavar="SECONDS", help="How long a window lasts, 0.01 to 300.")
-]
-Duration = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", help="When it ends by itself.", show_default="when told to"),
-]
-Ingress = Annotated[
-    str,
-    typer.Option(
-        metavar="|".join(INGRESS),
-        help="Where incoming packets are seen; tc takes other programs beside it.",
-    ),
-]
-Capture = Annotated[
-    str,
-    typer.Option(
-        metavar="FILTER",
-        help="Which flows are counted: proto:, port:, sport:, dport:, net:, src:, dst:, ip:4 or "
-        "ip:6; ! negates a term.",
-        show_default="all",
-    ),
-]
-Views = Annotated[
-    str | None,
-    typer.Option(
-        metavar=",".join(VIEWS),
-        help="Which tables are written.",
-        show_default="all; flows on standard output",
-    ),
-]
+cli.add_typer(probe_cli)
 
 
 @cli.callback(invoke_without_command=True)
@@ -106,39 +63,24 @@ def root(
 
 
 @cli.command(epilog=RUN_EXAMPLES)
+@takes(Options)
 def run(
+    options: Options,
     interface: Annotated[
-        str, typer.Option("-i", "--interface", metavar="NAME", help="What is watched.")
-    ],
-    headless: Headless = False,
-    format_name: Format = "csv",
-    out: Out = "-",
-    interval: Interval = 1.0,
-    duration: Duration = None,
-    ingress: Ingress = "xdp",
-    capture: Capture = "",
-    views: Views = None,
+        str,
+        typer.Option(
+            "-i", "--interface", metavar="NAME", help="What is watched.", show_default=False
+        ),
+    ] = "",
 ) -> None:
     """Watch an interface, in the console or into tables."""
-    _check(format_name, interval, duration, ingress)
-    # Asked for now, so that a misspelled name leaves no tables behind.
-    interfaces.find(interface)
-    if headless:
-        _headless(interface, out, format_name, views, interval, duration, ingress, capture)
-    else:
-        _console(interface, interval, duration, ingress, capture)
+    _watch(options, interface, f"probedeck run -i {interface or 'NAME'} --headless")
 
 
 @cli.command(epilog=LAB_EXAMPLES)
+@takes(Options)
 def lab(
-    headless: Headless = False,
-    format_name: Format = "csv",
-    out: Out = "-",
-    interval: Interval = 1.0,
-    duration: Duration = None,
-    ingress: Ingress = "xdp",
-    capture: Capture = "",
-    views: Views = None,
+    options: Options,
     rate: Annotated[
         float,
         typer.Option(metavar="FACTOR", help="How busy it is, 0.1 to 10; 1 is a calm office."),
@@ -149,19 +91,41 @@ def lab(
     A client, six routers with a bottleneck, and a server, in namespaces: IPv4 and IPv6, TCP, UDP,
     DNS and ICMP. Leaving removes it all.
     """
-    _check(format_name, interval, duration, ingress)
-    if not headless:
-        _need_terminal("probedeck lab --headless --duration 10")
     from app.lab import Lab
 
+    # Looked at before the lab is built, as far as there is no interface to look at.
+    options.check()
+    instead = "probedeck lab --headless --duration 10"
+    if not options.headless:
+        _need_terminal(instead)
     with Lab(rate=rate) as network:
         network.enter()
-        if headless:
-            _headless(
-                network.interface, out, format_name, views, interval, duration, ingress, capture
-            )
-        else:
-            _console(network.interface, interval, duration, ingress, capture)
+        _watch(options, network.interface, instead)
+
+
+@cli.command(epilog=CONSOLE_EXAMPLES)
+def console(
+    url: Annotated[
+        str,
+        typer.Option(
+            "--connect", metavar="URL", help="unix:PATH, http://HOST:PORT or https://HOST:PORT."
+        ),
+    ] = "unix:/run/probedeck/api.sock",
+    token: Annotated[
+        str, typer.Option(metavar="FILE", help="Holds the token that the controller asks for.")
+    ] = "",
+    ca: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Certificates to trust.", show_default="the system's"),
+    ] = "",
+) -> None:
+    """Open a console on a controller that runs elsewhere, by its API."""
+    _need_terminal("probedeck probe list")
+    from app import console as screens
+    from app.rest.client import Remote
+    from app.rest.remote import RemoteController
+
+    raise typer.Exit(screens.connect(RemoteController(Remote(url, token, ca)), url))
 
 
 @cli.command(epilog=DOCTOR_EXAMPLES)
@@ -189,61 +153,22 @@ def test() -> None:
     raise UsageError("the tests are run by the launcher", hint="./probedeck test")
 
 
-def _check(format_name: str, interval: float, duration: float | None, ingress: str) -> None:
-    if format_name not in FORMATS:
-        raise UsageError(f"no format {format_name!r}", hint=f"there are {', '.join(FORMATS)}")
-    if ingress not in INGRESS:
-        raise UsageError(f"--ingress {ingress!r} is neither xdp nor tc")
-    # Packet counts of a window are 32 bits wide: at 10 Mpps that is seven minutes.
-    if not 0.01 <= interval <= 300:
-        raise UsageError(f"--interval {interval:g} is not between 0.01 and 300 seconds")
-    if duration is not None and not duration > 0:
-        raise UsageError(f"--duration {duration:g} is not more than 0")
+def _watch(options: Options, interface: str, instead: str) -> None:
+    """`instead` is what to do without a terminal."""
+    options.check()
+    watch = options.watch(interface, VERSION)
+    if not options.headless:
+        _need_terminal(instead)
+        from app import console
 
-
-def _headless(
-    interface: str, out: str, format_name: str, views: str | None, interval: float,
-    duration: float | None, ingress: str, capture: str,
-) -> None:  # fmt: skip
+        raise typer.Exit(console.run(watch))
     from app import headless
 
-    every = ("flows",) if out == "-" else tuple(VIEWS)
-    names = tuple(dict.fromkeys(views.split(","))) if views else every
-    for name in names:
-        if name not in VIEWS:
-            raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
-    options = headless.Options(
-        interface=interface,
-        interval=interval,
-        ingress=INGRESS[ingress],
-        capture=_parse(capture),
-        duration=duration,
-        target=out,
-        format=format_name,
-        views=names,
-    )
     try:
-        headless.run(options)
+        headless.run(watch, options.target())
     except BrokenPipeError:
         # The reader of our output has left, as `head` does: an end like any other.
         _fall_silent()
-
-
-def _parse(capture: str) -> FlowFilter:
-    """Raises UsageError for what isn't a filter, or can't be one in the kernel."""
-    parsed = FlowFilter.parse(capture)
-    parsed.to_c()
-    return parsed
-
-
-def _console(
-    interface: str, interval: float, duration: float | None, ingress: str, capture: str
-) -> None:
-    _need_terminal(f"probedeck run -i {interface} --headless")
-    from app import console
-
-    code = console.run(interface, interval, INGRESS[ingress], _parse(capture), duration)
-    raise typer.Exit(code)
 
 
 def _need_terminal(instead: str) -> None:

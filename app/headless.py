@@ -8,36 +8,32 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
 
 from app.outputs import VIEWS, Sink
-from bpf.attach import Hook
+from app.session import Watch, start
 from bpf.errors import DeckError
 from probes.controller import Controller
-from probes.flow import FlowFilter
-from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
+from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
 
 _QUEUE_BYTES = 512 << 20
 """Rows that may wait for a slow disk; then windows get longer, and what they can't hold is lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What is watched, and where it goes."""
+class Target:
+    """Where tables go."""
 
-    interface: str
-    interval: float
-    """Seconds."""
-    ingress: Hook
-    capture: FlowFilter
-    duration: float | None
-    """Seconds; None: until stopped."""
-    target: str
+    out: str
     """A directory, or `-`."""
-    format: str
+    format: str | None
+    """None: CSV, and of a probe's metrics what its configuration says."""
     views: tuple[str, ...]
+    metrics: bool
+    """Whether the tables of probes' metrics are written too."""
 
 
 class Mailbox:
@@ -100,26 +96,34 @@ class Totals:
 
     def __init__(self) -> None:
         self.windows = 0
+        self.tables = 0
+        """Windows of metrics."""
         self.packets = 0
         self.losses: dict[LossReason, Loss] = {}
 
     def add(self, item: Snapshot | Event) -> None:
         if isinstance(item, Snapshot):
-            self.windows += 1
-            self.packets += int(item.rows["packets"].sum())
             add_losses(self.losses, item.losses)
+            if item.metric:
+                self.tables += 1
+            else:
+                self.windows += 1
+                self.packets += int(item.rows["packets"].sum())
 
     def __str__(self) -> str:
         left_out = ", ".join(
             f"{loss.packets} {reason.words}" for reason, loss in sorted(self.losses.items())
         )
         lost = lost_of(self.losses).packets
-        return f"{self.windows} windows, {self.packets} packets in flows, {lost} lost" + (
-            f" ({left_out})" if left_out else ""
-        )
+        parts = []
+        if self.windows or not self.tables:
+            parts.append(f"{self.windows} windows, {self.packets} packets in flows")
+        if self.tables:
+            parts.append(f"{self.tables} tables of metrics")
+        return f"{', '.join(parts)}, {lost} lost" + (f" ({left_out})" if left_out else "")
 
 
-def run(options: Options) -> None:
+def run(watch: Watch, target: Target) -> None:
     """Watch until SIGTERM, SIGINT, SIGHUP or the duration; all that was collected is written.
 
     Raises DeckError subclasses; what was collected before is written then too.
@@ -127,38 +131,36 @@ def run(options: Options) -> None:
     mailbox = Mailbox()
     totals = Totals()
     failures: list[DeckError] = []
+    formats = {probe.name: probe.format for probe in watch.probes} if not target.format else {}
+    views = [VIEWS[name] for name in target.views]
     _on_signals(mailbox.stop)
 
-    with Sink(options.target, options.format, [VIEWS[name] for name in options.views]) as sink:
+    with Sink(
+        target.out, target.format or "csv", views, metrics=target.metrics, formats=formats
+    ) as sink:
 
-        def listener(item: Snapshot | Event) -> None:
+        def listener(item: Item) -> None:
             mailbox.put(item)
             if failure := controller.failure():
                 failures.append(failure)
                 mailbox.stop()
 
-        def write(item: Snapshot | Event) -> None:
+        def write(item: Item) -> None:
             totals.add(item)
             # An error is what ends the run, and is said at its end.
-            if isinstance(item, Event) and item.severity != "error":
+            if isinstance(item, Event) and (item.severity != "error" or not failures):
                 print(f"probedeck: {item.source}: {item.text}", file=sys.stderr, flush=True)
             sink.write(item)
 
         controller = Controller()
         controller.listen(listener)
-        try:
-            controller.watch_flows(
-                options.interface,
-                interval=options.interval,
-                ingress=options.ingress,
-                capture=options.capture,
-            )
-            deadline = time.monotonic() + (options.duration or float("inf"))
+        with ExitStack() as stack:
+            stack.callback(controller.close)
+            stack.callback(mailbox.let_all_in)
+            start(controller, watch, stack)
+            deadline = time.monotonic() + (watch.duration or float("inf"))
             for item in mailbox.until_stopped(deadline):
                 write(item)
-        finally:
-            mailbox.let_all_in()
-            controller.close()
         for item in mailbox.rest():
             write(item)
     if failures:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bpf.compiler import CompileError
-from bpf.errors import UsageError
 from probes.config import ProbeConfig, dump, load
 from probes.plane import Check, Compatibility, ProbeInfo, Replacement
 
@@ -177,14 +176,7 @@ def _client(url: str, token: str, ca: str) -> Iterator[Client]:
 
 def _load(file: str, interface: str) -> ProbeConfig:
     """Raises UsageError; a direction of no interface gets `interface`."""
-    config = load(file)
-    for side, direction in config.directions():
-        if not direction.interface:
-            if not interface:
-                raise UsageError(f"{file}: {side}.interface: it is missing", hint="give -i NAME")
-            placed = direction.model_copy(update={"interface": interface})
-            config = config.model_copy(update={side: placed})
-    return config
+    return load(file).on(interface)
 
 
 def _tell(found: Check) -> None:

@@ -242,6 +242,21 @@ class ProbeConfig(_Model):
             if (direction := getattr(self, side)) is not None:
                 yield side, direction
 
+    def on(self, interface: str) -> ProbeConfig:
+        """The same probe, where a direction that names no interface is on this one.
+
+        Raises UsageError where there is none to name.
+        """
+        placed = self
+        for side, direction in self.directions():
+            if not direction.interface:
+                if not interface:
+                    where = f"{self.origin}: {side}.interface"
+                    raise UsageError(f"{where}: it is missing", hint="give -i NAME")
+                there = direction.model_copy(update={"interface": interface})
+                placed = placed.model_copy(update={side: there})
+        return placed
+
     def with_source(self, side: Side, source: str) -> ProbeConfig:
         """The same probe with another source in one direction."""
         edited = getattr(self, side).model_copy(update={"source": source})

@@ -93,12 +93,13 @@ class Controller:
             self._run(probe, interval, first)
         return probe
 
-    def reconfigure(self, capture: FlowFilter) -> float:
-        """Have the flow probe count other flows from now on (S4.3); seconds that it took."""
+    def reconfigure(self, capture: FlowFilter) -> Replacement:
+        """Have the flow probe count other flows from now on (S4.3)."""
         self._refuse_changes()
         probe = self._find(FlowProbe.name).probe
         assert isinstance(probe, FlowProbe)
-        return probe.reconfigure(capture)
+        seconds = probe.reconfigure(capture)
+        return Replacement(probe.generation, seconds, Compatibility((), (), (), ()))
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         """All, in the order in which they were added."""

@@ -147,6 +147,9 @@ class ControlPlane(Protocol):
     def roll_back(self, name: str) -> Replacement:
         """Put the generation before back, as a new one."""
 
+    def reconfigure(self, capture: FlowFilter) -> Replacement:
+        """Have the flow probe count other flows from now on (S4.3)."""
+
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         """End a probe; what it had collected is published, and returned."""
 

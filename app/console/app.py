@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from typing import cast
+from contextlib import ExitStack, closing
 
 from textual import work
 from textual.app import App
@@ -22,11 +22,11 @@ from app.console.screens.keys import KeysScreen
 from app.console.screens.program_info import ProgramInfoScreen
 from app.console.screens.programs import ProgramsScreen
 from app.console.state import Frame, State
-from bpf import interface as interfaces
+from app.session import Watch, start
 from bpf.attach import Hook
 from bpf.errors import DeckError, UsageError
 from probes.controller import Controller
-from probes.flow import FlowFilter, FlowProbe
+from probes.flow import FlowFilter
 from probes.plane import ControlPlane
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import REPLACED, age, duration, percent, safe
@@ -60,11 +60,17 @@ class ConsoleApp(App[int]):
     ENABLE_COMMAND_PALETTE = False  # its key would be no command of the registry
 
     def __init__(
-        self, controller: Controller, start: Callable[[], FlowProbe], interface: str,
-        interval: float, capture: FlowFilter, duration_s: float | None = None,
+        self, plane: ControlPlane, start: Callable[[], object], where: str, interval: float,
+        capture: FlowFilter, duration_s: float | None = None, *, flows: bool = True,
     ) -> None:  # fmt: skip
-        """`start` attaches the probe; it runs in a thread after the first paint."""
+        """`start` starts the probes; it runs in a thread after the first paint.
+
+        `where` is what is watched, as an operator calls it; without `flows` the programs are what
+        is looked at first.
+        """
         super().__init__(ansi_color=False)
+        self.plane = plane
+        """What runs the probes; to be asked in threads, as it may take its time."""
         self.state = State()
         self.frame: Frame = self.state.frame()
         """What the screens show; while paused it stays what it is."""
@@ -77,29 +83,23 @@ class ConsoleApp(App[int]):
         """What was unsaved when the operator was asked whether to quit."""
         self._paused_at: float | None = None
         """`time.monotonic()`; None while not paused."""
-        self._controller = controller
         self._start = start
-        self._interface = interface
+        self._where = where
+        self._flows = flows
         self._interval = interval
         self._duration = duration_s
-        self._probe: FlowProbe | None = None
         self._notes: tuple[StatusItem, ...] = ()
         self._fresh = self._resting = False
 
     @property
-    def plane(self) -> ControlPlane:
-        """What runs the probes; to be asked in threads, as it may take its time."""
-        return cast("ControlPlane", self._controller)
-
-    @property
     def read_only(self) -> str:
         """Why nothing may be changed; empty where it may."""
-        return getattr(self._controller, "read_only", "")
+        return self.plane.read_only
 
     @property
     def history(self) -> History:
         """Windows until now, also those after a paused frame."""
-        return self._controller.history
+        return self.plane.history
 
     @property
     def paused(self) -> bool:
@@ -112,20 +112,22 @@ class ConsoleApp(App[int]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             loop.add_signal_handler(number, self.exit, 128 + number)
-        self._controller.listen(self._published)
+        self.plane.listen(self._published)
         self.set_interval(1.0, self._show_status)
         if self._duration is not None:
             self.set_timer(self._duration, self.exit)
-        self._start_probe()
+        if not self._flows:
+            self.switch_mode("programs")
+        self._start_probes()
 
     @work(thread=True, exit_on_error=False)
-    def _start_probe(self) -> None:
+    def _start_probes(self) -> None:
         try:
-            self._probe = self._start()
+            self._start()
         except Exception as error:
             if not isinstance(error, DeckError):
                 # A fault of ours: it must be seen, and the terminal given back in good order.
-                error = DeckError(f"the probe did not start: {type(error).__name__}: {error}")
+                error = DeckError(f"the probes did not start: {type(error).__name__}: {error}")
             self.failure = error
             self.call_from_thread(self.exit, error.exit_code)
 
@@ -169,7 +171,7 @@ class ConsoleApp(App[int]):
 
     def _status(self) -> list[StatusItem]:
         last = self.state.last
-        failure = self._controller.failure()
+        failure = self.plane.failure()
         now = time.monotonic()
         badge = StatusItem("LIVE", Tone.GOOD, badge=True)
         if failure is not None:
@@ -186,9 +188,9 @@ class ConsoleApp(App[int]):
         if failure is not None:
             items.append(StatusItem(failure.message, Tone.BAD))
         modes = " ".join(
-            mode for hook, mode in self._controller.modes().items() if hook != Hook.TC_EGRESS.value
+            mode for hook, mode in self.plane.modes().items() if hook != Hook.TC_EGRESS.value
         )
-        items.append(StatusItem(f"{self._interface} {modes}".rstrip(), priority=1))
+        items.append(StatusItem(f"{self._where} {modes}".rstrip(), priority=1))
         if last is not None:
             poll = (last.swap_ns + last.drain_ns) / 1e9
             lost = self.state.lost
@@ -240,10 +242,11 @@ class ConsoleApp(App[int]):
         self.push_screen(KeysScreen(self.current_mode))
 
     def do_probe_info(self) -> None:
-        if not hasattr(self._controller, "hooks"):
+        if not isinstance(self.plane, Controller):
             self.complain(UsageError("the hooks' run time is known on their own host only"))
-        elif self._probe is not None:
-            self.push_screen(ProgramInfoScreen(self._controller.hooks(), self._probe.memory()))
+            return
+        memory = sum(p.memory for probe in self.plane.probes() for p in probe.programs)
+        self.push_screen(ProgramInfoScreen(self.plane.hooks(), memory))
 
     def do_app_palette(self) -> None:
         self.push_screen(Palette())
@@ -268,44 +271,44 @@ class ConsoleApp(App[int]):
     @work(thread=True, exclusive=True, group="reconfigure", exit_on_error=False)
     def reconfigure(self, capture: FlowFilter) -> None:
         """Count only some flows from now on; compiles, so not in the event loop."""
-        if self._probe is None:
-            return
         try:
-            seconds = self._probe.reconfigure(capture)
+            made = self.plane.reconfigure(capture)
         except DeckError as error:
-            self._controller.publish(Event.now("error", "flow", str(error)))
+            self.plane.publish(Event.now("error", "flow", str(error)))
             self.call_from_thread(self.complain, error)
             return
         self.capture = capture
         what = capture.text or "every flow"
-        text = f"generation {self._probe.generation} counts {what}; it took {duration(seconds)}"
-        self._controller.publish(Event.now("info", "flow", text))
+        text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
+        self.plane.publish(Event.now("info", "flow", text))
         self.call_from_thread(self.notify, text, markup=False)
 
 
-def run(
-    interface: str, interval: float, ingress: Hook, capture: FlowFilter, duration_s: float | None
-) -> int:
-    """Open the console on an interface; returns the exit code. Raises DeckError subclasses."""
-    interfaces.find(interface)
-    capture.to_c()
-    controller = Controller()
+def run(watch: Watch) -> int:
+    """Open the console on what is watched; returns the exit code. Raises DeckError subclasses."""
+    with ExitStack() as stack:
+        controller = Controller()
+        stack.callback(controller.close)
 
-    def start() -> FlowProbe:
-        return controller.watch_flows(
-            interface,
-            interval=interval,
-            ingress=ingress,
-            capture=capture,
-            first=min(interval, _FIRST_WINDOW),
-        )
+        def begin() -> None:
+            start(controller, watch, stack, first=min(watch.interval, _FIRST_WINDOW))
 
-    app = ConsoleApp(controller, start, interface, interval, capture, duration_s)
-    try:
-        code = app.run()
-        failure = app.failure or controller.failure()
-    finally:
-        controller.close()
+        app = ConsoleApp(
+            controller, begin, watch.interface, watch.interval, watch.capture, watch.duration,
+            flows=watch.flows,
+        )  # fmt: skip
+        return _run(app)
+
+
+def connect(plane: ControlPlane, url: str) -> int:
+    """Open the console on another host's controller, and close the connection with it."""
+    with closing(plane):
+        return _run(ConsoleApp(plane, lambda: None, url, 1.0, FlowFilter()))
+
+
+def _run(app: ConsoleApp) -> int:
+    code = app.run()
+    failure = app.failure or app.plane.failure()
     if failure is not None:
         raise failure
     return code if code is not None else app.return_code or 0

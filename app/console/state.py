@@ -26,7 +26,7 @@ class State:
     """Filled by `take`, called from any thread; read by the screens."""
 
     last: Snapshot | None = None
-    """Of the flow probe."""
+    """Of the flow probe; where none runs, of any."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
@@ -42,7 +42,8 @@ class State:
         if flows:
             self._flows.add(item)
         with self._lock:
-            self.last = item if flows else self.last
+            if flows or self.last is None or self.last.metric:
+                self.last = item
             add_losses(self._losses, item.losses)
             if item.lost.packets:
                 what = ", ".join(

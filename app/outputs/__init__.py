@@ -1,6 +1,8 @@
-"""Snapshots and events as files: one table a view, fixed columns, a schema in every row."""
+"""Snapshots and events as files: one table a view or metric, a schema in every row."""
 
-from app.outputs.sink import FORMATS, Sink
-from app.outputs.views import VIEWS, View
+from app.outputs.document import document
+from app.outputs.encoders import FORMATS
+from app.outputs.sink import Sink
+from app.outputs.views import VIEWS, View, counted
 
-__all__ = ["FORMATS", "VIEWS", "Sink", "View"]
+__all__ = ["FORMATS", "VIEWS", "Sink", "View", "counted", "document"]

@@ -11,11 +11,12 @@ from itertools import repeat
 
 import numpy as np
 
+from app.outputs.encoders import Record
 from probes.flow.filter import address_text
 from probes.flow.records import Array, Direction
 from probes.snapshot import Event, LossReason, Snapshot
 
-Value = str | int | float
+Value = str | int | float | None
 Row = Sequence[Value]
 DIRECTIONS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
 _PART = 8192
@@ -41,6 +42,13 @@ class View:
     def header(self) -> tuple[str, ...]:
         return ("schema", *(name for name, _ in self.columns))
 
+    def records(self, item: Snapshot | Event, *, nested: bool) -> Iterator[Record]:
+        """What an item adds to the table, `schema` first."""
+        header = self.header
+        for row in self.rows(item):
+            record = (self.schema, *row)
+            yield dict(zip(header, record, strict=True)) if nested else record
+
 
 def iso(utc_ns: int) -> str:
     """UTC nanoseconds as ISO 8601, `2026-01-31T12:00:00.123456789Z`."""
@@ -61,8 +69,19 @@ def _addresses(raw: Array, versions: list[int]) -> Iterator[str]:
     return map(address_text, packed, versions)
 
 
+def _has_flows(item: Snapshot) -> bool:
+    return item.probe == "flow" and not item.metric
+
+
+def counted(item: Snapshot) -> tuple[int, int] | None:
+    """Packets and bytes in the rows of the flow probe; None for a metric, which may be anything."""
+    if not _has_flows(item):
+        return None
+    return int(item.rows["packets"].sum()), int(item.rows["bytes"].sum())
+
+
 def _flow_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not isinstance(item, Snapshot) or item.probe != "flow":
+    if not isinstance(item, Snapshot) or not _has_flows(item):
         return
     start, end = iso(item.start_utc_ns), iso(item.end_utc_ns)
     to_utc = item.end_utc_ns - item.end_ns
@@ -95,12 +114,12 @@ def _flow_rows(item: Snapshot | Event) -> Iterator[Row]:
 def _window_rows(item: Snapshot | Event) -> Iterator[Row]:
     if not isinstance(item, Snapshot):
         return
-    packets = int(item.rows["packets"].sum())
-    size = int(item.rows["bytes"].sum())
+    packets, size = counted(item) or (None, None)
     reasons = [item.losses.get(reason) for reason in LossReason]
     yield (
         item.window, iso(item.start_utc_ns), iso(item.end_utc_ns), item.start_ns, item.end_ns,
-        item.interface, item.probe, item.generation, len(item.rows), packets, size,
+        item.interface, item.probe, item.side, item.metric, item.generation, len(item.rows),
+        packets, size,
         *(loss.packets if loss else 0 for loss in reasons),
         round(item.occupancy, 4), item.swap_ns // 1000, item.drain_ns // 1000,
     )  # fmt: skip
@@ -136,7 +155,7 @@ FLOWS = View(
 )
 WINDOWS = View(
     "windows",
-    1,
+    2,
     (
         ("window", "number of the window, from 1, without gaps"),
         ("start", "UTC, ISO 8601: the window's start"),
@@ -145,10 +164,12 @@ WINDOWS = View(
         ("end_monotonic_ns", "CLOCK_MONOTONIC"),
         ("interface", "what is watched"),
         ("probe", "what measured it"),
+        ("side", "ingress or egress, of a metric; empty for a built-in probe, which sees both"),
+        ("metric", "the metric, each has a row; empty for a built-in probe"),
         ("generation", "number of the program, from 1: one more at each reconfiguration"),
-        ("rows", "rows of the probe's own table"),
-        ("packets", "sum over the rows"),
-        ("bytes", "sum over the rows"),
+        ("rows", "rows of the table"),
+        ("packets", "sum over the rows of the flow probe; empty for metrics"),
+        ("bytes", "sum over the rows of the flow probe; empty for metrics"),
         ("not_ip", "packets that are not IP, and so in no flow"),
         ("malformed", "packets lost to a header that can't be parsed"),
         ("filtered", "packets that were not to be captured"),

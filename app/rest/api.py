@@ -293,6 +293,7 @@ def create(plane: ControlPlane, hub: Hub, rights: Rights, version: str) -> Gate:
         "described here, GET /v1/stream gives every snapshot and event to remote consoles.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         separate_input_output_schemas=False,
         responses=_refusals(400, 401, 413),
         dependencies=[Depends(_no_others), *((bearer,) if rights.token else ())],

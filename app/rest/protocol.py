@@ -54,8 +54,9 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # Any byte left is a stall: a small answer that is not taken would else never be missed.
-        transport.set_write_buffer_limits(high=0)
+        # Whatever is left may be a stall: a small answer that is not taken would else be kept.
+        # Not 0: TLS would pause where nothing is left.
+        transport.set_write_buffer_limits(high=1, low=0)
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -10,6 +10,7 @@ import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from app.outputs import FORMATS, VIEWS, Sink
 from bpf.errors import DeckError, UsageError
 from probes.flow import FLOW
 from probes.snapshot import Event, Loss, LossReason, Snapshot
-from tests.app.runs import rows
+from tests.app.runs import rows, rows_in
 
 ALL = list(VIEWS.values())
 LIBC = ct.CDLL(None, use_errno=True)
@@ -65,8 +66,8 @@ FLOW_ROW = (
     "2025-12-31T23:59:59.623456789Z,2026-01-01T00:00:00.123456789Z"
 )
 WINDOW_ROW = (
-    "windows/1,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
-    "999000000000,1000000000000,eth0,flow,2,1,5,300,7,0,0,1,0.25,50,1000"
+    "windows/2,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
+    "999000000000,1000000000000,eth0,flow,,,2,1,5,300,7,0,0,1,0.25,50,1000"
 )
 
 
@@ -80,8 +81,8 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
         FLOW_ROW,
     ]
     assert (tmp_path / "windows.csv").read_text().splitlines() == [
-        "schema,window,start,end,start_monotonic_ns,end_monotonic_ns,interface,probe,generation,"
-        "rows,packets,bytes,not_ip,malformed,filtered,table_full,occupancy,swap_us,drain_us",
+        "schema,window,start,end,start_monotonic_ns,end_monotonic_ns,interface,probe,side,metric,"
+        "generation,rows,packets,bytes,not_ip,malformed,filtered,table_full,occupancy,swap_us,drain_us",
         WINDOW_ROW,
     ]
     assert (tmp_path / "events.csv").read_text().splitlines() == [
@@ -90,19 +91,29 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
     ]
 
 
-def test_jsonl_says_the_same_as_csv(tmp_path: Path) -> None:
-    event = Event.now("info", "eth0", "a line\nand another")
+def test_every_format_says_the_same(tmp_path: Path) -> None:
+    event = Event.now("info", "eth0", 'a line\nand <another>, "twice" & more')
     for name in FORMATS:
         with Sink(str(tmp_path), name, ALL) as sink:
             sink.write(snapshot(50))
             sink.write(event)
     for view in ALL:
-        lines = (tmp_path / f"{view.name}.jsonl").read_text().splitlines()
-        found = [{k: str(v) for k, v in json.loads(line).items()} for line in lines]
-        with (tmp_path / f"{view.name}.csv").open(newline="") as file:
-            assert list(csv.DictReader(file)) == found
+        truth = rows_in(tmp_path / f"{view.name}.csv")
+        assert truth
+        for name in FORMATS:
+            assert rows_in(tmp_path / f"{view.name}.{name}") == truth
     values = json.loads((tmp_path / "windows.jsonl").read_text())
     assert values["table_full"] == 1  # a number is one
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_is_whole_after_every_window(tmp_path: Path, name: str) -> None:
+    """A JSON or XML file is a document that any parser takes, also while it grows."""
+    with Sink(str(tmp_path), name, [VIEWS["flows"]]) as sink:
+        for window in range(1, 5):
+            sink.write(snapshot(window % 3, window=window))
+            written = rows_in(tmp_path / f"flows.{name}")
+            assert len(written) == sum(w % 3 for w in range(1, window + 1))
 
 
 def test_every_column_is_explained_and_every_loss_has_one() -> None:
@@ -112,10 +123,17 @@ def test_every_column_is_explained_and_every_loss_has_one() -> None:
     assert {reason.name.lower() for reason in LossReason} <= set(VIEWS["windows"].header)
 
 
-def test_an_interface_may_have_any_name(tmp_path: Path) -> None:
-    with Sink(str(tmp_path), "csv", ALL) as sink:
-        sink.write(snapshot(1, interface='a,"b"'))
-    assert [row["interface"] for row in rows(tmp_path / "flows.csv")] == ['a,"b"']
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_interface_may_have_any_name(tmp_path: Path, name: str) -> None:
+    names = ['a,"b"', "<&>]]>", "\x01\r\udc80"]
+    with Sink(str(tmp_path), name, ALL) as sink:
+        for interface in names:
+            sink.write(snapshot(1, interface=interface))
+    found = [row["interface"] for row in rows_in(tmp_path / f"flows.{name}")]
+    assert found[:2] == names[:2]
+    # Neither XML nor UTF-8 has characters for the last one.
+    shown = {"csv": "\x01\r\\udc80", "xml": "\\x01\r\\udc80"}
+    assert found[2] == shown.get(name, names[2])
 
 
 def test_rows_are_there_as_soon_as_they_are_written(tmp_path: Path) -> None:
@@ -130,9 +148,7 @@ def test_a_table_is_gone_on_with(tmp_path: Path, name: str) -> None:
     for window in (1, 2):
         with Sink(str(tmp_path), name, ALL) as sink:
             sink.write(snapshot(2, window=window))
-    text = (tmp_path / f"flows.{name}").read_text()
-    assert text.count("flows/1") == 4
-    assert text.count("schema,window") == (1 if name == "csv" else 0)
+    assert [row["window"] for row in rows_in(tmp_path / f"flows.{name}")] == ["1", "1", "2", "2"]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -142,17 +158,60 @@ def test_a_row_that_a_killed_run_left_half_written_is_taken_off(tmp_path: Path, 
         with Sink(str(tmp_path), name, ALL) as sink:
             sink.write(snapshot(20_000, window=window))
         if window == 1:
-            os.truncate(path, path.stat().st_size - 10)
-    lines = path.read_text().splitlines()
-    assert len(lines) == 39_999 + (name == "csv")
-    assert all(line.count("flows/1") == 1 for line in lines[name == "csv" :])
+            # What ends a document is not counted: 10 bytes into the last row.
+            os.truncate(path, path.stat().st_size - len(FORMATS[name].end) - 10)
+    windows = [row["window"] for row in rows_in(path)]
+    assert windows == ["1"] * 19_999 + ["2"] * 20_000
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("size", range(0, 400, 7))
+def test_wherever_a_run_was_killed_the_next_one_goes_on(
+    tmp_path: Path, name: str, size: int
+) -> None:
+    path = tmp_path / f"events.{name}"
+    with Sink(str(tmp_path), name, [VIEWS["events"]]) as sink:
+        sink.write(Event(0, "info", "eth0", "first"))
+        sink.write(Event(0, "info", "eth0", "second"))
+    os.truncate(path, min(size, path.stat().st_size))
+    try:
+        with Sink(str(tmp_path), name, [VIEWS["events"]]) as sink:
+            sink.write(Event(0, "info", "eth0", "third"))
+    except UsageError:
+        # So little was left of the first row that it can't be told whose it is.
+        assert b"events/1" not in path.read_bytes()
+        return
+    texts = [row["text"] for row in rows_in(path)]
+    assert texts == ["first", "second", "third"][2 - len(texts) + 1 :] or texts[-1] == "third"
+    assert texts[:-1] == ["first", "second"][: len(texts) - 1]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_that_is_emptied_under_way_begins_again(tmp_path: Path, name: str) -> None:
+    """As logrotate's copytruncate does."""
+    path = tmp_path / f"flows.{name}"
+    with Sink(str(tmp_path), name, [VIEWS["flows"]]) as sink:
+        sink.write(snapshot(2))
+        os.truncate(path, 0)
+        sink.write(snapshot(1, window=2))
+    assert [row["window"] for row in rows_in(path)] == ["2"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_row_that_is_longer_than_most(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"events.{name}"
+    for text in ("x" * 300_000, "short"):
+        with Sink(str(tmp_path), name, [VIEWS["events"]]) as sink:
+            sink.write(Event(0, "info", "eth0", text))
+    csv.field_size_limit(1 << 20)
+    assert [len(row["text"]) for row in rows_in(path)] == [300_000, 5]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_another_table_is_left_alone(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"windows.{name}"
     path.write_text('{"schema": "windows/0"}\nwhatever follows')
-    with pytest.raises(UsageError, match=r"is not a windows/1 table and is left alone; choose"):
+    with pytest.raises(UsageError, match=r"is not a windows/2 table and is left alone; choose"):
         Sink(str(tmp_path), name, ALL)
     assert path.read_text() == '{"schema": "windows/0"}\nwhatever follows'
 
@@ -184,6 +243,16 @@ def test_standard_output_takes_one_view() -> None:
         Sink("-", "csv", ALL)
 
 
+@pytest.mark.parametrize("name", ["json", "xml"])
+def test_standard_output_gets_a_whole_document(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with Sink("-", name, [VIEWS["flows"]]) as sink:
+        sink.write(snapshot(2))
+        sink.write(snapshot(1, window=2))
+    text = capfd.readouterr().out
+    found = json.loads(text) if name == "json" else ElementTree.fromstring(text)
+    assert len(found) == 3
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
@@ -195,17 +264,18 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     LIBC.umount2(bytes(place), MNT_DETACH)
 
 
-def test_a_full_disk_leaves_whole_rows(tiny: Path) -> None:
-    with Sink(str(tiny), "csv", [VIEWS["flows"]]) as sink:
-        sink.write(snapshot(100))
-        with pytest.raises(DeckError, match=r"flows\.csv: No space left on device") as caught:
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk_leaves_whole_rows(tiny: Path, name: str) -> None:
+    with Sink(str(tiny), name, [VIEWS["flows"]]) as sink:
+        sink.write(snapshot(20))
+        with pytest.raises(DeckError, match=rf"flows\.{name}: No space left on device") as caught:
             sink.write(snapshot(10_000, window=2))
     assert caught.value.exit_code == 1
-    table = rows(tiny / "flows.csv")
-    assert [row["window"] for row in table[:100]] == ["1"] * 100
-    assert 200 < len(table) < 1000
+    table = rows_in(tiny / f"flows.{name}")
+    assert [row["window"] for row in table[:20]] == ["1"] * 20
+    assert 50 < len(table) < 1000
     # It was full.
-    assert (tiny / "flows.csv").stat().st_size > 60_000
+    assert (tiny / f"flows.{name}").stat().st_size > 60_000
 
 
 def test_a_disk_that_is_full_from_the_start(tiny: Path) -> None:

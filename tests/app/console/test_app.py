@@ -138,7 +138,7 @@ async def test_a_probe_that_does_not_start_ends_the_console(
             raise error
 
         console.app._start = fail  # type: ignore[assignment]
-        console.app._start_probe()
+        console.app._start_probes()
         await console.pilot.pause(0.2)
         assert said in str(console.app.failure)
         assert console.app.return_value == code

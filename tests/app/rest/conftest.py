@@ -73,7 +73,7 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> dict[str, str]:
+def tokens(tmp_path: Path) -> dict[str, Any]:
     """Options of `Api` for TCP on this host, with both tokens."""
     return {"address": "127.0.0.1:0", **token_files(tmp_path)}
 
@@ -84,13 +84,13 @@ def site(make_site: MakeSite) -> Site:
 
 
 @pytest.fixture
-def tcp(make_site: MakeSite, tokens: dict[str, str]) -> Site:
-    return make_site(**tokens)
+def tcp(make_site: MakeSite, tokens: dict[str, Any]) -> Site:
+    return make_site(socket="", **tokens)
 
 
-def token_files(directory: Path) -> dict[str, str]:
+def token_files(directory: Path) -> dict[str, Any]:
     """A file each, that only its owner can read."""
-    made = {}
+    made: dict[str, Any] = {}
     for name, token in (("token", TOKEN), ("read_token", READ_TOKEN)):
         path = directory / name
         path.touch(mode=0o600)
@@ -100,7 +100,7 @@ def token_files(directory: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Options of `Api` for TLS on 127.0.0.1, signed by itself."""
     directory = tmp_path_factory.mktemp("tls")
     cert, key = str(directory / "cert.pem"), str(directory / "key.pem")

@@ -131,7 +131,7 @@ class FakePlane:
         self._info(name)
         return (Cost("ingress", 12.5),)
 
-    def modes(self) -> dict[str, str]:
+    def modes(self) -> dict[str, Any]:
         return {"xdp": "generic"}
 
     def failure(self) -> DeckError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -28,8 +29,9 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def http(tcp: Site) -> httpx.Client:
-    return tcp.http()
+def http(tcp: Site) -> Iterator[httpx.Client]:
+    with tcp.http() as client:
+        yield client
 
 
 def test_a_probes_life(tcp: Site, http: httpx.Client) -> None:
@@ -112,7 +114,7 @@ def test_an_unknown_name_is_told_apart_and_the_nearest_one_offered(
         ("POST", "/export"), ("GET", "/metrics"), ("GET", "/cost"),
     ]  # fmt: skip
     for method, end in calls:
-        given = {"json": dump(config("countr"))} if method == "PUT" else {}
+        given: dict[str, Any] = {"json": dump(config("countr"))} if method == "PUT" else {}
         told = problem(http.request(method, f"/v1/probes/countr{end}", **given), 404)
         assert told["error"] == "no probe 'countr'"
         assert told["hint"] == "did you mean counter?"
@@ -274,7 +276,7 @@ def test_a_controller_that_is_read_only_refuses_changes_with_its_reason(
 
 
 def test_a_fault_of_ours_is_an_answer_and_an_event(
-    make_site: MakeSite, tokens: dict[str, str], capfd: pytest.CaptureFixture[str]
+    make_site: MakeSite, tokens: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     site = make_site(**tokens)
     site.plane.modes = lambda: 1 // 0  # type: ignore[method-assign,assignment,return-value]

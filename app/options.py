@@ -1,0 +1,213 @@
+"""The options that `run` and `lab` share, and how a command gets them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from app.headless import Target
+from app.outputs import FORMATS, VIEWS
+from app.session import Watch, probes_of
+from bpf.attach import Hook
+from bpf.errors import UsageError
+from probes.flow import FlowFilter
+
+METRICS = "metrics"
+"""The tables of probes' metrics, as if they were one view."""
+INGRESS = {"xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is watched, for how long, and where it goes."""
+
+    headless: Annotated[
+        bool, typer.Option("--headless", help="Write tables instead of showing a console.")
+    ] = False
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(FORMATS),
+            help="What tables are written as.",
+            show_default="csv; a probe's own",
+        ),
+    ] = None
+    out: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--out",
+            metavar="DIR|-",
+            help="Where tables go: a file each in DIR, appended to, or standard output.",
+        ),
+    ] = "-"
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long a window lasts, 0.01 to 300.")
+    ] = 1.0
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="When it ends by itself.", show_default="when told to"
+        ),
+    ] = None
+    ingress: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(INGRESS),
+            help="Where incoming packets are seen; tc takes other programs beside it.",
+        ),
+    ] = "xdp"
+    capture: Annotated[
+        str,
+        typer.Option(
+            metavar="FILTER",
+            help="Which flows are counted: proto:, port:, sport:, dport:, net:, src:, dst:, ip:4 "
+            "or ip:6; ! negates a term.",
+            show_default="all",
+        ),
+    ] = ""
+    views: Annotated[
+        str | None,
+        typer.Option(
+            metavar=",".join((*VIEWS, METRICS)),
+            help="Which tables are written; metrics are a table each, of the probes given.",
+            show_default="all; flows on standard output",
+        ),
+    ] = None
+    probe: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE", help="A probe's configuration, .toml or .json; may be repeated."
+        ),
+    ] = field(default_factory=list)
+    only: Annotated[
+        bool, typer.Option("--only", help="Run the probes given, and not the flow probe.")
+    ] = False
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Refuse every change to what runs.")
+    ] = False
+    api: Annotated[
+        bool, typer.Option("--api", help="Offer the REST API on a Unix socket, for its owner only.")
+    ] = False
+    api_socket: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="That socket.", show_default="/run/probedeck/api.sock"),
+    ] = ""
+    api_listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Offer the API by TCP too; needs a token.")
+    ] = ""
+    api_token: Annotated[
+        str, typer.Option(metavar="FILE", help="Holds the token of those who may change things.")
+    ] = ""
+    api_read_token: Annotated[
+        str, typer.Option(metavar="FILE", help="Holds the token of those who may only read.")
+    ] = ""
+    api_cert: Annotated[
+        str, typer.Option(metavar="FILE", help="Certificate, PEM; needed off loopback.")
+    ] = ""
+    api_key: Annotated[str, typer.Option(metavar="FILE", help="The certificate's key, PEM.")] = ""
+
+    def check(self) -> None:
+        """Raises UsageError for what can be told without an interface."""
+        if self.format is not None and self.format not in FORMATS:
+            raise UsageError(f"no format {self.format!r}", hint=f"there are {', '.join(FORMATS)}")
+        if self.ingress not in INGRESS:
+            raise UsageError(f"--ingress {self.ingress!r} is neither xdp nor tc")
+        # Packet counts of a window are 32 bits wide: at 10 Mpps that is seven minutes.
+        if not 0.01 <= self.interval <= 300:
+            raise UsageError(f"--interval {self.interval:g} is not between 0.01 and 300 seconds")
+        if self.duration is not None and not self.duration > 0:
+            raise UsageError(f"--duration {self.duration:g} is not more than 0")
+        if self.only and not (self.probe or self.api or self.api_socket or self.api_listen):
+            raise UsageError("--only without a probe", hint="give --probe FILE, or --api")
+        self.target()
+
+    def target(self) -> Target:
+        """Where tables go. Raises UsageError for a view that there isn't."""
+        every: tuple[str, ...] = (*VIEWS, METRICS)
+        if self.only:
+            every = tuple(name for name in every if name != "flows")
+        usual = ((METRICS if self.only else "flows"),) if self.out == "-" else every
+        names = tuple(dict.fromkeys(self.views.split(","))) if self.views else usual
+        for name in names:
+            if name not in (*VIEWS, METRICS):
+                known = ", ".join((*VIEWS, METRICS))
+                raise UsageError(f"no view {name!r}", hint=f"there are {known}")
+        views = tuple(name for name in names if name != METRICS)
+        return Target(self.out, self.format, views, METRICS in names)
+
+    def watch(self, interface: str, version: str) -> Watch:
+        """What is to be watched on `interface`. Raises UsageError."""
+        if not self.only and not interface:
+            raise UsageError("what is to be watched?", hint="-i NAME, or --only with --probe FILE")
+        capture = FlowFilter.parse(self.capture)
+        capture.to_c()
+        watch = Watch(
+            interface=interface,
+            interval=self.interval,
+            ingress=INGRESS[self.ingress],
+            capture=capture,
+            duration=self.duration,
+            probes=probes_of(self.probe, interface),
+            flows=not self.only,
+            read_only="started with --read-only" if self.read_only else "",
+            api=self._api(version),
+        )
+        watch.check()
+        return watch
+
+    def _api(self, version: str) -> Any:
+        """The API's options; None where it is not asked for."""
+        if not (self.api or self.api_socket or self.api_listen):
+            return None
+        from app.rest.listener import Api
+        from app.rest.models import DEFAULT_SOCKET
+
+        return Api(
+            version,
+            self.api_socket or (DEFAULT_SOCKET if self.api or not self.api_listen else ""),
+            self.api_listen,
+            self.api_token,
+            self.api_read_token,
+            self.api_cert,
+            self.api_key,
+        )
+
+
+def takes(options: type[T]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the fields of a dataclass as its options; it gets them as one argument.
+
+    typer learns a command's options from its signature alone.
+    """
+    hints = get_type_hints(options, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=[] if each.default is dataclasses.MISSING else each.default,
+            annotation=hints[each.name],
+        )
+        for each in dataclasses.fields(options)  # type: ignore[arg-type]
+    ]
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.annotation is not options]
+
+        def run(**values: Any) -> None:
+            given = {each.name: values.pop(each.name) for each in shared}
+            command(**values, options=options(**given))
+
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return give

@@ -1,0 +1,84 @@
+"""What one run of probedeck watches: flows, probes from files, and who may ask for more."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bpf import interface as interfaces
+from bpf.attach import Hook
+from bpf.errors import UsageError
+from probes.controller import Controller
+from probes.flow import FlowFilter
+
+if TYPE_CHECKING:
+    from app.rest.listener import Api
+    from probes.config import ProbeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is watched, as the command line says."""
+
+    interface: str
+    """Empty where only probes are watched that name their own."""
+    interval: float
+    """Seconds."""
+    ingress: Hook
+    capture: FlowFilter
+    duration: float | None
+    """Seconds; None: until stopped."""
+    probes: tuple[ProbeConfig, ...] = ()
+    flows: bool = True
+    """Whether the flow probe runs."""
+    read_only: str = ""
+    """Why nothing may be changed; empty where it may."""
+    api: Api | None = None
+
+    def check(self) -> None:
+        """Raises UsageError for an interface that there isn't, before anything is begun."""
+        if self.interface:
+            interfaces.find(self.interface)
+        for probe in self.probes:
+            for _, direction in probe.directions():
+                interfaces.find(direction.interface)
+
+
+def start(
+    controller: Controller, watch: Watch, stack: ExitStack, *, first: float | None = None
+) -> None:
+    """Start all of it; `stack` ends what is not the controller's. Raises DeckError.
+
+    `first` is how long the first window of the flow probe lasts.
+    """
+    if watch.flows:
+        controller.watch_flows(
+            watch.interface,
+            interval=watch.interval,
+            ingress=watch.ingress,
+            capture=watch.capture,
+            first=first,
+        )
+    for probe in watch.probes:
+        controller.add(probe)
+    controller.read_only = watch.read_only
+    if watch.api:
+        from app.rest.listener import serve
+
+        stack.enter_context(serve(controller, watch.api))
+
+
+def probes_of(paths: list[str], interface: str) -> tuple[ProbeConfig, ...]:
+    """The configurations in files; a direction without an interface gets `interface`.
+
+    Raises UsageError, naming file and key.
+    """
+    from probes.config import load
+
+    found = tuple(load(path).on(interface) for path in paths)
+    names = [probe.name for probe in found]
+    for probe in found:
+        if names.count(probe.name) > 1:
+            raise UsageError(f"{probe.origin}: another file has a probe {probe.name!r} too")
+    return found
