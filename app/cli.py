@@ -22,7 +22,7 @@ Examples:
   probedeck run -i eth0 --capture 'proto:tcp port:80,443 !net:10.0.0.0/8'
   probedeck run -i eth0 --headless -o /var/log/flows --duration 3600
   probedeck run -i eth0 --headless --views windows | head
-  probedeck run -i eth0 --probe examples/destinations.toml --headless -o /var/log/probes"""
+  probedeck run -i eth0 --probe examples/sizes.toml --headless -o sizes"""
 LAB_EXAMPLES = """\b
 Examples:
   probedeck lab

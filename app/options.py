@@ -145,7 +145,7 @@ class Options:
     def watch(self, interface: str, version: str) -> Watch:
         """What is to be watched on `interface`. Raises UsageError."""
         if not self.only and not interface:
-            raise UsageError("what is to be watched?", hint="-i NAME, or --only with --probe FILE")
+            raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
         capture = FlowFilter.parse(self.capture)
         capture.to_c()
         watch = Watch(

@@ -160,10 +160,8 @@ def _client(url: str, token: str, ca: str) -> Iterator[Client]:
     """What a source is refused for goes to standard error, a line each."""
     # Only now: a help text needs none of it.
     from app.rest.client import DEFAULT_URL, Client, Remote
-    from app.rest.sockets import read_token
 
-    secret = read_token(token).decode() if token else ""
-    client = Client(Remote(url or DEFAULT_URL, secret, ca))
+    client = Client(Remote(url or DEFAULT_URL, token, ca))
     try:
         yield client
     except CompileError as error:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, cast
 from bench.pty import Cost, Terminal
 
 if TYPE_CHECKING:
-    from probes.controller import Controller
+    pass
 
 COLUMNS, ROWS = 120, 40
 _FLOWS = 10_000
@@ -42,16 +42,14 @@ def command(*arguments: str) -> tuple[str, ...]:
 def console(flows: int, churn: bool) -> int:
     """Be the console, over made-up flows."""
     from app.console.app import ConsoleApp
-    from bench.feed import FakeController, FakeProbe, Feeder, Flows
-    from probes.flow import FlowFilter, FlowProbe
+    from bench.feed import FakeController, Feeder, Flows
+    from probes.flow import FlowFilter
+    from probes.plane import ControlPlane
 
     controller = FakeController()
 
-    def start() -> FlowProbe:
-        Feeder(controller, Flows(flows, churn=churn)).start()
-        return cast("FlowProbe", FakeProbe())
-
-    app = ConsoleApp(cast("Controller", controller), start, "eth0", 1.0, FlowFilter())
+    feeder = Feeder(controller, Flows(flows, churn=churn))
+    app = ConsoleApp(cast("ControlPlane", controller), feeder.start, "eth0", 1.0, FlowFilter())
     return app.run() or 0
 
 

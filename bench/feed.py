@@ -16,9 +16,9 @@ import numpy as np
 
 from bpf.attach import Hook
 from bpf.errors import DeckError
-from probes.plane import Listener
 from probes.flow.records import FLOW, Array, Direction
 from probes.hook import HookPoint
+from probes.plane import Listener, ProbeInfo
 from probes.snapshot import Event, History, Loss, LossReason, Snapshot
 
 _TCP, _UDP = 6, 17
@@ -96,18 +96,12 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True)
-class FakeProbe:
-    """Stands for the flow probe."""
-
-    def memory(self) -> int:
-        return 64 << 20
-
-
 class FakeController:
     """What the console asks of a controller; a test publishes what it likes."""
 
     def __init__(self) -> None:
         self.history = History()
+        self.read_only = ""
         self.ended: DeckError | None = None
         """What `failure` returns."""
         self._listener: Listener = lambda _: None
@@ -124,6 +118,9 @@ class FakeController:
         return {Hook.XDP.value: "native", Hook.TC_EGRESS.value: "tcx"}
 
     def hooks(self) -> Sequence[HookPoint]:
+        return ()
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
         return ()
 
     def failure(self) -> DeckError | None:

@@ -12,7 +12,7 @@ from app.console.app import ConsoleApp
 from app.lab import Lab
 from bpf.attach import Hook
 from probes.controller import Controller
-from probes.flow import FlowFilter, FlowProbe
+from probes.flow import FlowFilter
 
 PICTURE = Path(__file__).parents[1] / "docs" / "console.svg"
 _SIZE = (120, 36)
@@ -20,7 +20,7 @@ _SECONDS = 40.0
 
 
 async def _draw(controller: Controller, interface: str) -> str:
-    def start() -> FlowProbe:
+    def start() -> object:
         return controller.watch_flows(interface, interval=1.0, ingress=Hook.XDP)
 
     app = ConsoleApp(controller, start, interface, 1.0, FlowFilter())

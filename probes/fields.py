@@ -38,6 +38,7 @@ _MAC = frozenset({
     "hwaddr", "ll", "lladdr", "sha", "tha", "saddr", "daddr", "addr", "address",
 })  # fmt: skip
 _SIGNED_CHAR = frozenset({"signed char", "s8", "__s8", "int8_t"})
+_SIGNED_WIDE = frozenset({"__int128", "signed __int128", "__s128", "s128"})
 _BIG_ENDIAN = frozenset({"__be16", "__be32", "__be64"})
 
 
@@ -189,6 +190,8 @@ def guess(names: Iterable[str], types: Iterable[str], dtype: DType) -> str:
     is_word = size == 4 and base.kind in "iu" and (not dtype.shape or base.itemsize == 1)
     if is_word and any(map(_is_address, words)):
         return "ipv4"
+    if base.kind == "V" and not dtype.shape and declared & _SIGNED_WIDE:
+        return "signed"
     if declared & _BIG_ENDIAN and not dtype.shape:
         return "ipv4" if size == 4 and any(_say(each, _ENDS) for each in words) else "be"
     return ""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bpf.compiler import Diagnostic
 from bpf.errors import DeckError
 from probes.config import ProbeConfig, Side
 from probes.snapshot import Event, History, Snapshot
+
+if TYPE_CHECKING:
+    from probes.flow import FlowFilter
 
 Listener = Callable[[Snapshot | Event], None]
 

@@ -19,7 +19,7 @@ from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
 from app.console.screens.keys import KeysScreen
-from app.console.screens.program_info import ProgramInfoScreen
+from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
 from app.console.screens.programs import ProgramsScreen
 from app.console.state import Frame, State
 from app.session import Watch, start
@@ -242,7 +242,7 @@ class ConsoleApp(App[int]):
         self.push_screen(KeysScreen(self.current_mode))
 
     def do_probe_info(self) -> None:
-        if not isinstance(self.plane, Controller):
+        if not isinstance(self.plane, LocalHooks):
             self.complain(UsageError("the hooks' run time is known on their own host only"))
             return
         memory = sum(p.memory for probe in self.plane.probes() for p in probe.programs)

@@ -23,6 +23,7 @@ from app.rest import windows, wire
 from app.rest.gate import Gate, Rights, refusal
 from app.rest.hub import Hub, TooManyError
 from app.rest.models import (
+    Capture,
     Events,
     ExistsError,
     ForbiddenError,
@@ -35,6 +36,7 @@ from bpf.errors import DeckError, UsageError
 from probes import config as configuration
 from probes.checks import did_you_mean
 from probes.config import ProbeConfig
+from probes.flow import FlowFilter, FlowProbe
 from probes.plane import Check, ControlPlane, Cost, ProbeInfo, Replacement
 from probes.snapshot import Event, Snapshot
 
@@ -121,7 +123,7 @@ class _Endpoints:
         self._version = version
         self._readers = anyio.CapacityLimiter(4)
         # Apart, or a few compiles would keep everybody from reading.
-        self._changers = anyio.CapacityLimiter(4)
+        self._workers = anyio.CapacityLimiter(4)
 
     async def status(self, request: Request) -> Status:
         """The controller: its version, and whether this client may change anything."""
@@ -160,7 +162,7 @@ class _Endpoints:
             self._find(name)
             return self._plane.cost(name)
 
-        return await self._read(measure)
+        return await self._work(measure)
 
     async def events(self, after: Annotated[Number, Query(ge=0)] = 0) -> Events:
         """What happened since event number `after`."""
@@ -185,16 +187,16 @@ class _Endpoints:
 
         A source that is refused is answered as it would be by adding it: 422, with diagnostics.
         """
-        return await self._change(self._plane.check, config)
+        return await self._work(self._plane.check, config)
 
     async def add(self, config: Submitted, response: Response) -> ProbeInfo:
         """Start a probe."""
         response.headers["location"] = f"/v1/probes/{config.name}"
-        return await self._change(self._add, config)
+        return await self._work(self._add, config)
 
     async def replace(self, name: str, config: Submitted) -> Replacement:
         """Put another generation in the place of the one that runs; no packet is lost."""
-        return await self._change(self._replace, name, config)
+        return await self._work(self._replace, name, config)
 
     async def roll_back(self, name: str) -> Replacement:
         """Put the generation before back."""
@@ -203,21 +205,30 @@ class _Endpoints:
             self._may_change(name)
             return self._plane.roll_back(name)
 
-        return await self._change(roll_back)
+        return await self._work(roll_back)
+
+    async def capture(self, capture: Capture) -> Replacement:
+        """Have the flow probe count other flows from now on."""
+
+        def reconfigure() -> Replacement:
+            self._may_change(FlowProbe.name)
+            return self._plane.reconfigure(FlowFilter.parse(capture.filter))
+
+        return await self._work(reconfigure)
 
     async def export(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
         """End the window now; its tables."""
-        return await self._change(self._tables_of, self._plane.export, name, format)
+        return await self._work(self._tables_of, self._plane.export, name, format)
 
     async def remove(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
         """End a probe; the tables of its last window."""
-        return await self._change(self._tables_of, self._plane.remove, name, format)
+        return await self._work(self._tables_of, self._plane.remove, name, format)
 
     async def _read(self, function: Callable[..., _T], *arguments: Any) -> _T:
         return await _in_thread(self._readers, function, *arguments)
 
-    async def _change(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return await _in_thread(self._changers, function, *arguments)
+    async def _work(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        return await _in_thread(self._workers, function, *arguments)
 
     def _find(self, name: str) -> ProbeInfo:
         infos = {info.name: info for info in self._plane.probes()}
@@ -361,6 +372,7 @@ def _add_routes(app: FastAPI, do: _Endpoints) -> None:
     route("POST", f"{named}/export", do.export, **tables(change | _refusals(404)))
     route("GET", f"{named}/metrics", do.metrics, **tables(unchanged | _refusals(404, 422)))
     route("GET", f"{named}/cost", do.cost, responses=_refusals(404, 409, 422))
+    route("PUT", "/v1/capture", do.capture, responses=change | _refusals(404))
     route("GET", "/v1/events", do.events, responses=_refusals(422))
     # Endless, and not in the description: a program that tries all that is in it would hang.
     route("GET", "/v1/stream", do.stream, response_class=Response, include_in_schema=False)

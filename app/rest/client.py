@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -18,9 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.rest import wire
 from app.rest.models import DEFAULT_SOCKET, Problem, Status, error_of
+from app.rest.sockets import read_token
 from bpf.errors import DeckError, UsageError
-from probes import config as configuration
-from probes.config import ProbeConfig
+from probes.config import ProbeConfig, dump
+from probes.flow import FlowFilter
 from probes.plane import Check, Cost, ProbeInfo, Replacement
 from probes.snapshot import Snapshot
 
@@ -40,6 +40,7 @@ class Remote:
     url: str = DEFAULT_URL
     """`unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`."""
     token: str = ""
+    """File with the token that the controller asks for."""
     authorities: str = ""
     """PEM file of those that may have signed its certificate; empty: the system's."""
 
@@ -68,16 +69,19 @@ class Client:
         return self._ask(ProbeConfig, "GET", _path(name, "config"))
 
     def check(self, config: ProbeConfig) -> Check:
-        return self._ask(Check, "POST", "compile", config)
+        return self._ask(Check, "POST", "compile", dump(config))
 
     def add(self, config: ProbeConfig) -> ProbeInfo:
-        return self._ask(ProbeInfo, "POST", "probes", config)
+        return self._ask(ProbeInfo, "POST", "probes", dump(config))
 
     def replace(self, config: ProbeConfig) -> Replacement:
-        return self._ask(Replacement, "PUT", _path(config.name), config)
+        return self._ask(Replacement, "PUT", _path(config.name), dump(config))
 
     def roll_back(self, name: str) -> Replacement:
         return self._ask(Replacement, "POST", _path(name, "rollback"))
+
+    def reconfigure(self, capture: FlowFilter) -> Replacement:
+        return self._ask(Replacement, "PUT", "capture", {"filter": capture.text})
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         return self._tables("DELETE", _path(name))
@@ -97,7 +101,9 @@ class Client:
         """What is published, as bytes of `wire` records; silent for `timeout` seconds at most."""
         with self._responding("GET", "stream", timeout=timeout) as response:
             if (kind := response.headers.get("content-type")) != wire.MEDIA_TYPE:
-                raise DeckError(f"{self.url} streams {kind}, which this version can't read")
+                raise wire.MalformedError(
+                    f"{self.url} streams {kind}, which this version can't read"
+                )
             yield response
 
     def _tables(self, method: str, path: str) -> tuple[Snapshot, ...]:
@@ -106,8 +112,10 @@ class Client:
         decoder.end()
         return tuple(record for record in records if isinstance(record, Snapshot))
 
-    def _ask(self, kind: type[_T], method: str, path: str, config: ProbeConfig | None = None) -> _T:
-        answer = self._answer(method, path, {}, config)
+    def _ask(
+        self, kind: type[_T], method: str, path: str, sent: dict[str, Any] | None = None
+    ) -> _T:
+        answer = self._answer(method, path, {}, sent)
         try:
             found: _T = _adapter(kind).validate_json(answer)
         except ValidationError:
@@ -118,11 +126,11 @@ class Client:
         return found
 
     def _answer(
-        self, method: str, path: str, query: dict[str, str], config: ProbeConfig | None = None
+        self, method: str, path: str, query: dict[str, str], sent: dict[str, Any] | None = None
     ) -> bytes:
         options: dict[str, Any] = {"params": query}
-        if config is not None:
-            options["json"] = configuration.dump(config)
+        if sent is not None:
+            options["json"] = sent
         with self._responding(method, path, **options) as response:
             return _read(response, self.url)
 
@@ -151,11 +159,10 @@ def _path(name: str, *more: str) -> str:
 
 
 def _refused(response: httpx.Response, url: str) -> DeckError:
-    status = HTTPStatus(response.status_code)
     try:
         return error_of(_adapter(Problem).validate_json(_read(response, url)))
     except ValidationError:
-        return DeckError(f"{url} answers {status} {status.phrase}")
+        return DeckError(f"{url} answers {response.status_code} {response.reason_phrase}")
 
 
 def _read(response: httpx.Response, url: str) -> bytes:
@@ -170,37 +177,37 @@ def _read(response: httpx.Response, url: str) -> bytes:
 
 
 def _open(remote: Remote) -> httpx.Client:
-    """Raises UsageError for a URL that is none."""
-    url = urlsplit(remote.url)
+    """Raises UsageError for a URL that is none, and for files that can't be used."""
     headers = {"accept-encoding": "identity"}
     if remote.token:
-        headers["authorization"] = f"Bearer {remote.token}"
-    timeout = httpx.Timeout(_PATIENCE_S, connect=5)
-    if url.scheme == "unix" and url.path and not url.netloc:
-        transport = httpx.HTTPTransport(uds=url.path)
-        base = "http://localhost"
-    elif url.scheme in ("http", "https") and _host(remote.url):
-        if url.scheme == "http" and remote.token and not _is_here(_host(remote.url)):
+        headers["authorization"] = f"Bearer {read_token(remote.token).decode()}"
+    scheme, host, path = _parts(remote.url)
+    base = remote.url
+    if scheme == "unix" and path and not host:
+        transport, base = httpx.HTTPTransport(uds=path), "http://localhost"
+    elif scheme in ("http", "https") and host:
+        if scheme == "http" and remote.token and not _is_here(host):
             raise UsageError(
                 f"{remote.url} would have the token sent readable by all between",
                 hint="use https, or a tunnel",
             )
         transport = httpx.HTTPTransport(verify=_trusted(remote.authorities))
-        base = remote.url
     else:
         raise UsageError(
             f"{remote.url!r} is no controller's address",
             hint="unix:PATH, http://HOST:PORT or https://HOST:PORT",
         )
+    timeout = httpx.Timeout(_PATIENCE_S, connect=5)
     return httpx.Client(transport=transport, base_url=base, headers=headers, timeout=timeout)
 
 
-def _host(url: str) -> str:
+def _parts(url: str) -> tuple[str, str, str]:
+    """Scheme, host and path; empty for what is no URL."""
     try:
         parts = urlsplit(url)
-        return (parts.hostname or "") if parts.port != 0 else ""
+        return ("", "", "") if parts.port == 0 else (parts.scheme, parts.hostname or "", parts.path)
     except ValueError:
-        return ""
+        return "", "", ""
 
 
 def _is_here(host: str) -> bool:

@@ -20,6 +20,7 @@ from app.rest.protocol import Door, Limits
 from bpf.errors import UsageError
 from probes.plane import ControlPlane
 
+__all__ = ["DEFAULT_SOCKET", "Api", "Listener", "serve"]
 _PATIENCE_S = 1.0
 """For requests that are being answered when it closes."""
 

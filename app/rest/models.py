@@ -59,6 +59,14 @@ class Events:
     """How many of those that were asked for are no longer kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Which flows the flow probe counts."""
+
+    filter: str
+    """As for `--capture`: `proto:tcp port:80,443`; empty: all."""
+
+
 class UnknownError(UsageError):
     """No such probe, or window."""
 

@@ -30,7 +30,7 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
     [
         ("runn", "No such command 'runn'. Did you mean 'run'?"),
         ("--verson", "No such option: --verson (Possible options: --version); see --help"),
-        ("run", "Missing option '-i' / '--interface'; see --help"),
+        ("run", "nothing to watch; give -i NAME, or --only with --probe FILE"),
         ("run -i lo --hedless", "No such option: --hedless (Possible options: --headless"),
         ("run -i lo also", "Got unexpected extra argument(s) (also); see --help"),
         ("run -i lp", "no interface 'lp'; "),
@@ -41,9 +41,12 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lo --interval nan", "--interval nan" + EXTENT),
         ("run -i lo --duration 0", "--duration 0 is not more than 0"),
         ("run -i lo --duration nan", "--duration nan is not more than 0"),
-        ("run -i lo --format xml", "no format 'xml'; there are csv, jsonl"),
+        ("run -i lo --format yaml", "no format 'yaml'; there are csv, jsonl, json, xml"),
         ("run -i lo --ingress nat", "--ingress 'nat' is neither xdp nor tc"),
-        ("run -i lo --headless --views hops", "no view 'hops'; there are flows, windows, events"),
+        (
+            "run -i lo --headless --views hops",
+            "no view 'hops'; there are flows, windows, events, metrics",
+        ),
         ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
         ("run -i lo --headless --capture prot:tcp", "filter term 'prot:tcp' is not understood; "),
         ("run -i lo --headless --capture port:http", "filter term 'port:http': "),

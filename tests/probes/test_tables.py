@@ -225,14 +225,14 @@ def test_bit_fields_are_cut_out_of_their_words(compiler: Compiler) -> None:
     """S1.10: what a program stores into them is what is shown."""
     stored = {
         "a": 1, "b": 99, "c": 0xABC, "d": 9, "e": -7, "f": 200, "g": 2**39 + 5, "h": 77,
-        "in_struct": 5, "in_union": 2, "last": 1,
+        "in_struct": 5, "in_union": 2, "last": 1, "plain": 1, "deep": 21,
     }  # fmt: skip
     values = ", ".join(f".{name} = {number}ULL" for name, number in stored.items())
     source = f"""
 struct bits {{
     u8 a:1; u8 b:7; u16 c:12; u16 d:4; int e:5; u8 f; u64 g:40; u64 h:24;
     struct {{ u32 :3; u32 in_struct:9; }}; union {{ u8 in_union:2; }};
-    u16 :0; u16 last:1;
+    u16 :0; u16 last:1; u32 :0; u8 plain; u32 deep:5;
 }};
 BPF_HASH(m, u32, struct bits);
 int program(struct xdp_md *ctx) {{
@@ -434,6 +434,12 @@ def test_what_is_guessed_depends_on_the_type_too(
     name: str, c_type: str, size: int, kind: str
 ) -> None:
     assert scalar(name, c_type, size) == kind
+
+
+def test_128_bits_may_have_a_sign(sources: Sources) -> None:
+    read = sources.read("struct v { __int128 balance; };\nBPF_HASH(m, u32, struct v);\n")
+    read.put(bytes(4), (-3).to_bytes(16, "little", signed=True))
+    assert read.objects()[0]["value"] == {"balance": -3}
 
 
 def test_elements_of_an_array_of_addresses(sources: Sources) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -20,6 +21,13 @@ _PERIOD = 1.0
 _EXPLANATION = """\
 ns/packet is of all probes of the hook together, and includes what
 measuring costs, 40 to 70 ns. Closing this ends the measurement."""
+
+
+@runtime_checkable
+class LocalHooks(Protocol):
+    """A control plane of this host, whose hooks can be looked at."""
+
+    def hooks(self) -> Sequence[HookPoint]: ...
 
 
 class ProgramInfoScreen(DiffModalScreen[None]):

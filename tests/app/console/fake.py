@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -12,10 +12,10 @@ from textual.pilot import Pilot
 
 from app.console.app import ConsoleApp
 from app.console.screens.flows import FlowsScreen
-from bench.feed import FakeController, FakeProbe, window
-from probes.controller import Controller
-from probes.flow import Direction, FlowFilter, FlowProbe
+from bench.feed import FakeController, window
+from probes.flow import Direction, FlowFilter
 from probes.flow.records import FLOW, Array
+from probes.plane import ControlPlane
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake_plane import FakePlane
 from widgets.table import VirtualTable
@@ -124,8 +124,8 @@ async def desk(
     width: int = 120, height: int = 40, controller: FakeController | None = None
 ) -> AsyncIterator[Desk]:
     controller = controller or FakePlane()
-    start = cast("Callable[[], FlowProbe]", FakeProbe)
-    app = ConsoleApp(cast(Controller, controller), start, "eth0", 1.0, FlowFilter())
+    plane = cast("ControlPlane", controller)
+    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter())
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await pilot.pause()
         yield Desk(app, controller, pilot)

@@ -12,6 +12,7 @@ import numpy as np
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import DeckError, KernelError, UsageError
 from probes.config import Direction, Metric, ProbeConfig
+from probes.flow import FlowFilter
 from probes.plane import (
     Check,
     Compatibility,
@@ -54,6 +55,8 @@ class FakePlane:
         self.gate = threading.Event()
         """Cleared: exports and compiles wait."""
         self.gate.set()
+        self.captures: list[str] = []
+        """Filters of flows, one after another."""
         self.busy = 0
         """How many wait or work now."""
         self._lock = threading.RLock()
@@ -111,6 +114,11 @@ class FakePlane:
             self.export(name)
             return self._put(info, info.config)
 
+    def reconfigure(self, capture: FlowFilter) -> Replacement:
+        self._info("flow")
+        self.captures.append(capture.text)
+        return Replacement(len(self.captures) + 1, 0.001, Compatibility((), (), (), ()))
+
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         with self._lock:
             tables = self.export(name)
@@ -131,7 +139,7 @@ class FakePlane:
         self._info(name)
         return (Cost("ingress", 12.5),)
 
-    def modes(self) -> dict[str, Any]:
+    def modes(self) -> dict[str, str]:
         return {"xdp": "generic"}
 
     def failure(self) -> DeckError | None:

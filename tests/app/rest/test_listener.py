@@ -209,10 +209,10 @@ def test_tls_is_spoken_and_nothing_else(
     make_site: MakeSite, tokens: dict[str, Any], certificate: dict[str, Any]
 ) -> None:
     site = make_site(socket="", **tokens, **certificate)
-    client = Client(Remote(site.url, TOKEN, certificate["certificate"]))
+    client = Client(Remote(site.url, tokens["token"], certificate["certificate"]))
     assert client.status().version == "1.2.3"
     client.close()
-    stranger = Client(Remote(site.url, TOKEN))
+    stranger = Client(Remote(site.url, tokens["token"]))
     with pytest.raises(DeckError, match="certificate"):
         stranger.status()
     stranger.close()
