@@ -183,7 +183,7 @@ def _tell(found: Check) -> None:
     if found.compatibility is not None:
         _tell_fates(found.compatibility)
     for cost in found.costs:
-        _say(f"{cost.side}: {cost.ns:.0f} ns a packet")
+        _say(f"{cost.side}: {cost.ns:.1f} ns a packet")
 
 
 def _tell_fates(report: Compatibility) -> None:

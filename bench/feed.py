@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -95,7 +94,6 @@ class Flows:
         return rows
 
 
-@dataclass(frozen=True, slots=True)
 class FakeController:
     """What the console asks of a controller; a test publishes what it likes."""
 

@@ -38,15 +38,16 @@ class Interface:
             return False
         return bool(flags & _IFF_UP)
 
-    def packets(self) -> int:
-        """Packets that it has received and sent so far; 0 when it is gone."""
+    def packets(self) -> tuple[int, int]:
+        """Packets that it has received, and sent, so far; zeros when it is gone."""
+        name = self._name_now()
         # Of this thread's network namespace, which need not be the process's.
-        for line in Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines():
-            name, _, counts = line.partition(":")
-            if name.strip() == self._name_now():
+        for line in Path("/proc/thread-self/net/dev").read_text(encoding="utf-8").splitlines():
+            of, _, counts = line.partition(":")
+            if of.strip() == name:
                 fields = counts.split()
-                return int(fields[1]) + int(fields[9])
-        return 0
+                return int(fields[1]), int(fields[9])
+        return 0, 0
 
     def _name_now(self) -> str:
         """Its name, which may have been changed; empty where it is gone."""

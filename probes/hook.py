@@ -46,7 +46,8 @@ class Hooks:
         """`attach` attaches a point, or does not where packets come from test runs alone."""
         self._attach = attach
         self._points: dict[tuple[int, Hook], HookPoint] = {}
-        self._lock = threading.Lock()
+        # Attaching is told to listeners, who may ask what is in use.
+        self._lock = threading.RLock()
 
     def acquire(self, interface: Interface, hook: Hook) -> HookPoint:
         """A hook, not yet attached if it is new; to be given back by `release`."""

@@ -67,7 +67,7 @@ class Poller:
     """One thread for one probe: polls at each interval's end, or earlier on the probe's alarm.
 
     The last window is polled and published when it is stopped. What goes wrong is published as an
-    Event, and ends it; an interface that has gone away does too, after a last poll.
+    Event, and ends it; the last of its interfaces going away does too, after a last poll.
     """
 
     def __init__(
@@ -151,16 +151,18 @@ class Poller:
 
     def _look_at_interfaces(self, down: set[str], *, exported: bool) -> None:
         """Tell of those that went down or up since the last look, by name in `down`."""
-        for interface in self._probe.interfaces:
-            if not interface.exists():
-                if not exported:
-                    self._export()
-                raise DeckError(f"interface {interface.name} went away")
+        interfaces = self._probe.interfaces
+        if not any(interface.exists() for interface in interfaces):
+            if not exported:
+                self._export()
+            raise DeckError(f"interface {interfaces[0].name} went away")
+        for interface in interfaces:
             if interface.is_up() == (interface.name in down):
                 down ^= {interface.name}
-                is_down = interface.name in down
-                severity, word = ("warning", "down") if is_down else ("info", "up")
-                self._publish(Event.now(severity, interface.name, f"the interface is {word}"))
+                severity, word = "info", "is up"
+                if interface.name in down:
+                    severity, word = "warning", "is down" if interface.exists() else "went away"
+                self._publish(Event.now(severity, interface.name, f"the interface {word}"))
 
     def _fail(self, error: DeckError) -> None:
         self.failure = error

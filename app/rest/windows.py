@@ -42,6 +42,10 @@ def _windows(kept: Sequence[Snapshot], probe: str) -> dict[int, list[Snapshot]]:
 
 
 def _is_whole(tables: Sequence[Snapshot], info: ProbeInfo) -> bool:
-    """Metrics are published one by one; those of another generation may have been others."""
-    there = {f"{table.side}.{table.metric}" for table in tables if table.metric}
-    return tables[0].generation != info.generation or there.issuperset(info.metrics)
+    """Metrics are published one by one; those of another generation may have been others.
+
+    A built-in probe's table has no name, and is all that there is.
+    """
+    if not tables[0].metric or tables[0].generation != info.generation:
+        return True
+    return {f"{table.side}.{table.metric}" for table in tables}.issuperset(info.metrics)

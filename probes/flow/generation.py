@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpf.chain import Stage
-from bpf.compiler import Compiled
+from bpf.compiler import Compiled, CompiledMap
 from bpf.errors import UsageError
 from bpf.maps import Map
 from bpf.program import Program
@@ -77,7 +77,7 @@ class Generation:
         self._sets = self._maps["sets"].view().view("u8").reshape(geometry.cpus, -1)
         self._used = self._maps["cpus"].view()["records"]
         self._geometry = geometry
-        self._declared = {name: declared.spec for name, declared in compiled.maps.items()}
+        self._declared = {name: _shape(declared) for name, declared in compiled.maps.items()}
         overflow = compiled.maps["overflow"].spec
         self._overflow = RingReader(self.program.map_fd("overflow"), overflow.max_entries, RECORD)
 
@@ -85,9 +85,9 @@ class Generation:
         """Raises UsageError for another program that could not take this one's place."""
         if "flow" not in compiled.programs:
             raise UsageError(f"{side}: {SOURCE.name} must have the program flow")
-        for name, spec in self._declared.items():
+        for name, shape in self._declared.items():
             found = compiled.maps.get(name)
-            if found is None or found.spec != spec:
+            if found is None or _shape(found) != shape:
                 what = "is gone" if found is None else "has another kind, layout or size"
                 raise UsageError(f"{side}: map {name} {what}, and the flow table is read by it")
 
@@ -119,6 +119,11 @@ class Generation:
         self.program.close()
 
 
+def _shape(declared: CompiledMap) -> tuple[object, ...]:
+    """What reading a map relies on."""
+    return declared.spec, declared.key, declared.value
+
+
 class FlowHook:
     """The probe on one hook."""
 
@@ -142,8 +147,8 @@ class FlowHook:
 
     def start(self, generations: list[Generation]) -> None:
         """Join the hook's chain with the first of two generations."""
-        self._generations = generations
         self._point.chain.append(self._stage, generations[0].program.fd)
+        self._generations = generations
 
     @property
     def generations(self) -> Sequence[Generation]:

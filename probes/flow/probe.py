@@ -192,9 +192,11 @@ class FlowProbe:
 
     def compile(self, config: ProbeConfig) -> CompiledFlow:
         """Compile other sources. Raises CompileError, and UsageError for what can't change."""
-        here = self.config
-        if config.model_copy(update={side: getattr(here, side) for side in SIDES.values()}) != here:
-            raise UsageError("of the flow probe only the sources can be replaced")
+        here, given = _all_but_sources(self.config), _all_but_sources(config)
+        if changed := [key for key in here if given[key] != here[key]]:
+            raise UsageError(
+                f"of the flow probe only the sources can be replaced, not what {changed[0]} says"
+            )
         capture = self.capture
         sides: dict[Side, Compiled] = {}
         try:
@@ -202,10 +204,8 @@ class FlowProbe:
                 self._points, self._current.hooks, strict=True
             ):
                 side = SIDES[direction]
-                old, new = getattr(here, side), getattr(config, side)
-                if new.model_copy(update={"source": old.source}) != old:
-                    raise UsageError(f"of the flow probe's {side} only the source can be replaced")
-                sides[side] = self._compile(point.hook, capture, new.source)
+                source = getattr(config, side).source
+                sides[side] = self._compile(point.hook, capture, source)
                 running[0].check(sides[side], side)
         except BaseException:
             CompiledFlow(config, capture, sides).close()
@@ -364,6 +364,10 @@ class FlowProbe:
             headers={"capture.h": capture.to_c()},
             cflags=[f"-D{name}={value}" for name, value in macros.items()],
         )
+
+
+def _all_but_sources(config: ProbeConfig) -> dict[str, Any]:
+    return config.model_dump(exclude={side: {"source"} for side in SIDES.values()})
 
 
 def _switch(loaded: Loaded) -> list[tuple[FlowHook, Generation]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from bpf import interface as interfaces
 from bpf.attach import Hook
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Compiler, Diagnostic
+from bpf.compiler.diagnostics import parse_verifier
 from bpf.errors import KernelError, UsageError
 from bpf.interface import Interface
 from bpf.maps import Map
@@ -237,9 +238,9 @@ class LoadedSide:
                 self.clones.append(Clone(compiled, self._fds, next_fd))
         except VerifierError as error:
             self.close()
-            *_, reason = str(error.strerror), *error.log.strip().splitlines()
+            reason = parse_verifier(compiled.program.name, error.log).text
             raise KernelError(
-                f"{compiled.program.name} cannot be chained: {reason}",
+                f"{compiled.side} cannot be put in a chain: {reason}",
                 hint="a probe may use 504 bytes of stack",
             ) from None
         except BaseException:

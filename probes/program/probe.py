@@ -31,6 +31,11 @@ class Place:
     point: HookPoint
     stage: Stage
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether a program is there that gets packets."""
+        return self.stage.prog_fd >= 0
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -72,14 +77,7 @@ class ProgramProbe:
         self._current = Generation(0, compiled.config, ())
         first = self._load(compiled, 1, ())
         self._start_ns = time.monotonic_ns()
-        try:
-            for side in first.sides:
-                place = self._places[side.place]
-                place.point.chain.append(place.stage, side.program.fd)
-        except BaseException:
-            self._give_up_places()
-            first.close()
-            raise
+        self._join(first)
         self._current = first
 
     @property
@@ -147,6 +145,7 @@ class ProgramProbe:
         """
         with self._lock:
             new = self._load(compiled, self._current.number + 1, self._current.sides)
+            self._join(new)
             return self._become(new)
 
     def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
@@ -158,8 +157,10 @@ class ProgramProbe:
                     f"probe {self.name} has no generation to go back to", hint="it was not replaced"
                 )
             report = compare(self._current.sides, old.sides, returns=True)
+            new = Generation(self.generation + 1, old.config, old.sides)
+            self._join(new)
             self._previous = None
-            return report, self._become(Generation(self.generation + 1, old.config, old.sides))
+            return report, self._become(new)
 
     def close(self) -> None:
         """Leave the hooks, and give everything back; `export` comes before."""
@@ -192,6 +193,25 @@ class ProgramProbe:
             undo.pop_all()
         return Generation(number, compiled.config, tuple(made))
 
+    def _join(self, new: Generation) -> None:
+        """Have `new` get the packets of hooks where nothing of this probe is yet.
+
+        Raises UsageError where a chain has no room for it; it is closed then, unless it is kept.
+        """
+        with ExitStack() as undo:
+            undo.callback(self._give_up, new)
+            for side in new.sides:
+                place = self._places[side.place]
+                if not place.is_reached:
+                    place.point.chain.append(place.stage, side.program.fd)
+                    undo.callback(_leave, place)
+            undo.pop_all()
+
+    def _give_up(self, new: Generation) -> None:
+        self._give_up_places()
+        if not (self._previous and self._previous.sides is new.sides):
+            new.close()
+
     def _become(self, new: Generation) -> tuple[Item, ...]:
         """Have `new` get the packets from now on, and end the window of what ran before."""
         old = self._current
@@ -202,8 +222,6 @@ class ProgramProbe:
             place = self._places[side.place]
             if side.place in here:
                 place.point.chain.replace(place.stage, side.program.fd)
-            else:
-                place.point.chain.append(place.stage, side.program.fd)
         for gone in here - {side.place for side in new.sides}:
             _leave(self._places[gone])
         self._current = new
@@ -279,5 +297,5 @@ class ProgramProbe:
 
 def _leave(place: Place) -> None:
     """Have no packet reach a place any more, if any does."""
-    if place.stage.prog_fd >= 0:
+    if place.is_reached:
         place.point.chain.remove(place.stage)

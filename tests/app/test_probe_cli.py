@@ -43,7 +43,7 @@ def test_a_probes_life(probe: Probe, plane: FakePlane, tmp_path: Path) -> None:
     code, out, said = probe("check", file)
     assert (code, out) == (0, "")
     assert "probe.c:1:5: warning: unused variable" in said
-    assert "ingress: 12 ns a packet" in said
+    assert "ingress: 12.5 ns a packet" in said
     assert plane.probes() == ()
 
     code, out, said = probe("add", file)

@@ -203,6 +203,7 @@ def test_without_a_read_token_none_is_valid(make_site: MakeSite, tokens: dict[st
     site = make_site(socket="", **tokens)
     with site.http(READ_TOKEN) as http:
         assert http.get("/v1/status").status_code == 401
+        assert http.get("/v1/status", headers={"authorization": "Bearer"}).status_code == 401
 
 
 def test_tls_is_spoken_and_nothing_else(

@@ -52,5 +52,6 @@ def test_a_probe_that_came_again_is_not_answered_with_its_predecessor() -> None:
 
 
 def test_a_built_in_probe_has_one_table_without_a_name() -> None:
-    flow = window("flow", 1, ("ingress.",))
-    assert find(flow, replace(INFO, name="flow", metrics=()), None) == flow
+    flow = [table for number in (1, 2) for table in window("flow", number, ("",))]
+    info = replace(INFO, name="flow", metrics=("ingress.flows", "egress.flows"))
+    assert find(flow, info, None) == (flow[1],)
