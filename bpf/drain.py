@@ -17,6 +17,7 @@ import numpy as np
 from bpf.abi import HASH_TYPES, MapFlag, MapType
 from bpf.assembler import Assembler, Helper, Register, load_with_callback
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
+from bpf.readers import Popping
 from bpf.syscall import MapSpec, Runner, map_create, possible_cpus
 
 _R0, _R1, _R2, _R3, _R4 = Register.R0, Register.R1, Register.R2, Register.R3, Register.R4
@@ -48,6 +49,7 @@ class Drain:
         first = self._most if spec.type in ARRAY_TYPES else _FIRST_CAPACITY
         self._output: _Output | None = None
         self._capacity = min(first, self._most)
+        self._eraser: tuple[int, Runner] | None = None
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
@@ -82,11 +84,27 @@ class Drain:
             if complete:
                 return
             if self._capacity < self._most:
-                self.close()
+                self._close_output()
                 self._capacity = min(self._capacity * _GROWTH, self._most)
+
+    def erase(self) -> None:
+        """Empty the map: a walk that copies nothing."""
+        if self._spec.type in QUEUE_TYPES:
+            Popping(self._fd, self._spec).erase()
+            return
+        if self._eraser is None:
+            code = _erasing_program(self._fd, self._spec)
+            self._eraser = _load(code)
+        self._eraser[1]()
 
     def close(self) -> None:
         """Unload the programs and free the output."""
+        self._close_output()
+        if self._eraser is not None:
+            os.close(self._eraser[0])
+            self._eraser = None
+
+    def _close_output(self) -> None:
         if self._output is not None:
             self._output.close()
             self._output = None
@@ -115,7 +133,8 @@ class _Output:
     def run(self, clear: bool) -> int:
         """Copy the map's entries into `records`; returns how many were, `capacity` at most."""
         if clear not in self._programs:
-            self._programs[clear] = self._load(clear)
+            code = _program(self._source, self._fd, self._spec, clear, self._capacity)
+            self._programs[clear] = _load(code)
         return self._programs[clear][1]()
 
     def close(self) -> None:
@@ -123,10 +142,11 @@ class _Output:
             os.close(fd)
         os.close(self._fd)
 
-    def _load(self, clear: bool) -> tuple[int, Runner]:
-        code = _program(self._source, self._fd, self._spec, clear, self._capacity)
-        fd = load_with_callback(code, "each", "drain")
-        return fd, Runner(fd)
+
+def _load(code: Assembler) -> tuple[int, Runner]:
+    """A program's descriptor, and how to run it."""
+    fd = load_with_callback(code, "each", "drain")
+    return fd, Runner(fd)
 
 
 def _record_dtype(layout: EntryLayout) -> np.dtype[np.void]:
@@ -154,6 +174,7 @@ def _works(map_type: MapType, key_size: int, value_size: int, flags: int) -> boo
         for clear in (False, True):
             for _ in drain.read(clear):
                 pass
+        drain.erase()
     except OSError:
         return False
     finally:
@@ -192,6 +213,29 @@ def _program(fd: int, output: int, spec: MapSpec, clear: bool, capacity: int) ->
     return code
 
 
+def _erasing_program(fd: int, spec: MapSpec) -> Assembler:
+    """`main` has `each` called for every entry of a hash or an array."""
+    code = Assembler()
+    code.load_map(_R1, fd)
+    code.load_function(_R2, "each")
+    code.move(_R3, 0)
+    code.move(_R4, 0)
+    code.call(Helper.FOR_EACH_MAP_ELEM)
+    code.exit(0)
+    code.label("each")
+    code.move(_KEY, _R2)
+    if spec.type in HASH_TYPES:
+        _delete_one(code, fd)
+    elif not spec.percpu:
+        code.clear(_R3, spec.value_size)
+    for cpu in range(possible_cpus() if spec.type == MapType.PERCPU_ARRAY else 0):
+        _look_up_of_cpu(code, fd, cpu)
+        code.clear(_R0, spec.value_size)
+    code.label("next")
+    code.exit(0)
+    return code
+
+
 def _pop_one(code: Assembler, fd: int, output: int) -> None:
     """Callback of bpf_loop(index, count)."""
     code.move(_COUNT, _R2)
@@ -213,12 +257,8 @@ def _copy_one(code: Assembler, fd: int, output: int, spec: MapSpec, clear: bool)
     at = round_up(layout.key_size, 8)
     zero = clear and spec.type in ARRAY_TYPES
     for cpu in range(layout.cpus):
-        code.load_map(_R1, fd)
-        code.move(_R2, _KEY)
-        code.move(_R3, cpu)
-        code.call(Helper.MAP_LOOKUP_PERCPU_ELEM)
         # Deleted meanwhile: without the record, which holds an earlier run's values.
-        code.jump_if_zero(_R0, "next")
+        _look_up_of_cpu(code, fd, cpu)
         code.copy(_RECORD, at, _R0, spec.value_size)
         if zero:
             code.clear(_R0, spec.value_size)
@@ -228,9 +268,22 @@ def _copy_one(code: Assembler, fd: int, output: int, spec: MapSpec, clear: bool)
         if zero:
             code.clear(_VALUE, spec.value_size)
     if clear and spec.type in HASH_TYPES:
-        code.load_map(_R1, fd)
-        code.move(_R2, _KEY)
-        code.call(Helper.MAP_DELETE_ELEM)
+        _delete_one(code, fd)
+
+
+def _look_up_of_cpu(code: Assembler, fd: int, cpu: int) -> None:
+    """R0 = a CPU's value under _KEY; on to `next` where there is none."""
+    code.load_map(_R1, fd)
+    code.move(_R2, _KEY)
+    code.move(_R3, cpu)
+    code.call(Helper.MAP_LOOKUP_PERCPU_ELEM)
+    code.jump_if_zero(_R0, "next")
+
+
+def _delete_one(code: Assembler, fd: int) -> None:
+    code.load_map(_R1, fd)
+    code.move(_R2, _KEY)
+    code.call(Helper.MAP_DELETE_ELEM)
 
 
 def _next_record(code: Assembler, output: int) -> None:

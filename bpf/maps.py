@@ -166,8 +166,11 @@ class Map:
         )
 
     def clear(self) -> None:
-        """Empty the map; an array's entries are set to zero."""
-        self.read(clear=True)
+        """Empty the map without reading it (S1.18); an array's entries are set to zero.
+
+        Raises OSError when the kernel refuses.
+        """
+        self._reader.erase()
 
     def view(self) -> Array:
         """The values themselves, shape (max_entries,), writeable: only of an mmapable array."""

@@ -40,6 +40,12 @@ class Reader(Protocol):
     def read(self, clear: bool) -> Iterator[Chunk]:
         """What is in the map; with `clear` a chunk has left the map when it is given."""
 
+    def erase(self) -> None:
+        """Empty the map without reading it; only a queue and a stack must be taken out.
+
+        Raises OSError when the kernel refuses.
+        """
+
     def close(self) -> None:
         """Free what the routine holds; the map's descriptor is not its own."""
 
@@ -60,8 +66,11 @@ class Mapping:
     def read(self, clear: bool) -> Iterator[Chunk]:
         values = self.values.copy()
         if clear:
-            self.values.view(np.uint8)[:] = 0
+            self.erase()
         yield None, values
+
+    def erase(self) -> None:
+        self.values.view(np.uint8)[:] = 0
 
     def close(self) -> None:
         pass  # The mapping ends with the last array that shows it.
@@ -93,6 +102,14 @@ class Batched:
             return
         for keys, values in self._look_up(False):
             yield from self._zero(values) if keys is None else self._delete(keys, values)
+
+    def erase(self) -> None:
+        if self._spec.type not in ARRAY_TYPES:
+            # No batch deletes what it was not told, or does not hand out.
+            Iteration(self._fd, self._spec).erase()
+            return
+        for _ in self._zero(np.zeros(self._spec.max_entries, self._layout.value_dtype)):
+            pass
 
     def close(self) -> None:
         pass
@@ -189,11 +206,29 @@ class Iteration:
         if failure:
             raise failure
 
+    def erase(self) -> None:
+        for key in self._keys():
+            self._take_out(key)
+
     def close(self) -> None:
         pass
 
     def _entries(self, clear: bool) -> Iterator[tuple[bytes, bytes]]:
-        size = self._layout.values_size
+        for key in self._keys():
+            value = map_lookup(self._fd, key, self._layout.values_size)
+            if value is None:
+                continue
+            if clear:
+                self._take_out(key)
+            yield key, value
+
+    def _take_out(self, key: bytes) -> None:
+        if self._spec.type in ARRAY_TYPES:
+            map_update(self._fd, key, bytes(self._layout.values_size))
+        else:
+            map_delete(self._fd, key)
+
+    def _keys(self) -> Iterator[bytes]:
         following, code = _next_key(self._fd, None, self._spec.key_size)
         # The kernel starts over after a key that was deleted meanwhile; it must not do so for ever.
         for _ in range(4 * self._spec.max_entries):
@@ -202,14 +237,7 @@ class Iteration:
             key = following
             # Asked for while `key` is still there, for the same reason.
             following, code = _next_key(self._fd, key, self._spec.key_size)
-            value = map_lookup(self._fd, key, size)
-            if value is None:
-                continue
-            if clear and self._spec.type in ARRAY_TYPES:
-                map_update(self._fd, key, bytes(size))
-            elif clear:
-                map_delete(self._fd, key)
-            yield key, value
+            yield key
         if code not in (0, errno.ENOENT):
             raise OSError(code, f"bpf(MAP_GET_NEXT_KEY): {os.strerror(code)}")
 
@@ -238,6 +266,10 @@ class Popping:
         yield None, values[:done]
         if code not in (0, errno.ENOENT):
             raise OSError(code, f"bpf(MAP_LOOKUP_AND_DELETE_ELEM): {os.strerror(code)}")
+
+    def erase(self) -> None:
+        for _ in self.read(True):
+            pass
 
     def close(self) -> None:
         pass

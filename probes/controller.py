@@ -13,7 +13,8 @@ from bpf import trial
 from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, UsageError
-from probes.flow import Direction, FlowFilter, FlowProbe
+from bpf.verdict import VERDICT_PASS
+from probes.flow import SIDES, Direction, FlowFilter, FlowProbe
 from probes.hook import HookPoint, Hooks
 from probes.plane import Check, Compatibility, Cost, Fate, Listener, ProbeInfo, Replacement
 from probes.running import Compiled, Replaceable, Running
@@ -46,10 +47,14 @@ class Controller:
         self._watches: dict[str, HealthWatch] = {}
         self._changing = threading.RLock()
         self._listeners: tuple[Listener, ...] = ()
-        self._checked: Compiled | None = None
+        self._checked: tuple[Running | None, Compiled] | None = None
+        """What the last check compiled, and what ran under its name."""
 
     def listen(self, listener: Listener) -> None:
-        """Have `listener` called, by any thread, with all that is published from now on."""
+        """Have `listener` called, by any thread, with all that is published from now on.
+
+        It may ask, but change nothing: what publishes is often in the middle of a change.
+        """
         self._listeners = (*self._listeners, listener)
 
     def publish(self, item: Item) -> None:
@@ -80,31 +85,37 @@ class Controller:
         if not interface.ethernet:
             # XDP promises an Ethernet header; drivers of such interfaces differ in what they give.
             ingress = Hook.TC_INGRESS
+        where = ((ingress, Direction.INGRESS), (Hook.TC_EGRESS, Direction.EGRESS))
         with self._changing:
             self._refuse_twice(FlowProbe.name)
             probe = FlowProbe(
                 self._compiler,
                 interface,
-                ((ingress, Direction.INGRESS), (Hook.TC_EGRESS, Direction.EGRESS)),
+                where,
                 self._hooks,
                 capture,
                 interval=interval,
             )
-            self._run(probe, interval, first)
+            running = self._run(probe, interval, first)
+            running.verdicts = {  # flow.c only counts
+                SIDES[direction]: dict.fromkeys(trial.FRAMES, VERDICT_PASS[hook.prog_type])
+                for hook, direction in where
+            }
         return probe
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         """Have the flow probe count other flows from now on (S4.3)."""
         self._refuse_changes()
         probe = self._find(FlowProbe.name).probe
-        assert isinstance(probe, FlowProbe)
+        if not isinstance(probe, FlowProbe):
+            raise UsageError(f"probe {probe.name} is not the built-in one")
         seconds = probe.reconfigure(capture)
         return Replacement(probe.generation, seconds, Compatibility((), (), (), ()))
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         """All, in the order in which they were added."""
-        with self._changing:
-            return tuple(running.info() for running in self._running.values())
+        # Without the lock: a change that waits for a slow listener keeps nobody from looking.
+        return tuple(running.info() for running in tuple(self._running.values()))
 
     def check(self, config: ProbeConfig) -> Check:
         """Compile and verify without changing anything that runs.
@@ -119,7 +130,7 @@ class Controller:
         report = self._compare(running, compiled) if running else None
         with self._changing:
             self._forget_check()
-            self._checked = compiled
+            self._checked = running, compiled
         return Check(compiled.diagnostics, report, time.perf_counter() - started, costs)
 
     def add(self, config: ProbeConfig) -> ProbeInfo:
@@ -129,7 +140,7 @@ class Controller:
 
         self._refuse_changes()
         self._refuse_twice(config.name)
-        with closing(self._taken_check(config) or self._compile(config)) as compiled:
+        with closing(self._taken_check(config, None) or self._compile(config)) as compiled:
             assert isinstance(compiled, CompiledProbe)
             verdicts = _verdicts(compiled)
             with self._changing:
@@ -144,15 +155,15 @@ class Controller:
         self._refuse_changes()
         started = time.perf_counter()
         running = self._find(config.name)
-        with closing(self._taken_check(config) or running.probe.compile(config)) as compiled:
+        checked = self._taken_check(config, running)
+        with closing(checked or running.probe.compile(config)) as compiled:
             verdicts = _verdicts(compiled)
             with self._changing:
                 if self._running.get(config.name) is not running:
                     raise UsageError(f"probe {config.name} was removed meanwhile")
                 self._stop_watching(config.name)
                 report = self._compare(running, compiled)
-                running.replace(compiled)
-                running.verdicts = verdicts
+                running.replace(compiled, verdicts)
                 self._watch_health(running, report)
         return self._replaced(running, started, report)
 
@@ -169,9 +180,9 @@ class Controller:
             self._stop_watching(name)
             del self._running[name]
         running.stop()
-        running.probe.close()
+        latest = running.close()
         self.publish(Event.now("info", name, "removed"))
-        return running.probe.latest
+        return latest
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         """End the probe's window now; its tables, which are published too."""
@@ -208,7 +219,7 @@ class Controller:
         for each in running.values():
             each.stop()
         for each in running.values():
-            each.probe.close()
+            each.close()
         self._forget_check()
         self._compiler.close()
 
@@ -246,18 +257,20 @@ class Controller:
 
         return compile_probe(self._compiler, config)
 
-    def _taken_check(self, config: ProbeConfig) -> Compiled | None:
+    def _taken_check(self, config: ProbeConfig, running: Running | None) -> Compiled | None:
         """What the last check compiled, if that was this configuration; now the caller's."""
         with self._changing:
-            checked = self._checked
-            if checked is None or checked.config != config:
+            if self._checked is None:
+                return None
+            against, compiled = self._checked
+            if against is not running or compiled.config != config:
                 return None
             self._checked = None
-            return checked
+            return compiled
 
     def _forget_check(self) -> None:
         if self._checked is not None:
-            self._checked.close()
+            self._checked[1].close()
             self._checked = None
 
     def _compare(self, running: Running, compiled: Compiled) -> Compatibility:
@@ -305,9 +318,12 @@ class Controller:
                     return
                 text = f"generation {generation} is rolled back: {trouble}"
                 self.publish(Event.now("warning", probe.name, text))
-                with suppress(DeckError):
+                try:
                     self._roll_back(probe.name)
+                except DeckError as error:
+                    self.publish(Event.now("error", probe.name, f"it could not be: {error}"))
 
+        sides = [side for side, _ in probe.config.directions()]
         kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
         before: dict[str, Array] = {
             f"{snapshot.side}.{snapshot.metric}": snapshot.rows
@@ -318,7 +334,8 @@ class Controller:
             and (side, metric.map) in kept
             and not metric.init
         }
-        watch = HealthWatch(probe.name, generation, health, probe.interfaces, before, decide)
+        watched = tuple(zip(probe.interfaces, sides, strict=True))
+        watch = HealthWatch(probe.config, generation, watched, before, running.export_now, decide)
         self._watches[probe.name] = watch
         watch.start()
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from bpf.errors import DeckError
 from bpf.interface import Interface
 from bpf.layout import Array
-from probes.config import Health
+from probes.config import ProbeConfig, Side
 from probes.snapshot import Event, Item, Snapshot
 from probes.tables import TableKind
 
@@ -19,33 +21,39 @@ _COUNTED_BY_PLACE = frozenset({TableKind.ARRAY, TableKind.HISTOGRAM})
 class HealthWatch:
     """One generation's health window. Takes in what is published of its probe.
 
-    Good is: every metric named (or, where none is, any) has moved while packets arrived, and no
-    error was published. At the end, or at the first error, `decide` is called with why it is not
-    good, or with nothing.
+    Good is: every metric named (or, where none is, any that is exported) has moved while packets
+    passed, and no error was published. At the end, or at the first error, `decide` is called with
+    why it is not good, or with nothing.
     """
 
     def __init__(
         self,
-        name: str,
+        config: ProbeConfig,
         generation: int,
-        health: Health,
-        interfaces: Sequence[Interface],
+        watched: Sequence[tuple[Interface, Side]],
         before: Mapping[str, Array],
+        export: Callable[[], object],
         decide: Callable[[str], None],
     ) -> None:
-        """`before` are the last rows, by metric, of maps that the generation took over."""
-        self._name = name
+        """`before` are the last rows, by metric, of maps that the generation took over.
+
+        `export` ends the window, for metrics that did not show that they moved until the end.
+        """
+        assert config.health is not None
+        self._name = config.name
         self._generation = generation
-        self._health = health
-        self._interfaces = interfaces
+        self._health = config.health
+        self._exports = any(m.export for _, side in config.directions() for m in side.metrics)
+        self._watched = watched
         self._before = before
+        self._export = export
         self._decide = decide
-        self._packets = [interface.packets() for interface in interfaces]
+        self._packets = self._passed()
         self._moved: set[str] = set()
         self._trouble = ""
         self._over = threading.Event()
         self._cancelled = False
-        self._thread = threading.Thread(target=self._run, name=f"health {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"health {config.name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -68,21 +76,29 @@ class HealthWatch:
 
     def _run(self) -> None:
         self._over.wait(self._health.seconds)
+        passed = self._passed() - self._packets
+        if self._still() and not self._over.is_set():
+            # The window may be longer than this, or not end by itself at all.
+            with contextlib.suppress(DeckError):
+                self._export()
         if not self._cancelled:
-            self._decide(self._verdict())
+            self._decide(self._verdict(passed))
 
-    def _verdict(self) -> str:
-        if self._trouble:
+    def _passed(self) -> int:
+        """Packets that came to the interfaces so far, the way that is watched."""
+        return sum(interface.packets()[side == "egress"] for interface, side in self._watched)
+
+    def _still(self) -> list[str]:
+        """What should have moved and has not."""
+        if self._health.metrics:
+            return [name for name in self._health.metrics if name not in self._moved]
+        return ["no metric"] if self._exports and not self._moved else []
+
+    def _verdict(self, passed: int) -> str:
+        still = ", ".join(self._still())
+        if self._trouble or not still or passed <= 0:
             return self._trouble
-        arrived = sum(
-            max(0, interface.packets() - before)
-            for interface, before in zip(self._interfaces, self._packets, strict=True)
-        )
-        still = [name for name in self._health.metrics if name not in self._moved]
-        if not arrived or not (still if self._health.metrics else not self._moved):
-            return ""
-        what = ", ".join(still) or "no metric"
-        return f"{what} did not move in {self._health.seconds:g} s, and {arrived} packets passed"
+        return f"{still} did not move in {self._health.seconds:g} s, and {passed} packets passed"
 
 
 def has_moved(snapshot: Snapshot, before: Array | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.compiler import CompiledProgram, Diagnostic
-from bpf.errors import DeckError
+from bpf.errors import DeckError, UsageError
 from bpf.interface import Interface
 from probes.plane import Compatibility, ProbeInfo, ProgramInfo
 from probes.probe import Poller, Probe, Publish
@@ -79,6 +79,8 @@ class Running:
         """What its programs say to the test frames, by direction."""
         self._publish = publish
         self._lock = threading.RLock()
+        self._verdicts_before: dict[str, dict[str, int]] = {}
+        self._removed = False
         self._poller = Poller(self, interval, publish, first=first)
 
     @property
@@ -110,28 +112,38 @@ class Running:
     def export_now(self) -> tuple[Snapshot, ...]:
         """As `export`; the window's tables."""
         with self._lock:
+            if self._removed:
+                raise UsageError(f"probe {self.name} was removed meanwhile")
             self.export()
             return self.probe.latest
 
-    def replace(self, compiled: Compiled) -> Compatibility:
+    def replace(self, compiled: Compiled, verdicts: dict[str, dict[str, int]]) -> None:
         """Replace its programs; raises DeckError, and then everything runs on as before."""
         with self._lock:
-            report = self.probe.compare(compiled)
             self._tell(self.probe.replace(compiled))
+            self._verdicts_before, self.verdicts = self.verdicts, verdicts
             self._poller.interval = compiled.config.interval
-            return report
 
     def roll_back(self) -> Compatibility:
         """Put the generation before in place again."""
         with self._lock:
             report, items = self.probe.roll_back()
             self._tell(items)
+            self._verdicts_before, self.verdicts = self.verdicts, self._verdicts_before
             self._poller.interval = self.probe.config.interval
             return report
 
     def stop(self) -> None:
         """Publish the last window, and poll no more."""
         self._poller.stop()
+
+    def close(self) -> tuple[Snapshot, ...]:
+        """Detach it, when it is stopped; the last window's tables."""
+        with self._lock:
+            self._removed = True
+            latest = self.probe.latest
+            self.probe.close()
+            return latest
 
     def info(self) -> ProbeInfo:
         """What an operator is told of it."""

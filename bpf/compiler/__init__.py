@@ -1,7 +1,7 @@
 """Compiling and verifying eBPF C outside the console, in a warm helper process."""
 
-from bpf.compiler.client import Compiled, CompiledMap, CompiledProgram, CompileError, Compiler
-from bpf.compiler.diagnostics import Diagnostic
+from bpf.compiler.client import Compiled, CompiledMap, CompiledProgram, Compiler
+from bpf.compiler.diagnostics import CompileError, Diagnostic
 
 __all__ = [
     "CompileError",

@@ -12,16 +12,23 @@ import threading
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from bpf.abi import MapType, ProgType
-from bpf.compiler.diagnostics import Diagnostic, parse_clang, parse_verifier
-from bpf.compiler.source import flatten
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.compiler.diagnostics import (
+    CompileError,
+    Diagnostic,
+    parse_clang,
+    parse_llvm,
+    parse_map,
+    parse_verifier,
+)
+from bpf.compiler.source import flatten, misfit, place_of
+from bpf.errors import DeckError, KernelError
 from bpf.layout import dtype_of
 from bpf.syscall import PRIVILEGES, MapSpec
 
@@ -30,22 +37,12 @@ HEADERS = Path(__file__).parent.parent / "headers"
 SYSTEM_PYTHON = "/usr/bin/python3"
 _HELPER = Path(__file__).with_name("helper.py")
 _SCM_MAX_FD = 253
+_FLAGS = ("-Werror=implicit-function-declaration", "-Werror=return-type")
+"""What else the verifier refuses without a place, or what runs and means something else."""
+_CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
+"""What LLVM crashes on where it is not of constants."""
 _REPLY_GRACE_S = 5.0
 """The helper ends itself at its time limit; past this much more it is taken for stuck."""
-
-
-class CompileError(UsageError):
-    """A source that did not compile or verify; what ran before goes on running."""
-
-    def __init__(
-        self, name: str, diagnostics: Sequence[Diagnostic], verifier_log: str = ""
-    ) -> None:
-        errors = [d for d in diagnostics if d.severity == "error"] or list(diagnostics)
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        super().__init__(f"{name} does not compile: {errors[0]}{more}")
-        self.diagnostics = tuple(diagnostics)
-        self.verifier_log = verifier_log
-        """The verifier's log in full, where it was the verifier that refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +131,13 @@ class Compiler:
         """
         started = time.perf_counter()
         fds: list[int] = []
+        if "\0" in source:
+            line = source.count("\n", 0, source.index("\0")) + 1
+            raise CompileError(name, [Diagnostic(name, line, 0, "error", "a NUL: this is no text")])
         request = json.dumps(
             {
                 "source": flatten(source, name, headers),
-                "cflags": list(cflags),
+                "cflags": [*_FLAGS, *cflags],
                 "type": int(prog_type),
                 "time_limit": self._time_limit,
             }
@@ -152,12 +152,12 @@ class Compiler:
             except (OSError, EOFError):
                 _close(fds)
                 self._check_open()
-                diagnostic = self._post_mortem()
+                diagnostics = self._post_mortem(name, source)
                 self._start()
-                raise CompileError(name, [diagnostic]) from None
+                raise CompileError(name, diagnostics) from None
             said = self._said()
         try:
-            return _digest(name, reply, fds, said, prog_type, started)
+            return _digest(name, source, reply, fds, said, prog_type, started)
         except DeckError:
             _close(fds)
             raise
@@ -262,7 +262,7 @@ class Compiler:
         size = os.fstat(self._output).st_size
         return os.pread(self._output, size, 0).decode(errors="replace")
 
-    def _post_mortem(self) -> Diagnostic:
+    def _post_mortem(self, name: str, source: str) -> tuple[Diagnostic, ...]:
         """Why the helper died, once it has."""
         try:
             status = self._process.wait(timeout=1)
@@ -270,28 +270,49 @@ class Compiler:
             status = -signal.SIGALRM
         said = self._said()
         self._stop()
+        file, place = "", (0, 0)
         if status == -signal.SIGALRM:
             text = f"the compiler was stopped: not done after {self._time_limit:g} s"
         elif "bad_alloc" in said or "out of memory" in said.lower() or "MemoryError" in said:
             text = "the compiler was stopped: it needed more than 1 GiB of memory"
+        elif reasons := parse_llvm(name, source, said):
+            return (*parse_clang(said), *reasons)
         else:
             how = signal.Signals(-status).name if status < 0 else f"exit {status}"
             text = f"the compiler crashed ({how}): LLVM cannot take something in this source"
-        return Diagnostic("", 0, 0, "error", text)
+            place = place_of(source, _CRASHING)
+            file = name if place[0] else ""
+        return (*parse_clang(said), Diagnostic(file, *place, "error", text))
 
 
 def _digest(
-    name: str, reply: dict[str, Any], fds: list[int], said: str, prog_type: ProgType, started: float
+    name: str,
+    source: str,
+    reply: dict[str, Any],
+    fds: list[int],
+    said: str,
+    prog_type: ProgType,
+    started: float,
 ) -> Compiled:
     """Turn a reply into Compiled; raises CompileError, and KernelError for missing descriptors."""
     diagnostics = parse_clang(said)
-    refused = [p for p in reply["programs"] if not p["loaded"]]
-    if reply["error"] or refused:
-        errors = [parse_verifier(p["name"], p["log"]) for p in refused]
-        if reply["error"] and not any(d.severity == "error" for d in diagnostics):
-            words = said.strip().splitlines()
-            errors.append(Diagnostic(name, 0, 0, "error", words[-1] if words else reply["error"]))
-        raise CompileError(name, (*diagnostics, *errors), "\n".join(p["log"] for p in refused))
+    errors: list[Diagnostic] = []
+    if reply["error"] and not any(d.severity == "error" for d in diagnostics):
+        words = said.strip().splitlines()
+        unplaced = Diagnostic(name, 0, 0, "error", words[-1] if words else reply["error"])
+        errors.append(parse_map(name, source, said) or unplaced)
+    for program in reply["programs"]:
+        function = program["name"]
+        line, column = place_of(source, function)
+        if why := misfit(source, function, prog_type):
+            errors.append(Diagnostic(name, line, column, "error", why))
+        elif not program["loaded"]:
+            found = parse_verifier(function, program["log"], program["earlier"])
+            # Where nothing tells more, the function.
+            errors.append(found if found.line else replace(found, file=name, line=line))
+    if reply["error"] or errors:
+        log = "\n".join(p["log"] for p in reply["programs"] if not p["loaded"])
+        raise CompileError(name, (*diagnostics, *errors), log)
     if len(fds) < reply["fds"]:
         raise KernelError(
             f"{name} has {reply['fds']} programs and maps, and only {len(fds)} could be opened",
@@ -304,18 +325,19 @@ def _digest(
         )
         for p in reply["programs"]
     }
-    maps = {m["name"]: _compiled_map(name, m, next(spare)) for m in reply["maps"]}
+    maps = {m["name"]: _compiled_map(name, source, m, next(spare)) for m in reply["maps"]}
     return Compiled(name, programs, maps, diagnostics, time.perf_counter() - started)
 
 
-def _compiled_map(source: str, declared: dict[str, Any], fd: int) -> CompiledMap:
+def _compiled_map(file: str, source: str, declared: dict[str, Any], fd: int) -> CompiledMap:
     """Raises CompileError for a kind of map that is not known."""
     name = declared["name"]
     try:
         kind = MapType(declared["type"])
     except ValueError:
         text = f"map {name} is of kind {declared['type']}, which is not known here"
-        raise CompileError(source, [Diagnostic(source, 0, 0, "error", text)]) from None
+        place = place_of(source, name)
+        raise CompileError(file, [Diagnostic(file, *place, "error", text)]) from None
     spec = MapSpec(
         name,
         kind,

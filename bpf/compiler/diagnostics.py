@@ -3,18 +3,68 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from bpf.compiler.source import place_of
+from bpf.errors import UsageError
 
 _CLANG = re.compile(
     r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?P<column>\d+): "
     r"(?P<severity>fatal error|error|warning|note|remark): (?P<text>.*)$",
     re.MULTILINE,
 )
+_LLVM = re.compile(
+    r"^error: (?P<file>[^\s:]+):(?P<line>\d+):(?P<column>\d+): in function (?P<function>\w+) "
+    r".*?(?<=\)): (?P<text>.*)$",
+    re.MULTILINE,
+)
+_NO_INSTRUCTION = re.compile(
+    r"^LLVM ERROR: Cannot select: \w+: \S+ = (?P<what>[\w:]+)"
+    r"(?:.*, (?P<file>[^\s,:]+):(?P<line>\d+):(?P<column>\d+))?",
+    re.MULTILINE,
+)
+_LLVM_ERROR = re.compile(r"^LLVM ERROR: (?P<text>.*)$", re.MULTILINE)
+_ASSEMBLER = re.compile(r"^<inline asm>:\d+:\d+: error: (?P<text>.*)$", re.MULTILINE)
+_NO_FILE = "<inline asm>"
+_ADDRESS = re.compile(r" to 0x[0-9a-f]+: .*$")
+_MAP = re.compile(r"could not open bpf map: (?P<map>\w+), error: (?P<text>.*)")
 _VERIFIER_PLACE = re.compile(r"^; .*@ (?P<file>[^\s:]+):(?P<line>\d+)$")
 _VERIFIER_STEP = re.compile(
     r"^(\d+: |processed |from \d+ to |R\d+\w*=|(old|cur) state:|frame\d|last_idx|regs=|parent )"
 )
 _INFINITE_LOOP = re.compile(r"infinite loop detected at insn \d+")
+_OF_THE_HELPER = re.compile(r"\(18\) r\d = 0x[0-9a-f]{12}\b")
+"""An address in the process that compiled: of something that the kernel does not have."""
+_NOT_IN_THE_KERNEL = "global and static variables, constant tables and long strings"
+_HINTS = tuple(
+    (re.compile(pattern), hint)
+    for pattern, hint in (
+        (r"map function inside a macro", "make the macro a static inline function"),
+        (r"redefinition of '_license'", "leave it out, or write #define BPF_LICENSE GPL"),
+        (r"^implicit", "there is no such helper, map or function before this line"),
+        (r"(stack limit|stack allocation)", "at most 504 bytes, and no variable-length arrays"),
+        (r"built-in function 'mem\w+'", "its size must be a constant of at most 1024 bytes"),
+        (r"built-in function '__\w+'", "neither floating point nor 128-bit arithmetic"),
+        (r"no instruction for s(div|rem)\b", "divide unsigned numbers"),
+        (r"no instruction for brind\b", "no jump to a computed label"),
+        (r"too many args", "a function that is not inlined takes five"),
+        (r"expected=map_ptr", "use a map by its methods: map.lookup(&key), map.update(&key, &v)"),
+        (r"last insn is not an exit", "every function that is called must be __always_inline"),
+        (r"(jump out of range|too large|Argument list too long)$", "make it smaller"),
+        (r"instruction limit|too large. Processed|too complex", "unroll less, and branch less"),
+        (r"undefined table", "maps of other programs, and pinned ones, are not to be had"),
+        (r"maps per program has reached", "put several values into one map"),
+    )
+)
+_MAP_HINTS = {
+    "Argument list too long": "its size, or its value, is more than the kernel takes",
+    "Cannot allocate memory": "there is not so much memory",
+    "Invalid argument": (
+        "see its size, its key's (4 bytes of an array), and the flags: an LPM trie needs "
+        "BPF_F_NO_PREALLOC, a ring buffer a power of two of pages"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +88,20 @@ class Diagnostic:
         )
 
 
+class CompileError(UsageError):
+    """A source that did not compile or verify; what ran before goes on running."""
+
+    def __init__(
+        self, name: str, diagnostics: Sequence[Diagnostic], verifier_log: str = ""
+    ) -> None:
+        errors = [d for d in diagnostics if d.severity == "error"] or list(diagnostics)
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        super().__init__(f"{name} does not compile: {errors[0]}{more}")
+        self.diagnostics = tuple(diagnostics)
+        self.verifier_log = verifier_log
+        """The verifier's log in full, where it was the verifier that refused."""
+
+
 def parse_clang(output: str) -> tuple[Diagnostic, ...]:
     """Diagnostics in clang's standard form, each once (bcc runs clang more than once)."""
     found = {
@@ -46,30 +110,82 @@ def parse_clang(output: str) -> tuple[Diagnostic, ...]:
             int(match["line"]),
             int(match["column"]),
             match["severity"].removeprefix("fatal ").replace("remark", "note"),
-            match["text"],
+            _hinted(match["text"]),
         ): None
         for match in _CLANG.finditer(output)
+        if match["file"] != _NO_FILE
     }
     return tuple(found)
 
 
-def parse_verifier(program: str, log: str) -> Diagnostic:
+def parse_llvm(name: str, source: str, output: str) -> tuple[Diagnostic, ...]:
+    """Why LLVM gave up on a source that clang had understood; empty where it does not say."""
+    found = {
+        Diagnostic(
+            match["file"],
+            int(match["line"]),
+            int(match["column"]),
+            "error",
+            _hinted(_ADDRESS.sub("", match["text"])),
+        ): None
+        for match in _LLVM.finditer(output)
+    }
+    if found:
+        return tuple(found)
+    if match := _NO_INSTRUCTION.search(output):
+        text = _hinted(f"eBPF has no instruction for {match['what'].rpartition('::')[2]}")
+        line, column = int(match["line"] or 0), int(match["column"] or 0)
+        return (Diagnostic(match["file"] or "", line, column, "error", text),)
+    if match := _ASSEMBLER.search(output):
+        place = place_of(source, r"asm|__asm|__asm__")
+        return (Diagnostic(name, *place, "error", f"inline assembly: {match['text']}"),)
+    if match := _LLVM_ERROR.search(output):
+        return (Diagnostic("", 0, 0, "error", _hinted(match["text"])),)
+    return ()
+
+
+def parse_map(name: str, source: str, output: str) -> Diagnostic | None:
+    """Which map the kernel did not make, and why; None where it was something else."""
+    match = _MAP.search(output)
+    if match is None:
+        return None
+    text = f"map {match['map']} cannot be made: {match['text']}"
+    if hint := _MAP_HINTS.get(match["text"]):
+        text += f"; {hint}"
+    line, column = place_of(source, match["map"])
+    return Diagnostic(name if line else "", line, column, "error", text)
+
+
+def parse_verifier(program: str, log: str, earlier: str = "") -> Diagnostic:
     """The verifier's reason and the source line that it had come to.
 
-    The reason is the last lines of the log that are neither instructions nor register states.
+    The reason is the last lines of the log that are neither instructions nor register states. Where
+    the log has no places, they are those of `earlier`, the end of a log that has them.
     """
-    file, line = "", 0
+    place = _last_place(log) or _last_place(earlier)
+    file, line = (place["file"], int(place["line"])) if place else ("", 0)
     reason: list[str] = []
     in_reason = False
     for row in log.splitlines():
-        place = _VERIFIER_PLACE.match(row)
-        if place and place["file"] and place["line"] != "0":
-            file, line = place["file"], int(place["line"])
         is_reason = not row.startswith(";") and bool(row.strip()) and not _VERIFIER_STEP.match(row)
         if is_reason:
             reason = [*reason, row.strip()] if in_reason else [row.strip()]
         in_reason = is_reason
     if loop := _INFINITE_LOOP.search(log):
         reason = [loop[0]]
-    text = "; ".join(reason) or "no reason given"
+    text = _hinted("; ".join(reason) or "no reason given")
+    if "scalar" in text and "map_ptr" not in text and _OF_THE_HELPER.search(log):
+        text += f"; {_NOT_IN_THE_KERNEL} are not there: use a map, or #define"
     return Diagnostic(file, line, 0, "error", f"the verifier refused {program}: {text}")
+
+
+def _last_place(log: str) -> re.Match[str] | None:
+    found = (_VERIFIER_PLACE.match(row) for row in reversed(log.splitlines()))
+    return next((place for place in found if place and place["line"] != "0"), None)
+
+
+def _hinted(text: str) -> str:
+    for pattern, hint in _HINTS:
+        if pattern.search(text):
+            return f"{text}; {hint}"
+    return text

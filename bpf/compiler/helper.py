@@ -21,7 +21,6 @@ import signal
 import socket
 import stat
 import sys
-import tempfile
 import threading
 from typing import Any
 
@@ -44,18 +43,56 @@ KSYMS = "".join(
 )
 
 
-def shadow_kallsyms() -> None:
-    """Bind a short file over /proc/kallsyms, in a mount namespace of this process alone."""
+MS_BIND, MS_REC, MS_SLAVE, CLONE_NEWNS = 0x1000, 0x4000, 0x80000, 0x20000
+ROOT = "/sys"
+"""Where this process's root is put together: any directory that every machine has."""
+KEPT = ("/usr", "/lib", "/lib32", "/lib64")
+CPUS = "/sys/devices/system/cpu/possible"
+"""How large libbcc makes a map with an entry for each CPU."""
+
+
+def confine(headers: str) -> str:
+    """Leave this process no files but its libraries and headers; where the headers are then.
+
+    C can name any file (`#include`, `.incbin`, and by `#line` for the lines in a verifier's log),
+    and much of what it says would get out by diagnostics. Also a short file takes the place of
+    /proc/kallsyms. All that is in a mount namespace of this process alone.
+    """
     libc = ct.CDLL(None, use_errno=True)
-    clone_newns, ms_bind, ms_rec, ms_slave = 0x20000, 0x1000, 0x4000, 0x80000
-    with tempfile.NamedTemporaryFile("w") as short:
-        short.write(KSYMS)
-        short.flush()
-        # Only speed is lost where this is not allowed (no CAP_SYS_ADMIN).
-        if libc.unshare(clone_newns) == 0 and not libc.mount(
-            b"none", b"/", None, ms_rec | ms_slave, None
-        ):
-            libc.mount(short.name.encode(), b"/proc/kallsyms", None, ms_bind, None)
+
+    def mount(source: str, target: str, kind: bytes | None, flags: int) -> None:
+        if libc.mount(source.encode(), target.encode(), kind, flags, None):
+            raise OSError(ct.get_errno(), os.strerror(ct.get_errno()), target)
+
+    def put(path: str, text: str) -> None:
+        os.makedirs(os.path.dirname(ROOT + path), exist_ok=True)
+        with open(ROOT + path, "w") as file:
+            file.write(text)
+
+    with open(CPUS) as file:
+        cpus = file.read()
+    if libc.unshare(CLONE_NEWNS):
+        return headers  # not allowed (no CAP_SYS_ADMIN): it reads no more than its user may
+    mount("none", "/", None, MS_REC | MS_SLAVE)
+    # A descriptor: the tree may be below what is mounted over.
+    tree = os.open(headers, os.O_PATH)
+    try:
+        mount("none", ROOT, b"tmpfs", 0)
+        for path in KEPT:
+            if os.path.islink(path):
+                os.symlink(os.readlink(path), ROOT + path)
+            elif os.path.isdir(path):
+                os.mkdir(ROOT + path)
+                mount(path, ROOT + path, None, MS_BIND | MS_REC)
+        os.mkdir(f"{ROOT}/headers")
+        mount(f"/proc/self/fd/{tree}", f"{ROOT}/headers", None, MS_BIND)
+        put("/proc/kallsyms", KSYMS)
+        put(CPUS, cpus)
+    finally:
+        os.close(tree)
+    os.chroot(ROOT)
+    os.chdir("/")
+    return "/headers"
 
 
 def check_headers(path: str) -> None:
@@ -75,11 +112,14 @@ class Helper:
 
     def __init__(self, headers: str) -> None:
         check_headers(headers)
-        os.environ["BCC_KERNEL_SOURCE"] = headers
-        shadow_kallsyms()
         from bcc import BPF, lib
 
-        self.bpf, self.lib = BPF, lib
+        class Module(BPF):  # type: ignore[misc, no-any-unimported]
+            def _trace_autoload(self) -> None:
+                """Attach nothing: bcc would, by the name of a function such as kprobe__x."""
+
+        os.environ["BCC_KERNEL_SOURCE"] = confine(headers)
+        self.bpf, self.lib = Module, lib
         # bcc 0.26 declares only a part of its own interface.
         for name, result in (
             ("bpf_num_tables", ct.c_size_t),
@@ -100,7 +140,7 @@ class Helper:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
         # With a map, so that a missing privilege shows now rather than as a source's fault.
         try:
-            warm = BPF(text="BPF_ARRAY(warm_map, int, 1); int warm(void *ctx) { return 0; }")
+            warm = Module(text="BPF_ARRAY(warm_map, int, 1); int warm(void *ctx) { return 0; }")
         except Exception:
             raise SystemExit(1) from None  # libbcc has printed why
         warm.cleanup()
@@ -159,8 +199,14 @@ class Helper:
         mark = os.lseek(2, 0, os.SEEK_CUR)
         # A log that does not fit its buffer makes the kernel refuse a valid program (ENOSPC).
         fd = load(0, None, 0)
+        earlier = b""
         if fd < 0:
+            ct.memset(self.log, 0, LOG_BYTES)
             fd = load(1, self.log, LOG_BYTES)
+            # libbcc may have tried again, without lines: the first log was longer, its end remains.
+            after = len(self.log.value) + 1
+            if after < LOG_BYTES:
+                earlier = ct.string_at(ct.addressof(self.log) + after)
             # libbcc prints the log on fd 2 as well, cut short.
             os.ftruncate(2, mark)
             os.lseek(2, mark, os.SEEK_SET)
@@ -170,6 +216,7 @@ class Helper:
             "license": (license_name or b"GPL").decode(),
             "instructions": ct.string_at(start, size).hex(),
             "log": self.log.value.decode(errors="replace"),
+            "earlier": earlier.decode(errors="replace"),
         }, fd
 
 

@@ -205,7 +205,7 @@ class FlowProbe:
             ):
                 side = SIDES[direction]
                 source = getattr(config, side).source
-                sides[side] = self._compile(point.hook, capture, source)
+                sides[side] = self._compile(point.hook, capture, source, side)
                 running[0].check(sides[side], side)
         except BaseException:
             CompiledFlow(config, capture, sides).close()
@@ -337,14 +337,14 @@ class FlowProbe:
                 if compiled:
                     loaded.append((hook, hook.load(compiled[side], self.alarm_fd)))
                     continue
-                with self._compile(point.hook, capture, sources[side]) as fresh:
+                with self._compile(point.hook, capture, sources[side], side) as fresh:
                     loaded.append((hook, hook.load(fresh, self.alarm_fd)))
         except BaseException:
             Loaded(sources, capture, loaded).close()
             raise
         return Loaded(sources, capture, loaded)
 
-    def _compile(self, hook: Hook, capture: FlowFilter, source: str) -> Compiled:
+    def _compile(self, hook: Hook, capture: FlowFilter, source: str, side: Side) -> Compiled:
         """The program for a hook, with hash factors that nobody knows."""
         geometry = self._geometry
         macros = {
@@ -360,14 +360,14 @@ class FlowProbe:
         return self._compiler.compile(
             source,
             hook.prog_type,
-            name=SOURCE.name,
+            name=f"{self.name}.{side}.c",
             headers={"capture.h": capture.to_c()},
             cflags=[f"-D{name}={value}" for name, value in macros.items()],
         )
 
 
 def _all_but_sources(config: ProbeConfig) -> dict[str, Any]:
-    return config.model_dump(exclude={side: {"source"} for side in SIDES.values()})
+    return config.model_dump(exclude={"ingress": {"source"}, "egress": {"source"}})
 
 
 def _switch(loaded: Loaded) -> list[tuple[FlowHook, Generation]]:

@@ -77,7 +77,6 @@ class ProgramProbe:
         self._current = Generation(0, compiled.config, ())
         first = self._load(compiled, 1, ())
         self._start_ns = time.monotonic_ns()
-        self._join(first)
         self._current = first
 
     @property
@@ -145,7 +144,6 @@ class ProgramProbe:
         """
         with self._lock:
             new = self._load(compiled, self._current.number + 1, self._current.sides)
-            self._join(new)
             return self._become(new)
 
     def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
@@ -158,7 +156,7 @@ class ProgramProbe:
                 )
             report = compare(self._current.sides, old.sides, returns=True)
             new = Generation(self.generation + 1, old.config, old.sides)
-            self._join(new)
+            self._join(new.sides)
             self._previous = None
             return report, self._become(new)
 
@@ -175,7 +173,10 @@ class ProgramProbe:
     def _load(
         self, compiled: CompiledProbe, number: int, before: Sequence[LoadedSide]
     ) -> Generation:
-        """A generation that no packet reaches yet, on the maps of the one before where it can."""
+        """A generation on the maps of the one before where it can.
+
+        Packets reach it only on hooks where nothing of this probe was.
+        """
         old = {side.side: side for side in before}
         made: list[LoadedSide] = []
         with ExitStack() as undo:
@@ -190,27 +191,22 @@ class ProgramProbe:
             # Last: what does not load must not touch an interface.
             for side in compiled.sides:
                 self._hooks.attach(self._places[side.place].point)
+            self._join(made)
             undo.pop_all()
         return Generation(number, compiled.config, tuple(made))
 
-    def _join(self, new: Generation) -> None:
-        """Have `new` get the packets of hooks where nothing of this probe is yet.
+    def _join(self, sides: Sequence[LoadedSide]) -> None:
+        """Have packets reach those programs whose hooks have none of this probe's yet.
 
-        Raises UsageError where a chain has no room for it; it is closed then, unless it is kept.
+        Raises UsageError where a chain has no room, and then none is reached.
         """
         with ExitStack() as undo:
-            undo.callback(self._give_up, new)
-            for side in new.sides:
+            for side in sides:
                 place = self._places[side.place]
                 if not place.is_reached:
                     place.point.chain.append(place.stage, side.program.fd)
                     undo.callback(_leave, place)
             undo.pop_all()
-
-    def _give_up(self, new: Generation) -> None:
-        self._give_up_places()
-        if not (self._previous and self._previous.sides is new.sides):
-            new.close()
 
     def _become(self, new: Generation) -> tuple[Item, ...]:
         """Have `new` get the packets from now on, and end the window of what ran before."""

@@ -237,6 +237,28 @@ def test_single_entries_are_looked_up_and_deleted() -> None:
             assert len(map_.read()) == 0
 
 
+@pytest.mark.parametrize(("kind", "routine"), COMBINATIONS)
+def test_every_routine_empties_a_map_without_reading_it(
+    kind: MapType, routine: Routine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S1.18."""
+    spec = spec_of(kind)
+    with Map.create(spec, keys_of(kind, 1).dtype, VALUE, routine=routine) as map_:
+        map_.update(keys_of(kind, 600), values_of(spec, 600))
+        with monkeypatch.context() as patch:
+            refuse = pytest.fail
+            patch.setattr(readers, "map_lookup", lambda *_: refuse("an entry is read"))
+            patch.setattr(readers.Batched, "_look_up", lambda *_: refuse("a batch is read"))
+            patch.setattr(drain, "_Output", lambda *_: refuse("the map is copied"))
+            map_.clear()
+        left = map_.read()
+        assert len(left) == (600 if kind in ARRAYS else 0)
+        assert not left.values["packets"].any()
+        map_.clear()
+        map_.update(keys_of(kind, 600), values_of(spec, 600))
+        assert len(map_.read()) == 600
+
+
 def test_padding_in_a_key_does_not_hide_its_entry() -> None:
     padded = np.dtype([("port", "u1"), ("address", "u4")], align=True)
     ones = 2**64 - 1

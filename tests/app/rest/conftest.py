@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from app.rest.listener import Api, Listener, serve
 from tests.app.rest.fake import FakePlane
 
 TOKEN, READ_TOKEN = "write-4711", "read-0815"
+ASK = f"GET /v1/probes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n"
+"""The beginning of a request that is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     )
     subprocess.run(command.split(), check=True, capture_output=True)
     return {"certificate": cert, "key": key}
+
+
+def answer(raw: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := raw.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
 
 
 def body_of(response: httpx.Response) -> Any:
