@@ -49,6 +49,7 @@ class Controller:
         self._listeners: tuple[Listener, ...] = ()
         self._checked: tuple[Running | None, Compiled] | None = None
         """What the last check compiled, and what ran under its name."""
+        self._closed = False
 
     def listen(self, listener: Listener) -> None:
         """Have `listener` called, by any thread, with all that is published from now on.
@@ -148,7 +149,8 @@ class Controller:
                 probe = ProgramProbe(self._compiler, compiled, self._hooks)
                 running = self._run(probe, config.interval, None)
                 running.verdicts = verdicts
-                return running.info()
+            self._tell_warnings(compiled)
+            return running.info()
 
     def replace(self, config: ProbeConfig) -> Replacement:
         """Put another generation in the place of the one of this name; no packet is lost."""
@@ -165,6 +167,7 @@ class Controller:
                 report = self._compare(running, compiled)
                 running.replace(compiled, verdicts)
                 self._watch_health(running, report)
+            self._tell_warnings(compiled)
         return self._replaced(running, started, report)
 
     def roll_back(self, name: str) -> Replacement:
@@ -213,6 +216,7 @@ class Controller:
     def close(self) -> None:
         """Poll every probe a last time, publish that, and detach everything."""
         with self._changing:
+            self._closed = True
             for name in tuple(self._watches):
                 self._stop_watching(name)
             running, self._running = self._running, {}
@@ -245,6 +249,8 @@ class Controller:
         return running
 
     def _refuse_twice(self, name: str) -> None:
+        if self._closed:
+            raise DeckError("the controller is closed")
         if name in self._running:
             raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
 
@@ -298,6 +304,11 @@ class Controller:
         text = f"generation {generation} runs, after {seconds * 1000:.0f} ms{what}"
         self.publish(Event.now("info", running.name, text))
         return Replacement(generation, seconds, report)
+
+    def _tell_warnings(self, compiled: Compiled) -> None:
+        for diagnostic in compiled.diagnostics:
+            if diagnostic.severity == "warning":
+                self.publish(Event.now("warning", compiled.config.name, str(diagnostic)))
 
     def _watch_health(self, running: Running, report: Compatibility) -> None:
         probe = running.probe

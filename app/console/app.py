@@ -180,7 +180,7 @@ class ConsoleApp(App[int]):
             badge = StatusItem(f"PAUSED {age(now - self._paused_at)}", Tone.WARN, badge=True)
         elif last is None:
             badge = StatusItem("STARTING", Tone.MUTED, badge=True)
-        elif (old := now - last.end_ns / 1e9) > _STALE_AFTER * self._interval:
+        elif (old := now - self.state.last_at) > _STALE_AFTER * self._interval:
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
         items = [badge]
         if self.read_only:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ class State:
 
     last: Snapshot | None = None
     """Of the flow probe; where none runs, of any."""
+    last_at: float = 0.0
+    """When `last` came, `time.monotonic()`: its own times may be another host's."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
@@ -43,7 +46,7 @@ class State:
             self._flows.add(item)
         with self._lock:
             if flows or self.last is None or self.last.metric:
-                self.last = item
+                self.last, self.last_at = item, time.monotonic()
             add_losses(self._losses, item.losses)
             if item.lost.packets:
                 what = ", ".join(

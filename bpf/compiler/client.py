@@ -307,7 +307,7 @@ def _digest(
         if why := misfit(source, function, prog_type):
             errors.append(Diagnostic(name, line, column, "error", why))
         elif not program["loaded"]:
-            found = parse_verifier(function, program["log"], program["earlier"])
+            found = parse_verifier(function, program["log"], program["places"])
             # Where nothing tells more, the function.
             errors.append(found if found.line else replace(found, file=name, line=line))
     if reply["error"] or errors:

@@ -21,8 +21,8 @@ _LLVM = re.compile(
 )
 _NO_INSTRUCTION = re.compile(
     r"^LLVM ERROR: Cannot select: \w+: \S+ = (?P<what>[\w:]+)"
-    r"(?:.*, (?P<file>[^\s,:]+):(?P<line>\d+):(?P<column>\d+))?",
-    re.MULTILINE,
+    r"(?:.*?, (?P<file>[^\s,:]+):(?P<line>\d+):(?P<column>\d+))?",
+    re.MULTILINE | re.DOTALL,
 )
 _LLVM_ERROR = re.compile(r"^LLVM ERROR: (?P<text>.*)$", re.MULTILINE)
 _ASSEMBLER = re.compile(r"^<inline asm>:\d+:\d+: error: (?P<text>.*)$", re.MULTILINE)
@@ -34,8 +34,8 @@ _VERIFIER_STEP = re.compile(
     r"^(\d+: |processed |from \d+ to |R\d+\w*=|(old|cur) state:|frame\d|last_idx|regs=|parent )"
 )
 _INFINITE_LOOP = re.compile(r"infinite loop detected at insn \d+")
-_OF_THE_HELPER = re.compile(r"\(18\) r\d = 0x[0-9a-f]{12}\b")
-"""An address in the process that compiled: of something that the kernel does not have."""
+_NO_ADDRESS = re.compile(r"\(18\) r\d = 0x[0-9a-f]{1,7}\b")
+"""Sixteen bytes for a small number: the offset of something in a section that is not loaded."""
 _NOT_IN_THE_KERNEL = "global and static variables, constant tables and long strings"
 _HINTS = tuple(
     (re.compile(pattern), hint)
@@ -140,7 +140,7 @@ def parse_llvm(name: str, source: str, output: str) -> tuple[Diagnostic, ...]:
         place = place_of(source, r"asm|__asm|__asm__")
         return (Diagnostic(name, *place, "error", f"inline assembly: {match['text']}"),)
     if match := _LLVM_ERROR.search(output):
-        return (Diagnostic("", 0, 0, "error", _hinted(match["text"])),)
+        return (Diagnostic(name, 0, 0, "error", _hinted(match["text"])),)
     return ()
 
 
@@ -156,13 +156,13 @@ def parse_map(name: str, source: str, output: str) -> Diagnostic | None:
     return Diagnostic(name if line else "", line, column, "error", text)
 
 
-def parse_verifier(program: str, log: str, earlier: str = "") -> Diagnostic:
+def parse_verifier(program: str, log: str, places: str = "") -> Diagnostic:
     """The verifier's reason and the source line that it had come to.
 
     The reason is the last lines of the log that are neither instructions nor register states. Where
-    the log has no places, they are those of `earlier`, the end of a log that has them.
+    the log has none, the line is the last of `places`, the end of a log that has them.
     """
-    place = _last_place(log) or _last_place(earlier)
+    place = _last_place(log) or _last_place(places)
     file, line = (place["file"], int(place["line"])) if place else ("", 0)
     reason: list[str] = []
     in_reason = False
@@ -174,7 +174,7 @@ def parse_verifier(program: str, log: str, earlier: str = "") -> Diagnostic:
     if loop := _INFINITE_LOOP.search(log):
         reason = [loop[0]]
     text = _hinted("; ".join(reason) or "no reason given")
-    if "scalar" in text and "map_ptr" not in text and _OF_THE_HELPER.search(log):
+    if "scalar" in text and "map_ptr" not in text and _NO_ADDRESS.search(log):
         text += f"; {_NOT_IN_THE_KERNEL} are not there: use a map, or #define"
     return Diagnostic(file, line, 0, "error", f"the verifier refused {program}: {text}")
 

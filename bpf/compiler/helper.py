@@ -28,6 +28,7 @@ MEMORY_LIMIT = 1 << 30
 TIME_LIMIT_S = 10
 FDS_PER_MESSAGE = 250  # the kernel takes at most SCM_MAX_FD = 253
 LOG_BYTES = 1 << 24
+LOG_LEAST = 128  # what a kernel takes
 
 # libbcc reads all of /proc/kallsyms at each compile, 65 ms, to learn which of these exist.
 KSYMS = "".join(
@@ -114,7 +115,7 @@ class Helper:
         check_headers(headers)
         from bcc import BPF, lib
 
-        class Module(BPF):  # type: ignore[misc, no-any-unimported]
+        class Module(BPF):  # type: ignore[misc]
             def _trace_autoload(self) -> None:
                 """Attach nothing: bcc would, by the name of a function such as kprobe__x."""
 
@@ -195,18 +196,18 @@ class Helper:
             )  # fmt: skip
             return fd
 
-        self.log[0] = b"\0"
+        log, places = b"", b""
         mark = os.lseek(2, 0, os.SEEK_CUR)
         # A log that does not fit its buffer makes the kernel refuse a valid program (ENOSPC).
         fd = load(0, None, 0)
-        earlier = b""
         if fd < 0:
-            ct.memset(self.log, 0, LOG_BYTES)
             fd = load(1, self.log, LOG_BYTES)
-            # libbcc may have tried again, without lines: the first log was longer, its end remains.
-            after = len(self.log.value) + 1
-            if after < LOG_BYTES:
-                earlier = ct.string_at(ct.addressof(self.log) + after)
+            log = self.log.value
+            if fd < 0 and b"\n; " not in log:
+                # Where it is EINVAL, libbcc tries again without lines. What does not fit is ENOSPC,
+                # that it takes for an answer; and the log's end is there.
+                load(1, self.log, max(LOG_LEAST, len(log)))
+                places = self.log.value
             # libbcc prints the log on fd 2 as well, cut short.
             os.ftruncate(2, mark)
             os.lseek(2, mark, os.SEEK_SET)
@@ -215,8 +216,8 @@ class Helper:
             "loaded": fd >= 0,
             "license": (license_name or b"GPL").decode(),
             "instructions": ct.string_at(start, size).hex(),
-            "log": self.log.value.decode(errors="replace"),
-            "earlier": earlier.decode(errors="replace"),
+            "log": log.decode(errors="replace"),
+            "places": places.decode(errors="replace"),
         }, fd
 
 

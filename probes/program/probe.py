@@ -14,14 +14,14 @@ from bpf.chain import Stage
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, UsageError
 from bpf.interface import Interface
-from probes.config import ProbeConfig
+from probes.config import ProbeConfig, Side
 from probes.hook import HookPoint, Hooks
 from probes.plane import Compatibility, ProgramInfo
 from probes.probe import UtcClock
 from probes.program.compatibility import compare, keeps
 from probes.program.loading import Clone, CompiledProbe, LoadedSide, compile_probe
 from probes.program.metrics import Table
-from probes.snapshot import Event, Item, Losses, Snapshot
+from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add_losses
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ class ProgramProbe:
         self._previous: Generation | None = None
         self._latest: tuple[Snapshot, ...] = ()
         self._full: set[str] = set()
+        self._untold: dict[Side, dict[LossReason, Loss]] = {}
+        """Losses of windows without a table."""
         self._current = Generation(0, compiled.config, ())
         first = self._load(compiled, 1, ())
         self._start_ns = time.monotonic_ns()
@@ -238,7 +240,8 @@ class ProgramProbe:
         read: list[tuple[LoadedSide, Table, Losses]] = []
         events: list[Event] = []
         for side, clone in ended:
-            losses: Losses = side.losses()
+            losses = self._untold.pop(side.side, {})
+            add_losses(losses, side.losses())
             for metric_map in side.metric_maps:
                 try:
                     tables = metric_map.read(side.map_of(metric_map, clone))
@@ -249,6 +252,7 @@ class ProgramProbe:
                 for table in tables:
                     read.append((side, table, losses))
                     losses = {}  # they are the program's: told once
+            self._untold[side.side] = losses
         start_ns, self._start_ns = self._start_ns, end_ns
         drained = time.monotonic_ns()
         self._latest = tuple(

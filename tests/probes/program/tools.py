@@ -1,0 +1,191 @@
+"""User probes that see only what a test runs through their hooks, and configurations for them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from bpf.attach import Hook
+from bpf.compiler import Compiler
+from bpf.syscall import online_cpus, prog_test_run
+from probes.config import ProbeConfig, parse
+from probes.hook import Hooks
+from probes.program import ProgramProbe
+from probes.program.loading import LoadedSide, compile_probe
+from probes.snapshot import Event, Item, Snapshot
+
+FRAME = bytes(64)
+CPUS = online_cpus()
+
+COUNTER = """\
+BPF_ARRAY(packets, u64, 1);
+
+int count(struct xdp_md *ctx)
+{
+    u32 zero = 0;
+    u64 *n = packets.lookup(&zero);
+    if (n)
+        lock_xadd(n, 1);
+    return XDP_PASS;
+}
+"""
+"""Counts packets, on any CPU at once."""
+
+
+def metric(name: str, map_name: str = "", **more: Any) -> dict[str, Any]:
+    """A metric of a configuration; its map has its name where none is given."""
+    return {"name": name, "map": map_name or name, **more}
+
+
+PACKETS = metric("packets", snapshot=True)
+
+
+def direction(source: str, *metrics: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"interface": "lo", "source": source, "metrics": list(metrics), **more}
+
+
+def config(source: str = COUNTER, *metrics: dict[str, Any], **more: Any) -> ProbeConfig:
+    """A probe on ingress; keys of a direction in `more` go there, all others to the probe."""
+    names = ("interface", "hook", "function")
+    inside = {key: more.pop(key) for key in names if key in more}
+    side = direction(source, *metrics, **inside)
+    return parse({"name": "probe", "interval": 0, "ingress": side, **more}, "test")
+
+
+class Loose:
+    """Hooks that are attached to nothing, and probes on them."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.compiler = compiler
+        self.hooks = Hooks(lambda point: None)
+        self.probes: list[ProgramProbe] = []
+
+    def add(self, configured: ProbeConfig) -> ProgramProbe:
+        with compile_probe(self.compiler, configured) as compiled:
+            probe = ProgramProbe(self.compiler, compiled, self.hooks)
+        self.probes.append(probe)
+        return probe
+
+    def remove(self, probe: ProgramProbe) -> None:
+        self.probes.remove(probe)
+        probe.close()
+
+    def fd(self, hook: Hook = Hook.XDP, interface: str = "lo") -> int:
+        """The dispatcher, to be run."""
+        (found,) = (
+            point.chain.fd
+            for point in self.hooks.points()
+            if (point.hook, point.interface.name) == (hook, interface)
+        )
+        return found
+
+    def send(self, repeat: int = 1, frame: bytes = FRAME, **where: Any) -> int:
+        """Run frames; the last one's verdict."""
+        return prog_test_run(self.fd(**where), bytes(frame), repeat=repeat).verdict
+
+    def close(self) -> None:
+        for probe in self.probes:
+            probe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Traffic:
+    """Frames through a dispatcher in a thread of its own, for as long as the context lasts."""
+
+    def __init__(self, fd: int, frame: bytes = FRAME, burst: int = 500) -> None:
+        self.sent = 0
+        self._fd, self._frame, self._burst = fd, bytes(frame), burst
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            prog_test_run(self._fd, self._frame, repeat=self._burst)
+            self.sent += self._burst
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@contextmanager
+def on_cpu(cpu: int) -> Any:
+    """Have this thread run on one CPU."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def replace(probe: ProgramProbe, configured: ProbeConfig) -> tuple[Item, ...]:
+    """Compile and replace."""
+    with probe.compile(configured) as compiled:
+        return probe.replace(compiled)
+
+
+def snapshots(items: Iterable[Item]) -> list[Snapshot]:
+    return [item for item in items if isinstance(item, Snapshot)]
+
+
+def events(items: Iterable[Item]) -> list[Event]:
+    return [item for item in items if isinstance(item, Event)]
+
+
+def table(items: Sequence[Item], name: str) -> dict[Any, Any]:
+    """A metric's rows, as Python has them."""
+    (found,) = (s for s in snapshots(items) if s.metric == name)
+    keys, values = found.rows["key"].tolist(), found.rows["value"].tolist()
+    assert len(set(keys)) == len(keys)
+    return dict(zip(keys, values, strict=True))
+
+
+def total(items: Iterable[Item], name: str = "packets") -> int:
+    """The sum of all values of a metric, over all windows."""
+    return sum(int(s.rows["value"].sum()) for s in snapshots(items) if s.metric == name)
+
+
+def only(probe: ProgramProbe) -> LoadedSide:
+    """The one direction of the generation that runs."""
+    (side,) = probe._current.sides
+    return side
+
+
+def id_of(fd: int) -> int:
+    """A map's or a program's id in the kernel."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
+        for line in info:
+            label, _, value = line.partition(":")
+            if label in ("map_id", "prog_id"):
+                return int(value)
+    raise AssertionError("no map and no program")
+
+
+def held_ids() -> tuple[set[int], set[int], int]:
+    """Ids of the maps and programs that this process holds, and how many descriptors in all."""
+    ids: dict[str, set[int]] = {"map_id": set(), "prog_id": set()}
+    fds = os.listdir("/proc/self/fdinfo")
+    for fd in fds:
+        try:
+            with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
+                lines = info.read().splitlines()
+        except OSError:
+            continue  # the listing's own
+        for line in lines:
+            label, _, value = line.partition(":")
+            if label in ids:
+                ids[label].add(int(value))
+    return ids["map_id"], ids["prog_id"], len(fds)
