@@ -1,45 +1,73 @@
-"""Draws docs/console.svg: the real console, on the lab and its traffic, seen after a while.
+"""Draws docs/console.svg and docs/programs.svg: the real console, on the lab and its traffic.
 
-`python -I -m bench.picture`, as root. Textual exports the picture; nothing in it is made up.
+`python -I -m bench.picture`, as root. Textual exports the pictures; nothing in them is made up.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
+
+from textual.pilot import Pilot
 
 from app.console.app import ConsoleApp
 from app.lab import Lab
+from app.session import Watch, probes_of, start
 from bpf.attach import Hook
 from probes.controller import Controller
 from probes.flow import FlowFilter
 
-PICTURE = Path(__file__).parents[1] / "docs" / "console.svg"
+_ROOT = Path(__file__).parents[1]
 _SIZE = (120, 36)
 _SECONDS = 40.0
+_EXAMPLES = [str(_ROOT / "examples" / name) for name in ("destinations.toml", "tcp-flags.toml")]
 
 
-async def _draw(controller: Controller, interface: str) -> str:
-    def start() -> object:
-        return controller.watch_flows(interface, interval=1.0, ingress=Hook.XDP)
+async def _draw(controller: Controller, interface: str) -> dict[str, str]:
+    watch = Watch(
+        interface, 1.0, Hook.XDP, FlowFilter(), None, probes=probes_of(_EXAMPLES, interface)
+    )
+    with ExitStack() as stack:
+        app = ConsoleApp(
+            controller, lambda: start(controller, watch, stack), interface, 1.0, FlowFilter()
+        )
+        async with app.run_test(size=_SIZE) as pilot:
+            await pilot.pause(_SECONDS)
+            await pilot.press("j", "j", "enter")
+            await pilot.pause(1.0)
+            flows = app.export_screenshot()
+            await _edit(pilot)
+            return {"console": flows, "programs": app.export_screenshot()}
 
-    app = ConsoleApp(controller, start, interface, 1.0, FlowFilter())
-    async with app.run_test(size=_SIZE) as pilot:
-        await pilot.pause(_SECONDS)
-        await pilot.press("j", "j", "enter")
-        await pilot.pause(1.0)
-        svg = app.export_screenshot()
-    # Viewers without a browser's style sheets would drop leading blanks.
-    return svg.replace("<text class", '<text xml:space="preserve" class')
+
+async def _edit(pilot: Pilot[int]) -> None:
+    """Have the value of a map grow, and ask for the swap."""
+    await pilot.press("escape", "5")
+    await pilot.pause(1.0)
+    await pilot.press("j", "j", "enter")
+    await pilot.pause(1.0)
+    source = (_ROOT / "examples" / "destinations.c").read_text(encoding="utf-8")
+    line = next(n for n, text in enumerate(source.split("\n")) if "u64 bytes;" in text)
+    await pilot.press(*["down"] * line, "end", "enter", *"u64 largest;")
+    await pilot.pause(2.0)
+    await pilot.press("f8")
+    await pilot.pause(2.0)
+    await pilot.press("f3", "f3", "f3")
+    await pilot.pause(1.0)
 
 
 def main() -> None:
     with Lab() as lab, Controller() as controller:
         lab.enter()
-        svg = asyncio.run(_draw(controller, lab.interface))
-    PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(svg, encoding="utf-8")
-    print(f"{PICTURE.name}: {len(svg) / 1000:.0f} kB")
+        pictures = asyncio.run(_draw(controller, lab.interface))
+    for name, svg in pictures.items():
+        # Viewers without a browser's style sheets would drop leading blanks.
+        text = svg.replace("<text class", '<text xml:space="preserve" class')
+        path = _ROOT / "docs" / f"{name}.svg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"{path.name}: {len(text) / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ class RemoteController(Client):
         self.history = History()
         self.read_only = ""
         """Why changes are refused; as it was when the connection was made."""
+        self._modes: dict[str, str] = {}
         self._listeners: tuple[Listener, ...] = ()
         self._failure: DeckError | None = None
         self._is_lost = False
@@ -39,7 +40,7 @@ class RemoteController(Client):
         self._first = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="remote", daemon=True)
         try:
-            self.read_only = self.status().read_only
+            self._learn()
         except DeckError:
             super().close()
             raise
@@ -57,6 +58,10 @@ class RemoteController(Client):
             self.history.append(item)
         for listener in self._listeners:
             listener(item)
+
+    def modes(self) -> dict[str, str]:
+        """How each hook is attached there; as it was when the connection was made."""
+        return self._modes
 
     def failure(self) -> DeckError | None:
         """Why the connection ended for good; None while it stands, or is tried again."""
@@ -119,8 +124,12 @@ class RemoteController(Client):
                 for record in decoder.feed(part):
                     self._take(record)
 
+    def _learn(self) -> None:
+        status = self.status()
+        self.read_only, self._modes = status.read_only, status.modes
+
     def _regained(self) -> None:
-        self.read_only = self.status().read_only
+        self._learn()
         self._is_lost = False
         self._say("info", "connected again; what was published meanwhile is missing")
 

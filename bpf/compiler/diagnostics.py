@@ -25,8 +25,7 @@ _NO_INSTRUCTION = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _LLVM_ERROR = re.compile(r"^LLVM ERROR: (?P<text>.*)$", re.MULTILINE)
-_ASSEMBLER = re.compile(r"^<inline asm>:\d+:\d+: error: (?P<text>.*)$", re.MULTILINE)
-_NO_FILE = "<inline asm>"
+_ASSEMBLER = re.compile(r"^error: <inline asm>:\d+:\d+: (?P<text>.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r" to 0x[0-9a-f]+: .*$")
 _MAP = re.compile(r"could not open bpf map: (?P<map>\w+), error: (?P<text>.*)")
 _VERIFIER_PLACE = re.compile(r"^; .*@ (?P<file>[^\s:]+):(?P<line>\d+)$")
@@ -40,8 +39,10 @@ _NOT_IN_THE_KERNEL = "global and static variables, constant tables and long stri
 _HINTS = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
+        (r"file not found$", "the headers at hand are those of packets, packet.h and probe.h"),
+        (r"unsupported map type", "such as hash, percpu_hash, lru_hash, array, queue, lpm_trie"),
+        (r"bpf_map_def", "declare maps by bcc's macros, such as BPF_HASH(name, key, value, size)"),
         (r"map function inside a macro", "make the macro a static inline function"),
-        (r"redefinition of '_license'", "leave it out, or write #define BPF_LICENSE GPL"),
         (r"^implicit", "there is no such helper, map or function before this line"),
         (r"(stack limit|stack allocation)", "at most 504 bytes, and no variable-length arrays"),
         (r"built-in function 'mem\w+'", "its size must be a constant of at most 1024 bytes"),
@@ -113,7 +114,6 @@ def parse_clang(output: str) -> tuple[Diagnostic, ...]:
             _hinted(match["text"]),
         ): None
         for match in _CLANG.finditer(output)
-        if match["file"] != _NO_FILE
     }
     return tuple(found)
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from bpf.compiler.source import flatten
-from bpf.errors import UsageError
+from bpf.compiler.source import flatten, place_of
 
 
-def test_an_unknown_header_is_told_with_its_place_and_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r'flow\.c:2: no header "prob\.h"') as caught:
-        flatten('#include "probe.h"\n#include "prob.h"\n', "flow.c", {"mine.h": ""})
-    assert "probe.h" in caught.value.hint
-    assert "mine.h" in caught.value.hint
+@pytest.mark.parametrize("name", ["prob.h", "/etc/hostname", "../include/probe.h", "linux/ip.h"])
+def test_only_its_own_headers_are_taken_and_all_others_left_to_the_compiler(name: str) -> None:
+    assert f'#include "{name}"' in flatten(f'#include "{name}"\n', "flow.c", {"mine.h": ""})
 
 
-def test_an_unknown_header_of_a_header_is_told_with_the_headers_line() -> None:
-    with pytest.raises(UsageError, match=r'mine\.h:3: no header "lost\.h"'):
-        flatten('#include "mine.h"\n', "flow.c", {"mine.h": '\n\n#include "lost.h"\n'})
+def test_what_is_in_a_comment_or_a_text_is_no_include() -> None:
+    source = '/* So:\n#include "probe.h"\n*/\nchar *a = "\\\n#include \\"probe.h\\"";\n'
+    assert "PROBE_H" not in flatten(source, "flow.c")
+
+
+def test_places_are_those_in_code() -> None:
+    source = '// here\nchar *a = "here"; /*\nhere */ int b, here;\n'
+    assert place_of(source, "here") == (3, 16)
+    assert place_of(source, "her") == (0, 0)
 
 
 def test_each_header_is_taken_once_even_where_headers_include_each_other() -> None:

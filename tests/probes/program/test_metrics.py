@@ -114,7 +114,9 @@ def test_values_of_all_cpus_are_aggregated_as_asked(loose: Loose, snapshot: bool
         apart = exported[f"{name}_none"]
         assert apart.schema
         (entry,) = objects(apart.schema, apart.rows)
-        expected: list[Any] = [fields(size) if size else dict.fromkeys(fields(0), 0) for size in sizes]
+        expected: list[Any] = [
+            fields(size) if size else dict.fromkeys(fields(0), 0) for size in sizes
+        ]
         if name == "record":
             assert [values_of(value) for value in entry["value"]] == expected
         else:
@@ -217,8 +219,7 @@ def test_every_kind_is_read_and_emptied_by_whatever_routine_there_is(
     working = {name: kind for name, kind in maps._READERS.items() if name in routines}
     monkeypatch.setattr(maps, "_READERS", working)
     metrics = [
-        metric(name, agg="sum" if name.startswith("percpu") else "", **taken)
-        for name in KIND_NAMES
+        metric(name, agg="sum" if name.startswith("percpu") else "", **taken) for name in KIND_NAMES
     ]
     probe = loose.add(config(KINDS, *metrics))
     used = {
@@ -412,9 +413,9 @@ def test_losses_are_told_once_a_window(loose: Loose, snapshot: bool) -> None:
         for snapshot_ in snapshots(exported):
             lost[snapshot_.side] += list(snapshot_.losses.items())
         for side, packets in (("ingress", round_), ("egress", 2 * round_)):
-            assert lost[side] == [
-                (LossReason.TABLE_FULL, Loss(packets, packets * len(FRAME)))
-            ], side
+            assert lost[side] == [(LossReason.TABLE_FULL, Loss(packets, packets * len(FRAME)))], (
+                side
+            )
 
 
 def test_losses_before_there_is_a_table_to_tell_them_with_are_told_later(loose: Loose) -> None:

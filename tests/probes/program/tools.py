@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -33,6 +35,9 @@ int count(struct xdp_md *ctx)
 }
 """
 """Counts packets, on any CPU at once."""
+TC_COUNTER = "#include <uapi/linux/pkt_cls.h>\n" + COUNTER.replace("xdp_md", "__sk_buff").replace(
+    "XDP_PASS", "TC_ACT_OK"
+)
 
 
 def metric(name: str, map_name: str = "", **more: Any) -> dict[str, Any]:
@@ -98,9 +103,12 @@ class Loose:
 
 
 class Traffic:
-    """Frames through a dispatcher in a thread of its own, for as long as the context lasts."""
+    """Frames through a dispatcher in a thread of its own, for as long as the context lasts.
 
-    def __init__(self, fd: int, frame: bytes = FRAME, burst: int = 500) -> None:
+    A burst is as long as a thread may have to wait for the interpreter, or more.
+    """
+
+    def __init__(self, fd: int, frame: bytes = FRAME, burst: int = 1_000_000) -> None:
         self.sent = 0
         self._fd, self._frame, self._burst = fd, bytes(frame), burst
         self._stop = threading.Event()
@@ -113,6 +121,8 @@ class Traffic:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        while not self.sent:
+            time.sleep(0.001)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -176,6 +186,7 @@ def id_of(fd: int) -> int:
 
 def held_ids() -> tuple[set[int], set[int], int]:
     """Ids of the maps and programs that this process holds, and how many descriptors in all."""
+    gc.collect()  # a mapping has a descriptor too, and a traceback may hold it
     ids: dict[str, set[int]] = {"map_id": set(), "prog_id": set()}
     fds = os.listdir("/proc/self/fdinfo")
     for fd in fds:

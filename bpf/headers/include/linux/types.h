@@ -46,6 +46,30 @@ typedef unsigned long uintptr_t;
 #ifndef __maybe_unused
 #define __maybe_unused __attribute__((unused))
 #endif
+/* None: bcc puts a program into a section of its own, and only there are its lines known. */
+#ifndef __section
+#define __section(name) __attribute__((used))
+#endif
+/* Empty: bcc puts each program into a section of its own, from where it can call nothing. */
+#ifndef __noinline
+#define __noinline
+#endif
+#ifndef barrier
+#define barrier() asm volatile("" ::: "memory")
+#endif
+/* bcc has variables of these names too; of several licences the source's comes first, and counts.
+ */
+#define PROBEDECK_PASTE(a, b) a##b
+#define PROBEDECK_IN(section_, number)                                                             \
+    __attribute__((section(#section_), used)) PROBEDECK_PASTE(_##section_, number)
+#define _license PROBEDECK_IN(license, __COUNTER__)
+#define _version PROBEDECK_IN(version, __COUNTER__)
+
+/* What the compiler makes instructions of, where the size is a constant. */
+void *memcpy(void *to, const void *from, size_t size);
+void *memmove(void *to, const void *from, size_t size);
+void *memset(void *at, int byte, size_t size);
+
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))

@@ -1,0 +1,1 @@
+../netinet/in.h

@@ -1,0 +1,1 @@
+bpf/bpf_helpers.h

@@ -1,0 +1,1 @@
+../uapi/linux/if_arp.h

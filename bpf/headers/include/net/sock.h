@@ -1,0 +1,12 @@
+/* Packet programs include it by habit; of a socket they see what helpers give. */
+#ifndef PROBEDECK_NET_SOCK_H
+#define PROBEDECK_NET_SOCK_H
+
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/types.h>
+#include <sys/socket.h>
+
+struct __attribute__((unavailable("a packet program gets a struct bpf_sock, by its helpers"))) sock;
+
+#endif

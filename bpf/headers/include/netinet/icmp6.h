@@ -1,0 +1,1 @@
+../uapi/linux/icmpv6.h

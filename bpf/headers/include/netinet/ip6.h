@@ -1,0 +1,1 @@
+../uapi/linux/ipv6.h

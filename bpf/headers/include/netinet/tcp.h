@@ -1,0 +1,1 @@
+../uapi/linux/tcp.h

@@ -1,0 +1,530 @@
+"""Replacing a program by another while packets pass, and going back."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from app.lab.netns import End, inside, veth_pair
+from bpf import chain
+from bpf.attach import Hook
+from bpf.chain import MAX_PROBES, Stage
+from bpf.compiler import CompileError, Compiler
+from bpf.errors import DeckError, KernelError, UsageError
+from bpf.syscall import prog_fd_by_id
+from probes.config import ProbeConfig
+from probes.plane import Compatibility, Fate
+from probes.program import ProgramProbe, loading
+from probes.snapshot import Item
+from tests.probes.program.tools import (
+    COUNTER,
+    PACKETS,
+    TC_COUNTER,
+    Loose,
+    Traffic,
+    config,
+    direction,
+    events,
+    held_ids,
+    metric,
+    only,
+    replace,
+    snapshots,
+    table,
+    total,
+)
+
+
+def variant(maps: str, body: str, *metrics: dict[str, object]) -> ProbeConfig:
+    """Counts packets by `body`, and has other maps beside."""
+    source = f"{maps}\nint count(struct xdp_md *ctx)\n{{\n    u32 zero = 0;\n{body}\n"
+    return config(source + "    return XDP_PASS;\n}\n", *metrics)
+
+
+ADD = "    u64 *n = packets.lookup(&zero);\n    if (n)\n        lock_xadd(n, 1);"
+EXTRA = "    u32 size = ctx->data_end - ctx->data;\n    sizes.increment(size);"
+HASHED = """\
+    u64 start = 0, *n = packets.lookup_or_try_init(&zero, &start);
+    if (n)
+        lock_xadd(n, 1);"""
+VARIANTS = (
+    config(COUNTER, PACKETS),
+    variant("BPF_ARRAY(packets, u64, 1000);", ADD, PACKETS),
+    variant("BPF_PERCPU_ARRAY(packets, u64, 2);", ADD.replace("lock_xadd(n, 1)", "(*n)++"),
+            metric("packets", snapshot=True, agg="sum")),
+    variant("BPF_ARRAY(packets, u64, 1);\nBPF_HASH(sizes, u32, u64, 100000);", f"{ADD}\n{EXTRA}",
+            PACKETS, metric("sizes", snapshot=True)),
+    variant("BPF_ARRAY(packets, u64, 1);\nBPF_HASH(sizes, u32, u64, 10);", f"{ADD}\n{EXTRA}",
+            PACKETS, metric("sizes")),
+    variant("BPF_HASH(packets, u32, u64, 4);", HASHED, PACKETS),
+    variant('BPF_TABLE("lru_hash", u32, u64, packets, 4096);', HASHED, PACKETS),
+    variant("BPF_ARRAY(packets, u64, 1);\nBPF_QUEUE(queue, u64, 16);",
+            f"{ADD}\n    u64 one = 1;\n    queue.push(&one, BPF_EXIST);",
+            PACKETS, metric("queue", snapshot=True)),
+)  # fmt: skip
+"""The same feature in maps of every size and kind, with others beside it and without."""
+
+
+def test_however_a_program_is_replaced_each_packet_is_counted_once(loose: Loose) -> None:
+    """S1.26: 80 changes under traffic: grown, shrunk, other maps, back; exports in between."""
+    draw = random.Random(1)
+    probe = loose.add(VARIANTS[0])
+    items: list[Item] = []
+    replacements = 0
+    compiled = [probe.compile(variant_) for variant_ in VARIANTS]
+    with Traffic(loose.fd()) as traffic:
+        for _ in range(120):
+            time.sleep(0.001)
+            what = draw.random()
+            if what < 0.6:
+                items += probe.replace(draw.choice(compiled))
+                replacements += 1
+            elif what < 0.75 and probe.previous:
+                items += probe.roll_back()[1]
+                replacements += 1
+            else:
+                items += probe.export()
+    items += probe.export()
+    for each in compiled:
+        each.close()
+    assert replacements >= 80
+    assert not events(items) or all("is full" in e.text for e in events(items))
+    assert total(items) == traffic.sent > 0
+    counting = [s for s in snapshots(items) if s.metric == "packets"]
+    assert [s.window for s in counting] == list(range(1, 122))
+    assert [s.generation for s in counting] == sorted(s.generation for s in counting)
+    assert counting[-1].generation == replacements + 1
+    assert sum(bool(s.rows["value"].any()) for s in counting) > 60
+
+
+def test_changes_by_many_threads_exclude_each_other(loose: Loose) -> None:
+    """S1.23: exports, replacements and roll-backs at the same time."""
+    probe = loose.add(VARIANTS[0])
+    items: list[list[Item]] = [[] for _ in range(4)]
+    failures: list[BaseException] = []
+
+    def repeat(number: int, change: Callable[[], tuple[Item, ...]]) -> None:
+        try:
+            for _ in range(30):
+                items[number] += change()
+        except BaseException as error:
+            failures.append(error)
+
+    with probe.compile(VARIANTS[1]) as one, probe.compile(VARIANTS[3]) as two:
+        probe.replace(one)
+        changes = (
+            probe.export,
+            lambda: probe.replace(one),
+            lambda: probe.replace(two),
+            lambda: probe.roll_back()[1],
+        )
+        with Traffic(loose.fd()) as traffic:
+            threads = [threading.Thread(target=repeat, args=each) for each in enumerate(changes)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert not failures
+    items.append(list(probe.export()))
+    everything = [item for part in items for item in part]
+    assert total(everything) == traffic.sent
+    windows = sorted(s.window for s in snapshots(everything) if s.metric == "packets")
+    assert windows == list(range(2, 123))
+
+
+KEPT = """\
+BPF_ARRAY(total, u64, 1);
+BPF_HASH(by_size, u32, u64, 64);
+BPF_ARRAY(hidden, u64, 1);
+
+int count(struct xdp_md *ctx)
+{
+    u32 zero = 0, size = ctx->data_end - ctx->data;
+    u64 *t = total.lookup(&zero), *h = hidden.lookup(&zero);
+    if (t && h) {
+        (*t)++;
+        (*h)++;
+    }
+    by_size.increment(size);
+    return XDP_PASS;
+}
+"""
+TOTALS = metric("total"), metric("by_size"), metric("hidden")
+
+
+def fates(report: Compatibility) -> dict[str, Fate]:
+    return {m.map: m.fate for m in report.maps}
+
+
+def test_maps_of_the_same_layout_keep_what_is_in_them(loose: Loose) -> None:
+    """S1.26: those that no metric shows, too; and what starts empty does."""
+    probe = loose.add(config(KEPT, *TOTALS[:2]))
+    loose.send(5)
+    larger = KEPT.replace("by_size, u32, u64, 64", "by_size, u32, u64, 128")
+    with probe.compile(config(larger, *TOTALS)) as compiled:
+        assert fates(probe.compare(compiled)) == {
+            "total": Fate.KEPT,
+            "hidden": Fate.KEPT,
+            "by_size": Fate.EMPTY,
+        }
+        ended = probe.replace(compiled)
+    assert table(ended, "by_size") == {64: 5}, "its last window comes before it is lost"
+    assert {s.generation for s in snapshots(ended)} == {1}
+    loose.send(2)
+    exported = probe.export()
+    assert table(exported, "total") == table(exported, "hidden") == {0: 7}
+    assert table(exported, "by_size") == {64: 2}
+
+
+def test_the_last_window_of_a_metric_that_vanishes_is_exported(loose: Loose) -> None:
+    probe = loose.add(config(KEPT, *TOTALS))
+    loose.send(5)
+    with probe.compile(config(COUNTER, PACKETS)) as compiled:
+        report = probe.compare(compiled)
+        ended = probe.replace(compiled)
+    gone = dict.fromkeys(("total", "by_size", "hidden"), Fate.GONE)
+    assert fates(report) == gone | {"packets": Fate.NEW}
+    assert report.lost_metrics == ("ingress.total", "ingress.by_size", "ingress.hidden")
+    assert report.new_metrics == ("ingress.packets",)
+    assert table(ended, "total") == {0: 5}
+    assert table(ended, "by_size") == {64: 5}
+
+
+def test_a_roll_back_brings_the_maps_as_they_were(loose: Loose) -> None:
+    """The report says so, and they are."""
+    probe = loose.add(config(KEPT, *TOTALS))
+    loose.send(5)
+    other = KEPT.replace("by_size, u32, u64, 64", "by_size, u32, u64, 128").replace(
+        "BPF_ARRAY(hidden", "BPF_ARRAY(other, u64, 1);\nBPF_ARRAY(hidden"
+    )
+    replace(probe, config(other, *TOTALS[:2]))
+    assert (probe.generation, probe.previous) == (2, 1)
+    loose.send(3)
+    report, ended = probe.roll_back()
+    assert fates(report) == {
+        "total": Fate.KEPT,
+        "hidden": Fate.KEPT,
+        "by_size": Fate.AS_IT_WAS,
+        "other": Fate.GONE,
+    }
+    assert (report.lost_metrics, report.new_metrics) == ((), ("ingress.hidden",))
+    assert table(ended, "by_size") == {64: 3}
+    assert (probe.generation, probe.previous) == (3, 2)
+    exported = probe.export()
+    assert table(exported, "by_size") == {64: 5}
+    assert table(exported, "total") == table(exported, "hidden") == {0: 8}
+    assert {s.generation for s in snapshots(exported)} == {3}
+    # Back is a change like any other: there is a way back from it.
+    report, _ = probe.roll_back()
+    assert fates(report)["by_size"] is Fate.AS_IT_WAS
+    assert fates(report)["other"] is Fate.AS_IT_WAS
+    assert table(probe.export(), "by_size") == {64: 3}
+
+
+def test_a_map_that_was_gone_comes_back_as_it_was(loose: Loose) -> None:
+    probe = loose.add(config(KEPT, *TOTALS))
+    loose.send(5)
+    replace(probe, config(COUNTER, PACKETS))
+    loose.send(3)
+    report, ended = probe.roll_back()
+    names = ("total", "by_size", "hidden")
+    assert fates(report) == dict.fromkeys(names, Fate.AS_IT_WAS) | {"packets": Fate.GONE}
+    assert total(ended) == 3
+    assert table(probe.export(), "total") == {0: 5}
+
+
+def test_there_is_nothing_to_go_back_to_at_first(loose: Loose) -> None:
+    probe = loose.add(config(COUNTER, PACKETS))
+    assert probe.previous is None
+    with pytest.raises(UsageError, match="probe probe has no generation to go back to"):
+        probe.roll_back()
+
+
+def broken(
+    source: str = COUNTER, *metrics: dict[str, object], **more: object
+) -> tuple[ProbeConfig, type[DeckError]]:
+    errors = {"map": UsageError}
+    return config(source, *(metrics or (PACKETS,)), **more), errors.get("map", DeckError)
+
+
+BROKEN = {
+    "syntax": (config("int count(struct xdp_md *ctx) { return", PACKETS), CompileError),
+    "verifier": (
+        config(
+            COUNTER.replace("= 0;", "= bpf_get_prandom_u32();").replace("if (n)\n", ""), PACKETS
+        ),
+        CompileError,
+    ),
+    "no program": (config("BPF_ARRAY(packets, u64, 1);", PACKETS), UsageError),
+    "two programs": (
+        config(COUNTER + COUNTER.split("\n", 2)[2].replace("count", "again"), PACKETS),
+        UsageError,
+    ),
+    "no such function": (config(COUNTER, PACKETS, function="cuont"), UsageError),
+    "no such map": (config(COUNTER, metric("bytes")), UsageError),
+    "no per-CPU map": (config(COUNTER, metric("packets", agg="sum")), UsageError),
+    "no such interface": (config(COUNTER, PACKETS, interface="nosuch0"), UsageError),
+    "no room on the stack": (
+        config(
+            COUNTER.replace(
+                "u32 zero = 0;",
+                "u32 zero = 0;\n    {\n        char a[506] __attribute__((aligned(1)));\n"
+                "        bpf_probe_read_kernel(a, sizeof(a), (void *)8);\n    }",
+            ),
+            PACKETS,
+        ),
+        KernelError,
+    ),
+}
+
+
+@pytest.fixture
+def unchanged(loose: Loose) -> Iterator[ProgramProbe]:
+    """A probe that has counted 5 packets; what fails must not have changed a thing."""
+    probe = loose.add(config(COUNTER, PACKETS))
+    loose.send(5)
+    program, held = only(probe).program.info().id, held_ids()
+    yield probe
+    assert held_ids() == held
+    assert only(probe).program.info().id == program
+    assert (probe.generation, probe.previous, probe.window) == (1, None, 0)
+    assert len(loose.hooks.points()) == 1
+    loose.send(2)
+    assert total(probe.export()) == 7
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_wrong_leaves_all_as_it_is(
+    loose: Loose, unchanged: ProgramProbe, what: str
+) -> None:
+    """S1.6."""
+    wrong, error = BROKEN[what]
+    with pytest.raises(error) as caught:
+        replace(unchanged, wrong)
+    assert isinstance(caught.value, DeckError)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(error):
+        loose.add(wrong.model_copy(update={"name": "other"}))
+
+
+def test_a_program_that_needs_the_whole_stack_is_refused_with_the_reason(
+    unchanged: ProgramProbe,
+) -> None:
+    """S1.6: it verifies alone, but not in a chain."""
+    with pytest.raises(KernelError) as caught:
+        replace(unchanged, BROKEN["no room on the stack"][0])
+    assert str(caught.value) == (
+        "ingress cannot be put in a chain: the verifier refused count: "
+        "R1 type=scalar expected=ctx; a probe may use 504 bytes of stack"
+    )
+
+
+def test_a_hook_that_cannot_be_attached_leaves_all_as_it_is(
+    loose: Loose, unchanged: ProgramProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S1.6: in either direction; nothing is injected into the other."""
+
+    def refuse(point: object) -> None:
+        raise KernelError("lo takes no tc egress program")
+
+    monkeypatch.setattr(loose.hooks, "attach", refuse)
+    both = config(COUNTER, PACKETS, egress=direction(TC_COUNTER, PACKETS))
+    with pytest.raises(KernelError, match="lo takes no"):
+        replace(unchanged, both)
+    with pytest.raises(KernelError, match="lo takes no"):
+        loose.add(both.model_copy(update={"name": "other"}))
+
+
+def test_a_kernel_that_gives_no_more_maps_leaves_all_as_it_is(
+    unchanged: ProgramProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S1.6: whichever map it is."""
+    make = loading.make_map
+    for works in range(3):
+        made: list[int] = []
+
+        def making(declared: object, made: list[int] = made, works: int = works) -> int:
+            if len(made) == works:
+                raise KernelError("map packets cannot be made: " + errno.errorcode[errno.ENOMEM])
+            made.append(1)
+            return make(declared)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loading, "make_map", making)
+            with pytest.raises(KernelError, match="cannot be made"):
+                replace(unchanged, VARIANTS[3])
+
+
+@pytest.mark.parametrize("hook", ["tc", None])
+def test_a_full_chain_leaves_all_as_it_is(
+    loose: Loose, unchanged: ProgramProbe, hook: str | None
+) -> None:
+    """S1.6: also where the other direction had a place already."""
+    if hook:
+        moved = config(TC_COUNTER, PACKETS, hook=hook)
+        where = Hook.TC_INGRESS
+    else:
+        moved = config(COUNTER, PACKETS, egress=direction(TC_COUNTER, PACKETS))
+        where = Hook.TC_EGRESS
+    point = loose.hooks.acquire(only(unchanged).interface, where)
+    stages = [Stage() for _ in range(MAX_PROBES)]
+    with unchanged.compile(moved) as compiled:
+        for stage in stages:
+            point.chain.append(stage, compiled.sides[-1].program.fd)
+        with pytest.raises(UsageError, match="at most 32 probes"):
+            unchanged.replace(compiled)
+        assert not snapshots(())
+        # And as soon as there is room it can go there, and back.
+        point.chain.remove(stages[0])
+    stages[0].close()
+    loose.hooks.release(point)
+
+
+def test_nothing_is_left_of_generations_before_the_last(loose: Loose) -> None:
+    """100 replacements: programs and maps are those of two generations, all others are gone."""
+    probe = loose.add(VARIANTS[0])
+    with probe.compile(VARIANTS[3]) as one, probe.compile(VARIANTS[5]) as two:
+        for compiled in (one, two, one, two):
+            probe.replace(compiled)
+            loose.send()
+            probe.export()
+        maps, programs, fds = held_ids()
+        for compiled in (one, two) * 50:
+            probe.replace(compiled)
+            probe.export()
+        now = held_ids()
+    assert (len(now[0]), len(now[1]), now[2]) == (len(maps), len(programs), fds)
+    (other,) = probe._previous.sides if probe._previous else ()
+    running = {c.program.info().id for s in (only(probe), other) for c in s.clones}
+    assert running <= now[1]
+    gone = programs - now[1]
+    assert len(gone) >= len(running)
+    for prog_id in gone:
+        with pytest.raises(FileNotFoundError):
+            prog_fd_by_id(prog_id)
+
+
+def test_a_removed_probe_leaves_nothing(compiler: Compiler) -> None:
+    before = held_ids()
+    with Loose(compiler) as loose:
+        probe = loose.add(VARIANTS[3])
+        loose.send()
+        replace(probe, VARIANTS[2])
+        probe.export()
+        assert held_ids() != before
+        loose.remove(probe)
+        assert held_ids() == before
+        assert not loose.hooks.points()
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[End, End]]:
+    with veth_pair() as ends:
+        yield ends
+
+
+def test_a_probe_moves_to_another_interface_and_back(
+    compiler: Compiler, pair: tuple[End, End]
+) -> None:
+    """S1.26: what it counted goes with it where its maps are kept; the report warns."""
+    left, _ = pair
+    with inside(left.ns), Loose(compiler) as loose:
+        probe = loose.add(config(KEPT, metric("by_size", snapshot=True), *TOTALS[:1]))
+        stays = loose.add(config(COUNTER, PACKETS, name="stays"))
+        loose.send(5)
+        there = config(KEPT, metric("by_size", snapshot=True), *TOTALS[:1], interface="left")
+        with probe.compile(there) as compiled:
+            assert probe.compare(compiled).warnings == ("ingress moves from lo, xdp to left, xdp",)
+            ended = probe.replace(compiled)
+        assert [(s.interface, s.rows["value"].sum()) for s in snapshots(ended)] == [
+            ("lo", 5),
+            ("lo", 5),
+        ]
+        loose.send(100)
+        loose.send(7, interface="left")
+        assert probe.interfaces[0].name == "left"
+        exported = probe.export()
+        assert table(exported, "by_size") == {64: 7}
+        assert table(exported, "total") == {0: 12}
+        report, ended = probe.roll_back()
+        assert report.warnings == ("ingress moves from left, xdp to lo, xdp",)
+        assert {s.interface for s in snapshots(ended)} == {"left"}
+        loose.send(1000, interface="left")
+        loose.send(2)
+        exported = probe.export()
+        assert table(exported, "by_size") == {64: 2}
+        assert table(exported, "total") == {0: 14}
+        assert total(stays.export()) == 107
+        # Two replacements on, nothing of it is on that interface.
+        replace(probe, config(COUNTER, PACKETS))
+        assert {p.interface.name for p in loose.hooks.points()} == {"lo"}
+
+
+def test_a_direction_comes_and_goes(loose: Loose) -> None:
+    """S1.2: the other one misses nothing."""
+    both = config(COUNTER, PACKETS, egress=direction(TC_COUNTER, PACKETS))
+    probe = loose.add(config(COUNTER, PACKETS))
+    loose.send(1)
+    replace(probe, both)
+    loose.send(2)
+    loose.send(20, hook=Hook.TC_EGRESS)
+    with probe.compile(config(COUNTER, PACKETS)) as compiled:
+        report = probe.compare(compiled)
+        ended = probe.replace(compiled)
+    assert report.warnings == ("egress is no longer watched",)
+    assert ("egress", "packets", Fate.GONE) in {(m.side, m.map, m.fate) for m in report.maps}
+    assert report.lost_metrics == ("egress.packets",)
+    assert {s.side: int(s.rows["value"][0]) for s in snapshots(ended)} == {
+        "ingress": 2,
+        "egress": 20,
+    }
+    loose.send(400, hook=Hook.TC_EGRESS)
+    loose.send(4)
+    _, ended = probe.roll_back()
+    assert total(ended) == 4
+    loose.send(8)
+    loose.send(80, hook=Hook.TC_EGRESS)
+    assert total(probe.export()) == 88
+
+
+def test_probes_come_and_go_and_the_others_miss_nothing(loose: Loose) -> None:
+    """First, middle and last of a chain, under traffic: the counts of the rest are exact."""
+    names = ["a", "b", "c", "d", "e"]
+    probes = {name: loose.add(config(COUNTER, PACKETS, name=name)) for name in names}
+    stays = loose.add(config(COUNTER, PACKETS, name="stays"))
+    sums = dict.fromkeys(names, 0)
+    with Traffic(loose.fd()) as traffic:
+        for number in range(15):
+            name = ("a", "c", "e")[number % 3]
+            sums[name] += total(probes[name].export())
+            loose.remove(probes[name])
+            stays_so_far = loose.add(config(COUNTER, PACKETS, name=name))
+            probes[name] = stays_so_far
+    assert total(stays.export()) == traffic.sent > 0
+    assert total(probes["b"].export()) == total(probes["d"].export()) == traffic.sent
+    for name in ("a", "c", "e"):
+        assert 0 < sums[name] + total(probes[name].export()) < traffic.sent
+
+
+def test_a_chain_takes_32_probes_and_the_next_is_refused(
+    loose: Loose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "MAX_PROBES", 3)
+    probes = [loose.add(config(COUNTER, PACKETS, name=f"p{number}")) for number in range(3)]
+    held = held_ids()
+    with pytest.raises(UsageError, match="a hook takes at most 3 probes"):
+        loose.add(config(COUNTER, PACKETS, name="more"))
+    assert held_ids() == held
+    loose.send(3)
+    assert [total(probe.export()) for probe in probes] == [3, 3, 3]
+    loose.remove(probes[1])
+    loose.add(config(COUNTER, PACKETS, name="more"))
+    with closing(Stage()):
+        loose.send(2)
+    assert [total(probe.export()) for probe in loose.probes] == [2, 2, 2]
