@@ -16,11 +16,12 @@ from app.lab.netns import End, inside
 from bpf import grace, syscall
 from bpf.abi import LIVE_FRAMES, ProgType
 from bpf.attach import Hook, attach
-from bpf.chain import MAX_PROBES, VERDICT_PASS, Chain, Stage
+from bpf.chain import MAX_PROBES, Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
 from bpf.interface import find
 from bpf.program import Program
+from bpf.verdict import VERDICT_PASS
 from tests.bpf.tools import DATAGRAM, PACKET, datagrams, open_fds, packets
 
 ORDER = """\
