@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -226,7 +227,7 @@ def test_windows_adjoin_and_are_numbered(loose: Loose) -> None:
         assert len({(s.start_ns, s.end_ns, s.end_utc_ns) for s in window}) == 1
         assert {s.window for s in window} == {number}
         assert {s.generation for s in window} == {1}
-    for before, after in zip(windows, windows[1:], strict=False):
+    for before, after in itertools.pairwise(windows):
         assert before[0].end_ns == after[0].start_ns
     assert probe.latest == tuple(windows[-1])
 
@@ -251,4 +252,4 @@ def test_exports_by_many_threads_exclude_each_other(loose: Loose, compiler: Comp
     assert sorted(s.window for s in taken) == list(range(1, 402))
     assert total(taken) == traffic.sent
     in_order = sorted(taken, key=lambda s: s.window)
-    assert all(a.end_ns == b.start_ns for a, b in zip(in_order, in_order[1:], strict=False))
+    assert all(a.end_ns == b.start_ns for a, b in itertools.pairwise(in_order))
