@@ -59,11 +59,11 @@ class Compatibility:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One program's run time by BPF_PROG_TEST_RUN on test frames, beside the live traffic."""
+    """One program's run time by BPF_PROG_TEST_RUN on a test frame, beside the live traffic."""
 
     side: Side
     ns: float
-    """A packet, median of the frames; what an empty program takes is taken off."""
+    """For a TCP SYN; what an empty program takes is taken off."""
 
 
 @dataclass(frozen=True, slots=True)

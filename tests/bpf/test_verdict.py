@@ -8,14 +8,13 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from bpf import syscall
-from bpf.abi import ProgType
+from bpf.abi import MapType, ProgType
 from bpf.attach import Hook
 from bpf.chain import MAX_PROBES, Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
 from bpf.program import Program
-from bpf.syscall import VerifierError, map_create, prog_array_set, prog_load, prog_test_run
+from bpf.syscall import MapSpec, VerifierError, map_create, prog_array_set, prog_load, prog_test_run
 from bpf.verdict import VERDICT_PASS, Instruction, pack, passing_on
 from tests.bpf.tools import packets
 
@@ -239,7 +238,7 @@ def test_as_many_as_a_chain_takes_may_make_tail_calls_of_their_own(tail: Compile
 
 def test_a_map_reference_is_no_exit(counters: dict[Hook, Compiled]) -> None:
     """The number in an instruction may be anything, an exit's code too."""
-    fd = map_create(syscall.MapSpec("map", syscall.MapType.ARRAY, 4, 8, 1))
+    fd = map_create(MapSpec("map", MapType.ARRAY, 4, 8, 1))
     code = pack(
         [
             (0x18, 0x12, 0, fd),

@@ -195,7 +195,7 @@ PREFERENCES = [
     (Routine.BATCH, Routine.ITERATE, Routine.POP),
     (Routine.ITERATE, Routine.POP),
 ]
-TAKEN = [{"snapshot": True}, {"init": True}]
+TAKEN: list[dict[str, Any]] = [{"snapshot": True}, {"init": True}]
 
 
 def contents(items: Any) -> dict[str, dict[Any, Any]]:
@@ -213,7 +213,7 @@ def test_every_kind_is_read_and_emptied_by_whatever_routine_there_is(
     loose: Loose,
     monkeypatch: pytest.MonkeyPatch,
     routines: tuple[Routine, ...],
-    taken: dict[str, bool],
+    taken: dict[str, Any],
 ) -> None:
     """S1.7, S1.8, S1.12, S1.17, S1.19: the same tables, whichever routines work on a map."""
     working = {name: kind for name, kind in maps._READERS.items() if name in routines}
@@ -306,7 +306,7 @@ def test_a_map_is_emptied_in_the_pass_that_reads_it(
 
 @pytest.mark.parametrize("taken", TAKEN)
 def test_what_is_only_emptied_is_never_read(
-    loose: Loose, monkeypatch: pytest.MonkeyPatch, taken: dict[str, bool]
+    loose: Loose, monkeypatch: pytest.MonkeyPatch, taken: dict[str, Any]
 ) -> None:
     """S1.16, S1.18."""
     names = [name for name in KIND_NAMES if name not in ("queue", "stack")]
@@ -409,7 +409,7 @@ def test_losses_are_told_once_a_window(loose: Loose, snapshot: bool) -> None:
         loose.send(round_)
         loose.send(2 * round_, hook=Hook.TC_EGRESS)
         exported = replace(probe, both) if round_ == 4 else probe.export()
-        lost = {"ingress": [], "egress": []}
+        lost: dict[str, Any] = {"ingress": [], "egress": []}
         for snapshot_ in snapshots(exported):
             lost[snapshot_.side] += list(snapshot_.losses.items())
         for side, packets in (("ingress", round_), ("egress", 2 * round_)):
