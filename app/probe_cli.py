@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bpf.compiler import CompileError
-from probes.config import ProbeConfig, dump, load
 from probes.plane import Check, Compatibility, ProbeInfo, Replacement
 
 if TYPE_CHECKING:
+    from probes.config import ProbeConfig
     from app.rest.client import Client
 
 EXAMPLES = """\b
@@ -125,6 +125,8 @@ def list_probes(
 def show(name: Name, url: Url = "", token: Token = "", ca: Authorities = "") -> None:
     """A probe's configuration, as JSON."""
     with _client(url, token, ca) as client:
+        from probes.config import dump
+
         _print_json(dump(client.config(name)))
 
 
@@ -174,6 +176,8 @@ def _client(url: str, token: str, ca: str) -> Iterator[Client]:
 
 def _load(file: str, interface: str) -> ProbeConfig:
     """Raises UsageError; a direction of no interface gets `interface`."""
+    from probes.config import load
+
     return load(file).on(interface)
 
 

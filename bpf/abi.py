@@ -92,11 +92,12 @@ class AttachType(IntEnum):
 
 
 class UpdateFlag(IntEnum):
-    """Flags of MAP_UPDATE_ELEM."""
+    """Flags of MAP_UPDATE_ELEM, and of the commands on many entries."""
 
     ANY = 0
     NOEXIST = 1
     EXIST = 2
+    LOCK = 4
 
 
 SLEEPABLE = 1 << 4

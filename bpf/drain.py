@@ -17,7 +17,7 @@ import numpy as np
 from bpf.abi import HASH_TYPES, MapFlag, MapType
 from bpf.assembler import Assembler, Helper, Register, load_with_callback
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
-from bpf.readers import Popping
+from bpf.readers import Popping, has_lock
 from bpf.syscall import MapSpec, Runner, map_create, possible_cpus
 
 _R0, _R1, _R2, _R3, _R4 = Register.R0, Register.R1, Register.R2, Register.R3, Register.R4
@@ -61,6 +61,7 @@ class Drain:
             spec.value_size <= _LONGEST_VALUE
             and record <= _LONGEST_RECORD
             and record * spec.max_entries <= _LARGEST_OUTPUT
+            and not has_lock(fd)  # which no program may copy
             and _works(spec.type, spec.key_size, spec.value_size, spec.flags)
         )
 

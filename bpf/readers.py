@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bpf.abi import HASH_TYPES, Batch, Command, Element, MapFlag, MapType
+from bpf.abi import HASH_TYPES, Batch, Command, Element, MapFlag, MapType, UpdateFlag
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
 from bpf.syscall import MapSpec, call_errno, map_delete, map_lookup, map_update
 
@@ -61,7 +61,13 @@ class Mapping:
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
-        return spec.type == MapType.ARRAY and bool(spec.flags & MapFlag.MMAPABLE)
+        if spec.type != MapType.ARRAY or not spec.flags & MapFlag.MMAPABLE:
+            return False
+        try:
+            mmap.mmap(fd, mmap.PAGESIZE).close()
+        except OSError:
+            return False  # its values have a lock or a timer
+        return True
 
     def read(self, clear: bool) -> Iterator[Chunk]:
         values = self.values.copy()
@@ -278,6 +284,11 @@ class Popping:
 def has_batch(fd: int, command: Command) -> bool:
     """Whether the kernel has this batch call for this map: a batch of no entries does nothing."""
     return call_errno(command, Batch(map_fd=fd)) == 0
+
+
+def has_lock(fd: int) -> bool:
+    """Whether the map's values have a spin lock: only then can they be looked up by it."""
+    return call_errno(Command.MAP_LOOKUP_BATCH, Batch(map_fd=fd, elem_flags=UpdateFlag.LOCK)) == 0
 
 
 def write_batch(

@@ -163,9 +163,9 @@ class Controller:
             with self._changing:
                 if self._running.get(config.name) is not running:
                     raise UsageError(f"probe {config.name} was removed meanwhile")
-                self._stop_watching(config.name)
                 report = self._compare(running, compiled)
                 running.replace(compiled, verdicts)
+                self._stop_watching(config.name)
                 self._watch_health(running, report)
             self._tell_warnings(compiled)
         return self._replaced(running, started, report)
@@ -290,9 +290,9 @@ class Controller:
     def _roll_back(self, name: str) -> Replacement:
         started = time.perf_counter()
         with self._changing:
-            self._stop_watching(name)
             running = self._find(name)
             report = running.roll_back()
+            self._stop_watching(name)
         return self._replaced(running, started, report)
 
     def _replaced(self, running: Running, started: float, report: Compatibility) -> Replacement:

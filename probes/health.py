@@ -88,17 +88,18 @@ class HealthWatch:
         """Packets that came to the interfaces so far, the way that is watched."""
         return sum(interface.packets()[side == "egress"] for interface, side in self._watched)
 
-    def _still(self) -> list[str]:
+    def _still(self) -> str:
         """What should have moved and has not."""
         if self._health.metrics:
-            return [name for name in self._health.metrics if name not in self._moved]
-        return ["no metric"] if self._exports and not self._moved else []
+            still = [name for name in self._health.metrics if name not in self._moved]
+            return f"{', '.join(still)} did not move" if still else ""
+        return "no metric moved" if self._exports and not self._moved else ""
 
     def _verdict(self, passed: int) -> str:
-        still = ", ".join(self._still())
+        still = self._still()
         if self._trouble or not still or passed <= 0:
             return self._trouble
-        return f"{still} did not move in {self._health.seconds:g} s, and {passed} packets passed"
+        return f"{still} in {self._health.seconds:g} s, and {passed} packets passed"
 
 
 def has_moved(snapshot: Snapshot, before: Array | None) -> bool:

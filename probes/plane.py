@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from bpf.compiler import Diagnostic
 from bpf.errors import DeckError
-from probes.config import ProbeConfig, Side
 from probes.snapshot import Event, History, Snapshot
 
 if TYPE_CHECKING:
+    from probes.config import ProbeConfig, Side
     from probes.flow import FlowFilter
 
 Listener = Callable[[Snapshot | Event], None]

@@ -12,8 +12,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 Record = Sequence[Any] | Mapping[str, Any]
 """A row: flat, or nested."""
@@ -89,13 +89,14 @@ def to_xml(name: str, value: Any) -> str:
     elif value is None:
         inside = ""
     else:
-        inside = escape(_xml_text(str(_lower(value))), {"\r": "&#13;"})
+        inside = escape(_xml_text(str(_lower(value))), quote=False).replace("\r", "&#13;")
     return f"{start}{inside}{end}"
 
 
 def xml_attribute(value: object) -> str:
     """In quotes."""
-    return quoteattr(_xml_text(str(value)))
+    text = escape(_xml_text(str(value)))
+    return '"' + text.translate({ord(c): f"&#{ord(c)};" for c in "\t\n\r"}) + '"'
 
 
 def _xml_text(text: str) -> str:

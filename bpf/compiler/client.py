@@ -11,14 +11,14 @@ import subprocess
 import threading
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from bpf.abi import MapType, ProgType
+from bpf.abi import HASH_TYPES, MapType, ProgType
 from bpf.compiler.diagnostics import (
     CompileError,
     Diagnostic,
@@ -326,7 +326,20 @@ def _digest(
         for p in reply["programs"]
     }
     maps = {m["name"]: _compiled_map(name, source, m, next(spare)) for m in reply["maps"]}
+    diagnostics += tuple(_no_inserts(name, source, maps))
     return Compiled(name, programs, maps, diagnostics, time.perf_counter() - started)
+
+
+def _no_inserts(name: str, source: str, maps: Mapping[str, CompiledMap]) -> Iterator[Diagnostic]:
+    """Warnings of bcc's increment(), which inserts into a plain hash only and says nothing."""
+    for found in maps.values():
+        kind = found.spec.type
+        if kind in HASH_TYPES - {MapType.HASH}:
+            line, column = place_of(source, rf"{found.spec.name}\s*\.\s*(?:atomic_)?increment")
+            what = kind.name.lower().replace("_", " ")
+            text = f"increment() inserts nothing into a {what}; use lookup_or_try_init()"
+            if line:
+                yield Diagnostic(name, line, column, "warning", text)
 
 
 def _compiled_map(file: str, source: str, declared: dict[str, Any], fd: int) -> CompiledMap:

@@ -40,6 +40,7 @@ _HINTS = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
         (r"file not found$", "the headers at hand are those of packets, packet.h and probe.h"),
+        (r"^void function .* should not return", "lookup_or_init() does: use lookup_or_try_init()"),
         (r"unsupported map type", "such as hash, percpu_hash, lru_hash, array, queue, lpm_trie"),
         (r"bpf_map_def", "declare maps by bcc's macros, such as BPF_HASH(name, key, value, size)"),
         (r"map function inside a macro", "make the macro a static inline function"),

@@ -23,11 +23,11 @@ int conns(struct xdp_md *ctx) {
     u32 who = (u32)ntohs(tcp->source) << 16 | ntohs(tcp->dest);
     u64 len = end - data, one = 1;
     if (flag(tcp, 2)) half_open.atomic_increment(who);
-    first_seen.update(&who, &len, BPF_NOEXIST);
+    first_seen.insert(&who, &len);
     if (flag(tcp, 1)) {
         half_open.delete(&who);
         u64 *n = finished.lookup(&who);
-        if (n) (*n)++; else finished.update(&who, &one, BPF_ANY);
+        if (n) (*n)++; else finished.update(&who, &one);
     }
     return XDP_PASS;
 }

@@ -13,11 +13,10 @@ count(int which)
         __sync_fetch_and_add(c, 1);
 }
 
-static __always_inline void count_type(__be16 type)
+static __always_inline u32 count_type(__be16 type)
 {
     u32 one = 1, *n = types.lookup_or_init(&type, &one);
-    if (n)
-        (*n)++;
+    return n ? (*n)++ : 0;
 }
 
 int

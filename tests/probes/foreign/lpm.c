@@ -2,10 +2,6 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 
-struct lpm_key_v4 {
-    struct bpf_lpm_trie_key { u32 prefixlen; } trie;
-    __be32 addr;
-};
 struct key_v4 { u32 prefixlen; u32 addr; };
 struct key_v6 { u32 prefixlen; u8 data[16]; };
 BPF_LPM_TRIE(nets, struct key_v4, u64, 1024);

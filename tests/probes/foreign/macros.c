@@ -18,6 +18,6 @@ int prog(struct xdp_md *ctx)
 {
     u32 len = ctx->data_end - ctx->data; COUNTER_T zero = 0, *n;
     large.increment(len);
-    n = TABLE.lookup_or_try_init(&len, &zero); if (n) BUMP(*n);
+    n = renamed.lookup_or_try_init(&len, &zero); if (n) BUMP(*n);
     return XDP_PASS;
 }

@@ -12,9 +12,9 @@ struct record {
         u16 flags;
     } seen;
     u32 by_tos[4];
-    u16 grid[2][3];
+    u16 tcp[2];
     union {
-        __be32 last_src_ip;
+        __be32 src_ip;
         u8 bytes[4];
     };
 };
@@ -37,7 +37,7 @@ int prog(struct xdp_md *ctx)
     if (len > r->seen.len.most) r->seen.len.most = len;
     r->seen.flags |= 1 << (ip->protocol & 15);
     r->by_tos[(ip->tos >> 2) & 3]++;
-    r->grid[ip->protocol == IPPROTO_TCP][1]++;
-    r->last_src_ip = ip->saddr;
+    r->tcp[ip->protocol == IPPROTO_TCP]++;
+    r->src_ip = ip->saddr;
     return XDP_PASS;
 }

@@ -7,7 +7,9 @@ __section("xdp") int prog(struct xdp_md *ctx)
 {
     int which = 1;
     u32 len = ctx->data_end - ctx->data;
+    u64 zero = 0, *n;
     counts.increment(which);
-    lengths.increment(len);
+    if ((n = lengths.lookup_or_init(&len, &zero)))
+        ++*n;
     return XDP_PASS;
 }

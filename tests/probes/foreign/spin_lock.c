@@ -12,7 +12,7 @@ int prog(struct xdp_md *ctx)
     int zero = 0;
     struct cell empty = {}, *c = cells.lookup(&key), *t = total.lookup(&zero);
     if (!c) {
-        cells.update(&key, &empty, BPF_NOEXIST);
+        cells.insert(&key, &empty);
         c = cells.lookup(&key);
     }
     if (c) {

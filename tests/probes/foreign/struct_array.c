@@ -17,6 +17,7 @@ int prog(struct xdp_md *ctx) {
     s->packets += 1; s->bytes += len;
     s->balance += eth->h_proto == htons(ETH_P_IP) ? 1 : -100;
     s->ip = eth->h_proto == htons(ETH_P_IP);
-    __builtin_memcpy(s->name, slot ? "large" : "small", 6);
+    __builtin_memcpy(s->name, "size ", 6);
+    s->name[5] = '0' + slot;
     return XDP_PASS;
 }

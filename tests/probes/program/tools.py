@@ -126,6 +126,10 @@ class Traffic:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Send no more; returns when the last one has passed."""
         self._stop.set()
         self._thread.join()
 
