@@ -72,9 +72,10 @@ def confine(headers: str) -> str:
 
     with open(CPUS) as file:
         cpus = file.read()
-    if libc.unshare(CLONE_NEWNS):
-        return headers  # not allowed (no CAP_SYS_ADMIN): it reads no more than its user may
-    mount("none", "/", None, MS_REC | MS_SLAVE)
+    if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None):
+        # Not allowed (no CAP_SYS_ADMIN): it reads no more than its user may. Or the root is no
+        # mount (a plain chroot), and mounting could be seen outside.
+        return headers
     # A descriptor: the tree may be below what is mounted over.
     tree = os.open(headers, os.O_PATH)
     try:
