@@ -12,6 +12,7 @@ compile in two threads: none of that may happen in the process that draws the sc
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes as ct
 import json
 import os
@@ -51,9 +52,18 @@ KEPT = ("/usr", "/lib", "/lib32", "/lib64")
 CPUS = "/sys/devices/system/cpu/possible"
 """How large libbcc makes a map with an entry for each CPU."""
 
+# A key's padding is part of it: without this, what the stack held before would tell equal keys
+# apart. clang 14 has it under two names, of which later ones know the first alone.
+ZERO = (
+    "-ftrivial-auto-var-init=zero",
+    "-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang",
+)
+
 
 def confine(headers: str) -> str:
     """Leave this process no files but its libraries and headers; where the headers are then.
+
+    Raises OSError where the kernel lets it unshare, and not mount or change its root.
 
     C can name any file (`#include`, `.incbin`, and by `#line` for the lines in a verifier's log),
     and much of what it says would get out by diagnostics. Also a short file takes the place of
@@ -117,10 +127,19 @@ class Helper:
         from bcc import BPF, lib
 
         class Module(BPF):  # type: ignore[misc]
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                try:
+                    super().__init__(*args, **kwargs)
+                except BaseException:
+                    atexit.unregister(self.cleanup)  # bcc keeps what failed, too
+                    raise
+
             def _trace_autoload(self) -> None:
                 """Attach nothing: bcc would, by the name of a function such as kprobe__x."""
 
-        os.environ["BCC_KERNEL_SOURCE"] = confine(headers)
+        with contextlib.suppress(OSError):
+            headers = confine(headers)
+        os.environ["BCC_KERNEL_SOURCE"] = headers
         self.bpf, self.lib = Module, lib
         # bcc 0.26 declares only a part of its own interface.
         for name, result in (
@@ -141,10 +160,15 @@ class Helper:
         self.log = ct.create_string_buffer(LOG_BYTES)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
         # With a map, so that a missing privilege shows now rather than as a source's fault.
-        try:
-            warm = Module(text="BPF_ARRAY(warm_map, int, 1); int warm(void *ctx) { return 0; }")
-        except Exception:
-            raise SystemExit(1) from None  # libbcc has printed why
+        text = "BPF_ARRAY(warm_map, int, 1); int warm(void *ctx) { return 0; }"
+        for self.flags in (list(ZERO), list(ZERO[:1]), []):
+            try:
+                warm = Module(text=text, cflags=self.flags)
+                break
+            except Exception:  # libbcc has printed why
+                continue
+        else:
+            raise SystemExit(1)
         warm.cleanup()
         atexit.unregister(warm.cleanup)
 
@@ -153,7 +177,7 @@ class Helper:
         reply: dict[str, Any] = {"programs": [], "maps": [], "error": ""}
         fds: list[int] = []
         try:
-            module = self.bpf(text=request["source"], cflags=request["cflags"])
+            module = self.bpf(text=request["source"], cflags=[*self.flags, *request["cflags"]])
         except Exception as error:
             # What went wrong is on fd 2; bcc's own words say only that something did.
             reply["error"] = str(error) or type(error).__name__

@@ -21,7 +21,6 @@
 #define WAYS 8
 #define NUMBER_BITS 17 /* RECORDS_PER_CPU is 1 << NUMBER_BITS at most */
 #define NUMBER_MASK ((1 << NUMBER_BITS) - 1)
-#define HEADERS_PULLED 512
 
 /* One cache line, for IPv4 and IPv6 alike. */
 struct flow_record {
@@ -143,37 +142,12 @@ static __always_inline void count(struct packet *packet, u64 packets, u64 bytes)
 
 int flow(CONTEXT *ctx) {
     struct packet packet = {};
-    u64 packets = 1;
-#ifdef HOOK_XDP
-    u64 bytes = ctx->data_end - ctx->data;
-    int result = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, &packet);
-#else
-    /* What goes over the wire: a large segment is cut into packets, each with headers, later on. */
-#ifdef HOOK_TC_EGRESS
-    u64 bytes = ctx->wire_len ? ctx->wire_len : ctx->len;
-#else
-    u64 bytes = ctx->len;
-#endif
-    if (ctx->gso_segs)
-        packets = ctx->gso_segs;
-    int result;
-#pragma nounroll
-    for (int attempt = 0; attempt < 2; attempt++) {
-        packet = (struct packet){};
-        result = parse((void *)(long)ctx->data, (void *)(long)ctx->data_end, &packet);
-        if (result != PARSED_CUT && result != PARSED_SHORT)
-            break;
-        if (bpf_skb_pull_data(ctx, min(ctx->len, (u32)HEADERS_PULLED)))
-            break;
-    }
-#endif
-    if (result == PARSED_NOT_IP)
-        lose(LOSS_NOT_IP, packets, bytes);
-    else if (result == PARSED_MALFORMED || result == PARSED_SHORT)
-        lose(LOSS_MALFORMED, packets, bytes);
-    else if (!captured(&packet))
-        lose(LOSS_FILTERED, packets, bytes);
-    else
+    u64 packets = packets_of(ctx), bytes = bytes_of(ctx);
+    if (!parse_or_lose(ctx, &packet, packets, bytes))
+        return VERDICT_PASS;
+    if (captured(&packet))
         count(&packet, packets, bytes);
+    else
+        lose(LOSS_FILTERED, packets, bytes);
     return VERDICT_PASS;
 }

@@ -382,3 +382,60 @@ def test_a_compile_leaves_other_threads_running(compiler: Compiler) -> None:
     stop.set()
     thread.join()
     assert sorted(gaps)[int(len(gaps) * 0.9)] < 0.02
+
+
+def test_what_the_stack_held_before_is_in_no_key(compiler: Compiler) -> None:
+    """Else equal keys differ in their padding, which a program seldom clears; S1.10."""
+    source = """\
+struct key { u8 kind; u32 address; };
+BPF_HASH(sizes, struct key, u64, 16);
+
+static __noinline u32 noise(struct xdp_md *ctx)
+{
+    volatile u64 words[8];
+    for (u32 i = 0; i < 8; i++)
+        words[i] = 0xabababababababab * (ctx->rx_queue_index + 1);
+    return words[3];
+}
+
+int f(struct xdp_md *ctx)
+{
+    struct key key;
+    u32 one = noise(ctx) & 1;
+    key.kind = one;
+    key.address = 7;
+    sizes.increment(key, ctx->data_end - ctx->data);
+    return XDP_PASS;
+}
+"""
+    with compiler.compile(source, ProgType.XDP) as compiled:
+        for _ in range(3):
+            syscall.prog_test_run(compiled.programs["f"].fd, PACKET)
+        key = bytes((1, 0, 0, 0, 7, 0, 0, 0))
+        stored = syscall.map_lookup(compiled.maps["sizes"].fd, key, 8)
+        assert stored is not None
+        assert int.from_bytes(stored, "little") == 3 * len(PACKET)
+
+
+def test_an_increment_that_inserts_nothing_is_warned_of(compiler: Compiler) -> None:
+    """bcc's does so in a plain hash only."""
+    source = """\
+BPF_HASH(plain, u32);
+BPF_PERCPU_HASH(apart, u32);
+
+int f(struct xdp_md *ctx)
+{
+    u32 key = 1;
+    plain.increment(key);
+    apart.increment(key);
+    return XDP_PASS;
+}
+"""
+    with compiler.compile(source, ProgType.XDP, name="my.c") as compiled:
+        assert [(d.severity, d.line, d.text) for d in compiled.diagnostics] == [
+            (
+                "warning",
+                8,
+                "increment() inserts nothing into a percpu hash; use lookup_or_try_init()",
+            )
+        ]

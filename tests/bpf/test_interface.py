@@ -11,6 +11,7 @@ import pytest
 from app.lab.netns import End, fresh, inside, open_host
 from bpf import interface
 from bpf.errors import UsageError
+from tests.bpf.tools import send
 
 
 def set_link(ns: int, index: int, **changes: str) -> None:
@@ -48,6 +49,20 @@ def test_an_interface_is_followed_when_it_goes_down_or_is_renamed(
         assert found.exists()
         set_link(left.ns, left.ifindex, state="up")
         assert found.is_up()
+
+
+def test_packets_are_counted_by_direction_under_whatever_name(pair: tuple[End, End]) -> None:
+    left, right = pair
+    with inside(left.ns):
+        found = interface.find("left")
+        before = found.packets()
+        set_link(left.ns, left.ifindex, ifname="other")
+        assert send(left, right, 30) == 30
+        received, sent = (now - then for now, then in zip(found.packets(), before, strict=True))
+        # Neighbours are asked for, too.
+        assert received < 20
+        assert 30 <= sent < 60
+    assert interface.Interface("gone", 99999, True).packets() == (0, 0)
 
 
 @pytest.mark.parametrize(

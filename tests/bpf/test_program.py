@@ -118,6 +118,37 @@ def test_a_map_of_maps_is_named_and_can_be_shared(compiler: Compiler) -> None:
         Program(compiled, "f", shared={"outer": compiled.maps["outer"].fd}).close()
 
 
+LOCKED = """\
+struct value { struct bpf_spin_lock lock; u64 packets; };
+BPF_HASH(locked, u32, struct value, 4);
+
+int f(struct xdp_md *ctx)
+{
+    u32 zero = 0;
+    struct value *v = locked.lookup(&zero);
+    if (!v)
+        return XDP_PASS;
+    bpf_spin_lock(&v->lock);
+    v->packets++;
+    bpf_spin_unlock(&v->lock);
+    return XDP_PASS;
+}
+"""
+
+
+def test_a_map_made_like_another_has_its_types(compiler: Compiler) -> None:
+    """A lock in a value is found by them; without, the verifier refuses the program."""
+    with compiler.compile(LOCKED, ProgType.XDP) as compiled:
+        before = open_fds()
+        with closing(Program(compiled, "f")) as program:
+            run(program, 2)
+        bare = syscall.map_create(compiled.maps["locked"].spec)
+        with pytest.raises(syscall.VerifierError, match="Invalid argument"):
+            Program(compiled, "f", shared={"locked": bare})
+        os.close(bare)
+        assert open_fds() == before
+
+
 def test_a_program_keeps_its_name_and_knows_its_memory(compiler: Compiler) -> None:
     source = "BPF_ARRAY(table, u64, 100000);\n" + SOURCE
     with (

@@ -130,3 +130,62 @@ def test_an_interface_that_is_gone_ends_it_after_a_last_window(probe: FakeProbe)
     assert str(poller.failure) == "interface gone went away"
     assert isinstance(published[0], Snapshot)
     poller.stop()
+
+
+def test_without_an_interval_only_the_last_window_is_polled(probe: FakeProbe) -> None:
+    """S1.22: and those that are asked for."""
+    poller, published = started(probe, 0)
+    time.sleep(0.3)
+    assert not published
+    poller.stop()
+    assert len(published) == 1
+
+
+def test_another_interval_ends_the_window_and_holds_from_then_on(probe: FakeProbe) -> None:
+    poller, published = started(probe, 60)
+    time.sleep(0.1)
+    poller.interval = 60
+    time.sleep(0.1)
+    assert not published, "it is the same"
+    poller.interval = 0.1
+    time.sleep(0.35)
+    assert len(published) in (3, 4)
+    poller.interval = 0
+    time.sleep(0.05)
+    windows = len(published)
+    time.sleep(0.3)
+    assert len(published) == windows
+    poller.interval = 0.1
+    time.sleep(0.35)
+    assert len(published) >= windows + 3
+    poller.stop()
+
+
+def test_an_interface_that_goes_away_is_noticed_whatever_the_interval(probe: FakeProbe) -> None:
+    for interval in (0.0, 60.0):
+        probe.interfaces, probe.polls = [interfaces.find("lo")], 0
+        poller, published = started(probe, interval)
+        time.sleep(0.1)
+        probe.interfaces = [Interface("gone", 99999, True)]
+        started_at = time.monotonic()
+        while poller.alive and time.monotonic() < started_at + 3:
+            time.sleep(0.01)
+        assert time.monotonic() - started_at < 1.5
+        assert str(poller.failure) == "interface gone went away"
+        assert [type(item) for item in published] == [Snapshot, Event]
+        poller.interval = 1  # it has ended, and may still be told
+        poller.stop()
+
+
+def test_it_goes_on_while_one_of_several_interfaces_is_there(probe: FakeProbe) -> None:
+    probe.interfaces = [Interface("gone", 99999, True), interfaces.find("lo")]
+    poller, published = started(probe, 0.05)
+    time.sleep(0.3)
+    assert poller.alive
+    assert poller.failure is None
+    events = [item for item in published if isinstance(item, Event)]
+    assert [(e.severity, e.source, e.text) for e in events] == [
+        ("warning", "gone", "the interface went away")
+    ]
+    assert len(published) > 4
+    poller.stop()

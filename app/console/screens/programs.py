@@ -161,8 +161,12 @@ class ProgramsScreen(ProgramView):
         self.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
 
     def _add(self, path: Path) -> None:
+        # What names no interface goes where the others are.
+        programs = [program for info in self.model.infos.values() for program in info.programs]
+        interface = programs[0].interface if programs else ""
+
         def ask() -> ProbeInfo:
-            return self.deck.plane.add(load(path.expanduser()))
+            return self.deck.plane.add(load(path.expanduser()).on(interface))
 
         self._do(f"adding {path.name}", ask, lambda info: self._say(f"{info.name} runs"))
 

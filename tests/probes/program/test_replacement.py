@@ -24,6 +24,7 @@ from probes.program.metrics import make_map
 from probes.snapshot import Item
 from tests.probes.program.tools import (
     COUNTER,
+    DEEP,
     PACKETS,
     TC_COUNTER,
     Loose,
@@ -263,17 +264,7 @@ BROKEN = {
     "no such map": (config(COUNTER, metric("bytes")), UsageError),
     "no per-CPU map": (config(COUNTER, metric("packets", agg="sum")), UsageError),
     "no such interface": (config(COUNTER, PACKETS, interface="nosuch0"), UsageError),
-    "no room on the stack": (
-        config(
-            COUNTER.replace(
-                "u32 zero = 0;",
-                "u32 zero = 0;\n    {\n        char a[506] __attribute__((aligned(1)));\n"
-                "        bpf_probe_read_kernel(a, sizeof(a), (void *)8);\n    }",
-            ),
-            PACKETS,
-        ),
-        KernelError,
-    ),
+    "no room on the stack": (config(DEEP, PACKETS), KernelError),
 }
 
 
@@ -372,6 +363,36 @@ def test_a_full_chain_leaves_all_as_it_is(
             point.chain.append(stage, compiled.sides[-1].program.fd)
         with pytest.raises(UsageError, match="at most 32 probes"):
             unchanged.replace(compiled)
+    loose.hooks.release(point)
+
+
+def test_a_roll_back_that_finds_no_room_changes_nothing(loose: Loose) -> None:
+    """S1.6: neither in the one direction nor in the other; as soon as there is room it can be."""
+    probe = loose.add(config(COUNTER, PACKETS, egress=direction(TC_COUNTER, PACKETS)))
+    loose.send(1)
+    replace(probe, config(TC_COUNTER, PACKETS, hook="tc"))
+    point = loose.hooks.acquire(only(probe).interface, Hook.TC_EGRESS)
+    stages = [Stage() for _ in range(MAX_PROBES)]
+    with probe.compile(probe.config) as compiled:
+        for stage in stages:
+            point.chain.append(stage, compiled.sides[0].program.fd)
+        with pytest.raises(UsageError, match="at most 32 probes"):
+            probe.roll_back()
+        assert (probe.generation, probe.previous) == (2, 1)
+        loose.send(40)
+        loose.send(5, hook=Hook.TC_INGRESS)
+        assert total(probe.export()) == 5
+        for stage in stages:
+            point.chain.remove(stage)
+    probe.roll_back()
+    loose.send(3)
+    loose.send(7, hook=Hook.TC_EGRESS)
+    assert {s.side: int(s.rows["value"][0]) for s in snapshots(probe.export())} == {
+        "ingress": 3,
+        "egress": 7,
+    }
+    for stage in stages:
+        stage.close()
     loose.hooks.release(point)
 
 

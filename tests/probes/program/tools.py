@@ -35,6 +35,21 @@ int count(struct xdp_md *ctx)
 }
 """
 """Counts packets, on any CPU at once."""
+DEEP = """\
+BPF_ARRAY(packets, u64, 1);
+
+int count(struct xdp_md *ctx)
+{
+    char a[508] __attribute__((aligned(4), uninitialized));
+    bpf_probe_read_kernel(a, sizeof(a), (void *)8);
+    *(u32 *)a = 0;
+    u64 *n = packets.lookup((u32 *)a);
+    if (n)
+        lock_xadd(n, 1);
+    return XDP_PASS;
+}
+"""
+"""Verifies alone, but needs the place on the stack where a chain keeps the context."""
 TC_COUNTER = "#include <uapi/linux/pkt_cls.h>\n" + COUNTER.replace("xdp_md", "__sk_buff").replace(
     "XDP_PASS", "TC_ACT_OK"
 )
