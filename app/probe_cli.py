@@ -14,8 +14,8 @@ from bpf.compiler import CompileError
 from probes.plane import Check, Compatibility, ProbeInfo, Replacement
 
 if TYPE_CHECKING:
-    from probes.config import ProbeConfig
     from app.rest.client import Client
+    from probes.config import ProbeConfig
 
 EXAMPLES = """\b
 Examples:

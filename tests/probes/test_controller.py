@@ -453,6 +453,17 @@ def test_changes_by_many_threads_lose_and_double_nothing(deck: Deck) -> None:
     assert not deck.controller.hooks()
 
 
+def test_who_comes_too_late_for_a_probe_that_is_removed_is_told(deck: Deck) -> None:
+    """S1.23, S1.25: its last window stays its last."""
+    deck.controller.add(deck.config())
+    late = deck.controller._find("probe")
+    deck.controller.remove("probe")
+    windows = len(snapshots(deck.items))
+    with pytest.raises(UsageError, match="probe probe was removed meanwhile"):
+        late.export_now()
+    assert len(snapshots(deck.items)) == windows == 1
+
+
 def test_a_slow_reader_slows_no_packet_and_nobody_who_looks(deck: Deck) -> None:
     """S1.27: packets are counted on while it is at it, each in its window."""
     deck.controller.add(deck.config(COUNTER))
