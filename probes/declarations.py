@@ -98,16 +98,6 @@ class FunctionDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
-class MethodCall:
-    """Where a map's method is called: `flows.increment(key)`."""
-
-    map: str
-    method: str
-    line: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True)
 class Declarations:
     """All that a source declares; both branches of each `#if`."""
 
@@ -120,8 +110,6 @@ class Declarations:
     typedefs: Mapping[str, Member] = field(default_factory=dict)
     defines: Mapping[str, str] = field(default_factory=dict)
     """Macros without parameters, as text."""
-    calls: tuple[MethodCall, ...] = ()
-    """Of maps' methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +163,6 @@ def _parse(
         reader.enums,
         reader.typedefs,
         reader.defines,
-        tuple(_calls(found.get("call", ()), reader)),
     )
     return declarations, reader
 
@@ -300,12 +287,3 @@ def _functions(nodes: Iterable[Node], reader: Reader) -> Iterator[FunctionDeclar
             words = {reader.text(c) for c in node.children if c.type == "storage_class_specifier"}
             row, column = name.start_point
             yield FunctionDeclaration(reader.text(name), row + 1, column + 1, "static" in words)
-
-
-def _calls(nodes: Iterable[Node], reader: Reader) -> Iterator[MethodCall]:
-    for node in nodes:
-        called = node.child_by_field_name("function")
-        if called is not None and called.type == "field_expression":
-            row, column = called.start_point
-            owner, method = (called.child_by_field_name(part) for part in ("argument", "field"))
-            yield MethodCall(reader.text(owner), reader.text(method), row + 1, column + 1)

@@ -32,7 +32,6 @@ _DECLARING = {
     "preproc_def": "define",
     "preproc_include": "include",
     "function_definition": "function",
-    "call_expression": "call",
 }
 
 
@@ -88,7 +87,7 @@ def walk(tree: Tree, enter: Callable[[Node], bool]) -> None:
 
 
 def declaring(tree: Tree) -> dict[str, list[Node]]:
-    """The nodes that matter: what declares (`record`, `typedef`, `define`, ...), and each `call`.
+    """The nodes that declare something: `record`, `enum`, `typedef`, `define`, ...
 
     A query of tree-sitter's would take hours for a million parentheses.
     """

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from bpf import interface as interfaces
-from bpf.abi import HASH_TYPES, MapType
 from bpf.attach import Hook
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Compiler, Diagnostic
 from bpf.compiler.diagnostics import parse_verifier
@@ -61,11 +60,6 @@ class CompiledSide:
         """Where its maps are declared."""
         return {name: found.line for name, found in self.declarations.maps.items()}
 
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The compiler's warnings, and those of calls that do less than they say."""
-        return (*self.compiled.diagnostics, *_increments_of_nothing(self))
-
 
 @dataclass(frozen=True, slots=True)
 class CompiledProbe:
@@ -76,7 +70,7 @@ class CompiledProbe:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return tuple(d for side in self.sides for d in side.diagnostics)
+        return tuple(d for side in self.sides for d in side.compiled.diagnostics)
 
     def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
         """The program of each direction."""
@@ -166,20 +160,6 @@ def _metric_maps(
         schema = schema_of(found.spec, declared, found.key, found.value, metric.types, metric.help)
         by_map.setdefault(metric.map, []).append((metric, schema))
     return [MetricMap(compiled.maps[name], metrics) for name, metrics in by_map.items()]
-
-
-def _increments_of_nothing(side: CompiledSide) -> Iterator[Diagnostic]:
-    """bcc's increment adds a key that is not there to a plain hash alone, and says nothing."""
-    for call in side.declarations.calls:
-        found = side.declared.get(call.map)
-        if (
-            found is not None
-            and found.spec.type in HASH_TYPES - {MapType.HASH}
-            and call.method in ("increment", "atomic_increment")
-        ):
-            kind = found.spec.type.name.lower()
-            text = f"{call.method} adds no new key to a {kind}; use lookup_or_try_init"
-            yield Diagnostic(side.compiled.name, call.line, call.column, "warning", text)
 
 
 class Clone:
