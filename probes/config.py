@@ -170,10 +170,10 @@ class Direction(_Model):
         return self
 
     def metric_names(self) -> tuple[str, ...]:
-        """Of its metrics, and of the one that netflow brings."""
+        """Of its metrics that are exported, and of the one that netflow brings."""
         if self.netflow and not self.metrics:
             return (netflow.MAP,)
-        return tuple(metric.name for metric in self.metrics)
+        return tuple(metric.name for metric in self.metrics if metric.export)
 
 
 def _alike(metric: Metric, earlier: Metric, at: str) -> None:
@@ -232,7 +232,7 @@ class ProbeConfig(_Model):
         }
         for number, name in enumerate(self.health.metrics if self.health else ()):
             if name not in names:
-                text, hint = f"there is no metric {name!r}", did_you_mean(name, names)
+                text, hint = f"no exported metric {name!r}", did_you_mean(name, names)
                 raise wrong(text, at=f"health.metrics[{number}]", hint=hint)
         return self
 

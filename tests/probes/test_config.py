@@ -199,7 +199,7 @@ WRONG = [
     (top(interval=float("nan")), "interval: must be a finite number, not nan"),
     (
         top(health={"metrics": ["packet"]}),
-        "health.metrics[0]: there is no metric 'packet'; did you mean packets?",
+        "health.metrics[0]: no exported metric 'packet'; did you mean packets?",
     ),
     (
         top(health={"seconds": 0}),
