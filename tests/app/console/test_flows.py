@@ -235,8 +235,10 @@ async def test_an_idle_flow_is_marked_and_leaves_after_a_minute() -> None:
 
 async def test_old_data_and_the_end_are_marked_with_the_reason() -> None:
     async with desk(width=80, height=24) as console:
-        console.windows = -3700
         await console.feed(*three())
+        console.app.state.last_at -= 3665
+        console.app._show_status()
+        await console.pilot.pause()
         assert "NO DATA FOR 1h01m" in console.strip
         console.controller.ended = DeckError("interface eth0 went away")
         await console.feed()
