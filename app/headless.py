@@ -7,17 +7,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from app.outputs import VIEWS, Sink
 from app.session import Watch, start
 from bpf.errors import DeckError
 from probes.controller import Controller
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
+
+if TYPE_CHECKING:
+    from probes.config import ProbeConfig
 
 _QUEUE_BYTES = 512 << 20
 """Rows that may wait for a slow disk; then windows get longer, and what they can't hold is lost."""
@@ -131,13 +135,16 @@ def run(watch: Watch, target: Target) -> None:
     mailbox = Mailbox()
     totals = Totals()
     failures: list[DeckError] = []
-    formats = {probe.name: probe.format for probe in watch.probes} if not target.format else {}
+    usual = target.format or "csv"
+
+    def formats_of(probes: Iterable[ProbeConfig]) -> dict[str, str]:
+        return {probe.name: target.format or probe.format for probe in probes}
+
+    formats = formats_of(watch.probes)
     views = [VIEWS[name] for name in target.views]
     _on_signals(mailbox.stop)
 
-    with Sink(
-        target.out, target.format or "csv", views, metrics=target.metrics, formats=formats
-    ) as sink:
+    with Sink(target.out, usual, views, metrics=target.metrics, formats=formats) as sink:
 
         def listener(item: Item) -> None:
             mailbox.put(item)
@@ -150,6 +157,10 @@ def run(watch: Watch, target: Target) -> None:
             # An error is what ends the run, and is said at its end.
             if isinstance(item, Event) and (item.severity != "error" or not failures):
                 print(f"probedeck: {item.source}: {item.text}", file=sys.stderr, flush=True)
+            if isinstance(item, Snapshot) and item.metric and item.probe not in formats:
+                # Added by the API since. One that has left again is written as everything is.
+                formats.update(formats_of(probe.config for probe in controller.probes()))
+                formats.setdefault(item.probe, usual)
             sink.write(item)
 
         controller = Controller()

@@ -31,8 +31,11 @@ def wrong(text: str, *, at: str = "", hint: str = "") -> PydanticCustomError:
 
 
 def refusal(error: ValidationError, model: type[BaseModel], where: str) -> UsageError:
-    """`where: key: what`, with a hint, for the first error; and how many more there are."""
-    first, *others = error.errors(include_url=False)
+    """`where: key: what`, with a hint, for the error to mend first; and how many more."""
+    # A misspelled key is why another is missing.
+    first, *others = sorted(
+        error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden"
+    )
     context = first.get("ctx", {})
     own = first["type"] == _OWN
     path = _path(first["loc"])

@@ -46,7 +46,7 @@ class Sink:
         Raises UsageError where it can't be written, or holds files of another schema.
         """
         self._format = format_name
-        self._formats = formats or {}
+        self._formats = {} if formats is None else formats
         self._directory = None if target == "-" else Path(target)
         self._views: list[tuple[View, _Output]] = []
         self._wants_metrics = metrics
