@@ -142,7 +142,10 @@ def test_what_the_api_adds_is_written_in_its_own_format_unless_read_only(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("map =", "mapp ="), "ports.toml: ingress.metrics[0].mapp: no such key; did you mean map"),
+        (
+            ("map =", "mapp ="),
+            "ports.toml: ingress.metrics[0].mapp: no such key (and 1 more); did you mean map",
+        ),
         (('"ports"\nsnap', '"prots"\nsnap'), "ports.toml: ingress.metrics[0].map: "),
         (("ports.c", "prots.c"), "ports.toml: ingress.source: "),
     ],
