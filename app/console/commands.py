@@ -87,6 +87,7 @@ REGISTRY: dict[str, Command] = {
         Command("program.log", "Verifier's log; again: whole", "l", "programs"),
         Command("program.diff", "Difference to what runs", "d", "programs"),
         Command("program.report", "What a swap keeps and loses", "r", "programs"),
+        Command("program.metrics", "Metrics of the last window", "n", "programs"),
         Command("program.events", "Events of the probe", "v", "programs"),
         Command("program.cost", "Measure the time per packet", "m", "programs"),
         Command("probe.add", "Add a probe from a file", "a", "programs", writes=True),

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from app.console.metric_rows import metric_cells
 from app.console.program_log import fold
 from app.console.program_model import Place, Programs, Slot, header_line, place_of, side_of
 from probes.plane import Compatibility, Fate
-from probes.snapshot import Event
+from probes.snapshot import Event, Snapshot
 from widgets.columns import GAP, MARGIN, Column
 from widgets.rows import Row, Rows, Tones
 from widgets.tones import Tone
@@ -32,6 +33,7 @@ class Panel(StrEnum):
     LOG = "log"
     DIFF = "diff"
     REPORT = "report"
+    METRICS = "metrics"
     EVENTS = "events"
 
 
@@ -52,6 +54,10 @@ COLUMNS = {
         Column("side", "Direction", 9), Column("map", "Map or metric", 16),
         Column("fate", "In the new program", 18), Column("reason", "Why", 18, grows=True),
     ),
+    Panel.METRICS: (
+        Column("metric", "Metric", 14), Column("key", "Key", 26),
+        Column("value", "Value", 20, grows=True),
+    ),
     Panel.EVENTS: (Column("time", "Time (UTC)", 12), Column("kind", "Kind", 7), _TEXT),
 }  # fmt: skip
 _KINDS = {"error": Tone.BAD, "warning": Tone.WARN, "note": Tone.MUTED, "info": Tone.NORMAL}
@@ -65,6 +71,7 @@ def panel_rows(
     programs: Programs,
     slot: Slot,
     events: Sequence[Event],
+    metrics: Sequence[Snapshot],
     width: int,
     *,
     whole: bool,
@@ -79,6 +86,8 @@ def panel_rows(
         lines = _diff(programs, slot)
     elif panel is Panel.REPORT:
         lines = _report(programs, slot, _left(panel, width))
+    elif panel is Panel.METRICS:
+        lines = _metrics(metrics, slot)
     else:
         lines = _events(events, slot, _left(panel, width))
     return Rows.of(
@@ -97,6 +106,7 @@ def empty_text(panel: Panel, programs: Programs, slot: Slot | None) -> str:
         Panel.LOG: "the verifier refused nothing",
         Panel.DIFF: "this is what runs",
         Panel.REPORT: "all is kept" if report else "f5 tells what a swap would keep",
+        Panel.METRICS: "no window has ended yet",
         Panel.EVENTS: "nothing has happened to this probe",
     }[panel]
 
@@ -223,7 +233,7 @@ def _report(programs: Programs, slot: Slot, width: int) -> Iterator[_Line]:
     yield from _warnings(report, width)
     for name in report.lost_metrics:
         yield None, ("", name, "metric vanishes", ""), Tone.BAD
-    order = (Fate.GONE, Fate.EMPTY, Fate.WINDOW, Fate.KEPT, Fate.NEW)
+    order = (Fate.GONE, Fate.EMPTY, Fate.WINDOW, Fate.KEPT, Fate.NEW, Fate.AS_IT_WAS)
     for fate in sorted(report.maps, key=lambda fate: order.index(fate.fate)):
         place = Place(fate.side, fate.line, 0) if fate.line else None
         tone = _FATES.get(fate.fate, Tone.NORMAL)
@@ -238,6 +248,12 @@ def _warnings(report: Compatibility, width: int) -> Iterator[_Line]:
     for warning in report.warnings:
         for number, text in enumerate(_wrapped(warning, width)):
             yield None, ("", "", "" if number else "warning", text), Tone.WARN
+
+
+def _metrics(metrics: Sequence[Snapshot], slot: Slot) -> Iterator[_Line]:
+    own = [table for table in metrics if (table.probe, table.side) == (slot.probe, slot.side)]
+    for cells in metric_cells(own):
+        yield None, cells, Tone.ACCENT if cells[0] else Tone.NORMAL
 
 
 def _events(events: Sequence[Event], slot: Slot, width: int) -> Iterator[_Line]:

@@ -20,6 +20,8 @@ class Frame:
     flows: LiveView
     events: tuple[Event, ...]
     """Newest first."""
+    metrics: tuple[Snapshot, ...] = ()
+    """The last table of each metric of each probe."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class State:
     """When `last` came, `time.monotonic()`: its own times may be another host's."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    _metrics: dict[tuple[str, str, str], Snapshot] = field(default_factory=dict)
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -45,6 +48,8 @@ class State:
         if flows:
             self._flows.add(item)
         with self._lock:
+            if item.metric:
+                self._metrics[item.probe, item.side, item.metric] = item
             if flows or self.last is None or self.last.metric:
                 self.last, self.last_at = item, time.monotonic()
             add_losses(self._losses, item.losses)
@@ -60,7 +65,8 @@ class State:
     def frame(self) -> Frame:
         """The state as it is now."""
         with self._lock:
-            return Frame(self._flows.view(), tuple(reversed(self._events)))
+            events = tuple(reversed(self._events))
+            return Frame(self._flows.view(), events, tuple(self._metrics.values()))
 
     @property
     def lost(self) -> int:

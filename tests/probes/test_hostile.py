@@ -22,6 +22,7 @@ from probes.config import MAX_SOURCE, ProbeConfig, parse
 from probes.controller import Controller
 from probes.hook import Hooks
 from probes.snapshot import Snapshot
+from tests.app.sight import becomes
 from tests.probes.program.tools import COUNTER, Traffic, held_ids
 
 TIME_LIMIT = 1.5
@@ -193,7 +194,8 @@ def test_it_is_refused_in_time_and_nothing_is_left(fire: Fire, what: str) -> Non
     gc.collect()
     after = held_ids()
     assert (after[0], after[1]) == (before[0], before[1])
-    assert after[2] <= before[2]
+    # Soon: the poller opens a socket for a moment to look at its interface.
+    assert becomes(lambda: held_ids()[2] <= before[2])
     assert lets_go(fire.compiler.pid)
 
 

@@ -105,7 +105,7 @@ class ProgramView(DeckScreen):
     # What runs
 
     def show(self) -> None:
-        if self._panel is Panel.EVENTS:
+        if self._panel in (Panel.METRICS, Panel.EVENTS):
             self._show_panel()
         if not self._looking and time.monotonic() - self._looked >= _REFRESH:
             self._looking = True
@@ -268,11 +268,11 @@ class ProgramView(DeckScreen):
         table = self.panel
         table.empty = empty_text(self._panel, self.model, self._slot)
         if self._slot is not None and self._slot in self.model.drafts:
-            events = self.deck.frame.events
+            frame = self.deck.frame
             table.show(
                 panel_rows(
-                    self._panel, self.model, self._slot, events, table.size.width,
-                    whole=self._whole_log,
+                    self._panel, self.model, self._slot, frame.events, frame.metrics,
+                    table.size.width, whole=self._whole_log,
                 )
             )  # fmt: skip
 

@@ -303,6 +303,9 @@ class ProgramsScreen(ProgramView):
     def do_program_report(self) -> None:
         self._choose(Panel.REPORT)
 
+    def do_program_metrics(self) -> None:
+        self._choose(Panel.METRICS)
+
     def do_program_events(self) -> None:
         self._choose(Panel.EVENTS)
 

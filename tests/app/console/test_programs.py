@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.console.metric_rows import MOST
 from app.console.program_log import fold
 from app.console.program_panels import unified
 from app.console.screens.programs import ProgramsScreen
@@ -18,6 +19,7 @@ from bench.feed import window
 from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler, Diagnostic
 from bpf.errors import DeckError
+from probes.tables import TableKind, TableSchema
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import LOSING, SOURCE, FakePlane, config
 from widgets.editor import CodeEditor
@@ -444,10 +446,10 @@ async def test_panels_go_round_and_the_directions_too() -> None:
         assert "replaced by hand" in b.panel
         assert "not this one" not in b.panel
         seen = []
-        for _ in range(5):
+        for _ in range(6):
             await b.press("f3")
             seen.append(b.screen._panel.value)
-        assert sorted(seen) == ["diff", "events", "log", "problems", "report"]
+        assert sorted(seen) == ["diff", "events", "log", "metrics", "problems", "report"]
         await b.press("f2")
         assert "hello.egress.c" in b.title
         await b.press("f2")
@@ -515,6 +517,37 @@ async def test_tables_of_metrics_are_no_flows() -> None:
         await b.press("3")
         assert "gen 1" in b.strip
         assert "0 flows" in b.strip
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_the_last_window_of_a_metric_is_shown_entry_by_entry(width: int, height: int) -> None:
+    value = np.dtype([("packets", "u8"), ("bytes", "u8")])
+    rows = np.zeros(MOST + 5, [("key", "<u4"), ("value", value)])
+    rows["key"][0], rows["value"][0] = 0x0100000A, (7, 420)
+    schema = TableSchema(TableKind.HASH, "by sender", fields={"key": "ipv4"})
+    table = replace(
+        window(rows, 12), probe="hello", side="ingress", metric="senders", schema=schema,
+        occupancy=1.0,
+    )  # fmt: skip
+    async with bench(width, height) as b:
+        await b.press("n")
+        assert "no window has ended yet" in b.panel
+        b.plane.publish(table)
+        b.plane.publish(replace(table, side="egress", metric="others"))
+        await b.pilot.pause(0.5)
+        await b.until_still()
+        assert "senders" in b.panel
+        assert "window 12, 1.0 s, 205 entries" in b.panel
+        assert "10.0.0.1" in b.panel
+        assert "packets=7 bytes=420" in b.panel
+        assert "others" not in b.panel
+        b.screen.panel.focus()
+        await b.press("G")
+        assert "5 more entries" in b.panel
+        b.plane.publish(replace(table, rows=rows[:1], window=13))
+        await b.pilot.pause(0.5)
+        assert "window 13, 1.0 s, 1 entry, and its map is full" in b.panel or width == 80
+        assert "more entries" not in b.panel
 
 
 def test_a_difference_is_as_small_as_it_can_be_and_never_slow() -> None:
