@@ -14,7 +14,6 @@ import math
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -183,15 +182,7 @@ def throughput(report: Report, rounds: int) -> None:
             config("reference", right.ifname, _COUNT % "PASS", agg="sum", snapshot=False)
         )
         controller.add(config("counter", right.ifname, _COUNT % "DROP", agg="sum"))
-        done = threading.Event()
-        with Generator(compiler, left) as generator:
-
-            def send() -> None:
-                while not done.is_set():
-                    generator.send(2_000_000)
-
-            sender = threading.Thread(target=send)
-            sender.start()
+        with Generator(compiler, left) as generator, generator.streaming():
             for hertz in _HERTZ:
                 ratios = []
                 for _ in range(rounds):
@@ -208,8 +199,6 @@ def throughput(report: Report, rounds: int) -> None:
                     "the paper: -0.15 %, -1.4 % at 100 Hz)",
                     ratio >= (0.99 if hertz > 10 else 0.9985),
                 )
-            done.set()
-            sender.join()
 
 
 def stretch(controller: Controller, hertz: float) -> float:
@@ -244,25 +233,13 @@ def exactness(report: Report, exports: int, replacements: int) -> None:
         controller.add(reference)
         controller.add(variant(0, right.ifname))
         controller.add(config("end", right.ifname, _COUNT % "DROP"))
-        done = threading.Event()
         with Generator(compiler, left) as generator:
-
-            def send() -> None:
-                while not done.is_set():
-                    generator.send(2_000_000)
-
-            sender = threading.Thread(target=send)
-            sender.start()
-            for number in range(max(exports, replacements)):
-                if number < replacements:
+            with generator.streaming():
+                for number in range(replacements):
                     controller.replace(variant(number + 1, right.ifname))
-                for _ in range(exports // replacements if number < replacements else 1):
-                    controller.export("counter")
-                    time.sleep(0.005)
-                if number >= replacements and counted["windows"] >= exports + replacements:
-                    break
-            done.set()
-            sender.join()
+                    for _ in range(exports // replacements):
+                        controller.export("counter")
+                        time.sleep(0.005)
             rate = generator.sent() / generator.seconds / 1e6
         time.sleep(0.1)
         controller.remove("counter")

@@ -10,6 +10,8 @@ import os
 import struct
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv6Address
 from typing import Self
 
@@ -113,6 +115,23 @@ class Generator:
         worker = threading.Thread(target=self._send, args=(count,))
         worker.start()
         worker.join()
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Frames without a pause for as long as the context lasts."""
+        done = threading.Event()
+
+        def send() -> None:
+            while not done.is_set():
+                self._send(_CHUNK)
+
+        worker = threading.Thread(target=send)
+        worker.start()
+        try:
+            yield
+        finally:
+            done.set()
+            worker.join()
 
     def _send(self, count: int) -> None:
         os.sched_setaffinity(0, {self._cpu})

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from app.lab.netns import End, inside, open_host, veth_pair
+from app.lab.netns import End, inside, veth_pair
 from bpf.netlink import xdp_program
 from tests.app.runs import (
     COMMAND,
@@ -29,6 +27,7 @@ from tests.app.runs import (
 )
 from tests.app.sight import alive, becomes
 from tests.app.test_outputs import tiny
+from tests.probes.deck import link
 
 __all__ = ["tiny"]
 
@@ -64,18 +63,6 @@ def sent(directory: Path) -> int:
     """Those packets as they are in the tables."""
     table = rows(directory / "flows.csv")
     return sum(int(row["packets"]) for row in table if row["destination_port"] == "999")
-
-
-def link(end: End, command: str, **what: str) -> None:
-    """Change the interface, by a thread of its own as pyroute2's loop is private."""
-
-    async def change() -> None:
-        host = await open_host(end.ns)
-        await host.link(command, index=end.ifindex, **what)
-        host.close()
-
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, change()).result()
 
 
 def helper_of(run: Run) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from app.lab.netns import End, inside, open_host
 from bpf import netlink
 from bpf.attach import Hook
 from bpf.compiler import Compiler
-from bpf.syscall import prog_fd_by_id, prog_info, prog_test_run
+from bpf.syscall import prog_info, prog_test_run
 from probes import controller as controllers
 from probes.config import ProbeConfig
 from probes.controller import Controller
@@ -142,11 +141,3 @@ def link(end: End, command: str, **what: Any) -> None:
 
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, change()).result()
-
-
-def is_loaded(prog_id: int) -> bool:
-    try:
-        os.close(prog_fd_by_id(prog_id))
-    except FileNotFoundError:
-        return False
-    return True

@@ -13,9 +13,10 @@ from app.lab.netns import inside
 from bpf import netlink
 from bpf.compiler import Compiler
 from probes.controller import Controller
+from tests.app.runs import is_loaded
 from tests.app.sight import becomes, namespaces
 from tests.bpf.tools import ended, python, send
-from tests.probes.deck import UDP, Deck, deck, is_loaded, link
+from tests.probes.deck import UDP, Deck, deck, link
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config, direction, total
 
