@@ -20,7 +20,6 @@ from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
 from app.console.screens.keys import KeysScreen
 from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
-from app.console.screens.programs import ProgramsScreen
 from app.console.state import Frame, State
 from app.session import Watch, start
 from bpf.attach import Hook
@@ -49,11 +48,18 @@ class Published(Message):
         return isinstance(message, Published)
 
 
+def _programs() -> Screen[None]:
+    # An editor and pydantic, which the first paint does without.
+    from app.console.screens.programs import ProgramsScreen
+
+    return ProgramsScreen()
+
+
 class ConsoleApp(App[int]):
     """The console."""
 
     TITLE = "probedeck"
-    MODES = {"flows": FlowsScreen, "programs": ProgramsScreen, "events": EventsScreen}
+    MODES = {"flows": FlowsScreen, "programs": _programs, "events": EventsScreen}
     DEFAULT_MODE = "flows"
     BINDINGS = bindings()
     COMMANDS = {CommandProvider}
