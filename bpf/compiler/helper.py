@@ -46,6 +46,7 @@ KSYMS = "".join(
 
 
 MS_BIND, MS_REC, MS_SLAVE, CLONE_NEWNS = 0x1000, 0x4000, 0x80000, 0x20000
+MNT_DETACH = 2
 ROOT = "/sys"
 """Where this process's root is put together: any directory that every machine has."""
 KEPT = ("/usr", "/lib", "/lib32", "/lib64")
@@ -100,6 +101,9 @@ def confine(headers: str) -> str:
         mount(f"/proc/self/fd/{tree}", f"{ROOT}/headers", None, MS_BIND)
         put("/proc/kallsyms", KSYMS)
         put(CPUS, cpus)
+    except OSError:
+        libc.umount2(ROOT.encode(), MNT_DETACH)  # libbcc needs what it hides
+        raise
     finally:
         os.close(tree)
     os.chroot(ROOT)
