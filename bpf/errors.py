@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class DeckError(Exception):
     """Base of every error that is shown to a user as one line, never as a traceback."""
@@ -29,3 +32,11 @@ class KernelError(DeckError):
     """A privilege or a kernel feature that monitoring needs and does not have."""
 
     exit_code = 4
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A hint: the nearest of `names`, or else what there is, in their order."""
+    known = list(names)
+    if near := difflib.get_close_matches(name, known, n=1):
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(known)}" if known else ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import fcntl
 import socket
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from bpf.errors import UsageError
+from bpf.errors import UsageError, did_you_mean
 
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFHWADDR = 0x8927
@@ -64,9 +63,7 @@ def find(name: str) -> Interface:
         hardware = struct.unpack_from("H", _ioctl(_SIOCGIFHWADDR, name), 16)[0]
     except (OSError, ValueError):
         names = [n for _, n in socket.if_nameindex()]
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-        raise UsageError(f"no interface {name!r}", hint=hint) from None
+        raise UsageError(f"no interface {name!r}", hint=did_you_mean(name, names)) from None
     return Interface(name, index, hardware in _ARPHRD_WITH_ETHERNET_HEADER)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bpf.abi import HASH_TYPES, MapType
 from bpf.compiler import CompiledMap
-from bpf.errors import UsageError
+from bpf.errors import UsageError, did_you_mean
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES
 
 if TYPE_CHECKING:
@@ -18,14 +17,6 @@ if TYPE_CHECKING:
 
 EXPORTABLE = HASH_TYPES | ARRAY_TYPES | QUEUE_TYPES | {MapType.LPM_TRIE}
 """Kinds of maps whose contents mean something outside the kernel."""
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A hint: the nearest of `names`, or else what there is."""
-    known = sorted(names)
-    if near := difflib.get_close_matches(name, known, n=1):
-        return f"did you mean {near[0]}?"
-    return f"there are {', '.join(known)}" if known else ""
 
 
 def check_metrics(config: ProbeConfig, side: Side, maps: Mapping[str, CompiledMap]) -> None:
@@ -45,7 +36,7 @@ def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple
     name = metric.map
     if name not in maps:
         exportable = [n for n, m in maps.items() if m.spec.type in EXPORTABLE]
-        hint = did_you_mean(name, exportable) or "it declares none that can be exported"
+        hint = did_you_mean(name, sorted(exportable)) or "it declares none that can be exported"
         yield "map", f"the source declares no map {name!r}", hint
         return
     found = maps[name]
@@ -62,7 +53,7 @@ def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple
     known = {path for part in ("key", "value") for path in _paths(getattr(found, part), part)}
     for path in metric.types:
         if path not in known:
-            yield f"types.{path}", f"{name} has no such field", did_you_mean(path, known)
+            yield f"types.{path}", f"{name} has no such field", did_you_mean(path, sorted(known))
 
 
 def _aggregation_findings(

@@ -20,9 +20,9 @@ from pydantic import (
 )
 
 from bpf.attach import Hook
-from bpf.errors import UsageError
+from bpf.errors import UsageError, did_you_mean
 from probes import netflow
-from probes.checks import check_metrics, did_you_mean
+from probes.checks import check_metrics
 from probes.files import read_json, read_text, read_toml, why_no_text
 from probes.netflow import FEATURES, Method
 from probes.refusal import refusal, wrong
@@ -232,7 +232,7 @@ class ProbeConfig(_Model):
         }
         for number, name in enumerate(self.health.metrics if self.health else ()):
             if name not in names:
-                text, hint = f"no exported metric {name!r}", did_you_mean(name, names)
+                text, hint = f"no exported metric {name!r}", did_you_mean(name, sorted(names))
                 raise wrong(text, at=f"health.metrics[{number}]", hint=hint)
         return self
 

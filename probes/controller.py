@@ -12,7 +12,7 @@ from bpf import interface as interfaces
 from bpf import trial
 from bpf.attach import Hook
 from bpf.compiler import Compiler
-from bpf.errors import DeckError, UsageError
+from bpf.errors import DeckError, UsageError, did_you_mean
 from bpf.verdict import VERDICT_PASS
 from probes.flow import SIDES, Direction, FlowFilter, FlowProbe
 from probes.hook import HookPoint, Hooks
@@ -128,7 +128,7 @@ class Controller:
         running = self._running.get(config.name)
         compiled = running.probe.compile(config) if running else self._compile(config)
         costs = tuple(_costs(compiled))
-        report = self._compare(running, compiled) if running else None
+        report = self._compare(running, compiled, _verdicts(compiled)) if running else None
         with self._changing:
             self._forget_check()
             self._checked = running, compiled
@@ -163,7 +163,7 @@ class Controller:
             with self._changing:
                 if self._running.get(config.name) is not running:
                     raise UsageError(f"probe {config.name} was removed meanwhile")
-                report = self._compare(running, compiled)
+                report = self._compare(running, compiled, verdicts)
                 running.replace(compiled, verdicts)
                 self._stop_watching(config.name)
                 self._watch_health(running, report)
@@ -242,9 +242,7 @@ class Controller:
     def _find(self, name: str) -> Running:
         running = self._running.get(name)
         if running is None:
-            from probes.checks import did_you_mean
-
-            hint = did_you_mean(name, self._running) or "there are none"
+            hint = did_you_mean(name, sorted(self._running)) or "there are none"
             raise UsageError(f"no probe {name!r}", hint=hint)
         return running
 
@@ -279,10 +277,12 @@ class Controller:
             self._checked[1].close()
             self._checked = None
 
-    def _compare(self, running: Running, compiled: Compiled) -> Compatibility:
+    def _compare(
+        self, running: Running, compiled: Compiled, verdicts: dict[str, dict[str, int]]
+    ) -> Compatibility:
         """The probe's report, with what the test frames tell."""
         report = running.probe.compare(compiled)
-        changes = tuple(_verdict_changes(running.verdicts, _verdicts(compiled)))
+        changes = tuple(_verdict_changes(running.verdicts, verdicts))
         return Compatibility(
             report.maps, report.lost_metrics, report.new_metrics, (*report.warnings, *changes)
         )

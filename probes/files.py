@@ -10,8 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import NoReturn
 
-from bpf.errors import UsageError
-from probes.checks import did_you_mean
+from bpf.errors import UsageError, did_you_mean
 
 _TOML_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
@@ -27,7 +26,7 @@ def read_text(path: Path, limit: int, where: str) -> str:
         folder = path.parent
         names = [file.name for file in folder.glob(f"*{path.suffix}")] if folder.is_dir() else []
         raise UsageError(
-            f"{where}: {error.strerror}", hint=did_you_mean(path.name, names)
+            f"{where}: {error.strerror}", hint=did_you_mean(path.name, sorted(names))
         ) from None
     except OSError as error:
         raise UsageError(f"{where}: {error.strerror}") from None

@@ -9,8 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from bpf.errors import UsageError
-from probes.checks import did_you_mean
+from bpf.errors import UsageError, did_you_mean
 
 _OWN = "probe"
 _SHOWN = 40
@@ -63,10 +62,13 @@ def _words(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     kind, given = error["type"], _cut(ascii(error["input"]))
     if kind == "extra_forbidden":
         key = str(error["loc"][-1])
-        return _TEXTS[kind], did_you_mean(key, _model_at(error["loc"][:-1], model).model_fields)
+        fields = _model_at(error["loc"][:-1], model).model_fields
+        return _TEXTS[kind], did_you_mean(key, sorted(fields))
     if kind in ("literal_error", "enum"):
         choices = filter(None, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
-        return f"{given} is not one of its values", did_you_mean(str(error["input"]), choices)
+        return f"{given} is not one of its values", did_you_mean(
+            str(error["input"]), sorted(choices)
+        )
     if kind == "string_pattern_mismatch":
         hint = "up to 64 letters, digits, _ . and -, the first a letter or _"
         return f"{given} is not a name", hint

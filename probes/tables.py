@@ -6,7 +6,6 @@ and as nested objects. A per-CPU value that is not aggregated is a row for each 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpf.abi import MapType
-from bpf.errors import UsageError
+from bpf.errors import UsageError, did_you_mean
 from bpf.layout import ARRAY_TYPES
 from bpf.syscall import MapSpec
 from probes.declarations import Declarations, MapDeclaration
@@ -149,9 +148,7 @@ def _check_type(name: str, path: str, type_: str, dtypes: Mapping[str, DType]) -
 def _known(word: str, words: Iterable[str], message: str) -> None:
     words = list(words)
     if word not in words:
-        near = difflib.get_close_matches(word, words, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(words)}"
-        raise UsageError(f"{message} {word!r}", hint=hint)
+        raise UsageError(f"{message} {word!r}", hint=did_you_mean(word, words))
 
 
 def columns(schema: TableSchema, dtype: DType) -> tuple[str, ...]:

@@ -32,9 +32,8 @@ from app.rest.models import (
     UnknownError,
     problem_of,
 )
-from bpf.errors import DeckError, UsageError
+from bpf.errors import DeckError, UsageError, did_you_mean
 from probes import config as configuration
-from probes.checks import did_you_mean
 from probes.config import ProbeConfig
 from probes.flow import FlowFilter, FlowProbe
 from probes.plane import Check, ControlPlane, Cost, ProbeInfo, Replacement
@@ -96,7 +95,7 @@ def _no_others(request: Request) -> None:
     known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
     for name in request.query_params:
         if name not in known:
-            hint = did_you_mean(name, known) or "there are none here"
+            hint = did_you_mean(name, sorted(known)) or "there are none here"
             raise UsageError(f"no parameter {name!r}", hint=hint)
 
 
@@ -233,7 +232,7 @@ class _Endpoints:
     def _find(self, name: str) -> ProbeInfo:
         infos = {info.name: info for info in self._plane.probes()}
         if name not in infos:
-            hint = did_you_mean(name, infos) or "there are none"
+            hint = did_you_mean(name, sorted(infos)) or "there are none"
             raise UnknownError(f"no probe {name!r}", hint=hint)
         return infos[name]
 
