@@ -76,11 +76,20 @@ class Chain:
         Raises UsageError where there is no room for it.
         """
         with self._lock:
-            if len(self._stages) >= MAX_PROBES:
-                raise UsageError(f"a hook takes at most {MAX_PROBES} probes")
+            self._refuse_too_many()
             stage.prog_fd = prog_fd
             prog_array_set(self._entry(len(self._stages)), 0, prog_fd)
             self._stages.append(stage)
+
+    def prepend(self, stage: Stage, prog_fd: int) -> None:
+        """Put a probe at the chain's start: others only see what it passes on. As `append`."""
+        with self._lock:
+            self._refuse_too_many()
+            stage.prog_fd = prog_fd
+            if self._stages:
+                prog_array_set(stage.next_fd, 0, self._stages[0].prog_fd)
+            prog_array_set(self._head_fd, 0, prog_fd)
+            self._stages.insert(0, stage)
 
     def replace(self, stage: Stage, prog_fd: int) -> None:
         """Swap a probe's program. The old one may still run until the grace period is over."""
@@ -108,6 +117,10 @@ class Chain:
         for stage in self._stages:
             stage.close()
         self._stages.clear()
+
+    def _refuse_too_many(self) -> None:
+        if len(self._stages) >= MAX_PROBES:
+            raise UsageError(f"a hook takes at most {MAX_PROBES} probes")
 
     def _entry(self, at: int) -> int:
         """The array through which stage `at` is called."""

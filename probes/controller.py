@@ -6,17 +6,28 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from bpf import features, trial
 from bpf import interface as interfaces
-from bpf import trial
 from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.interface import Interface
 from bpf.verdict import VERDICT_PASS
 from probes.flow import SIDES, Direction, FlowFilter, FlowProbe
 from probes.hook import HookPoint, Hooks
-from probes.plane import Check, Compatibility, Cost, Fate, Listener, ProbeInfo, Replacement
+from probes.path.options import PathOptions, TracedFlow
+from probes.plane import (
+    Check,
+    Compatibility,
+    Cost,
+    Fate,
+    Listener,
+    ProbeInfo,
+    Replacement,
+    Traced,
+)
 from probes.running import Compiled, Replaceable, Running
 from probes.snapshot import Event, History, Item, Snapshot
 
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
     from bpf.layout import Array
     from probes.config import ProbeConfig
     from probes.health import HealthWatch
+    from probes.path.probe import PathProbe
 
 _KEPT = 4
 """Names in an event's list of maps before it is cut."""
@@ -49,6 +61,8 @@ class Controller:
         self._listeners: tuple[Listener, ...] = ()
         self._checked: tuple[Running | None, Compiled] | None = None
         """What the last check compiled, and what ran under its name."""
+        self._tracing: tuple[Interface, Hook | None, PathOptions] | None = None
+        """Where and how paths are traced, once that is asked for."""
         self._closed = False
 
     def listen(self, listener: Listener) -> None:
@@ -112,6 +126,48 @@ class Controller:
             raise UsageError(f"probe {probe.name} is not the built-in one")
         seconds = probe.reconfigure(capture)
         return Replacement(probe.generation, seconds, Compatibility((), (), (), ()))
+
+    def configure_paths(
+        self,
+        interface_name: str,
+        ingress: Hook | None = None,
+        options: PathOptions = PathOptions(),  # noqa: B008 - immutable
+    ) -> None:
+        """Say where and how `trace` is to trace paths; without `ingress` where it costs least.
+
+        Raises UsageError for an unknown interface or what is not possible.
+        """
+        options.check()
+        self._tracing = interfaces.find(interface_name), ingress, options
+
+    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        """Trace the path of every flow to an address, or of `flow` (S3.1), from now on."""
+        self._refuse_changes()
+        with self._changing:
+            probe = self._path_probe()
+            started = probe or self._start_path_probe()
+            try:
+                started.trace(destination, flow)
+            except BaseException:
+                if probe is None:
+                    self._end(started.name)
+                raise
+
+    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        """Stop that, of all its flows where none is given. The last one ends the path probe."""
+        self._refuse_changes()
+        with self._changing:
+            probe = self._path_probe()
+            if probe is None:
+                raise UsageError("nothing is traced")
+            probe.untrace(destination, flow)
+            if not probe.traced():
+                self._end(probe.name)
+
+    def traced(self) -> tuple[Traced, ...]:
+        """What is traced, in the order in which it was asked for."""
+        probe = self._path_probe()
+        return probe.traced() if probe else ()
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         """All, in the order in which they were added."""
@@ -178,14 +234,9 @@ class Controller:
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         """End a probe; what it had collected is published, and returned."""
         self._refuse_changes()
-        with self._changing:
-            running = self._find(name)
-            self._stop_watching(name)
-            del self._running[name]
-        running.stop()
-        latest = running.close()
-        self.publish(Event.now("info", name, "removed"))
-        return latest
+        if name == "path":
+            self._untrace_all()
+        return self._end(name)
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         """End the probe's window now; its tables, which are published too."""
@@ -219,6 +270,7 @@ class Controller:
             self._closed = True
             for name in tuple(self._watches):
                 self._stop_watching(name)
+            self._untrace_all()
             running, self._running = self._running, {}
         for each in running.values():
             each.stop()
@@ -232,6 +284,50 @@ class Controller:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _end(self, name: str) -> tuple[Snapshot, ...]:
+        with self._changing:
+            running = self._find(name)
+            self._stop_watching(name)
+            del self._running[name]
+        running.stop()
+        latest = running.close()
+        self.publish(Event.now("info", name, "removed"))
+        return latest
+
+    def _path_probe(self) -> PathProbe | None:
+        running = self._running.get("path")
+        if running is None or not running.probe.builtin:
+            return None
+        probe: Any = running.probe
+        return probe  # type: ignore[no-any-return]
+
+    def _untrace_all(self) -> None:
+        """So that what is in flight is told with the last window."""
+        if probe := self._path_probe():
+            for traced in probe.traced():
+                probe.untrace(traced.destination)
+
+    def _start_path_probe(self) -> PathProbe:
+        from probes.path.probe import INTERVAL, PathProbe
+
+        if self._tracing is None:
+            raise UsageError("no interface is watched on which paths could be traced")
+        self._refuse_twice(PathProbe.name)
+        interface, ingress, options = self._tracing
+        probe = PathProbe(
+            self._compiler, interface, ingress or self._cheapest(interface), self._hooks, options
+        )
+        self._run(probe, INTERVAL, None)
+        return probe
+
+    def _cheapest(self, interface: Interface) -> Hook:
+        """XDP, unless it would cost more than it saves: on veth it takes its peer's TSO."""
+        if any(p.interface == interface and p.hook is Hook.XDP for p in self._hooks.points()):
+            return Hook.XDP  # is there already, and sees each packet first
+        if not interface.ethernet or features.driver(interface.name) == "veth":
+            return Hook.TC_INGRESS
+        return Hook.XDP
 
     def _run(self, probe: Replaceable, interval: float, first: float | None) -> Running:
         running = Running(probe, interval, self.publish, first)

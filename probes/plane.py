@@ -14,6 +14,7 @@ from probes.snapshot import Event, History, Snapshot
 if TYPE_CHECKING:
     from probes.config import ProbeConfig, Side
     from probes.flow import FlowFilter
+    from probes.path import TracedFlow
 
 Listener = Callable[[Snapshot | Event], None]
 
@@ -121,6 +122,28 @@ class Replacement:
     compatibility: Compatibility
 
 
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A destination whose paths are traced."""
+
+    destination: str
+    """Its address, as ipaddress writes it."""
+    flows: tuple[TracedFlow, ...]
+    """Only these; empty: every flow to it."""
+    length: int
+    """Routers on the way, as far as is known; 0: not yet."""
+    live: tuple[int, ...]
+    """Hops that are probed at the full rate, from 1."""
+    silent: tuple[int, ...]
+    """Hops that did not answer, and are tried again once a second."""
+    packets: int
+    """That the application sent to it since tracing began."""
+    sent: int
+    """Probes."""
+    matched: int
+    """Answers that were found to be to one of them."""
+
+
 class ControlPlane(Protocol):
     """What screens, REST and scripts may ask. Every method may be called from any thread, may
     take as long as a compile, and raises DeckError (CompileError for a source)."""
@@ -152,6 +175,21 @@ class ControlPlane(Protocol):
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         """Have the flow probe count other flows from now on (S4.3)."""
+
+    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        """Trace the path of every flow to an address, or of `flow` (S3.1), from now on.
+
+        The first destination starts the path probe. Asked again it changes nothing.
+        """
+
+    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        """Stop that; of all its flows where none is given. The last one ends the path probe.
+
+        UsageError for what is not traced.
+        """
+
+    def traced(self) -> tuple[Traced, ...]:
+        """What is traced, in the order in which it was asked for."""
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         """End a probe; what it had collected is published, and returned."""

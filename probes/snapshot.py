@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 class LossReason(IntEnum):
-    """Why packets are not in a result; the order of `enum loss_reason` in bpf/include/probe.h."""
+    """Why packets, or probes, are not in a result; as `enum loss_reason` of bpf/include/probe.h."""
 
     NOT_IP = 0
     MALFORMED = 1
     FILTERED = 2
     TABLE_FULL = 3
+    OVERRUN = 4
 
     @property
     def is_loss(self) -> bool:
@@ -90,12 +91,18 @@ class Snapshot:
     side: str = ""
     """Of a metric: `ingress` or `egress`."""
     metric: str = ""
-    """The metric's name; empty for a built-in probe's table."""
+    """The metric's name. Of a built-in probe its table's: `hops` and `paths` of `path`, empty for
+    the flows."""
     schema: TableSchema | None = None
     """What a metric's rows are; None for a built-in probe's."""
 
     def __post_init__(self) -> None:
         self.rows.flags.writeable = False
+
+    @property
+    def is_metric(self) -> bool:
+        """Whether a user's program measured it; else it is a built-in probe's table."""
+        return self.schema is not None
 
     @property
     def seconds(self) -> float:

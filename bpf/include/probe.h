@@ -26,6 +26,7 @@ enum loss_reason {
     LOSS_MALFORMED,  /* an IP header that is cut short or contradicts itself */
     LOSS_FILTERED,   /* not among the flows that are to be captured */
     LOSS_TABLE_FULL, /* no room was left for a record */
+    LOSS_OVERRUN,    /* a result was overwritten before it was read */
     LOSS_REASONS,
 };
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpf.chain import Stage
-from bpf.compiler import Compiled, CompiledMap
-from bpf.errors import UsageError
+from bpf.compiler import Compiled
 from bpf.maps import Map
 from bpf.program import Program
 from bpf.ring import RingReader
 from bpf.syscall import possible_cpus
+from probes.builtin import check_maps, check_programs, shape_of
 from probes.flow.records import RECORD, Array, Direction, TickClock, rows_of
 from probes.hook import HookPoint
 from probes.losses import read_losses
@@ -25,6 +25,7 @@ from probes.snapshot import Loss, Losses, LossReason
 if TYPE_CHECKING:
     from probes.config import Side
 
+FUNCTION = "flow"
 SOURCE = Path(__file__).with_name("flow.c")
 SIDES: Mapping[Direction, Side] = {Direction.INGRESS: "ingress", Direction.EGRESS: "egress"}
 """A direction's name in a configuration."""
@@ -65,7 +66,7 @@ class Generation:
     """One of a hook's two programs, and user space's view of its tables."""
 
     def __init__(self, compiled: Compiled, geometry: Geometry, next_fd: int, alarm_fd: int) -> None:
-        self.program = Program(compiled, "flow", shared={"alarm": alarm_fd}, next_fd=next_fd)
+        self.program = Program(compiled, FUNCTION, shared={"alarm": alarm_fd}, next_fd=next_fd)
         self._maps = {
             name: Map(
                 os.dup(self.program.map_fd(name)), declared.spec, declared.key, declared.value
@@ -77,19 +78,14 @@ class Generation:
         self._sets = self._maps["sets"].view().view("u8").reshape(geometry.cpus, -1)
         self._used = self._maps["cpus"].view()["records"]
         self._geometry = geometry
-        self._declared = {name: _shape(declared) for name, declared in compiled.maps.items()}
+        self._declared = {name: shape_of(declared) for name, declared in compiled.maps.items()}
         overflow = compiled.maps["overflow"].spec
         self._overflow = RingReader(self.program.map_fd("overflow"), overflow.max_entries, RECORD)
 
     def check(self, compiled: Compiled, side: Side) -> None:
         """Raises UsageError for another program that could not take this one's place."""
-        if "flow" not in compiled.programs:
-            raise UsageError(f"{side}: {SOURCE.name} must have the program flow")
-        for name, shape in self._declared.items():
-            found = compiled.maps.get(name)
-            if found is None or _shape(found) != shape:
-                what = "is gone" if found is None else "has another kind, layout or size"
-                raise UsageError(f"{side}: map {name} {what}, and the flow table is read by it")
+        check_programs(compiled, side, (FUNCTION,))
+        check_maps(compiled, side, self._declared)
 
     def occupancy(self) -> float:
         """How full the fullest CPU's records are, 0 to 1."""
@@ -117,11 +113,6 @@ class Generation:
         for owned in self._maps.values():
             owned.close()
         self.program.close()
-
-
-def _shape(declared: CompiledMap) -> tuple[object, ...]:
-    """What reading a map relies on."""
-    return declared.spec, declared.key, declared.value
 
 
 class FlowHook:

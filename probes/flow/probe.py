@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,22 @@ import numpy as np
 from bpf import grace
 from bpf.abi import MapType
 from bpf.attach import Hook
-from bpf.compiler import Compiled, CompiledProgram, Compiler, Diagnostic
+from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
 from bpf.interface import Interface
 from bpf.ring import RingReader
 from bpf.syscall import MapSpec, map_create
+from probes.builtin import CompiledSides, refuse_other_changes
 from probes.flow.filter import FlowFilter
-from probes.flow.generation import SIDES, SOURCE, FlowHook, Generation, Geometry, close_all
+from probes.flow.generation import (
+    FUNCTION,
+    SIDES,
+    SOURCE,
+    FlowHook,
+    Generation,
+    Geometry,
+    close_all,
+)
 from probes.flow.records import FLOW, Array, Direction, TickClock
 from probes.hook import Hooks
 from probes.plane import Compatibility, Fate, MapFate, ProgramInfo
@@ -40,24 +49,10 @@ _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledFlow:
-    """The flow probe with edited sources, compiled; its descriptors are closed by `close`."""
+class CompiledFlow(CompiledSides):
+    """The flow probe with edited sources, and the filter that it was compiled with."""
 
-    config: ProbeConfig
     capture: FlowFilter
-    sides: Mapping[Side, Compiled]
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return tuple(d for compiled in self.sides.values() for d in compiled.diagnostics)
-
-    def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
-        """The program of each direction."""
-        return ((side, compiled.programs["flow"]) for side, compiled in self.sides.items())
-
-    def close(self) -> None:
-        for compiled in self.sides.values():
-            compiled.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +187,7 @@ class FlowProbe:
 
     def compile(self, config: ProbeConfig) -> CompiledFlow:
         """Compile other sources. Raises CompileError, and UsageError for what can't change."""
-        here, given = _all_but_sources(self.config), _all_but_sources(config)
-        if changed := [key for key in here if given[key] != here[key]]:
-            raise UsageError(
-                f"of the flow probe only the sources can be replaced, not what {changed[0]} says"
-            )
+        refuse_other_changes(self.config, config)
         capture = self.capture
         sides: dict[Side, Compiled] = {}
         try:
@@ -208,9 +199,9 @@ class FlowProbe:
                 sides[side] = self._compile(point.hook, capture, source, side)
                 running[0].check(sides[side], side)
         except BaseException:
-            CompiledFlow(config, capture, sides).close()
+            CompiledFlow(config, FUNCTION, sides, capture).close()
             raise
-        return CompiledFlow(config, capture, sides)
+        return CompiledFlow(config, FUNCTION, sides, capture)
 
     def compare(self, compiled: CompiledFlow) -> Compatibility:
         """What `replace` would keep and lose: each window starts empty in any case."""
@@ -364,10 +355,6 @@ class FlowProbe:
             headers={"capture.h": capture.to_c()},
             cflags=[f"-D{name}={value}" for name, value in macros.items()],
         )
-
-
-def _all_but_sources(config: ProbeConfig) -> dict[str, Any]:
-    return config.model_dump(exclude={"ingress": {"source"}, "egress": {"source"}})
 
 
 def _switch(loaded: Loaded) -> list[tuple[FlowHook, Generation]]:

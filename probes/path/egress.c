@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * noobprobe, egress: an application's packet to a traced destination causes a probe (S3.4).
+ *
+ * `path` finds the destination and asks its meter, `send4` and `send6` choose a hop and clone the
+ * packet, and the clone, which comes by here again before it leaves, is cut down and given its TTL
+ * by `edit4` and `edit6`. The probe has the flow's addresses, ports and IPv6 flow label, and so its
+ * path. Its sequence number is where routers quote it and load balancers don't look: IPv4's
+ * identification, TCP's urgent pointer over IPv6, payload of UDP and ICMPv6.
+ *
+ * MARK, BURST, APPLICATION_FIRST and GUARD (GUARD_*) come from probes/path/probe.py.
+ */
+#include "path.h"
+
+#define GUARD_NONE 0
+#define GUARD_CHECKSUM 1
+#define GUARD_LENGTH 2
+
+#define SEND4 0
+#define SEND6 1
+#define EDIT4 2
+#define EDIT6 3
+BPF_PROG_ARRAY(steps, 4);
+
+#define NOT_AN_OPENING_OR_END 7 /* SYN, RST, FIN */
+#define TCP_ACK 0x10
+#define PROBE_LENGTH_V6 12
+
+/* What one step leaves for the next, on the same CPU: no other packet comes in between. */
+struct scratch {
+    u32 target;
+    u32 l3; /* where the IP header begins */
+    u32 mark;
+    u32 sending;
+    u64 sequence;
+    u32 hop;
+    u32 packet_bytes;
+    u8 ip[40];
+    u8 transport[20];
+    u32 protocol;
+};
+
+BPF_PERCPU_ARRAY(scratches, struct scratch, 1);
+
+static __always_inline struct scratch *scratch_of_cpu(void) {
+    u32 zero = 0;
+    return scratches.lookup(&zero);
+}
+
+static __always_inline u32 folded(u32 sum) {
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (sum & 0xffff) + (sum >> 16);
+}
+
+/* The lowest bit that is set, of `bits` that are not 0. */
+static __always_inline u32 lowest(u32 bits) {
+    bits &= -bits;
+    return !!(bits & 0xaaaaaaaa) | !!(bits & 0xcccccccc) << 1 | !!(bits & 0xf0f0f0f0) << 2 |
+           !!(bits & 0xff00ff00) << 3 | !!(bits & 0xffff0000) << 4;
+}
+
+int path(CONTEXT *ctx) {
+    struct scratch *scratch = scratch_of_cpu();
+    if (!scratch)
+        return VERDICT_PASS;
+    if (scratch->sending && ctx->mark == MARK) {
+        scratch->sending = 0;
+#if APPLICATION_FIRST
+        ctx->mark = scratch->mark;
+        return VERDICT_PASS; /* the application's packet */
+#else
+        u8 version = scratch->ip[0] >> 4;
+        steps.call(ctx, version == 4 ? EDIT4 : EDIT6);
+        return VERDICT_DROP;
+#endif
+    }
+
+    void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+    u32 l3 = 0;
+#if LINK_ETHERNET
+    l3 = ETH_HLEN;
+    if (data + l3 > end)
+        return VERDICT_PASS;
+    __be16 type = *(__be16 *)(data + l3 - sizeof(type));
+#pragma unroll
+    for (int i = 0; i < MAX_VLAN_TAGS; i++) {
+        if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+            break;
+        if (data + l3 + VLAN_TAG_SIZE > end)
+            return VERDICT_PASS;
+        type = *(__be16 *)(data + l3 + sizeof(type));
+        l3 += VLAN_TAG_SIZE;
+    }
+#else
+    __be16 type = ctx->protocol;
+#endif
+    struct address to;
+    u32 step;
+    if (type == bpf_htons(ETH_P_IP)) {
+        struct iphdr *ip = data + l3;
+        if ((void *)(ip + 1) > end)
+            return VERDICT_PASS;
+        to = mapped(ip->daddr);
+        step = SEND4;
+    } else if (type == bpf_htons(ETH_P_IPV6)) {
+        struct ipv6hdr *ip = data + l3;
+        if ((void *)(ip + 1) > end)
+            return VERDICT_PASS;
+        to = *(struct address *)&ip->daddr;
+        step = SEND6;
+    } else {
+        return VERDICT_PASS;
+    }
+    u32 *index = addresses.lookup(&to);
+    struct target *target = index ? target_of(*index) : 0;
+    if (!target)
+        return VERDICT_PASS;
+    __sync_fetch_and_add(&target->packets, 1);
+    if (target->next_ns > bpf_ktime_get_ns())
+        return VERDICT_PASS;
+    scratch->target = *index;
+    scratch->l3 = l3;
+    scratch->packet_bytes = ctx->len - l3;
+    steps.call(ctx, step);
+    return VERDICT_PASS;
+}
+
+/*
+ * Whether a probe may be sent now: the generic cell rate algorithm. A packet that comes up to an
+ * interval late is not held against the next, or the rate would not be reached; after a longer
+ * pause only the burst that was asked for is made up for.
+ */
+static __always_inline bool due(struct target *target, u64 now) {
+    u64 next = target->next_ns, interval = target->interval_ns;
+    if (next > now)
+        return false;
+    u64 from = next;
+    if (from + target->credit_ns + interval < now)
+        from = now - target->credit_ns;
+    return __sync_val_compare_and_swap(&target->next_ns, next, from + interval) == next;
+}
+
+/*
+ * The hop whose turn it is; 0: none's. Each live hop has one turn in a round, in an order that
+ * nothing can fall into step with: two flows that take turns would else get every other hop each.
+ * Two CPUs may very seldom give a hop two turns.
+ */
+static __always_inline u32 next_hop(struct target *target) {
+    u32 asked = target->asked ^ target->done;
+    if (asked) {
+        u32 hop = lowest(asked);
+        target->done ^= 1U << hop;
+        return hop;
+    }
+    u32 round = target->round & target->live;
+    if (!round)
+        round = target->live;
+    if (!round)
+        return 0;
+    u32 above = round & (~0U << (bpf_get_prandom_u32() & 31));
+    u32 hop = lowest(above ? above : round);
+    target->round = round & ~(1U << hop);
+    return hop;
+}
+
+/* Have the probe in `scratch` in its slot. */
+static __always_inline void keep(struct scratch *scratch, u64 state) {
+    struct slot *slot = slot_of(scratch->target, scratch->sequence);
+    if (!slot)
+        return;
+    u32 first = *(u32 *)scratch->transport, second = *(u32 *)(scratch->transport + 4);
+    u32 protocol = scratch->protocol;
+    u8 *ip = scratch->ip;
+    *(volatile u64 *)&slot->state = SLOT_WRITING;
+    in_order();
+    if (ip[0] >> 4 == 4) {
+        slot->source[0] = *(u32 *)(ip + 12);
+        slot->source[1] = 0;
+        slot->length = *(u16 *)(ip + 2);
+        slot->tos = ip[1];
+    } else {
+        slot->source[0] = *(u64 *)(ip + 8);
+        slot->source[1] = *(u64 *)(ip + 16);
+        slot->length = *(u16 *)(ip + 4);
+        slot->tos = ip[0] << 4 | ip[1] >> 4;
+    }
+    slot->ports = protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ? first : second;
+    slot->word = protocol == IPPROTO_TCP ? second : second & 0xffff;
+    slot->packet_bytes = scratch->packet_bytes;
+    slot->hop = scratch->hop;
+    slot->protocol = protocol;
+    slot->sent_ns = bpf_ktime_get_ns();
+    in_order();
+    *(volatile u64 *)&slot->state = scratch->sequence << STATE_BITS | state;
+}
+
+/* Read the transport header; false for what is never probed with. */
+static __always_inline bool usable(CONTEXT *ctx, struct scratch *scratch, u32 at, u8 echo) {
+    u32 protocol = scratch->protocol;
+    u8 *transport = scratch->transport;
+    if (protocol == IPPROTO_TCP) {
+        if (bpf_skb_load_bytes(ctx, at, transport, sizeof(struct tcphdr)))
+            return false;
+        return !(transport[13] & NOT_AN_OPENING_OR_END);
+    }
+    if (bpf_skb_load_bytes(ctx, at, transport, sizeof(struct udphdr)))
+        return false;
+    return protocol == IPPROTO_UDP || transport[0] == echo;
+}
+
+/* Whether the flow is one of those that are traced. */
+static __always_inline bool chosen(struct target *target, struct scratch *scratch) {
+    if (!target->only)
+        return true;
+    bool ports = scratch->protocol == IPPROTO_TCP || scratch->protocol == IPPROTO_UDP;
+    return target->only ==
+           ((u64)scratch->protocol << 32 | (ports ? *(u32 *)scratch->transport : 0));
+}
+
+/* Clone the packet; the clone goes out before this returns, by `path`. */
+static __always_inline long clone(CONTEXT *ctx, struct scratch *scratch) {
+    /* Not one store of eight bytes with the field beside it, which the verifier refuses. */
+    volatile CONTEXT *marked = ctx;
+    u32 mark = ctx->mark;
+    scratch->mark = mark;
+    scratch->sending = 1;
+    marked->mark = MARK;
+    long error = bpf_clone_redirect(ctx, ctx->ifindex, 0);
+    marked->mark = mark;
+    scratch->sending = 0;
+    return error;
+}
+
+static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit) {
+    struct target *target = target_of(scratch->target);
+    if (!target || !chosen(target, scratch))
+        return VERDICT_PASS;
+    u64 now = bpf_ktime_get_ns();
+#pragma unroll
+    for (int i = 0; i < BURST; i++) {
+        if (!due(target, now))
+            break;
+        scratch->hop = bounded(next_hop(target));
+        if (!scratch->hop)
+            break;
+        scratch->sequence = __sync_fetch_and_add(&target->sequence, 1);
+        __sync_fetch_and_add(&target->sent[bounded(scratch->hop)], 1);
+        long error = clone(ctx, scratch);
+        if (error)
+            keep(scratch, SLOT_DROPPED);
+#if APPLICATION_FIRST
+        else
+            steps.call(ctx, edit); /* the clone was the packet, and this one is left over */
+#endif
+    }
+    return VERDICT_PASS;
+}
+
+int send4(CONTEXT *ctx) {
+    struct scratch *scratch = scratch_of_cpu();
+    if (!scratch)
+        return VERDICT_PASS;
+    u32 l3 = scratch->l3;
+    if (bpf_skb_load_bytes(ctx, l3, scratch->ip, sizeof(struct iphdr)))
+        return VERDICT_PASS;
+    struct iphdr *ip = (void *)scratch->ip;
+    if (ip->version != 4 || ip->ihl != 5 || ip->frag_off & bpf_htons(IPV4_FRAGMENT))
+        return VERDICT_PASS;
+    scratch->protocol = ip->protocol;
+    if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP && ip->protocol != IPPROTO_ICMP)
+        return VERDICT_PASS;
+    if (!usable(ctx, scratch, l3 + sizeof(*ip), ECHO_REQUEST))
+        return VERDICT_PASS;
+    return send(ctx, scratch, EDIT4);
+}
+
+int send6(CONTEXT *ctx) {
+    struct scratch *scratch = scratch_of_cpu();
+    if (!scratch)
+        return VERDICT_PASS;
+    u32 l3 = scratch->l3;
+    if (bpf_skb_load_bytes(ctx, l3, scratch->ip, sizeof(struct ipv6hdr)))
+        return VERDICT_PASS;
+    struct ipv6hdr *ip = (void *)scratch->ip;
+    u8 protocol = ip->nexthdr;
+    scratch->protocol = protocol;
+    if (ip->version != 6)
+        return VERDICT_PASS;
+    if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != PROTO_ICMPV6)
+        return VERDICT_PASS;
+    if (!usable(ctx, scratch, l3 + sizeof(*ip), ECHO_REQUEST_V6))
+        return VERDICT_PASS;
+    return send(ctx, scratch, EDIT6);
+}
+
+/*
+ * Cut, or lengthen, what is behind the transport header's first byte to `length`. A segment whose
+ * checksum is left to the interface can't be cut before its checksum's end: that tells them apart.
+ * Negative: not possible. 1: the checksum field has the sum over the pseudo header. 0: it is whole.
+ */
+static __always_inline int set_length(CONTEXT *ctx, u32 transport, u32 protocol, u32 length) {
+    u32 to_checksum = protocol == IPPROTO_TCP ? 16 : protocol == IPPROTO_UDP ? 6 : 2;
+    bool partial = bpf_skb_change_tail(ctx, transport + to_checksum, 0) < 0;
+    if (bpf_skb_change_tail(ctx, transport + length, 0))
+        return -1;
+    return partial;
+}
+
+/*
+ * Give a TCP, UDP or ICMP header of `length` bytes, `sequence` in it already where it carries that,
+ * the lengths and the checksum of GUARD; `pseudo` is the sum over the pseudo header.
+ */
+static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseudo, bool partial) {
+    u32 at;
+    if (protocol == IPPROTO_TCP) {
+        u8 words = header[12] >> 4;
+        if (GUARD != GUARD_LENGTH)
+            words = 5;
+        else if (words < 6)
+            words = 6;
+        header[12] = words << 4;
+        header[13] &= TCP_ACK;
+        at = 16;
+    } else if (protocol == IPPROTO_UDP) {
+        u16 claimed = bpf_ntohs(*(__be16 *)(header + 4));
+        if (GUARD != GUARD_LENGTH)
+            claimed = length;
+        else if (claimed <= length)
+            claimed = length + 8;
+        *(__be16 *)(header + 4) = bpf_htons(claimed);
+        at = 6;
+    } else {
+        at = 2;
+    }
+    u16 *check = (u16 *)(header + at);
+    u16 before = *check;
+    *check = 0;
+    u16 right = ~folded(bpf_csum_diff(0, 0, (__be32 *)header, length, pseudo));
+    if (protocol == IPPROTO_UDP && !right)
+        right = 0xffff;
+    u16 wrong = right ^ 0x5a5a ? right ^ 0x5a5a : 0xa5a5;
+    if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP) {
+        /* The application's own, which load balancers may hash, unless it happens to be right. */
+        *check = GUARD == GUARD_NONE ? right : before == right ? wrong : before;
+        return;
+    }
+    if (partial)
+        right = folded(pseudo);
+    *check = GUARD == GUARD_CHECKSUM ? wrong : right;
+}
+
+int edit4(CONTEXT *ctx) {
+    struct scratch *scratch = scratch_of_cpu();
+    if (!scratch)
+        return VERDICT_DROP;
+#if !APPLICATION_FIRST
+    ctx->mark = scratch->mark;
+#endif
+    u32 l3 = scratch->l3, protocol = scratch->protocol;
+    u32 length = protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
+    int partial = set_length(ctx, l3 + sizeof(struct iphdr), protocol, length);
+    if (partial < 0)
+        return VERDICT_DROP;
+
+    struct iphdr *ip = (void *)scratch->ip;
+    ip->tot_len = bpf_htons(sizeof(*ip) + length);
+    ip->id = bpf_htons(scratch->sequence);
+    ip->ttl = scratch->hop;
+    ip->check = 0;
+    ip->check = ~folded(bpf_csum_diff(0, 0, (__be32 *)ip, sizeof(*ip), 0));
+    u32 pseudo = 0;
+    if (protocol != IPPROTO_ICMP) {
+        pseudo = bpf_csum_diff(0, 0, (__be32 *)&ip->saddr, 8, 0);
+        pseudo += bpf_htons(protocol);
+        pseudo += bpf_htons(length);
+    }
+    if (protocol == IPPROTO_TCP) {
+        scratch->transport[18] = scratch->transport[19] = 0; /* urgent pointer */
+        guard(scratch->transport, protocol, sizeof(struct tcphdr), pseudo, partial);
+        if (bpf_skb_store_bytes(ctx, l3 + sizeof(*ip), scratch->transport, sizeof(struct tcphdr),
+                                0))
+            return VERDICT_DROP;
+    } else {
+        guard(scratch->transport, protocol, sizeof(struct udphdr), pseudo, partial);
+        if (bpf_skb_store_bytes(ctx, l3 + sizeof(*ip), scratch->transport, sizeof(struct udphdr),
+                                0))
+            return VERDICT_DROP;
+    }
+    if (bpf_skb_store_bytes(ctx, l3, ip, sizeof(*ip), 0))
+        return VERDICT_DROP;
+    keep(scratch, SLOT_SENT);
+    return VERDICT_PASS;
+}
+
+int edit6(CONTEXT *ctx) {
+    struct scratch *scratch = scratch_of_cpu();
+    if (!scratch)
+        return VERDICT_DROP;
+#if !APPLICATION_FIRST
+    ctx->mark = scratch->mark;
+#endif
+    u32 l3 = scratch->l3, protocol = scratch->protocol;
+    u32 length = protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : PROBE_LENGTH_V6;
+    int partial = set_length(ctx, l3 + sizeof(struct ipv6hdr), protocol, length);
+    if (partial < 0)
+        return VERDICT_DROP;
+
+    struct ipv6hdr *ip = (void *)scratch->ip;
+    ip->payload_len = bpf_htons(length);
+    ip->hop_limit = scratch->hop;
+    u32 pseudo = bpf_csum_diff(0, 0, (__be32 *)&ip->saddr, 32, 0);
+    pseudo += bpf_htons(protocol);
+    pseudo += bpf_htons(length);
+    u8 *transport = scratch->transport;
+    if (protocol == IPPROTO_TCP) {
+        *(__be16 *)(transport + 18) = bpf_htons(scratch->sequence);
+        guard(transport, protocol, sizeof(struct tcphdr), pseudo, partial);
+        if (bpf_skb_store_bytes(ctx, l3 + sizeof(*ip), transport, sizeof(struct tcphdr), 0))
+            return VERDICT_DROP;
+    } else {
+        *(__be16 *)(transport + 8) = bpf_htons(MARK_V6);
+        *(__be16 *)(transport + 10) = bpf_htons(scratch->sequence);
+        guard(transport, protocol, PROBE_LENGTH_V6, pseudo, partial);
+        if (bpf_skb_store_bytes(ctx, l3 + sizeof(*ip), transport, PROBE_LENGTH_V6, 0))
+            return VERDICT_DROP;
+    }
+    if (bpf_skb_store_bytes(ctx, l3, ip, sizeof(*ip), 0))
+        return VERDICT_DROP;
+    keep(scratch, SLOT_SENT);
+    return VERDICT_PASS;
+}

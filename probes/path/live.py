@@ -1,0 +1,302 @@
+"""Paths over the last minutes: what a screen shows of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.flow.records import KEY_MASK, KEY_WORDS, hash_keys
+from probes.path.records import FLOW_KEY, HOPS, PATH, Array, Kind, Outcome, no_rows
+from probes.snapshot import Snapshot
+
+SERIES = np.dtype(
+    [
+        *FLOW_KEY,
+        ("hop", "u1"),
+        ("cleared", "u1"),
+        ("id", "u8"),
+        ("first_ns", "i8"),
+        ("seen_ns", "i8"),
+        ("last_ns", "i8"),
+        ("answered", "u8"),
+        ("lost", "u8"),
+        ("dropped", "u8"),
+        ("queue_ns", "i8"),
+    ]
+)
+"""One hop of one flow. `id` is the same as long as it is here; `first_ns` and `seen_ns` are when it
+came and when a probe of it last came to its end; `last_ns` is the last round-trip time, -1 where
+there was none; the counts are since it came; `queue_ns` is what a queue at this hop holds packets
+up, 0 without one; `cleared` is that of the last summary."""
+
+RESPONDER = np.dtype(
+    [
+        ("id", "u8"),
+        ("series", "u8"),
+        ("responder", "u1", (16,)),
+        ("labels", "u4", (4,)),
+        ("label_count", "u8"),
+        ("answers", "u8"),
+        ("first_ns", "i8"),
+        ("last_ns", "i8"),
+    ]
+)
+"""A router that answered at a hop: `series` is that hop's id; the labels are of its last answer."""
+
+SAMPLE = np.dtype([("id", "u8"), ("sent_ns", "i8"), ("rtt_ns", "i8")])
+"""One probe of the series `id`; `rtt_ns` is -1 where it was lost."""
+
+BIN = np.dtype([("rtt_ns", "f8"), ("answered", "u4"), ("lost", "u4")])
+"""The probes of a series that were sent within one second; `rtt_ns` is the sum of the answered."""
+
+SECONDS = 240
+"""How far back the bins go."""
+IDLE_NS = 60_000_000_000
+"""Without a probe for longer a series leaves; samples are kept as long."""
+MAX_SERIES = 2048
+MAX_RESPONDERS = 4 * MAX_SERIES
+MAX_SAMPLES = 1 << 20
+MAX_CHANGES = 500
+SECOND_NS = 1_000_000_000
+
+_COUNTED = (Outcome.ANSWERED, Outcome.UNREACHABLE, Outcome.UNANSWERED, Outcome.DROPPED)
+_ADDRESS_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_Chunk = tuple[int, Array]
+"""Samples (n,) ascending by id, and when the last of them came to its end."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathView:
+    """Paths at a moment. Never changed: the next view has arrays of its own."""
+
+    series: Array
+    """dtype SERIES, (n,), ascending by `id`."""
+    bins: Array
+    """dtype BIN, (n, SECONDS): a series' second s is in column s % SECONDS."""
+    responders: Array
+    """dtype RESPONDER, (m,)."""
+    changes: Array
+    """dtype PATH, (k,): everything but summaries, oldest first."""
+    now_ns: int = 0
+    """End of the last window, CLOCK_MONOTONIC."""
+    utc_offset_ns: int = 0
+    """What makes a time of that clock UTC."""
+    generation: int = 0
+    """Another one wherever series came or left."""
+    _chunks: tuple[_Chunk, ...] = ()
+
+    @property
+    def second(self) -> int:
+        """The newest second of the bins, by CLOCK_MONOTONIC."""
+        return self.now_ns // SECOND_NS
+
+    def recent(self, places: Array, seconds: int) -> Array:
+        """Bins (len(places), seconds) of the series at `places`, of the last seconds in order."""
+        columns = np.arange(self.second - seconds + 1, self.second + 1) % SECONDS
+        result: Array = self.bins[np.ix_(places, columns)]
+        return result
+
+    def samples(self, ids: Array) -> Array:
+        """Samples of dtype SAMPLE of the series `ids` in the last minute, in order of sending."""
+        parts = [no_rows(SAMPLE)]
+        for _, chunk in self._chunks:
+            known = chunk["id"]
+            first = np.searchsorted(known, ids, "left")
+            counts = np.searchsorted(known, ids, "right") - first
+            before = np.cumsum(counts) - counts
+            parts.append(chunk[np.repeat(first - before, counts) + np.arange(counts.sum())])
+        found = np.concatenate(parts)
+        return found[np.argsort(found["sent_ns"], kind="stable")]
+
+
+class LivePaths:
+    """Takes in the two tables of the probe `path`. `add` is called by its thread, `view` by any.
+
+    A flow without a probe for a minute leaves; of more than MAX_SERIES hops of flows the longest
+    idle ones. Medians and the like are made of the samples of what is looked at, by who looks.
+    """
+
+    def __init__(self) -> None:
+        self._series = no_rows(SERIES)
+        self._bins = np.zeros((0, SECONDS), BIN)
+        self._responders = no_rows(RESPONDER)
+        self._changes = no_rows(PATH)
+        self._chunks: deque[_Chunk] = deque()
+        self._samples = 0
+        self._now_ns = 0
+        self._utc_offset_ns = 0
+        self._generation = 0
+        self._lock = threading.Lock()
+
+    def view(self) -> PathView:
+        """What there is now."""
+        with self._lock:
+            return PathView(
+                self._series.copy(), self._bins.copy(), self._responders.copy(), self._changes,
+                self._now_ns, self._utc_offset_ns, self._generation, tuple(self._chunks),
+            )  # fmt: skip
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take in a window's table, `hops` or `paths`."""
+        with self._lock:
+            self._utc_offset_ns = snapshot.end_utc_ns - snapshot.end_ns
+            self._advance(max(self._now_ns, snapshot.end_ns))
+            if snapshot.metric != HOPS:
+                self._find_out(snapshot.rows)
+            elif len(rows := snapshot.rows[np.isin(snapshot.rows["outcome"], _COUNTED)]):
+                self._probe(rows)
+
+    def _advance(self, now_ns: int) -> None:
+        """Make room in the bins for the seconds that began; let go of what is old."""
+        before, now = self._now_ns // SECOND_NS, now_ns // SECOND_NS
+        self._now_ns = now_ns
+        if before == now:
+            return
+        begun = np.arange(max(before + 1, now - SECONDS + 1), now + 1) % SECONDS
+        self._bins[:, begun] = np.zeros((), BIN)
+        self._keep(self._series["seen_ns"] > now_ns - IDLE_NS)
+        while self._chunks and self._chunks[0][0] < now_ns - IDLE_NS:
+            self._samples -= len(self._chunks.popleft()[1])
+
+    def _keep(self, kept: Array) -> None:
+        """Let go of the series that are not in the mask `kept`."""
+        if kept.all():
+            return
+        self._series, self._bins = self._series[kept], self._bins[kept]
+        self._responders = self._responders[np.isin(self._responders["series"], self._series["id"])]
+        self._generation += 1
+
+    def _probe(self, rows: Array) -> None:
+        """Take in probes, dtype HOP, that came to their end."""
+        # In each series the last one is then the one that was answered last, if any was.
+        ids = _series_ids(rows)
+        order = np.lexsort((rows["received_ns"], ids))
+        ids, rows = ids[order], rows.take(order)
+        starts = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
+        self._meet(ids[starts], rows.take(starts))
+        places, known = _find(self._series["id"], ids)
+        if not known.all():
+            ids, rows, places = ids[known], rows.take(np.flatnonzero(known)), places[known]
+        if not len(rows):
+            return
+        answered = rows["received_ns"] > 0
+        rtt = np.where(answered, rows["received_ns"] - rows["sent_ns"], -1)
+        lost = rows["outcome"] == Outcome.UNANSWERED
+
+        size = len(self._series)
+        self._series["answered"] += np.bincount(places[answered], minlength=size).astype("u8")
+        self._series["lost"] += np.bincount(places[lost], minlength=size).astype("u8")
+        dropped = rows["outcome"] == Outcome.DROPPED
+        self._series["dropped"] += np.bincount(places[dropped], minlength=size).astype("u8")
+        ends = np.flatnonzero(np.concatenate((ids[1:] != ids[:-1], [True])))
+        self._series["seen_ns"][places[ends]] = self._now_ns
+        ends = ends[answered[ends]]
+        self._series["last_ns"][places[ends]] = rtt[ends]
+
+        self._fill(places, rows["sent_ns"] // SECOND_NS, rtt, answered, lost)
+        self._hear(ids[answered], rows.take(np.flatnonzero(answered)))
+        self._store(ids, rows["sent_ns"], rtt, answered | lost)
+
+    def _meet(self, ids: Array, rows: Array) -> None:
+        """Have a series for each of `ids`, ascending; `rows` of dtype HOP say what they are."""
+        known = _find(self._series["id"], ids)[1]
+        if known.all():
+            return
+        rows = rows[~known]
+        fresh = np.zeros(len(rows), SERIES)
+        for name in (*(part[0] for part in FLOW_KEY), "hop"):
+            fresh[name] = rows[name]
+        fresh["id"] = ids[~known]
+        fresh["first_ns"] = fresh["seen_ns"] = self._now_ns
+        fresh["last_ns"] = -1
+        series = np.concatenate((self._series, fresh))
+        order = np.argsort(series["id"])
+        bins = np.concatenate((self._bins, np.zeros((len(fresh), SECONDS), BIN)))
+        self._series, self._bins = series[order], bins[order]
+        self._generation += 1
+        if len(series) > MAX_SERIES:
+            kept = np.zeros(len(series), bool)
+            kept[np.argsort(-self._series["seen_ns"], kind="stable")[:MAX_SERIES]] = True
+            self._keep(kept)
+
+    def _fill(
+        self, places: Array, seconds: Array, rtt: Array, answered: Array, lost: Array
+    ) -> None:
+        """Add probes to the second in which they were sent, however late they are known."""
+        newest = self._now_ns // SECOND_NS
+        kept = (seconds > newest - SECONDS) & (seconds <= newest)
+        cells, inverse = np.unique(
+            (places * SECONDS + seconds % SECONDS)[kept], return_inverse=True
+        )
+        into, answered = self._bins.reshape(-1), answered[kept]
+        into["rtt_ns"][cells] += np.bincount(inverse[answered], rtt[kept][answered], len(cells))
+        for name, mask in (("answered", answered), ("lost", lost[kept])):
+            into[name][cells] += np.bincount(inverse[mask], minlength=len(cells)).astype("u4")
+
+    def _hear(self, ids: Array, rows: Array) -> None:
+        """Count who answered; `rows` are of dtype HOP, of the series `ids`."""
+        addresses = np.ascontiguousarray(rows["responder"]).view("u8")
+        pairs = ids * _ADDRESS_FACTOR ^ addresses[:, 0]
+        pairs = pairs * _ADDRESS_FACTOR ^ addresses[:, 1]
+        pairs, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
+        known = _find(self._responders["id"], pairs)[1]
+        if not known.all():
+            source = first[~known]
+            fresh = np.zeros(len(source), RESPONDER)
+            fresh["id"], fresh["series"] = pairs[~known], ids[source]
+            fresh["responder"] = rows["responder"][source]
+            fresh["first_ns"] = fresh["last_ns"] = rows["received_ns"][source]
+            table = np.concatenate((self._responders, fresh))
+            table = table[np.argsort(-table["last_ns"], kind="stable")[:MAX_RESPONDERS]]
+            self._responders = table[np.argsort(table["id"])]
+        places, known = _find(self._responders["id"], pairs)
+        counts = np.bincount(inverse, minlength=len(pairs)).astype("u8")
+        self._responders["answers"][places[known]] += counts[known]
+        last = np.zeros(len(pairs), "i8")
+        last[inverse] = np.arange(len(rows))
+        for name, value in (
+            ("last_ns", "received_ns"), ("labels", "labels"), ("label_count", "label_count"),
+        ):  # fmt: skip
+            self._responders[name][places[known]] = rows[value][last[known]]
+
+    def _store(self, ids: Array, sent_ns: Array, rtt: Array, kept: Array) -> None:
+        chunk = np.empty(int(kept.sum()), SAMPLE)
+        chunk["id"], chunk["sent_ns"], chunk["rtt_ns"] = ids[kept], sent_ns[kept], rtt[kept]
+        chunk.flags.writeable = False
+        self._chunks.append((self._now_ns, chunk))
+        self._samples += len(chunk)
+        while self._samples > MAX_SAMPLES and len(self._chunks) > 1:
+            self._samples -= len(self._chunks.popleft()[1])
+
+    def _find_out(self, rows: Array) -> None:
+        """Take in what an analysis says, dtype PATH."""
+        places, known = _find(self._series["id"], _series_ids(rows))
+        rows_known, places = rows[known], places[known]
+        queues = self._series["queue_ns"]
+        said = rows_known["kind"] == Kind.SUMMARY
+        self._series["cleared"][places[said]] = rows_known["cleared"][said]
+        growing = said & (queues[places] > 0)
+        queues[places[growing]] = np.maximum(rows_known["amount_ns"][growing], 1)
+        begun = rows_known["kind"] == Kind.QUEUE
+        queues[places[begun]] = np.maximum(rows_known["amount_ns"][begun], 1)
+        queues[places[rows_known["kind"] == Kind.QUEUE_OVER]] = 0
+        told = rows[rows["kind"] != Kind.SUMMARY]
+        if len(told):
+            self._changes = np.concatenate((self._changes, told))[-MAX_CHANGES:]
+
+
+def _series_ids(rows: Array) -> Array:
+    """What identifies flow and hop: hashes (n,) of rows of dtype HOP or PATH."""
+    words = np.ascontiguousarray(rows).view("u8").reshape(len(rows), rows.dtype.itemsize // 8)
+    return hash_keys(words[:, :KEY_WORDS] & KEY_MASK)
+
+
+def _find(known: Array, ids: Array) -> tuple[Array, Array]:
+    """Where `ids` (n,) are in `known`, which ascends: places (n,), and which of them are there."""
+    places = np.searchsorted(known, ids)
+    places[places == len(known)] = 0
+    there = known[places] == ids if len(known) else np.zeros(len(ids), bool)
+    return places, there

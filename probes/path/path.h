@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * What the two sides of path tracing share: who is traced, and the probes in flight.
+ *
+ * TARGETS, SLOTS (a power of two, 65536 at most: a sequence number's width in a packet) and
+ * LINK_ETHERNET come from probes/path/probe.py.
+ */
+#ifndef PATH_H
+#define PATH_H
+
+#include <uapi/linux/if_ether.h>
+#include <uapi/linux/in.h>
+#include <uapi/linux/ip.h>
+#include <uapi/linux/ipv6.h>
+#include <uapi/linux/tcp.h>
+#include <uapi/linux/udp.h>
+#include "probe.h"
+
+#define MAX_VLAN_TAGS 2
+#define VLAN_TAG_SIZE 4
+#define PROTO_ICMPV6 58
+#define ECHO_REQUEST 8
+#define ECHO_REQUEST_V6 128
+#define IPV4_FRAGMENT 0x3fff /* more fragments, or an offset */
+#define MARK_V6 0xa4b7       /* before the sequence number, where it is payload */
+#define HOPS 32
+
+/* An IPv6 address; IPv4 as IPv4-mapped (RFC 4291), which no packet on the wire has. */
+struct address {
+    u64 word[2];
+};
+
+/* A destination. User space writes the first line, the kernel all others. */
+struct target {
+    u64 interval_ns; /* between two probes */
+    u64 credit_ns;   /* that many may be made up for after a pause: (burst - 1) intervals */
+    u64 only;        /* TRANSPORT of the one flow to be traced; 0: every flow */
+    u32 live;        /* hops to be probed in turn: bit n is TTL n */
+    u32 asked;       /* a bit that is not the same in `done` asks for one probe of that hop */
+    u32 ready;       /* 0: not in use */
+    u32 unused[7];
+
+    u64 next_ns;  /* when the next probe is due: the theoretical arrival time of GCRA (I.371) */
+    u64 sequence; /* of the next probe */
+    u64 packets;
+    u64 matched;
+    u64 unmatched; /* ICMP errors about this destination that are to no probe of ours */
+    u32 round;     /* hops that have not had their turn in this round */
+    u32 done;
+    u32 ttl; /* of the last packet that came from it */
+    u32 unused_too[3];
+
+    u64 sent[HOPS]; /* by hop, those that were dropped here too */
+};
+
+/* States of a slot, in the lowest byte of `state`; the rest of it is the sequence number. */
+enum slot_state {
+    SLOT_WRITING,
+    SLOT_SENT,
+    SLOT_DROPPED,
+    SLOT_ANSWERING,
+    SLOT_ANSWERED,
+};
+#define STATE_BITS 8
+
+#define EXTENSION_SIZE 32
+
+/* A probe: one cache line of what was sent, one of what came back. */
+struct slot {
+    u64 state;
+    u64 sent_ns;
+    u64 source[2]; /* as in a flow_key: network order, IPv4 in the first four bytes */
+    u32 ports;     /* as on the wire; of an echo its identifier and sequence number */
+    u32 word;      /* TCP's sequence number; UDP's length */
+    u32 packet_bytes;
+    u16 length; /* of the IPv4 packet, or of the IPv6 payload; network order */
+    u8 hop;
+    u8 protocol;
+    u8 tos;
+    u8 unused[15];
+
+    u64 received_ns;
+    u64 responder[2];
+    u8 ttl;
+    u8 icmp_type;
+    u8 icmp_code;
+    u8 quoted_ttl;
+    u8 quoted_tos;
+    u8 extension_size;
+    u8 unused_too[2];
+    u8 extension[EXTENSION_SIZE]; /* RFC 4884, as it came */
+};
+
+BPF_TABLE("hash", struct address, u32, addresses, TARGETS);
+BPF_F_TABLE("array", u32, struct target, targets, TARGETS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct slot, slots, TARGETS *SLOTS, BPF_F_MMAPABLE);
+
+/* So that user space, which looks at a slot's state before and after, never takes half of it. */
+#define in_order() asm volatile("" ::: "memory")
+
+/* A hop that the verifier knows to be below HOPS; LLVM would leave a plain mask out. */
+static __always_inline u64 bounded(u64 hop) {
+    asm volatile("%0 &= 31" : "+r"(hop));
+    return hop;
+}
+
+static __always_inline struct address mapped(u32 ipv4) {
+    return (struct address){{0, (u64)ipv4 << 32 | 0xffff0000}};
+}
+
+static __always_inline struct target *target_of(u32 index) {
+    struct target *target = targets.lookup(&index);
+    return target && target->ready ? target : 0;
+}
+
+static __always_inline struct slot *slot_of(u32 target, u64 sequence) {
+    u32 at = target * SLOTS + (sequence & (SLOTS - 1));
+    return slots.lookup(&at);
+}
+
+#endif

@@ -1,0 +1,363 @@
+"""The path probe: applications' packets cause probes, and their answers become rows (S3)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bpf import grace
+from bpf.attach import Hook
+from bpf.chain import Stage
+from bpf.compiler import Compiled, Compiler
+from bpf.errors import UsageError
+from bpf.interface import Interface
+from bpf.maps import Map
+from probes.builtin import (
+    CompiledSides,
+    check_maps,
+    check_programs,
+    refuse_other_changes,
+    shape_of,
+)
+from probes.hook import HookPoint, Hooks
+from probes.path.analysis import Analysis, describe
+from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
+from probes.path.programs import FUNCTION, HEADER, PROGRAMS, SOURCES, Loaded, SideProgram, Tables
+from probes.path.records import HOP, HOPS, PATHS, Array, Kind, Outcome, no_rows
+from probes.path.slots import SLOT
+from probes.path.targets import TARGET, Target, Targets, destination_of
+from probes.plane import Compatibility, Fate, MapFate, ProgramInfo, Traced
+from probes.probe import UtcClock
+from probes.snapshot import Event, Item, Loss, LossReason, Snapshot
+
+if TYPE_CHECKING:
+    from probes.config import ProbeConfig, Side
+
+INTERVAL = 0.25
+"""Seconds between two polls: what a screen shows, and half of what a route change may take."""
+_MEMORY = 32 << 20
+"""Bytes that all slots may take together."""
+_TARGETS = (4, 64)
+_SLOTS = (1024, 65536)
+"""Of one destination; 65536 is what a packet's sequence number can tell apart."""
+_TYPICAL_HOPS = 16
+_GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.LENGTH: 2}
+
+
+class PathProbe:
+    """Round-trip times of every hop to the destinations that are traced.
+
+    Every method may be called from any thread; they exclude one another.
+    """
+
+    name = "path"
+    builtin = True
+    alarm_fd = -1
+
+    def __init__(
+        self,
+        compiler: Compiler,
+        interface: Interface,
+        ingress: Hook,
+        hooks: Hooks,
+        options: PathOptions = PathOptions(),  # noqa: B008 - immutable
+    ) -> None:
+        """Join the chains of both hooks; nothing is traced yet. Raises DeckError, and then leaves
+        nothing behind."""
+        options.check()
+        self.interface = interface
+        self.options = options
+        self.generation = 1
+        self.window = 0
+        self.latest: tuple[Snapshot, ...] = ()
+        """The window that ended last."""
+        self._compiler = compiler
+        self._registry = hooks
+        self._macros = _macros(options, interface)
+        self._points: dict[Side, HookPoint] = {
+            "ingress": hooks.acquire(interface, ingress),
+            "egress": hooks.acquire(interface, Hook.TC_EGRESS),
+        }
+        self._stages: dict[Side, Stage] = {side: Stage() for side in self._points}
+        self._lock = threading.RLock()
+        self._utc = UtcClock()
+        self._analysis = Analysis()
+        self._leaving: list[Target] = []
+        self._joined: list[Side] = []
+        self._previous: Loaded | None = None
+        self._maps: list[Map] = []
+        self._tables: Tables | None = None
+        self._current = Loaded(
+            {side: path.read_text(encoding="utf-8") for side, path in SOURCES.items()}, {}
+        )
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        self._start_ns = time.monotonic_ns()
+
+    def _start(self) -> None:
+        compiled = CompiledSides(self.config, FUNCTION, self._compile(self._current.sources))
+        with closing(compiled):
+            one = next(iter(compiled.sides.values()))
+            self._tables = Tables(one)
+            self._shapes = {name: shape_of(one.maps[name]) for name in self._tables.fds}
+            for name, dtype in (("targets", TARGET), ("slots", SLOT)):
+                fd = os.dup(self._tables.fds[name])
+                self._maps.append(Map(fd, one.maps[name].spec, value=dtype))
+            table, slots = (owned.view() for owned in self._maps)
+            self._targets = Targets(self._tables.fds["addresses"], table, slots, self.options)
+            self._current = self._load(self._current.sources, compiled.sides)
+        for side, point in self._points.items():
+            fd = self._current.programs[side].main.fd
+            if side == "egress":
+                # First, so that no other probe sees a clone that is to become one of ours.
+                point.chain.prepend(self._stages[side], fd)
+            else:
+                point.chain.append(self._stages[side], fd)
+            self._joined.append(side)
+        for point in self._points.values():
+            self._registry.attach(point)
+
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        return (self.interface,)
+
+    @property
+    def previous(self) -> int | None:
+        """The generation that `roll_back` would bring back."""
+        return self.generation - 1 if self._previous else None
+
+    @property
+    def config(self) -> ProbeConfig:
+        """As a user's probe would be described; of it, the sources can be replaced."""
+        from probes import config  # pydantic, which the first paint does without
+
+        sides: dict[str, Any] = {
+            side: config.Direction(
+                interface=self.interface.name,
+                hook="xdp" if point.hook is Hook.XDP else "tc",
+                source=self._current.sources[side],
+                function=FUNCTION,
+                metrics=(config.Metric(name=HOPS, map="slots", snapshot=True),),
+            )
+            for side, point in self._points.items()
+        }
+        return config.ProbeConfig(name=self.name, interval=INTERVAL, **sides)
+
+    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        """Trace every flow to an address, or this one, from now on. UsageError where it can't."""
+        with self._lock:
+            self._targets.add(destination_of(destination), flow)
+
+    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        """Stop that; what is in flight is told with the next window."""
+        with self._lock:
+            target = self._targets.remove(destination_of(destination), flow)
+            if target:
+                self._leaving.append(target)
+                self._analysis.forget(target.destination.address)
+
+    def traced(self) -> tuple[Traced, ...]:
+        """What is traced, in the order in which it was asked for."""
+        with self._lock:
+            return tuple(target.told() for target in self._targets)
+
+    @property
+    def in_flight(self) -> int:
+        """Probes that were neither answered nor given up at the last poll."""
+        return sum(target.flight.pending for target in self._targets)
+
+    def export(self) -> tuple[Item, ...]:
+        """End the window: what has become of the probes since the last one, and what that says."""
+        with self._lock:
+            started = time.monotonic_ns()
+            timeout_ns = round(self.options.timeout * 1e9)
+            parts = [no_rows(HOP)]
+            parts += [
+                target.flight.collect(target.sequence, started, timeout_ns, final=True)
+                for target in self._leaving
+            ]
+            self._leaving.clear()
+            fullest = 0.0
+            for target in self._targets:
+                rows = target.flight.collect(target.sequence, started, timeout_ns)
+                target.decide(rows, started)
+                parts.append(rows)
+                fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
+            hops = np.concatenate(parts, dtype=HOP)
+            paths = self._analysis.add(hops, started)
+            self.window += 1
+            overrun = int((hops["outcome"] == Outcome.OVERRUN).sum())
+            losses = {LossReason.OVERRUN: Loss(overrun)} if overrun else {}
+            tables = [self._snapshot(HOPS, hops, started, losses, fullest)]
+            if len(paths):
+                tables.append(self._snapshot(PATHS, paths, started, {}, 0.0))
+            self.latest = tuple(tables)
+            self._start_ns = started
+            utc = tables[0].utc_ns
+            events = [
+                Event(utc(int(row["at_ns"])), severity, self.name, text)
+                for row in paths[paths["kind"] != Kind.SUMMARY]
+                for severity, text in (describe(row),)
+            ]
+            return (*tables, *events)
+
+    def _snapshot(
+        self, name: str, rows: Array, end_ns: int, losses: Mapping[LossReason, Loss], full: float
+    ) -> Snapshot:
+        return Snapshot(
+            probe=self.name,
+            interface=self.interface.name,
+            window=self.window,
+            generation=self.generation,
+            start_ns=self._start_ns,
+            end_ns=end_ns,
+            end_utc_ns=self._utc.utc_ns(end_ns),
+            rows=rows,
+            losses=losses,
+            occupancy=full,
+            swap_ns=0,
+            drain_ns=time.monotonic_ns() - end_ns,
+            metric=name,
+        )
+
+    def compile(self, config: ProbeConfig) -> CompiledSides:
+        """Compile other sources. Raises CompileError, and UsageError for what can't change."""
+        refuse_other_changes(self.config, config)
+        sources = {side: getattr(config, side).source for side in self._points}
+        compiled = CompiledSides(config, FUNCTION, self._compile(sources))
+        try:
+            for side, one in compiled.sides.items():
+                check_programs(one, side, PROGRAMS[side])
+                check_maps(one, side, self._shapes)
+        except BaseException:
+            compiled.close()
+            raise
+        return compiled
+
+    def compare(self, compiled: CompiledSides) -> Compatibility:
+        """What `replace` would keep: every probe in flight."""
+        fates = (MapFate(side, "slots", Fate.KEPT, "", 0) for side in compiled.sides)
+        return Compatibility(tuple(fates), (), (), ())
+
+    def replace(self, compiled: CompiledSides) -> tuple[Item, ...]:
+        """Put edited programs in the place of those that run; the window that so ended."""
+        with self._lock:
+            sources = {side: getattr(compiled.config, side).source for side in compiled.sides}
+            return self._become(self._load(sources, compiled.sides))
+
+    def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
+        """Put the generation before in place again, under a new number."""
+        with self._lock:
+            if self._previous is None:
+                raise UsageError("probe path has no generation to go back to")
+            old, self._previous = self._previous, None
+            return Compatibility((), (), (), ()), self._become(old)
+
+    def programs(self) -> tuple[ProgramInfo, ...]:
+        """What of it is in the kernel; the tables that both share count for ingress."""
+        with self._lock:
+            shared = {"ingress": self._tables.memory() if self._tables else 0}
+            return tuple(
+                ProgramInfo(
+                    side,
+                    self.interface.name,
+                    point.hook.value,
+                    point.mode,
+                    FUNCTION,
+                    self._current.programs[side].main.info().id,
+                    self._current.programs[side].memory() + shared.get(side, 0),
+                )
+                for side, point in self._points.items()
+            )
+
+    def close(self) -> None:
+        """Leave the hooks, and forget everything."""
+        with self._lock:
+            for side in self._joined:
+                self._points[side].chain.remove(self._stages[side])
+            self._joined.clear()
+            for stage in self._stages.values():
+                stage.close()
+            self._stages.clear()
+            for loaded in (self._previous, self._current):
+                if loaded:
+                    loaded.close()
+            for owned in self._maps:
+                owned.close()
+            if self._tables:
+                self._tables.close()
+            for point in self._points.values():
+                self._registry.release(point)
+            self._points.clear()
+
+    def _become(self, new: Loaded) -> tuple[Item, ...]:
+        for side, point in self._points.items():
+            point.chain.replace(self._stages[side], new.programs[side].main.fd)
+        grace.wait()
+        items = self.export()
+        if self._previous:
+            self._previous.close()
+        self._previous, self._current = self._current, new
+        self.generation += 1
+        return items
+
+    def _load(self, sources: Mapping[Side, str], compiled: Mapping[Side, Compiled]) -> Loaded:
+        """Programs for both hooks, on the tables; or an error and none at all."""
+        assert self._tables
+        programs: dict[Side, SideProgram] = {}
+        try:
+            for side, one in compiled.items():
+                programs[side] = SideProgram(one, self._tables, self._stages[side].next_fd)
+        except BaseException:
+            Loaded(sources, programs).close()
+            raise
+        return Loaded(sources, programs)
+
+    def _compile(self, sources: Mapping[Side, str]) -> dict[Side, Compiled]:
+        header = HEADER.read_text(encoding="utf-8")
+        compiled: dict[Side, Compiled] = {}
+        try:
+            for side, source in sources.items():
+                macros = {self._points[side].hook.macro: 1, **self._macros}
+                compiled[side] = self._compiler.compile(
+                    source,
+                    self._points[side].hook.prog_type,
+                    name=f"{self.name}.{side}.c",
+                    headers={HEADER.name: header},
+                    cflags=[f"-D{name}={value}" for name, value in macros.items()],
+                )
+        except BaseException:
+            for one in compiled.values():
+                one.close()
+            raise
+        return compiled
+
+
+def _macros(options: PathOptions, interface: Interface) -> dict[str, int | str]:
+    """What the sources are compiled with."""
+    hops = min(options.max_hops, _TYPICAL_HOPS) if options.per is Per.HOP else 1
+    in_flight = int(options.rate * hops * options.timeout)
+    least, most = _SLOTS
+    slots = max(least, min(most, 1 << in_flight.bit_length()))
+    fewest, most = _TARGETS
+    return {
+        "LINK_ETHERNET": int(interface.ethernet),
+        "SLOTS": slots,
+        "TARGETS": max(fewest, min(most, _MEMORY // (slots * SLOT.itemsize))),
+        # Secret, so that no application's packet is taken for a clone.
+        "MARK": f"{secrets.randbits(32) | 1:#x}",
+        "BURST": options.burst,
+        "APPLICATION_FIRST": int(options.order is Order.APPLICATION),
+        "GUARD": _GUARDS[options.guard],
+        "PASS_ANSWERS": int(options.pass_answers),
+    }

@@ -1,0 +1,93 @@
+"""Path tracing's programs on their two hooks, which work on the same tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bpf.compiler import Compiled
+from bpf.program import Program, create_like, map_memory
+from bpf.syscall import prog_array_set
+
+if TYPE_CHECKING:
+    from probes.config import Side
+
+FUNCTION = "path"
+SOURCES: Mapping[Side, Path] = {
+    side: Path(__file__).with_name(f"{side}.c") for side in ("ingress", "egress")
+}
+HEADER = Path(__file__).with_name("path.h")
+STEPS = ("send4", "send6", "edit4", "edit6")
+"""In the order of the numbers in egress.c."""
+_SENDING = STEPS[:2]
+"""After these a packet goes on to the next probe. A clone that became a probe does not: other
+probes are to see what the applications sent."""
+PROGRAMS: Mapping[Side, tuple[str, ...]] = {"ingress": (FUNCTION,), "egress": (FUNCTION, *STEPS)}
+TABLES = ("addresses", "targets", "slots")
+"""Maps that both directions and all generations share."""
+
+
+class Tables:
+    """The maps that outlive every program."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        """Make them as a source declares them. Raises KernelError where memory is short."""
+        self.fds: dict[str, int] = {}
+        try:
+            for name in TABLES:
+                self.fds[name] = create_like(compiled.maps[name])
+        except BaseException:
+            self.close()
+            raise
+
+    def memory(self) -> int:
+        """Bytes of kernel memory."""
+        return sum(map_memory(fd) for fd in self.fds.values())
+
+    def close(self) -> None:
+        for fd in self.fds.values():
+            os.close(fd)
+        self.fds.clear()
+
+
+class SideProgram:
+    """The program of one direction, and those that it calls."""
+
+    def __init__(self, compiled: Compiled, tables: Tables, next_fd: int) -> None:
+        """Load them. Raises as `Program` does, and then leaves nothing behind."""
+        self.main = Program(compiled, FUNCTION, shared=tables.fds, next_fd=next_fd)
+        self._steps: list[Program] = []
+        own = {name: self.main.map_fd(name) for name in compiled.maps}
+        try:
+            for at, name in enumerate(STEPS):
+                if name in compiled.programs:
+                    onward = next_fd if name in _SENDING else None
+                    self._steps.append(Program(compiled, name, shared=own, next_fd=onward))
+                    prog_array_set(own["steps"], at, self._steps[-1].fd)
+        except BaseException:
+            self.close()
+            raise
+
+    def memory(self) -> int:
+        """Bytes of kernel memory of the maps that are this program's own."""
+        return self.main.memory()
+
+    def close(self) -> None:
+        for step in self._steps:
+            step.close()
+        self.main.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One generation: the sources, and what was made of them."""
+
+    sources: Mapping[Side, str]
+    programs: Mapping[Side, SideProgram]
+
+    def close(self) -> None:
+        for program in self.programs.values():
+            program.close()

@@ -1,0 +1,225 @@
+"""The traced destinations: what the kernel knows of each, and what user space makes of it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address
+
+import numpy as np
+
+from bpf import grace
+from bpf.errors import UsageError
+from bpf.syscall import map_delete, map_update
+from probes.path.options import PathOptions, TracedFlow
+from probes.path.policy import Plan, Policy
+from probes.path.records import Array
+from probes.path.slots import Destination, Flight
+from probes.plane import Traced
+
+TARGET = np.dtype(
+    [
+        ("interval_ns", "u8"),
+        ("credit_ns", "u8"),
+        ("only", "u8"),
+        ("live", "u4"),
+        ("asked", "u4"),
+        ("ready", "u4"),
+        ("unused", "u4", (7,)),
+        ("next_ns", "u8"),
+        ("sequence", "u8"),
+        ("packets", "u8"),
+        ("matched", "u8"),
+        ("unmatched", "u8"),
+        ("round", "u4"),
+        ("done", "u4"),
+        ("ttl", "u4"),
+        ("unused_too", "u4", (3,)),
+        ("sent", "u8", (32,)),
+    ]
+)
+"""`struct target` of path.h: 384 bytes."""
+
+
+def destination_of(text: str) -> Destination:
+    """A destination from its address as text; IPv4 within IPv6 (::ffff:0:0/96) is IPv4.
+
+    Raises UsageError for what is no address, or leads along no path.
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no address") from None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    if reason := _reason_against(address):
+        raise UsageError(f"cannot trace {text}: {reason}")
+    return Destination(address.packed.ljust(16, b"\0"), address.version)
+
+
+def _reason_against(address: IPv4Address | IPv6Address) -> str:
+    """Why there is no path to it; empty where there may be one."""
+    if isinstance(address, IPv6Address) and (address.is_link_local or address.scope_id):
+        return "it is on the link itself, behind no router"
+    if address.is_unspecified:
+        return "it is nobody's"
+    if address.is_loopback:
+        return "it is this host"
+    if address.is_multicast or address == IPv4Address("255.255.255.255"):
+        return "it is not of one host"
+    return ""
+
+
+def text_of(destination: Destination) -> str:
+    """Its address as ipaddress writes it."""
+    size = 4 if destination.version == 4 else 16
+    return str(ipaddress.ip_address(destination.address[:size]))
+
+
+class Target:
+    """One destination."""
+
+    def __init__(
+        self, destination: Destination, index: int, table: Array, slots: Array, options: PathOptions
+    ) -> None:
+        """`table`: dtype TARGET (1,), its own; `slots`: dtype SLOT (n,)."""
+        self.destination = destination
+        self.index = index
+        self.every = False
+        """Whether every flow is traced, and not only `flows`."""
+        self.flows: dict[TracedFlow, None] = {}
+        self._kernel = table
+        self._burst = options.burst
+        self._sent_before = table["sent"][0].copy()
+        self._packets_before = int(table["packets"][0])
+        self._matched_before = int(table["matched"][0])
+        self.flight = Flight(destination, slots, table["sent"][0], self.sequence)
+        self._policy = Policy(options)
+        for name in ("ttl", "next_ns", "round", "done", "asked"):
+            table[name] = 0
+        self._follow(self._policy.plan)
+
+    @property
+    def sequence(self) -> int:
+        """Number of the next probe."""
+        return int(self._kernel["sequence"][0])
+
+    def start(self) -> None:
+        """Let the kernel send probes."""
+        self._kernel["ready"] = 1
+
+    def stop(self) -> None:
+        self._kernel["ready"] = 0
+
+    def choose(self) -> None:
+        """Tell the kernel which flows: one of them, or all."""
+        only = 0
+        if not self.every and len(self.flows) == 1:
+            (flow,) = self.flows
+            ports = flow.source_port.to_bytes(2, "big") + flow.destination_port.to_bytes(2, "big")
+            only = flow.protocol << 32 | int.from_bytes(ports, "little")
+        self._kernel["only"] = only
+
+    def decide(self, rows: Array, now_ns: int) -> None:
+        """Have the hops probed that are worth it, after new rows of dtype HOP."""
+        sent = self._kernel["sent"][0] - self._sent_before
+        ttl = int(self._kernel["ttl"][0])
+        address = self.destination.address
+        self._follow(self._policy.decide(rows, sent, ttl, now_ns, address))
+
+    def told(self) -> Traced:
+        kernel = self._kernel[0]
+        return Traced(
+            text_of(self.destination),
+            () if self.every else tuple(self.flows),
+            self._policy.length,
+            self._policy.live,
+            self._policy.silent,
+            int(kernel["packets"]) - self._packets_before,
+            int((kernel["sent"] - self._sent_before).sum()),
+            int(kernel["matched"]) - self._matched_before,
+        )
+
+    def _follow(self, plan: Plan) -> None:
+        kernel = self._kernel
+        kernel["interval_ns"] = plan.interval_ns
+        kernel["credit_ns"] = (self._burst - 1) * plan.interval_ns
+        kernel["live"] = plan.live
+        # A hop that is still to be tried stays so: to ask again would take it back.
+        waiting = int(kernel["asked"][0]) ^ int(kernel["done"][0])
+        kernel["asked"] = int(kernel["asked"][0]) ^ (plan.once & ~waiting)
+
+
+class Targets:
+    """All of them, in the kernel's tables."""
+
+    def __init__(self, addresses_fd: int, table: Array, slots: Array, options: PathOptions) -> None:
+        """`addresses_fd` stays the caller's; `table`: dtype TARGET (n,), `slots`: dtype SLOT
+        (n times as many,), the kernel's own memory."""
+        self._addresses_fd = addresses_fd
+        self._options = options
+        self._table = table
+        self._slots = slots.reshape(len(table), -1)
+        self._free = list(range(len(self._table)))
+        self._targets: dict[bytes, Target] = {}
+
+    def __iter__(self) -> Iterator[Target]:
+        return iter(tuple(self._targets.values()))
+
+    def __len__(self) -> int:
+        return len(self._targets)
+
+    @property
+    def slots_per_target(self) -> int:
+        return int(self._slots.shape[1])
+
+    def add(self, destination: Destination, flow: TracedFlow | None) -> None:
+        """Trace it, or one more of its flows. UsageError where there is no room."""
+        target = self._targets.get(destination.address)
+        if target is None:
+            if not self._free:
+                raise UsageError(f"at most {len(self._table)} destinations are traced at a time")
+            index = self._free.pop(0)
+            target = Target(
+                destination, index, self._table[index : index + 1], self._slots[index],
+                self._options,
+            )  # fmt: skip
+            self._targets[destination.address] = target
+        if flow is None:
+            target.every = True
+        else:
+            target.flows[flow] = None
+        target.choose()
+        map_update(self._addresses_fd, _key(destination), target.index.to_bytes(4, "little"))
+        target.start()
+
+    def remove(self, destination: Destination, flow: TracedFlow | None) -> Target | None:
+        """Stop, of one flow or altogether; the target whose last probes are to be told now.
+
+        UsageError for what is not traced.
+        """
+        target = self._targets.get(destination.address)
+        if target is None or (flow is not None and flow not in target.flows):
+            what = (
+                text_of(destination) if target is None else f"this flow to {text_of(destination)}"
+            )
+            raise UsageError(f"{what} is not traced")
+        if flow is not None:
+            del target.flows[flow]
+            if target.flows or target.every:
+                target.choose()
+                return None
+        target.stop()
+        map_delete(self._addresses_fd, _key(destination))
+        # On no CPU is a probe to it being written any more.
+        grace.wait()
+        del self._targets[destination.address]
+        self._free.append(target.index)
+        return target
+
+
+def _key(destination: Destination) -> bytes:
+    """As in `addresses`: an IPv6 address, or an IPv4-mapped one."""
+    if destination.version == 6:
+        return destination.address
+    return bytes(10) + b"\xff\xff" + destination.address[:4]
