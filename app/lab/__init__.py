@@ -1,7 +1,8 @@
 """The lab: a small network of namespaces with live traffic, for `probedeck lab` and for tests.
 
-Client, routers and server exist only through one holder process and its two traffic processes.
-However this process or one of those ends, `kill -9` included, nothing is left behind.
+Client, routers and server exist only through one holder process and its children: two for traffic,
+and one that carries packets where a link has a delay. However this process or one of those ends,
+`kill -9` included, nothing is left behind.
 """
 
 from __future__ import annotations
@@ -11,44 +12,61 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
 from app.lab import netns, topology
+from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, Detour, Plan
 from bpf.errors import DeckError, KernelError, UsageError
 
-_START_SECONDS = 20.0
+_ANSWER_SECONDS = 20.0
 _END_SECONDS = 5.0
 
-__all__ = ["Lab"]
+__all__ = ["Counters", "Detour", "Lab", "Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What an interface has received and sent; a large segment that is cut later is one packet."""
+
+    received_bytes: int
+    received_packets: int
+    sent_bytes: int
+    sent_packets: int
 
 
 class Lab:
     """A running network client - r1 - ... - rN - server; ends with its `with` block.
 
-    Raises UsageError for a wrong parameter, KernelError without root, and DeckError, with the
-    reason, when the network cannot be made.
+    `routers` is short for a plain `Plan(routers)`. Raises UsageError for a wrong parameter,
+    KernelError without root, and DeckError, with the reason, when the network cannot be made.
     """
 
-    interface = topology.HOST_INTERFACE
+    interface = HOST_INTERFACE
     """Name of the client's interface."""
 
-    def __init__(self, *, routers: int = 6, traffic: bool = True, rate: float = 1.0) -> None:
-        if not 1 <= routers <= topology.MAX_ROUTERS:
-            raise UsageError(
-                f"a lab of {routers} routers is not possible", hint=f"1 to {topology.MAX_ROUTERS}"
-            )
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        *,
+        routers: int = 6,
+        traffic: bool = True,
+        rate: float = 1.0,
+    ) -> None:
+        self.plan = plan or Plan(routers)
+        """What was asked for, and hence what is to be found."""
+        self.plan.check()
         if not 0.1 <= rate <= 10:
             raise UsageError(f"traffic rate {rate} is not possible", hint="0.1 to 10")
         if os.geteuid() != 0:
             raise KernelError("making a lab needs root", hint="start it with sudo")
-        self.nodes = topology.names(routers)
-        """Every node from client to server."""
-        self.client_ipv4 = topology.ipv4(0, 1)
-        self.client_ipv6 = topology.ipv6(0, 1)
-        self.server_ipv4 = topology.ipv4(routers, 2)
-        self.server_ipv6 = topology.ipv6(routers, 2)
-        arguments = (os.getpid(), routers, rate if traffic else 0)
+        client, server = self.plan.addresses(CLIENT), self.plan.addresses(SERVER)
+        self.client_ipv4, self.client_ipv6 = client.ipv4, client.ipv6
+        self.server_ipv4, self.server_ipv6 = server.ipv4, server.ipv6
+        arguments = (os.getpid(), self.plan.dump(), rate if traffic else 0)
         self._holder = subprocess.Popen(
             [sys.executable, "-I", "-m", "app.lab.holder", *map(str, arguments)],
             stdin=subprocess.PIPE,
@@ -63,7 +81,7 @@ class Lab:
             (self._holder.stdin, self._holder.stdout, self._holder.stderr),
         )
         try:
-            self._spaces = self._await_spaces()
+            self._spaces: dict[str, int] = json.loads(self._answer("the lab could not be made"))
         except BaseException:
             self.close()
             raise
@@ -86,16 +104,13 @@ class Lab:
         children = Path(f"/proc/{holder}/task/{holder}/children").read_text(encoding="ascii")
         return (holder, *map(int, children.split()))
 
-    def open_namespace(self, node: str = topology.CLIENT) -> int:
+    def open_namespace(self, node: str = CLIENT) -> int:
         """A descriptor of the node's namespace; the caller closes it.
 
         The namespace lives at least as long as the descriptor. Raises UsageError for an unknown
         node and DeckError when the lab has ended.
         """
-        if node not in self._spaces:
-            raise UsageError(
-                f"the lab has no node {node!r}", hint=f"one of {', '.join(self.nodes)}"
-            )
+        self.plan.require(node)
         try:
             if self._holder.poll() is None:
                 return os.open(f"/proc/{self._holder.pid}/fd/{self._spaces[node]}", os.O_RDONLY)
@@ -103,7 +118,7 @@ class Lab:
             pass
         raise DeckError("the lab has ended")
 
-    def enter(self, node: str = topology.CLIENT) -> None:
+    def enter(self, node: str = CLIENT) -> None:
         """Move the calling thread, and threads and processes it starts later, into the node.
 
         There is no way back: where one is needed, use `netns.inside`. Raises as `open_namespace`.
@@ -113,6 +128,49 @@ class Lab:
             netns.setns(fd)
         finally:
             os.close(fd)
+
+    def detour(self, on: bool) -> int:
+        """Have packets to the server take the detour of the plan, or the plain path again.
+
+        No packet is lost. Returns when it was done, in ns of CLOCK_MONOTONIC. Raises UsageError
+        where the plan has no detour and DeckError when the lab has ended.
+        """
+        if not self.plan.detour:
+            raise UsageError("the lab has no detour", hint="ask for one in its plan")
+        try:
+            self._input.write(json.dumps(on).encode())
+        except (OSError, ValueError):
+            raise DeckError("the lab has ended") from None
+        return int(self._answer("the lab has ended"))
+
+    def silence(self, node: str, on: bool) -> None:
+        """Have `node` send no ICMP errors, or again as in the plan; raises as `open_namespace`."""
+        with self._inside(node) as ns:
+            netns.write_sysctls(ns, topology.icmp_limits(self.plan, node, silent=on))
+
+    def interface_counters(self, node: str, interface: str) -> Counters:
+        """What an interface has counted since the lab was made; raises as `open_namespace`.
+
+        Raises UsageError for an unknown interface.
+        """
+        with self._inside(node):
+            lines = Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines()
+        for line in lines[2:]:
+            name, _, numbers = line.partition(":")
+            if name.strip() == interface:
+                counts = [int(number) for number in numbers.split()]
+                return Counters(*counts[:2], *counts[8:10])
+        raise UsageError(f"{node} has no interface {interface!r}")
+
+    @contextmanager
+    def _inside(self, node: str) -> Iterator[int]:
+        """Have the calling thread in the node; gives a descriptor of its namespace."""
+        ns = self.open_namespace(node)
+        try:
+            with netns.inside(ns):
+                yield ns
+        finally:
+            os.close(ns)
 
     def close(self) -> None:
         """End the lab; returns when its processes are gone. May be called again."""
@@ -126,14 +184,13 @@ class Lab:
         self._output.close()
         self._errors.close()
 
-    def _await_spaces(self) -> dict[str, int]:
-        """Descriptor numbers, in the holder, of each node's namespace."""
-        if not select.select([self._output], [], [], _START_SECONDS)[0]:
-            raise DeckError(f"the lab did not start within {_START_SECONDS:.0f} s")
+    def _answer(self, otherwise: str) -> bytes:
+        """What the holder says next; raises DeckError where it ends instead, with its reason."""
+        if not select.select([self._output], [], [], _ANSWER_SECONDS)[0]:
+            raise DeckError(f"the lab did not answer within {_ANSWER_SECONDS:.0f} s")
         line = self._output.readline()
         if not line:
             words = self._errors.read().decode(errors="replace").split("\n")
             reason = next((word for word in reversed(words) if word.strip()), "no reason given")
-            raise DeckError(f"the lab could not be made: {reason.strip()}")
-        spaces: dict[str, int] = json.loads(line)
-        return spaces
+            raise DeckError(f"{otherwise}: {reason.strip()}")
+        return line

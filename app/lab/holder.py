@@ -1,8 +1,10 @@
-"""The process that holds the lab: `python -I -m app.lab.holder MAIN_PID ROUTERS RATE`.
+"""The process that holds the lab: `python -I -m app.lab.holder MAIN_PID PLAN RATE`.
 
 It makes the network, writes `{node: descriptor}` as one line of JSON to its standard output,
 keeps the traffic running (RATE 0: none) and ends everything as soon as its standard input or the
-main process does. As no namespace has a name, its own death by any signal ends everything too.
+main process does. A line of its input is `true` or `false`: packets take the detour from now on,
+or do not; the answer is the CLOCK_MONOTONIC time in ns at which the routes were changed.
+As no namespace has a name, its own death by any signal ends everything too.
 Standard output is left open in every process of the lab, so that its end tells that all are gone.
 """
 
@@ -20,22 +22,24 @@ import time
 from collections.abc import Callable, Coroutine
 
 from app.lab import client, netns, server, topology
+from app.lab.cable import carry
+from app.lab.plan import CLIENT, SERVER, Plan
 from bpf.errors import DeckError
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _RESTART_SECONDS = 1.0
 """Least time between two starts of the same traffic process."""
-
-Traffic = Callable[[], Coroutine[None, None, None]]
+_ORDER_BYTES = 16
+"""More than an order has; the main process gives one only after the answer to the one before."""
 
 
 class _Worker:
-    """A child process that runs one traffic coroutine inside one node."""
+    """A child process that does one work, with the descriptors it needs for it."""
 
-    def __init__(self, ns: int, traffic: Traffic) -> None:
-        self._ns = ns
-        self._traffic = traffic
+    def __init__(self, work: Callable[[], None], *keeps: int) -> None:
+        self._work = work
+        self._keeps = keeps
         self.start()
 
     def start(self) -> None:
@@ -55,12 +59,14 @@ class _Worker:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
             return  # The parent was gone before its death could be signalled.
-        netns.setns(self._ns)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 2)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        asyncio.run(self._traffic())
+        below = 3
+        for fd in (*sorted(self._keeps), os.sysconf("SC_OPEN_MAX")):
+            os.closerange(below, fd)
+            below = fd + 1
+        self._work()
 
     def reap(self) -> None:
         """Collect the ended child, to be started again when `restart_at` comes."""
@@ -76,8 +82,18 @@ class _Worker:
             os.waitpid(self._pid, 0)
 
 
-def _watch(main_fd: int, workers: list[_Worker]) -> None:
-    """Restart workers that end, until the main process ends or closes this one's input."""
+def _traffic(ns: int, traffic: Callable[[], Coroutine[None, None, None]]) -> _Worker:
+    """A worker that runs `traffic` inside the node of namespace `ns`."""
+
+    def work() -> None:
+        netns.setns(ns)
+        asyncio.run(traffic())
+
+    return _Worker(work, ns)
+
+
+def _watch(main_fd: int, workers: list[_Worker], obey: Callable[[bytes], None]) -> None:
+    """Obey what comes in and restart workers that end, until the main process or the input ends."""
     while True:
         poll = select.poll()
         for fd in (0, main_fd, *(worker.pidfd for worker in workers if worker.pidfd >= 0)):
@@ -85,8 +101,13 @@ def _watch(main_fd: int, workers: list[_Worker]) -> None:
         due = [worker.restart_at for worker in workers if worker.pidfd < 0]
         wait = max(0.0, min(due) - time.monotonic()) if due else None
         ready = {fd for fd, _ in poll.poll(None if wait is None else wait * 1000)}
-        if ready & {0, main_fd}:
+        if main_fd in ready:
             return
+        if 0 in ready:
+            order = os.read(0, _ORDER_BYTES)
+            if not order:
+                return
+            obey(order)
         for worker in workers:
             if worker.pidfd in ready:
                 worker.reap()
@@ -94,25 +115,35 @@ def _watch(main_fd: int, workers: list[_Worker]) -> None:
                 worker.start()
 
 
-def main(main_pid: int, routers: int, rate: float) -> None:
+def main(main_pid: int, plan: Plan, rate: float) -> None:
     """Hold a lab until the main process wants or gets no more of it."""
     main_fd = os.pidfd_open(main_pid)
     if os.getppid() != main_pid:
         return  # It was gone before its end could be watched.
-    spaces = asyncio.run(topology.build(routers))
+    network = asyncio.run(topology.build(plan))
+    spaces, cables = network.spaces, network.cables
     workers: list[_Worker] = []
+    if cables:
+        ends = [end for cable in cables for end in (cable.left, cable.right)]
+        workers.append(_Worker(lambda: carry(cables), *ends))
     if rate > 0:
-        target = server.Target(topology.ipv4(routers, 2), topology.ipv6(routers, 2))
-        workers.append(_Worker(spaces[topology.SERVER], lambda: server.run(target)))
-        workers.append(_Worker(spaces[topology.CLIENT], lambda: client.run(target, rate)))
+        there = plan.addresses(SERVER)
+        target = server.Target(there.ipv4, there.ipv6)
+        workers.append(_traffic(spaces[SERVER], lambda: server.run(target)))
+        workers.append(_traffic(spaces[CLIENT], lambda: client.run(target, rate)))
     print(json.dumps(spaces), flush=True)
-    _watch(main_fd, workers)
+
+    def obey(order: bytes) -> None:
+        asyncio.run(topology.switch(plan, spaces, detour=json.loads(order)))
+        print(time.monotonic_ns(), flush=True)
+
+    _watch(main_fd, workers, obey)
     for worker in workers:
         worker.kill()
 
 
 if __name__ == "__main__":
     try:
-        main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+        main(int(sys.argv[1]), Plan.parse(sys.argv[2]), float(sys.argv[3]))
     except (DeckError, OSError) as error:
         sys.exit(str(error))

@@ -107,15 +107,20 @@ def ifindex(ns: int, name: str) -> int:
         return socket.if_nametoindex(name)
 
 
-async def open_host(ns: int) -> AsyncIPRoute:
-    """Prepare the new namespace `ns` as a host with `lo`; returns its netlink socket, to close."""
+def open_netlink(ns: int) -> AsyncIPRoute:
+    """The netlink socket of namespace `ns`, for the running event loop; the caller closes it."""
     # Imported here: pyroute2 takes 0.1 s, and most users of this module need no netlink.
     from pyroute2 import AsyncIPRoute
 
-    write_sysctls(ns, _HOST)
     with inside(ns):
         plain = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, socket.NETLINK_ROUTE)
-    netlink = AsyncIPRoute(fileno=plain.detach())
+    return AsyncIPRoute(fileno=plain.detach())
+
+
+async def open_host(ns: int) -> AsyncIPRoute:
+    """Prepare the new namespace `ns` as a host with `lo`; returns its netlink socket, to close."""
+    write_sysctls(ns, _HOST)
+    netlink = open_netlink(ns)
     await netlink.link("set", index=_LOOPBACK, state="up")
     return netlink
 

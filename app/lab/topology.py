@@ -1,48 +1,46 @@
-"""The lab's network: client - r1 - ... - rN - server, one veth a link, with a bottleneck.
-
-Link i (0 at the client) is 10.94.i.0/24 and fd94:0:0:i::/64; its left end is host 1, its right
-end host 2. Interfaces are `eth0` on client and server, `left` and `right` on routers.
-"""
+"""The lab's network, made from its plan."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.lab import netns
+from app.lab.cable import Cable, open_end
+from app.lab.plan import (
+    BOTTLENECK_SECONDS,
+    CLIENT,
+    LIMITED_SECONDS,
+    SERVER,
+    Link,
+    Plan,
+)
 from bpf.errors import KernelError
 
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
 
-CLIENT = "client"
-SERVER = "server"
-HOST_INTERFACE = "eth0"
-MAX_ROUTERS = 30
-"""The hop limit that path tracing looks at."""
-
-BOTTLENECK_BITS = 20_000_000
-"""Rate of the bottleneck, bit/s, from client to server."""
-BOTTLENECK_SECONDS = 0.2
-"""Delay of its full queue."""
 _BOTTLENECK_BURST = 4096
+_SILENT_MILLISECONDS = 86_400_000
+"""More than the minute that a new destination has saved up, and six times it is an int."""
 
 _ROUTER = {
     "net/ipv4/ip_forward": "1",
     "net/ipv6/conf/all/forwarding": "1",
     "net/ipv4/conf/all/rp_filter": "0",
     "net/ipv4/conf/default/rp_filter": "0",
+    # Flows are shared out by 5-tuple.
+    "net/ipv4/fib_multipath_hash_policy": "1",
+    "net/ipv6/fib_multipath_hash_policy": "1",
 }
-_NO_ICMP_LIMITS = {
-    "net/ipv4/icmp_ratelimit": "0",
+_NO_ICMP_BUDGET = {
     "net/ipv4/icmp_msgs_per_sec": "1000000",
     "net/ipv4/icmp_msgs_burst": "100000",
-    "net/ipv6/icmp/ratelimit": "0",
 }
 _HOST = {
     # A loss-based control fills the bottleneck's queue, which the default here may avoid.
@@ -50,59 +48,70 @@ _HOST = {
 }
 
 
-def names(routers: int) -> tuple[str, ...]:
-    """Every node from client to server."""
-    return (CLIENT, *(f"r{i}" for i in range(1, routers + 1)), SERVER)
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What the lab's network lives through: descriptors."""
+
+    spaces: dict[str, int]
+    """Each node's namespace."""
+    cables: tuple[Cable, ...]
+    """Every link that has a delay; packets pass while `cable.carry` runs."""
 
 
-def ipv4(link: int, host: int) -> str:
-    """Address of end `host` (1 left, 2 right) of `link`."""
-    return f"10.94.{link}.{host}"
+def icmp_limits(plan: Plan, node: str, silent: bool) -> dict[str, str]:
+    """Settings, path to value, by which `node` sends ICMP errors; those of path MTU are exempt."""
+    limited = round(LIMITED_SECONDS * 1000) if node in plan.limited else 0
+    milliseconds = str(_SILENT_MILLISECONDS if silent else limited)
+    return {"net/ipv4/icmp_ratelimit": milliseconds, "net/ipv6/icmp/ratelimit": milliseconds}
 
 
-def ipv6(link: int, host: int) -> str:
-    """Address of end `host` (1 left, 2 right) of `link`."""
-    return f"fd94:0:0:{link}::{host}"
-
-
-def bottleneck(routers: int) -> str:
-    """The router whose `right` interface is the bottleneck."""
-    return f"r{min(3, routers)}"
-
-
-async def build(routers: int) -> dict[str, int]:
-    """Make the network; returns a descriptor of each node's namespace.
+async def build(plan: Plan) -> Network:
+    """Make the network.
 
     Raises OSError and KernelError. What was made until then ends with the process.
     """
-    nodes = names(routers)
-    spaces = {name: netns.fresh() for name in nodes}
+    spaces = {name: netns.fresh() for name in plan.nodes}
     for name, ns in spaces.items():
         role = _HOST if name in (CLIENT, SERVER) else _ROUTER
-        netns.write_sysctls(ns, role | _NO_ICMP_LIMITS)
+        limits = icmp_limits(plan, name, name in plan.silent)
+        netns.write_sysctls(ns, role | _NO_ICMP_BUDGET | limits)
     hosts = {name: await netns.open_host(ns) for name, ns in spaces.items()}
-    with _asking_for("veth links"):
-        for left, right in itertools.pairwise(nodes):
-            near = HOST_INTERFACE if left == CLIENT else "right"
-            far = HOST_INTERFACE if right == SERVER else "left"
-            await netns.add_veth(hosts[left], near, spaces[right], far)
+    cables = []
+    with _asking_for("links"):
+        for link in plan.links:
+            far = (spaces[link.right], link.right_interface)
+            if link.delay:
+                near = open_end(spaces[link.left], link.left_interface)
+                cables.append(Cable(near, open_end(*far), link.delay))
+            else:
+                await netns.add_veth(hosts[link.left], link.left_interface, *far)
     with _asking_for("IPv4 and IPv6 addresses and routes"):
         await asyncio.gather(
-            *(_configure(hosts[name], spaces[name], i, routers) for i, name in enumerate(nodes))
+            *(_configure(hosts[name], ns, name, plan) for name, ns in spaces.items())
         )
-    narrow = bottleneck(routers)
-    with _asking_for("a bottleneck (qdisc tbf)"):
-        await hosts[narrow].tc(
-            "add",
-            "tbf",
-            index=netns.ifindex(spaces[narrow], "right"),
-            rate=BOTTLENECK_BITS // 8,
-            latency=f"{BOTTLENECK_SECONDS * 1000:.0f}ms",
-            burst=_BOTTLENECK_BURST,
-        )
+    if plan.bottleneck_bits:
+        with _asking_for("a bottleneck (qdisc tbf)"):
+            await hosts[plan.bottleneck].tc(
+                "add",
+                "tbf",
+                index=netns.ifindex(spaces[plan.bottleneck], "right"),
+                rate=plan.bottleneck_bits // 8,
+                latency=f"{BOTTLENECK_SECONDS * 1000:.0f}ms",
+                burst=_BOTTLENECK_BURST,
+            )
     for host in hosts.values():
         host.close()
-    return spaces
+    return Network(spaces, tuple(cables))
+
+
+async def switch(plan: Plan, spaces: dict[str, int], detour: bool) -> None:
+    """Have packets take the detour, or the plain path; none is lost. Raises KernelError."""
+    assert plan.detour
+    node = plan.plain[plan.detour.link]
+    host = netns.open_netlink(spaces[node])
+    with _asking_for("another route"):
+        await _default(host, "replace", plan.forward(node, detour), 2)
+    host.close()
 
 
 @contextmanager
@@ -116,24 +125,35 @@ def _asking_for(what: str) -> Iterator[None]:
         raise KernelError(f"the kernel refuses {what}: {os.strerror(error.code)}") from None
 
 
-async def _configure(host: AsyncIPRoute, ns: int, node: int, routers: int) -> None:
-    """Addresses and routes of node number `node`: default to the server, prefixes to the client."""
-    last = routers + 1
-    if node > 0:
-        name = HOST_INTERFACE if node == last else "left"
-        link = node - 1
-        await netns.bring_up(host, netns.ifindex(ns, name), ipv4(link, 2), ipv6(link, 2))
-    if node < last:
-        name = HOST_INTERFACE if node == 0 else "right"
-        await netns.bring_up(host, netns.ifindex(ns, name), ipv4(node, 1), ipv6(node, 1))
-        await _default(host, ipv4(node, 2), ipv6(node, 2))
-        for link in range(node - 1):
-            await host.route("add", dst=f"10.94.{link}.0/24", gateway=ipv4(node - 1, 1))
-            await host.route("add", dst=f"fd94:0:0:{link}::/64", gateway=ipv6(node - 1, 1))
-    else:
-        await _default(host, ipv4(routers, 1), ipv6(routers, 1))
+async def _configure(host: AsyncIPRoute, ns: int, node: str, plan: Plan) -> None:
+    """Addresses and routes of `node`: default to the server, prefixes to the client."""
+    for link in plan.links:
+        for end, name, interface in (
+            (1, link.left, link.left_interface),
+            (2, link.right, link.right_interface),
+        ):
+            if name == node:
+                index = netns.ifindex(ns, interface)
+                await netns.bring_up(host, index, link.ipv4(end), link.ipv6(end))
+    links, end = ([plan.backward(node)], 1) if node == SERVER else (plan.forward(node), 2)
+    await _default(host, "add", links, end)
+    if node in (CLIENT, SERVER):
+        return
+    back, own = plan.backward(node), plan.addresses(node)
+    for link in plan.links[: back.place]:
+        # Without a source of the route, IPv6 errors come from the link that the packet came by.
+        for dst, gateway, source in (
+            (f"{link.ipv4(0)}/24", back.ipv4(1), own.ipv4),
+            (f"{link.ipv6(0)}/64", back.ipv6(1), own.ipv6),
+        ):
+            await host.route("add", dst=dst, gateway=gateway, prefsrc=source)
 
 
-async def _default(host: AsyncIPRoute, gateway4: str, gateway6: str) -> None:
-    await host.route("add", dst="default", family=socket.AF_INET, gateway=gateway4)
-    await host.route("add", dst="default", family=socket.AF_INET6, gateway=gateway6)
+async def _default(host: AsyncIPRoute, command: str, links: Sequence[Link], end: int) -> None:
+    """Route to whoever is at `end` (1 left, 2 right) of `links`, and beyond: flows are shared."""
+    for family, gateways in (
+        (socket.AF_INET, [link.ipv4(end) for link in links]),
+        (socket.AF_INET6, [link.ipv6(end) for link in links]),
+    ):
+        hops = [{"gateway": gateway} for gateway in gateways]
+        await host.route(command, dst="default", family=family, multipath=hops)

@@ -88,8 +88,8 @@ def becomes(condition: Callable[[], bool], seconds: float = 3.0) -> bool:
     return condition()
 
 
-def assert_gone(pids: tuple[int, ...], spaces: set[int]) -> None:
-    assert len(spaces) == 8
+def assert_gone(pids: tuple[int, ...], spaces: set[int], count: int = 8) -> None:
+    assert len(spaces) == count
     assert becomes(lambda: not alive(pids))
     assert becomes(lambda: not spaces & namespaces())
 

@@ -1,0 +1,235 @@
+"""What a lab looks like: nodes, links, addresses, and what a path tracer should find in it.
+
+    client - r1 - r2 - r3 - ... - rN - server
+
+Link i (0 at the client) is 10.94.i.0/24 and fd94:0:0:i::/64; its left end is host 1, its right
+end host 2. Interfaces are `eth0` on client and server, `left` and `right` on routers, and `left2`
+and `right2` where a router has a second link on that side.
+
+A twin of r3 is r3b: r2 shares flows out between the two, by 5-tuple. A detour of link 3 is
+r3 - d1 - ... - dN - r4, which packets take only while it is switched on. In both, what comes
+back takes the plain path, always.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from ipaddress import IPv6Address
+
+from bpf.errors import UsageError
+
+CLIENT = "client"
+SERVER = "server"
+HOST_INTERFACE = "eth0"
+MAX_ROUTERS = 30
+"""The hop limit that path tracing looks at."""
+MAX_DETOUR = 10
+MAX_DELAY = 1.0
+"""Seconds; a cable holds the packets of that time in memory."""
+BOTTLENECK_BITS = 20_000_000
+BOTTLENECK_SECONDS = 0.2
+"""Delay of the bottleneck's full queue."""
+LIMITED_SECONDS = 0.1
+"""Time between two answers of a rate-limited router."""
+
+TWIN_LINKS = (100, 101)
+"""Numbers of the links left and right of the twin."""
+DETOUR_LINKS = range(110, 110 + MAX_DETOUR + 1)
+"""Numbers of the detour's links, from left to right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cable between two nodes."""
+
+    number: int
+    place: int
+    """Number of the link of the plain path that this one is, or runs beside."""
+    left: str
+    left_interface: str
+    right: str
+    right_interface: str
+    delay: float
+    """Seconds, each way; 0: a veth, which takes some microseconds."""
+
+    def ipv4(self, host: int) -> str:
+        """Address of end `host` (1 left, 2 right)."""
+        return f"10.94.{self.number}.{host}"
+
+    def ipv6(self, host: int) -> str:
+        """Address of end `host` (1 left, 2 right)."""
+        return str(IPv6Address(f"fd94:0:0:{self.number}::{host}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a node's answers come from, in canonical text."""
+
+    ipv4: str
+    ipv6: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detour:
+    """A longer way beside one link."""
+
+    link: int
+    """Between two routers; at the bottleneck, the detour leads round it."""
+    routers: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A network for a lab; `check` tells whether it is possible."""
+
+    routers: int = 6
+    bottleneck_bits: int = BOTTLENECK_BITS
+    """Rate, bit/s, from client to server, at r3 or the last router before; 0: no bottleneck."""
+    delays: Mapping[int, float] = field(default_factory=dict)
+    """Seconds, each way, by number of the link (`TWIN_LINKS` and `DETOUR_LINKS` too).
+
+    Such a link is a TUN device at each end, which has no Ethernet; all others are a veth. See
+    `app.lab.cable` for how exact it is. The client's own link cannot have one.
+    """
+    twin: int = 0
+    """Hop at which there are two routers; 0: none."""
+    detour: Detour | None = None
+    silent: tuple[str, ...] = ()
+    """Routers that send no ICMP errors but those of path MTU discovery; they answer pings."""
+    limited: tuple[str, ...] = ()
+    """Routers that send an ICMP error every `LIMITED_SECONDS` at most, after six at once.
+
+    For IPv6, some kernels send up to four times as many: a prefix of 64 bits may be many hosts.
+    """
+
+    @staticmethod
+    def parse(text: str) -> Plan:
+        """The plan that wrote itself as `text`."""
+        values = ast.literal_eval(text)
+        detour = values.pop("detour")
+        return Plan(**values, detour=Detour(**detour) if detour else None)
+
+    def dump(self) -> str:
+        """The plan as one line for `parse`."""
+        return repr(asdict(self))
+
+    def check(self) -> None:
+        """Raise UsageError where the network is not possible."""
+        last, detour = self.routers, self.detour or Detour(0, 0)
+
+        def need(possible: bool, what: str, hint: str) -> None:
+            if not possible:
+                raise UsageError(f"{what} is not possible", hint=hint)
+
+        need(1 <= last <= MAX_ROUTERS, f"a lab of {last} routers", f"1 to {MAX_ROUTERS}")
+        need(self.bottleneck_bits >= 0, "a bottleneck below zero", "0: none")
+        need(not self.twin or 1 < self.twin < last, f"a twin of r{self.twin}", f"2 to {last - 1}")
+        if self.detour:
+            between = 0 < detour.link < last
+            need(between, f"a detour of link {detour.link}", f"1 to {last - 1}")
+            apart = not self.twin or detour.link not in (self.twin - 1, self.twin)
+            need(apart, "a detour beside the twin", "choose another link")
+            long = 1 <= detour.routers <= MAX_DETOUR
+            need(long, f"a detour of {detour.routers} routers", f"1 to {MAX_DETOUR}")
+        numbers = [link.number for link in self.links[1:]]
+        for number, delay in self.delays.items():
+            need(number in numbers, f"a delay of link {number}", f"one of {numbers}")
+            need(0 < delay <= MAX_DELAY, f"a delay of {delay} s", f"more than 0, to {MAX_DELAY:g}")
+        for name in (*self.silent, *self.limited):
+            quiet = name in self.nodes and name not in (CLIENT, SERVER)
+            need(quiet, f"{name!r} as a silent or limited router", "one of its routers")
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """The nodes from client to server, without twin and detour."""
+        return (CLIENT, *(f"r{i}" for i in range(1, self.routers + 1)), SERVER)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Every node: those of the plain path first."""
+        return tuple(dict.fromkeys((*self.plain, *(link.right for link in self.links))))
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Every link: those of the plain path first, in order."""
+        return tuple(self._links())
+
+    def _links(self) -> Iterator[Link]:
+        plain = self.plain
+        for i in range(self.routers + 1):
+            near = HOST_INTERFACE if i == 0 else "right"
+            far = HOST_INTERFACE if i == self.routers else "left"
+            yield self._link(i, i, (plain[i], near), (plain[i + 1], far))
+        if self.twin:
+            before, twin, after = plain[self.twin - 1], f"r{self.twin}b", plain[self.twin + 1]
+            left, right = TWIN_LINKS
+            yield self._link(left, self.twin - 1, (before, "right2"), (twin, "left"))
+            yield self._link(right, self.twin, (twin, "right"), (after, "left2"))
+        if self.detour:
+            place, count = self.detour.link, self.detour.routers
+            chain = (plain[place], *(f"d{i}" for i in range(1, count + 1)), plain[place + 1])
+            for i, number in enumerate(DETOUR_LINKS[: count + 1]):
+                near = "right2" if i == 0 else "right"
+                far = "left2" if i == count else "left"
+                yield self._link(number, place, (chain[i], near), (chain[i + 1], far))
+
+    def _link(self, number: int, place: int, left: tuple[str, str], right: tuple[str, str]) -> Link:
+        return Link(number, place, *left, *right, self.delays.get(number, 0.0))
+
+    @property
+    def bottleneck(self) -> str:
+        """The router whose `right` interface is the bottleneck."""
+        return f"r{min(3, self.routers)}"
+
+    def backward(self, node: str) -> Link:
+        """The link by which packets leave `node` for the client; the client itself has none."""
+        return next(link for link in self.links if link.right == node)
+
+    def forward(self, node: str, detour: bool = False) -> tuple[Link, ...]:
+        """The links by which packets leave `node` for the server; the server itself has none."""
+        links = [link for link in self.links if link.left == node]
+        around = [link for link in links if link.number == DETOUR_LINKS[0]]
+        if not (detour and around):
+            around = [link for link in links if link not in around]
+        return tuple(around)
+
+    def hops(self, detour: bool = False) -> tuple[tuple[str, ...], ...]:
+        """The nodes at hop 1, 2, ... to the server: two where there is a twin."""
+        found = []
+        nodes: tuple[str, ...] = (CLIENT,)
+        while nodes != (SERVER,):
+            links = [link for node in nodes for link in self.forward(node, detour)]
+            nodes = tuple(dict.fromkeys(link.right for link in links))
+            found.append(nodes)
+        return tuple(found)
+
+    def addresses(self, node: str) -> Addresses:
+        """Where answers of `node` to the client come from; raises UsageError for an unknown one."""
+        self.require(node)
+        link, host = (self.links[0], 1) if node == CLIENT else (self.backward(node), 2)
+        return Addresses(link.ipv4(host), link.ipv6(host))
+
+    def delay(self, hop: int, detour: bool = False) -> float:
+        """Seconds to `hop` (1: the first router) and back again, as far as delays make them.
+
+        Where there is a twin, for the path through the router itself.
+        """
+        there = 0.0
+        node = CLIENT
+        for _ in range(hop):
+            link = self.forward(node, detour)[0]
+            there, node = there + link.delay, link.right
+        back = 0.0
+        while node != CLIENT:
+            link = self.backward(node)
+            back, node = back + link.delay, link.left
+        return there + back
+
+    def require(self, node: str) -> None:
+        """Raise UsageError where there is no `node`."""
+        if node not in self.nodes:
+            raise UsageError(
+                f"the lab has no node {node!r}", hint=f"one of {', '.join(self.nodes)}"
+            )
