@@ -9,8 +9,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from app import headless
 from app.options import Options, takes
 from app.probe_cli import probe_cli
+from app.trace_cli import EXAMPLES as TRACE_EXAMPLES
+from app.trace_cli import Command, trace
 from bpf.errors import DeckError, UsageError
 
 VERSION = "0.1.0"
@@ -103,6 +106,9 @@ def lab(
         _watch(options, network.interface, instead)
 
 
+cli.command(cls=Command, epilog=TRACE_EXAMPLES)(trace)
+
+
 @cli.command(epilog=CONSOLE_EXAMPLES)
 def console(
     url: Annotated[
@@ -162,13 +168,7 @@ def _watch(options: Options, interface: str, instead: str) -> None:
         from app import console
 
         raise typer.Exit(console.run(watch))
-    from app import headless
-
-    try:
-        headless.run(watch, options.target())
-    except BrokenPipeError:
-        # The reader of our output has left, as `head` does: an end like any other.
-        _fall_silent()
+    headless.run(watch, options.target())
 
 
 def _need_terminal(instead: str) -> None:
@@ -187,18 +187,12 @@ def main() -> NoReturn:
         print(f"probedeck: {error}", file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
-        _fall_silent()
+        headless.fall_silent()
         code = 0
     except typer.TyperException as error:
         print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)
         code = UsageError.exit_code
     sys.exit(code or 0)
-
-
-def _fall_silent() -> None:
-    """Write nothing more: Python would complain at exit about what it could not write."""
-    for output in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 def _with_help(message: str) -> str:

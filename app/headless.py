@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from app.outputs import VIEWS, Sink
+import numpy as np
+
+from app.outputs import VIEWS, Sink, counted, is_table
 from app.session import Watch, start
-from bpf.errors import DeckError
+from bpf.errors import DeckError, UsageError
 from probes.controller import Controller
+from probes.path.records import HOPS, Outcome
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
 
 if TYPE_CHECKING:
+    from app.program import Program
     from probes.config import ProbeConfig
 
+METRICS = "metrics"
+"""The tables of probes' metrics, as if they were one view."""
 _QUEUE_BYTES = 512 << 20
 """Rows that may wait for a slow disk; then windows get longer, and what they can't hold is lost."""
+
+_READING_S = 0.5
+"""Within which the probes publish what they know."""
+_LOOK_S = 0.05
+"""How often it is looked whether all answers are in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,21 @@ class Target:
     views: tuple[str, ...]
     metrics: bool
     """Whether the tables of probes' metrics are written too."""
+
+    @classmethod
+    def of(
+        cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str
+    ) -> Target:
+        """`views` are names and commas; where there are none, `usual` for standard output, and
+        `every` for a directory. Raises UsageError for a view that there isn't."""
+        default = (usual,) if out == "-" else every
+        names = tuple(dict.fromkeys(views.split(","))) if views else default
+        for name in names:
+            if name not in (*VIEWS, METRICS):
+                known = ", ".join((*VIEWS, METRICS))
+                raise UsageError(f"no view {name!r}", hint=f"there are {known}")
+        built_in = tuple(name for name in names if name != METRICS)
+        return cls(out, format_name, built_in, METRICS in names)
 
 
 class Mailbox:
@@ -58,6 +85,10 @@ class Mailbox:
             self._room.wait_for(lambda: self._bytes < self._max_bytes or self._unbounded)
             self._bytes += _size(item)
         self._items.put(item)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
 
     def stop(self) -> None:
         """End `until_stopped`; may be called by a signal's handler."""
@@ -104,15 +135,30 @@ class Totals:
         """Windows of metrics."""
         self.packets = 0
         self.losses: dict[LossReason, Loss] = {}
+        self.traces = 0
+        """Windows of path tracing."""
+        self.outcomes = dict.fromkeys(Outcome, 0)
+        """Probes."""
 
     def add(self, item: Snapshot | Event) -> None:
-        if isinstance(item, Snapshot):
-            add_losses(self.losses, item.losses)
-            if item.metric:
-                self.tables += 1
-            else:
-                self.windows += 1
-                self.packets += int(item.rows["packets"].sum())
+        if isinstance(item, Event):
+            return
+        if is_table(item, "path", HOPS):
+            self.traces += 1
+            for outcome, probes in enumerate(np.bincount(item.rows["outcome"]).tolist()):
+                self.outcomes[Outcome(outcome)] += probes
+            return
+        if item.is_metric:
+            self.tables += 1
+        elif sums := counted(item):
+            self.windows += 1
+            self.packets += sums[0]
+        add_losses(self.losses, item.losses)
+
+    @property
+    def probes(self) -> int:
+        """That came to their end."""
+        return sum(self.outcomes.values())
 
     def __str__(self) -> str:
         left_out = ", ".join(
@@ -120,18 +166,53 @@ class Totals:
         )
         lost = lost_of(self.losses).packets
         parts = []
-        if self.windows or not self.tables:
+        if self.windows or not (self.tables or self.traces):
             parts.append(f"{self.windows} windows, {self.packets} packets in flows")
         if self.tables:
             parts.append(f"{self.tables} tables of metrics")
-        return f"{', '.join(parts)}, {lost} lost" + (f" ({left_out})" if left_out else "")
+        if parts:
+            parts.append(f"{lost} lost" + (f" ({left_out})" if left_out else ""))
+        return "; ".join(filter(None, (", ".join(parts), self._probes())))
+
+    def _probes(self) -> str:
+        """Of path tracing; empty where there was none."""
+        if not self.traces:
+            return ""
+        found = self.outcomes
+        answered = found[Outcome.ANSWERED] + found[Outcome.UNREACHABLE]
+        return ", ".join(
+            [
+                f"{self.probes} probes, {answered} answered, {found[Outcome.UNANSWERED]} lost",
+                f"{found[Outcome.OVERRUN]} overrun",
+                *(
+                    f"{found[o]} {o.words}"
+                    for o in (Outcome.DROPPED, Outcome.IN_FLIGHT)
+                    if found[o]
+                ),
+            ]
+        )
 
 
-def run(watch: Watch, target: Target) -> None:
-    """Watch until SIGTERM, SIGINT, SIGHUP or the duration; all that was collected is written.
+def run(watch: Watch, target: Target, program: Program | None = None) -> None:
+    """Watch until SIGTERM, SIGINT, SIGHUP, the duration, the end of `program`, which is started
+    when all measures, or of who reads standard output; all that was collected is written.
 
     Raises DeckError subclasses; what was collected before is written then too.
     """
+    try:
+        _run(watch, target, program)
+    except BrokenPipeError:
+        # The reader of our output has left, as `head` does: an end like any other.
+        fall_silent()
+
+
+def fall_silent() -> None:
+    """Write nothing more: Python would complain at exit about what it could not write."""
+    for output in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+
+
+def _run(watch: Watch, target: Target, program: Program | None) -> None:
     mailbox = Mailbox()
     totals = Totals()
     failures: list[DeckError] = []
@@ -157,11 +238,20 @@ def run(watch: Watch, target: Target) -> None:
             # An error is what ends the run, and is said at its end.
             if isinstance(item, Event) and (item.severity != "error" or not failures):
                 print(f"probedeck: {item.source}: {item.text}", file=sys.stderr, flush=True)
-            if isinstance(item, Snapshot) and item.metric and item.probe not in formats:
+            if isinstance(item, Snapshot) and item.is_metric and item.probe not in formats:
                 # Added by the API since. One that has left again is written as everything is.
                 formats.update(formats_of(probe.config for probe in controller.probes()))
                 formats.setdefault(item.probe, usual)
             sink.write(item)
+
+        def program_ended() -> None:
+            """Let the last answers come in."""
+            deadline = time.monotonic() + watch.paths.timeout + _READING_S
+            while not mailbox.stopped and time.monotonic() < deadline:
+                if sum(traced.sent for traced in controller.traced()) <= totals.probes:
+                    break
+                time.sleep(_LOOK_S)
+            mailbox.stop()
 
         controller = Controller()
         controller.listen(listener)
@@ -169,6 +259,10 @@ def run(watch: Watch, target: Target) -> None:
             stack.callback(controller.close)
             stack.callback(mailbox.let_all_in)
             start(controller, watch, stack)
+            if program:
+                stack.enter_context(program.running(program_ended))
+            # Before the program is left: then nobody waits for its last answers.
+            stack.callback(mailbox.stop)
             deadline = time.monotonic() + (watch.duration or float("inf"))
             for item in mailbox.until_stopped(deadline):
                 write(item)

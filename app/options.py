@@ -10,15 +10,14 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from app.headless import Target
+from app.headless import METRICS, Target
 from app.outputs import FORMATS, VIEWS
 from app.session import Watch, probes_of
+from app.trace import addresses
 from bpf.attach import Hook
 from bpf.errors import UsageError
 from probes.flow import FlowFilter
 
-METRICS = "metrics"
-"""The tables of probes' metrics, as if they were one view."""
 INGRESS = {"xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 T = TypeVar("T")
 
@@ -57,12 +56,13 @@ class Options:
         ),
     ] = None
     ingress: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="|".join(INGRESS),
             help="Where incoming packets are seen; tc takes other programs beside it.",
+            show_default="xdp",
         ),
-    ] = "xdp"
+    ] = None
     capture: Annotated[
         str,
         typer.Option(
@@ -86,6 +86,16 @@ class Options:
             metavar="FILE", help="A probe's configuration, .toml or .json; may be repeated."
         ),
     ] = field(default_factory=list)
+    trace: Annotated[
+        list[str],
+        typer.Option(
+            metavar="DEST",
+            help="Trace the path to this host, with its own traffic's packets; may be repeated.",
+        ),
+    ] = field(default_factory=list)
+    no_names: Annotated[
+        bool, typer.Option("--no-names", help="Show addresses only: ask no name server.")
+    ] = False
     only: Annotated[
         bool, typer.Option("--only", help="Run the probes given, and not the flow probe.")
     ] = False
@@ -117,7 +127,7 @@ class Options:
         """Raises UsageError for what can be told without an interface."""
         if self.format is not None and self.format not in FORMATS:
             raise UsageError(f"no format {self.format!r}", hint=f"there are {', '.join(FORMATS)}")
-        if self.ingress not in INGRESS:
+        if self.ingress is not None and self.ingress not in INGRESS:
             raise UsageError(f"--ingress {self.ingress!r} is neither xdp nor tc")
         # Packet counts of a window are 32 bits wide: at 10 Mpps that is seven minutes.
         if not 0.01 <= self.interval <= 300:
@@ -130,17 +140,10 @@ class Options:
 
     def target(self) -> Target:
         """Where tables go. Raises UsageError for a view that there isn't."""
-        every: tuple[str, ...] = (*VIEWS, METRICS)
-        if self.only:
-            every = tuple(name for name in every if name != "flows")
-        usual = ((METRICS if self.only else "flows"),) if self.out == "-" else every
-        names = tuple(dict.fromkeys(self.views.split(","))) if self.views else usual
-        for name in names:
-            if name not in (*VIEWS, METRICS):
-                known = ", ".join((*VIEWS, METRICS))
-                raise UsageError(f"no view {name!r}", hint=f"there are {known}")
-        views = tuple(name for name in names if name != METRICS)
-        return Target(self.out, self.format, views, METRICS in names)
+        left_out = {*(("flows",) if self.only else ()), *(() if self.trace else ("hops", "paths"))}
+        every = [name for name in (*VIEWS, METRICS) if name not in left_out]
+        usual = METRICS if self.only else "flows"
+        return Target.of(self.out, self.format, self.views or "", every, usual)
 
     def watch(self, interface: str, version: str) -> Watch:
         """What is to be watched on `interface`. Raises UsageError."""
@@ -151,13 +154,15 @@ class Options:
         watch = Watch(
             interface=interface,
             interval=self.interval,
-            ingress=INGRESS[self.ingress],
+            ingress=INGRESS[self.ingress] if self.ingress else None,
             capture=capture,
             duration=self.duration,
             probes=probes_of(self.probe, interface),
             flows=not self.only,
             read_only="started with --read-only" if self.read_only else "",
             api=self._api(version),
+            trace=tuple(address for name in self.trace for address in addresses(name)),
+            names=not self.no_names,
         )
         watch.check()
         return watch
@@ -180,10 +185,11 @@ class Options:
         )
 
 
-def takes(options: type[T]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(options: type[T], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the fields of a dataclass as its options; it gets them as one argument.
 
-    typer learns a command's options from its signature alone.
+    Only the fields `names`, where there are some. typer learns a command's options from its
+    signature alone.
     """
     hints = get_type_hints(options, include_extras=True)
     shared = [
@@ -194,6 +200,7 @@ def takes(options: type[T]) -> Callable[[Callable[..., None]], Callable[..., Non
             annotation=hints[each.name],
         )
         for each in dataclasses.fields(options)  # type: ignore[arg-type]
+        if not names or each.name in names
     ]
 
     def give(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bpf import interface as interfaces
@@ -11,6 +11,7 @@ from bpf.attach import Hook
 from bpf.errors import UsageError
 from probes.controller import Controller
 from probes.flow import FlowFilter
+from probes.path.options import PathOptions
 
 if TYPE_CHECKING:
     from app.rest.listener import Api
@@ -25,7 +26,8 @@ class Watch:
     """Empty where only probes are watched that name their own."""
     interval: float
     """Seconds."""
-    ingress: Hook
+    ingress: Hook | None
+    """Where incoming packets are seen; None: flows by XDP, answers to probes where that is cheap."""
     capture: FlowFilter
     duration: float | None
     """Seconds; None: until stopped."""
@@ -35,6 +37,11 @@ class Watch:
     read_only: str = ""
     """Why nothing may be changed; empty where it may."""
     api: Api | None = None
+    trace: tuple[str, ...] = ()
+    """Addresses whose paths are traced from the start."""
+    paths: PathOptions = field(default_factory=PathOptions)
+    names: bool = True
+    """Whether the console looks for the names of routers."""
 
     def check(self) -> None:
         """Raises UsageError for an interface that there isn't, before anything is begun."""
@@ -56,12 +63,16 @@ def start(
         controller.watch_flows(
             watch.interface,
             interval=watch.interval,
-            ingress=watch.ingress,
+            ingress=watch.ingress or Hook.XDP,
             capture=watch.capture,
             first=first,
         )
     for probe in watch.probes:
         controller.add(probe)
+    if watch.interface:
+        controller.configure_paths(watch.interface, watch.ingress, watch.paths)
+    for address in watch.trace:
+        controller.trace(address)
     controller.read_only = watch.read_only
     if watch.api:
         from app.rest.listener import serve

@@ -123,30 +123,50 @@ class Snapshot:
 
 
 class History:
-    """The last snapshots, as many as fit into a number of bytes; read and written by any thread."""
+    """The last snapshots of every table, as many as fit into a number of bytes.
+
+    Where they don't all fit, the table that takes most gives up its oldest: a probe that publishes
+    much leaves the others their past. Read and written by any thread.
+    """
 
     def __init__(self, max_bytes: int = 64 << 20, max_snapshots: int = 3600) -> None:
+        """`max_snapshots` is for each table."""
         self._max_bytes = max_bytes
-        self._snapshots: deque[Snapshot] = deque(maxlen=max_snapshots)
-        self._bytes = 0
+        self._max_snapshots = max_snapshots
+        self._tables: dict[tuple[str, str, str], deque[Snapshot]] = {}
+        self._sizes: dict[tuple[str, str, str], int] = {}
         self._lock = threading.Lock()
 
     def append(self, snapshot: Snapshot) -> None:
         with self._lock:
-            if len(self._snapshots) == self._snapshots.maxlen:
-                self._bytes -= self._snapshots[0].rows.nbytes
-            self._snapshots.append(snapshot)
-            self._bytes += snapshot.rows.nbytes
-            while self._bytes > self._max_bytes and len(self._snapshots) > 1:
-                self._bytes -= self._snapshots.popleft().rows.nbytes
+            key = (snapshot.probe, snapshot.side, snapshot.metric)
+            table = self._tables.setdefault(key, deque())
+            table.append(snapshot)
+            self._sizes[key] = self._sizes.get(key, 0) + snapshot.rows.nbytes
+            if len(table) > self._max_snapshots:
+                self._give_up(key)
+            while sum(self._sizes.values()) > self._max_bytes:
+                largest = max(self._sizes, key=self._sizes.__getitem__)
+                if len(self._tables[largest]) == 1:
+                    return
+                self._give_up(largest)
 
-    def snapshots(self) -> tuple[Snapshot, ...]:
-        """Oldest first."""
+    def _give_up(self, key: tuple[str, str, str]) -> None:
+        self._sizes[key] -= self._tables[key].popleft().rows.nbytes
+
+    def snapshots(self, probe: str = "") -> tuple[Snapshot, ...]:
+        """Oldest first; of one probe, where one is given."""
         with self._lock:
-            return tuple(self._snapshots)
+            found = [
+                snapshot
+                for (name, _, _), table in self._tables.items()
+                if name == probe or not probe
+                for snapshot in table
+            ]
+        return tuple(sorted(found, key=lambda snapshot: snapshot.end_ns))
 
     def __len__(self) -> int:
-        return len(self._snapshots)
+        return sum(map(len, tuple(self._tables.values())))
 
 
 @dataclass(frozen=True, slots=True)

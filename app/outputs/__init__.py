@@ -3,6 +3,7 @@
 from app.outputs.document import document
 from app.outputs.encoders import FORMATS
 from app.outputs.sink import Sink
-from app.outputs.views import VIEWS, View, counted
+from app.outputs.view import View, is_table
+from app.outputs.views import VIEWS, counted
 
-__all__ = ["FORMATS", "VIEWS", "Sink", "View", "counted", "document"]
+__all__ = ["FORMATS", "VIEWS", "Sink", "View", "counted", "document", "is_table"]

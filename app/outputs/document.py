@@ -7,10 +7,9 @@ from typing import Any
 
 from app.outputs.encoders import FORMATS, XML_START, to_json, to_xml, xml_attribute
 from app.outputs.metrics import MetricTable, objects_of
-from app.outputs.views import FLOWS, View, iso
+from app.outputs.view import View, iso
+from app.outputs.views import built_in
 from probes.snapshot import Losses, Snapshot, add_losses
-
-_FLOWS = "flows"
 
 
 def document(snapshots: Sequence[Snapshot], format_name: str) -> str:
@@ -22,7 +21,7 @@ def document(snapshots: Sequence[Snapshot], format_name: str) -> str:
     - `jsonl`: a line a row, each with its metric and window, as in files.
     - `csv`: the same, flat; a table a metric, with its header, and an empty line between tables.
 
-    The flow probe has no metrics: its rows are `flows`.
+    Built-in probes have no metrics: their rows are `flows`, `hops` and `paths`.
     """
     if format_name == "json":
         return f"{to_json(_whole(snapshots))}\n"
@@ -36,10 +35,10 @@ def _whole(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
         return {}
     tables: dict[str, Any] = {}
     for item in snapshots:
-        if item.metric:
+        if item.is_metric:
             tables.setdefault(item.side, {})[item.metric] = list(objects_of(item))
         else:
-            tables[_FLOWS] = list(FLOWS.records(item, nested=True))
+            tables[_group(item)] = list(built_in(item).records(item, nested=True))
     return {
         **_window(snapshots[0]),
         "interfaces": {_group(item): item.interface for item in snapshots},
@@ -59,7 +58,7 @@ def _window(item: Snapshot) -> dict[str, Any]:
 
 
 def _group(item: Snapshot) -> str:
-    return item.side or _FLOWS
+    return item.side if item.is_metric else built_in(item).name
 
 
 def _losses(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def _xml(snapshots: Sequence[Snapshot]) -> str:
 
 def _xml_table(item: Snapshot) -> Iterator[str]:
     if item.schema is None:
-        yield from (f"{to_xml('row', row)}\n" for row in FLOWS.records(item, nested=True))
+        yield from (f"{to_xml('row', row)}\n" for row in built_in(item).records(item, nested=True))
         return
     about = {"name": item.metric, "kind": item.schema.kind, "help": item.schema.help}
     yield "<metric" + "".join(f" {k}={xml_attribute(v)}" for k, v in about.items()) + ">\n"
@@ -114,11 +113,13 @@ def _tables(snapshots: Sequence[Snapshot], format_name: str) -> str:
     encoder = FORMATS[format_name]
     texts = []
     for item in snapshots:
-        table: View | MetricTable = FLOWS
-        records = FLOWS.records(item, nested=encoder.nested)
-        if item.metric:
+        table: View | MetricTable
+        if item.is_metric:
             table = MetricTable(item)
             records = table.records(nested=encoder.nested)
+        else:
+            table = built_in(item)
+            records = table.records(item, nested=encoder.nested)
         text = encoder.begin(table.schema, table.header) + encoder.encode(records)
         texts.append(text.decode())
     return ("" if encoder.nested else "\n").join(texts)

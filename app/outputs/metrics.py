@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.outputs.encoders import Record
-from app.outputs.views import iso
+from app.outputs.view import iso
 from probes.snapshot import Snapshot
 from probes.tables import TableSchema, columns, flat_rows, objects
 

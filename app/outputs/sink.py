@@ -13,7 +13,7 @@ from typing import Self
 
 from app.outputs.encoders import FORMATS, Encoder, Record
 from app.outputs.metrics import MetricTable
-from app.outputs.views import View
+from app.outputs.view import View
 from bpf.errors import DeckError, UsageError
 from probes.snapshot import Event, Snapshot
 
@@ -78,7 +78,7 @@ class Sink:
         """
         for view, output in self._views:
             output.append(view.records(item, nested=output.encoder.nested))
-        if self._wants_metrics and isinstance(item, Snapshot) and item.metric:
+        if self._wants_metrics and isinstance(item, Snapshot) and item.is_metric:
             table = MetricTable(item)
             output = self._metric(table, item)
             output.append(table.records(nested=output.encoder.nested))

@@ -21,7 +21,8 @@ from app.rest.sockets import read_token
 from bpf.errors import DeckError, UsageError
 from probes.config import ProbeConfig, dump
 from probes.flow import FlowFilter
-from probes.plane import Check, Cost, ProbeInfo, Replacement
+from probes.path import TracedFlow
+from probes.plane import Check, Cost, ProbeInfo, Replacement, Traced
 from probes.snapshot import Snapshot
 
 DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
@@ -82,6 +83,20 @@ class Client:
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         return self._ask(Replacement, "PUT", "capture", {"filter": capture.text})
+
+    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        sent: dict[str, Any] = {"destination": destination}
+        if flow:
+            sent["flow"] = flow._asdict()
+        self._answer("POST", "paths", {}, sent)
+
+    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        fields = flow._asdict() if flow else {}
+        query = {name: str(value) for name, value in fields.items()}
+        self._answer("DELETE", f"paths/{_quoted(destination)}", query)
+
+    def traced(self) -> tuple[Traced, ...]:
+        return self._ask(tuple[Traced, ...], "GET", "paths")
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         return self._tables("DELETE", _path(name))
@@ -154,8 +169,12 @@ class Client:
 
 
 def _path(name: str, *more: str) -> str:
+    return "/".join(("probes", _quoted(name), *more))
+
+
+def _quoted(name: str) -> str:
     # Dots would be taken for directories.
-    return "/".join(("probes", quote(name, safe="").replace(".", "%2E"), *more))
+    return quote(name, safe="").replace(".", "%2E")
 
 
 def _refused(response: httpx.Response, url: str) -> DeckError:

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic_core import CoreSchema, core_schema
 
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import DeckError, KernelError, UsageError
 from probes import plane
 from probes.config import ProbeConfig, Side
+from probes.path import TracedFlow
 from probes.snapshot import Event
 
+_Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
+_Port = Annotated[int, Field(ge=0, le=65535, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _FlowObject:
+    """A flow to a destination; of ICMP echo both ports are 0."""
+
+    protocol: _Byte
+    source_port: _Port
+    destination_port: _Port
+
+
+def _as_object(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    inner = handler(_FlowObject)
+    back = core_schema.plain_serializer_function_ser_schema(
+        lambda flow: _FlowObject(*flow), return_schema=inner
+    )
+    return core_schema.no_info_after_validator_function(
+        lambda flow: TracedFlow(*astuple(flow)), inner, serialization=back
+    )
+
+
+Flow = Annotated[TracedFlow, GetPydanticSchema(_as_object)]
+"""An object with the names of its fields, not an array as tuples are."""
 # pydantic looks up what a dataclass mentions in the module that defines it, and that one does
 # without pydantic, so that a console starts faster.
-vars(plane).update(ProbeConfig=ProbeConfig, Side=Side)
+vars(plane).update(ProbeConfig=ProbeConfig, Side=Side, TracedFlow=Flow)
 
 DEFAULT_SOCKET = "/run/probedeck/api.sock"
 MAX_BODY = 4 << 20
@@ -73,8 +103,18 @@ class Capture:
     """As for `--capture`: `proto:tcp port:80,443`; empty: all."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What is to be traced."""
+
+    destination: str
+    """An address, IPv4 or IPv6."""
+    flow: Flow | None = None
+    """None: every flow to it."""
+
+
 class UnknownError(UsageError):
-    """No such probe, or window."""
+    """No such probe, window or destination."""
 
 
 class ExistsError(UsageError):

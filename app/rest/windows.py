@@ -44,8 +44,8 @@ def _windows(kept: Sequence[Snapshot], probe: str) -> dict[int, list[Snapshot]]:
 def _is_whole(tables: Sequence[Snapshot], info: ProbeInfo) -> bool:
     """Metrics are published one by one; those of another generation may have been others.
 
-    A built-in probe's table has no name, and is all that there is.
+    A built-in probe's are published together.
     """
-    if not tables[0].metric or tables[0].generation != info.generation:
+    if not tables[0].is_metric or tables[0].generation != info.generation:
         return True
     return {f"{table.side}.{table.metric}" for table in tables}.issuperset(info.metrics)

@@ -44,4 +44,6 @@ def element_value(element: ElementTree.Element) -> Any:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return "" if value is None else str(value)

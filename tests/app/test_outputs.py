@@ -18,7 +18,9 @@ import pytest
 from app.outputs import FORMATS, VIEWS, Sink
 from bpf.errors import DeckError, UsageError
 from probes.flow import FLOW
+from probes.path import Kind, Outcome
 from probes.snapshot import Event, Loss, LossReason, Snapshot
+from tests.app import paths
 from tests.app.runs import rows
 from tests.app.tables import rows_in
 
@@ -67,8 +69,8 @@ FLOW_ROW = (
     "2025-12-31T23:59:59.623456789Z,2026-01-01T00:00:00.123456789Z"
 )
 WINDOW_ROW = (
-    "windows/2,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
-    "999000000000,1000000000000,eth0,flow,,,2,1,5,300,7,0,0,1,0.25,50,1000"
+    "windows/3,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
+    "999000000000,1000000000000,eth0,flow,,,2,1,5,300,7,0,0,1,0,0.25,50,1000"
 )
 
 
@@ -83,7 +85,8 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
     ]
     assert (tmp_path / "windows.csv").read_text().splitlines() == [
         "schema,window,start,end,start_monotonic_ns,end_monotonic_ns,interface,probe,side,metric,"
-        "generation,rows,packets,bytes,not_ip,malformed,filtered,table_full,occupancy,swap_us,drain_us",
+        "generation,rows,packets,bytes,not_ip,malformed,filtered,table_full,overrun,"
+        "occupancy,swap_us,drain_us",
         WINDOW_ROW,
     ]
     assert (tmp_path / "events.csv").read_text().splitlines() == [
@@ -97,13 +100,15 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
     for name in FORMATS:
         with Sink(str(tmp_path), name, ALL) as sink:
             sink.write(snapshot(50))
+            sink.write(paths.probes(*Outcome, losses=paths.OVERRUN))
+            sink.write(paths.told(*Kind))
             sink.write(event)
     for view in ALL:
         truth = rows_in(tmp_path / f"{view.name}.csv")
         assert truth
         for name in FORMATS:
             assert rows_in(tmp_path / f"{view.name}.{name}") == truth
-    values = json.loads((tmp_path / "windows.jsonl").read_text())
+    values = json.loads((tmp_path / "windows.jsonl").read_text().splitlines()[0])
     assert values["table_full"] == 1  # a number is one
 
 
@@ -211,7 +216,7 @@ def test_a_row_that_is_longer_than_most(tmp_path: Path, name: str) -> None:
 def test_another_table_is_left_alone(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"windows.{name}"
     path.write_text('{"schema": "windows/0"}\nwhatever follows')
-    with pytest.raises(UsageError, match=r"is not a windows/2 table and is left alone; choose"):
+    with pytest.raises(UsageError, match=r"is not a windows/3 table and is left alone; choose"):
         Sink(str(tmp_path), name, ALL)
     assert path.read_text() == '{"schema": "windows/0"}\nwhatever follows'
 
@@ -239,7 +244,7 @@ def test_directories_are_made(tmp_path: Path) -> None:
 
 
 def test_standard_output_takes_one_view() -> None:
-    with pytest.raises(UsageError, match="one view, not 3; choose with --views"):
+    with pytest.raises(UsageError, match="one view, not 5; choose with --views"):
         Sink("-", "csv", ALL)
 
 

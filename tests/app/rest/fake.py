@@ -13,6 +13,7 @@ from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import DeckError, KernelError, UsageError
 from probes.config import Direction, Metric, ProbeConfig
 from probes.flow import FlowFilter
+from probes.path import TracedFlow
 from probes.plane import (
     Check,
     Compatibility,
@@ -23,6 +24,7 @@ from probes.plane import (
     ProbeInfo,
     ProgramInfo,
     Replacement,
+    Traced,
 )
 from probes.snapshot import Event, History, Snapshot
 from probes.tables import TableKind, TableSchema
@@ -62,6 +64,7 @@ class FakePlane:
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._probes: dict[str, ProbeInfo] = {}
+        self._traced: dict[str, tuple[TracedFlow, ...]] = {}
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -118,6 +121,29 @@ class FakePlane:
         self._info("flow")
         self.captures.append(capture.text)
         return Replacement(len(self.captures) + 1, 0.001, Compatibility((), (), (), ()))
+
+    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        flows = self._traced.get(destination)
+        if flow is None or flows == ():
+            self._traced[destination] = ()
+        elif flow not in (flows or ()):
+            self._traced[destination] = (*(flows or ()), flow)
+
+    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        flows = self._traced.get(destination)
+        if flows is None or (flow and flow not in flows):
+            raise UsageError(f"{destination} is not traced")
+        left = tuple(each for each in flows if flow and each != flow)
+        if left:
+            self._traced[destination] = left
+        else:
+            del self._traced[destination]
+
+    def traced(self) -> tuple[Traced, ...]:
+        return tuple(
+            Traced(destination, flows, 6, (1, 2, 3, 4), (5,), 100, 60, 59)
+            for destination, flows in self._traced.items()
+        )
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         with self._lock:

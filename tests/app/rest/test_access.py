@@ -22,10 +22,11 @@ from tests.app.rest.fake import FakePlane, config
 from tests.nobody import become_nobody
 
 READS = ["status", "probes", "probes/counter", "probes/counter/config", "probes/counter/cost",
-         "probes/counter/metrics", "events"]  # fmt: skip
+         "probes/counter/metrics", "events", "paths"]  # fmt: skip
 WRITES = [("POST", "probes"), ("POST", "compile"), ("PUT", "probes/counter"),
           ("DELETE", "probes/counter"), ("POST", "probes/counter/rollback"),
-          ("POST", "probes/counter/export")]  # fmt: skip
+          ("POST", "probes/counter/export"), ("POST", "paths"),
+          ("DELETE", "paths/192.0.2.1")]  # fmt: skip
 
 
 def refused(**options: Any) -> str:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.rest import wire
-from app.rest.api import MEDIA_TYPES
+from app.rest.endpoints import MEDIA_TYPES
 from probes.config import dump
 from probes.snapshot import Snapshot
 from tests.app.rest.conftest import MakeSite, Site, body_of

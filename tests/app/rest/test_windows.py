@@ -9,8 +9,10 @@ import pytest
 
 from app.rest.models import UnknownError
 from app.rest.windows import find
+from probes.path import Kind, Outcome
 from probes.plane import ProbeInfo
 from probes.snapshot import Snapshot
+from tests.app import paths
 from tests.app.rest.fake import config, window
 
 METRICS = ("ingress.packets", "ingress.bytes")
@@ -51,7 +53,11 @@ def test_a_probe_that_came_again_is_not_answered_with_its_predecessor() -> None:
         find([*THREE, *again], INFO, 3)
 
 
-def test_a_built_in_probe_has_one_table_without_a_name() -> None:
-    flow = [table for number in (1, 2) for table in window("flow", number, ("",))]
-    info = replace(INFO, name="flow", metrics=("ingress.flows", "egress.flows"))
-    assert find(flow, info, None) == (flow[1],)
+def test_a_built_in_probes_tables_are_all_that_there_are() -> None:
+    told = [paths.told(Kind.SUMMARY, window=number) for number in (2, 3)]
+    hops = [paths.probes(Outcome.ANSWERED, window=number) for number in (1, 2, 3)]
+    info = replace(INFO, name="path", metrics=("hops", "paths"))
+    kept = [hops[0], hops[1], told[0], hops[2]]
+    assert find(kept, info, None) == (hops[2],)
+    assert find(kept, info, 2) == (hops[1], told[0])
+    assert find([*kept, told[1]], info, None) == (hops[2], told[1])

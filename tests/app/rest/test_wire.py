@@ -12,6 +12,7 @@ from app.rest import wire
 from app.rest.wire import Decoder, Lost, MalformedError, Record, encode
 from bpf.layout import dtype_of
 from probes.flow.records import FLOW
+from probes.path.records import HOP, PATH
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 from probes.tables import TableKind, TableSchema
 
@@ -26,6 +27,8 @@ LAYOUTS = [
     np.dtype({"names": ["a"], "formats": ["u2"], "offsets": [6], "itemsize": 32}),
     np.dtype([("a", "u1"), ("b", "u8")], align=True),
     FLOW,
+    HOP,
+    PATH,
 ]
 
 
