@@ -25,6 +25,7 @@ BPF_PROG_ARRAY(steps, 4);
 #define NOT_AN_OPENING_OR_END 7 /* SYN, RST, FIN */
 #define TCP_ACK 0x10
 #define PROBE_LENGTH_V6 12
+#define CONGESTION 2 /* NET_XMIT_CN: the queue took it, and dropped another */
 
 /* What one step leaves for the next, on the same CPU: no other packet comes in between. */
 struct scratch {
@@ -217,7 +218,7 @@ static __always_inline bool chosen(struct target *target, struct scratch *scratc
            ((u64)scratch->protocol << 32 | (ports ? *(u32 *)scratch->transport : 0));
 }
 
-/* Clone the packet; the clone goes out before this returns, by `path`. */
+/* Clone the packet; the clone goes out before this returns, by `path`. Not 0: it did not. */
 static __always_inline long clone(CONTEXT *ctx, struct scratch *scratch) {
     /* Not one store of eight bytes with the field beside it, which the verifier refuses. */
     volatile CONTEXT *marked = ctx;
@@ -228,7 +229,7 @@ static __always_inline long clone(CONTEXT *ctx, struct scratch *scratch) {
     long error = bpf_clone_redirect(ctx, ctx->ifindex, 0);
     marked->mark = mark;
     scratch->sending = 0;
-    return error;
+    return error == CONGESTION ? 0 : error;
 }
 
 static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit) {
@@ -249,8 +250,10 @@ static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit)
         if (error)
             keep(scratch, SLOT_DROPPED);
 #if APPLICATION_FIRST
-        else
+        if (!error) {
             steps.call(ctx, edit); /* the clone was the packet, and this one is left over */
+            return VERDICT_DROP;
+        }
 #endif
     }
     return VERDICT_PASS;
@@ -306,9 +309,15 @@ static __always_inline int set_length(CONTEXT *ctx, u32 transport, u32 protocol,
     return partial;
 }
 
+/* The sum over the pseudo header; of `both` addresses, `size` bytes. */
+static __always_inline u32 pseudo_sum(u8 *both, u32 size, u32 protocol, u32 length) {
+    u32 sum = folded(bpf_csum_diff(0, 0, (__be32 *)both, size, 0));
+    return folded(sum + bpf_htons(protocol) + bpf_htons(length));
+}
+
 /*
- * Give a TCP, UDP or ICMP header of `length` bytes, `sequence` in it already where it carries that,
- * the lengths and the checksum of GUARD; `pseudo` is the sum over the pseudo header.
+ * Give a TCP, UDP or ICMP header of `length` bytes, the sequence number in it already where it
+ * carries that, the lengths and the checksum of GUARD.
  */
 static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseudo, bool partial) {
     u32 at;
@@ -335,18 +344,39 @@ static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseu
     u16 *check = (u16 *)(header + at);
     u16 before = *check;
     *check = 0;
-    u16 right = ~folded(bpf_csum_diff(0, 0, (__be32 *)header, length, pseudo));
-    if (protocol == IPPROTO_UDP && !right)
-        right = 0xffff;
-    u16 wrong = right ^ 0x5a5a ? right ^ 0x5a5a : 0xa5a5;
-    if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP) {
-        /* The application's own, which load balancers may hash, unless it happens to be right. */
-        *check = GUARD == GUARD_NONE ? right : before == right ? wrong : before;
-        return;
+    u16 right = pseudo;
+    if (!partial) {
+        right = ~folded(bpf_csum_diff(0, 0, (__be32 *)header, length, pseudo));
+        if (protocol == IPPROTO_UDP && !right)
+            right = 0xffff;
     }
-    if (partial)
-        right = folded(pseudo);
-    *check = GUARD == GUARD_CHECKSUM ? wrong : right;
+    u16 wrong = right ^ 0x5a5a ? right ^ 0x5a5a : 0xa5a5;
+    if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP)
+        *check = GUARD == GUARD_CHECKSUM ? wrong : right;
+    else /* the application's own, which load balancers may hash, unless it happens to be right */
+        *check = GUARD == GUARD_NONE ? right : before == right ? wrong : before;
+}
+
+/*
+ * Write the headers in `scratch`, the transport header being TCP's or `other` bytes long, and tell
+ * the slot how it went.
+ */
+static __always_inline int finish(CONTEXT *ctx, struct scratch *scratch, u32 ip_size, u32 other,
+                                  u32 pseudo, int partial) {
+    u32 l3 = scratch->l3, protocol = scratch->protocol;
+    u8 *transport = scratch->transport;
+    long error = partial;
+    if (partial < 0) {
+    } else if (protocol == IPPROTO_TCP) {
+        guard(transport, protocol, sizeof(struct tcphdr), pseudo, partial);
+        error = bpf_skb_store_bytes(ctx, l3 + ip_size, transport, sizeof(struct tcphdr), 0);
+    } else {
+        guard(transport, protocol, other, pseudo, partial);
+        error = bpf_skb_store_bytes(ctx, l3 + ip_size, transport, other, 0);
+    }
+    error = error || bpf_skb_store_bytes(ctx, l3, scratch->ip, ip_size, 0);
+    keep(scratch, error ? SLOT_DROPPED : SLOT_SENT);
+    return error ? VERDICT_DROP : VERDICT_PASS;
 }
 
 int edit4(CONTEXT *ctx) {
@@ -356,40 +386,21 @@ int edit4(CONTEXT *ctx) {
 #if !APPLICATION_FIRST
     ctx->mark = scratch->mark;
 #endif
-    u32 l3 = scratch->l3, protocol = scratch->protocol;
-    u32 length = protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
-    int partial = set_length(ctx, l3 + sizeof(struct iphdr), protocol, length);
-    if (partial < 0)
-        return VERDICT_DROP;
-
     struct iphdr *ip = (void *)scratch->ip;
+    u32 protocol = scratch->protocol;
+    u32 length = protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
+    int partial = set_length(ctx, scratch->l3 + sizeof(*ip), protocol, length);
     ip->tot_len = bpf_htons(sizeof(*ip) + length);
     ip->id = bpf_htons(scratch->sequence);
     ip->ttl = scratch->hop;
     ip->check = 0;
     ip->check = ~folded(bpf_csum_diff(0, 0, (__be32 *)ip, sizeof(*ip), 0));
     u32 pseudo = 0;
-    if (protocol != IPPROTO_ICMP) {
-        pseudo = bpf_csum_diff(0, 0, (__be32 *)&ip->saddr, 8, 0);
-        pseudo += bpf_htons(protocol);
-        pseudo += bpf_htons(length);
-    }
-    if (protocol == IPPROTO_TCP) {
+    if (protocol == IPPROTO_TCP)
         scratch->transport[18] = scratch->transport[19] = 0; /* urgent pointer */
-        guard(scratch->transport, protocol, sizeof(struct tcphdr), pseudo, partial);
-        if (bpf_skb_store_bytes(ctx, l3 + sizeof(*ip), scratch->transport, sizeof(struct tcphdr),
-                                0))
-            return VERDICT_DROP;
-    } else {
-        guard(scratch->transport, protocol, sizeof(struct udphdr), pseudo, partial);
-        if (bpf_skb_store_bytes(ctx, l3 + sizeof(*ip), scratch->transport, sizeof(struct udphdr),
-                                0))
-            return VERDICT_DROP;
-    }
-    if (bpf_skb_store_bytes(ctx, l3, ip, sizeof(*ip), 0))
-        return VERDICT_DROP;
-    keep(scratch, SLOT_SENT);
-    return VERDICT_PASS;
+    if (protocol != IPPROTO_ICMP)
+        pseudo = pseudo_sum((u8 *)&ip->saddr, 8, protocol, length);
+    return finish(ctx, scratch, sizeof(*ip), sizeof(struct udphdr), pseudo, partial);
 }
 
 int edit6(CONTEXT *ctx) {
@@ -399,33 +410,19 @@ int edit6(CONTEXT *ctx) {
 #if !APPLICATION_FIRST
     ctx->mark = scratch->mark;
 #endif
-    u32 l3 = scratch->l3, protocol = scratch->protocol;
-    u32 length = protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : PROBE_LENGTH_V6;
-    int partial = set_length(ctx, l3 + sizeof(struct ipv6hdr), protocol, length);
-    if (partial < 0)
-        return VERDICT_DROP;
-
     struct ipv6hdr *ip = (void *)scratch->ip;
+    u32 protocol = scratch->protocol;
+    u32 length = protocol == IPPROTO_TCP ? sizeof(struct tcphdr) : PROBE_LENGTH_V6;
+    int partial = set_length(ctx, scratch->l3 + sizeof(*ip), protocol, length);
     ip->payload_len = bpf_htons(length);
     ip->hop_limit = scratch->hop;
-    u32 pseudo = bpf_csum_diff(0, 0, (__be32 *)&ip->saddr, 32, 0);
-    pseudo += bpf_htons(protocol);
-    pseudo += bpf_htons(length);
     u8 *transport = scratch->transport;
     if (protocol == IPPROTO_TCP) {
         *(__be16 *)(transport + 18) = bpf_htons(scratch->sequence);
-        guard(transport, protocol, sizeof(struct tcphdr), pseudo, partial);
-        if (bpf_skb_store_bytes(ctx, l3 + sizeof(*ip), transport, sizeof(struct tcphdr), 0))
-            return VERDICT_DROP;
     } else {
         *(__be16 *)(transport + 8) = bpf_htons(MARK_V6);
         *(__be16 *)(transport + 10) = bpf_htons(scratch->sequence);
-        guard(transport, protocol, PROBE_LENGTH_V6, pseudo, partial);
-        if (bpf_skb_store_bytes(ctx, l3 + sizeof(*ip), transport, PROBE_LENGTH_V6, 0))
-            return VERDICT_DROP;
     }
-    if (bpf_skb_store_bytes(ctx, l3, ip, sizeof(*ip), 0))
-        return VERDICT_DROP;
-    keep(scratch, SLOT_SENT);
-    return VERDICT_PASS;
+    u32 pseudo = pseudo_sum((u8 *)&ip->saddr, 32, protocol, length);
+    return finish(ctx, scratch, sizeof(*ip), PROBE_LENGTH_V6, pseudo, partial);
 }

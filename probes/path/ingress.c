@@ -18,6 +18,7 @@
 #define ICMP_HEADER 8
 /* Where an extension begins whose sender does not say (RFC 4884, section 5.5). */
 #define OLD_EXTENSION_AT 128
+#define WORD 4
 
 #ifdef HOOK_XDP
 #define load_bytes bpf_xdp_load_bytes
@@ -62,23 +63,16 @@ static __always_inline void learn(struct address *from, u32 ttl) {
         target->ttl = ttl;
 }
 
-/* Take over the extension, if there is one that is whole. */
+/* Take over what there is of an extension, a word at a time: its length varies. */
 static __always_inline void take_extension(CONTEXT *ctx, struct answer *answer, struct slot *slot) {
     u32 at = answer->at + ICMP_HEADER;
     at += answer->extension_at ? answer->extension_at : OLD_EXTENSION_AT;
     slot->extension_size = 0;
-    if (at + 8 > answer->end)
-        return;
-    u32 size = answer->end - at;
-    if (size >= EXTENSION_SIZE) {
-        if (!load_bytes(ctx, at, slot->extension, EXTENSION_SIZE))
-            slot->extension_size = EXTENSION_SIZE;
-    } else if (size >= 16) {
-        if (!load_bytes(ctx, at, slot->extension, 16))
-            slot->extension_size = 16;
-    } else if (size >= 12) {
-        if (!load_bytes(ctx, at, slot->extension, 12))
-            slot->extension_size = 12;
+#pragma unroll
+    for (u32 i = 0; i < EXTENSION_SIZE; i += WORD) {
+        if (at + i + WORD > answer->end || load_bytes(ctx, at + i, slot->extension + i, WORD))
+            break;
+        slot->extension_size = i + WORD;
     }
 }
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from probes.flow.records import KEY_MASK, KEY_WORDS, hash_keys
+from probes.path.analysis.flows import address_ids, words_of
+from probes.path.analysis.statistics import group_starts
 from probes.path.records import FLOW_KEY, HOPS, PATH, Array, Kind, Outcome, no_rows
 from probes.snapshot import Snapshot
 
@@ -63,7 +65,6 @@ MAX_CHANGES = 500
 SECOND_NS = 1_000_000_000
 
 _COUNTED = (Outcome.ANSWERED, Outcome.UNREACHABLE, Outcome.UNANSWERED, Outcome.DROPPED)
-_ADDRESS_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _Chunk = tuple[int, Array]
 """Samples (n,) ascending by id, and when the last of them came to its end."""
 
@@ -175,7 +176,7 @@ class LivePaths:
         ids = _series_ids(rows)
         order = np.lexsort((rows["received_ns"], ids))
         ids, rows = ids[order], rows.take(order)
-        starts = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
+        starts = group_starts(ids)
         self._meet(ids[starts], rows.take(starts))
         places, known = _find(self._series["id"], ids)
         if not known.all():
@@ -191,7 +192,7 @@ class LivePaths:
         self._series["lost"] += np.bincount(places[lost], minlength=size).astype("u8")
         dropped = rows["outcome"] == Outcome.DROPPED
         self._series["dropped"] += np.bincount(places[dropped], minlength=size).astype("u8")
-        ends = np.flatnonzero(np.concatenate((ids[1:] != ids[:-1], [True])))
+        ends = np.append(group_starts(ids)[1:], len(ids)) - 1
         self._series["seen_ns"][places[ends]] = self._now_ns
         ends = ends[answered[ends]]
         self._series["last_ns"][places[ends]] = rtt[ends]
@@ -212,7 +213,7 @@ class LivePaths:
         fresh["id"] = ids[~known]
         fresh["first_ns"] = fresh["seen_ns"] = self._now_ns
         fresh["last_ns"] = -1
-        series = np.concatenate((self._series, fresh))
+        series = np.concatenate((self._series, fresh), dtype=SERIES)
         order = np.argsort(series["id"])
         bins = np.concatenate((self._bins, np.zeros((len(fresh), SECONDS), BIN)))
         self._series, self._bins = series[order], bins[order]
@@ -238,9 +239,8 @@ class LivePaths:
 
     def _hear(self, ids: Array, rows: Array) -> None:
         """Count who answered; `rows` are of dtype HOP, of the series `ids`."""
-        addresses = np.ascontiguousarray(rows["responder"]).view("u8")
-        pairs = ids * _ADDRESS_FACTOR ^ addresses[:, 0]
-        pairs = pairs * _ADDRESS_FACTOR ^ addresses[:, 1]
+        responders = np.ascontiguousarray(rows["responder"]).view("u8")
+        pairs = ids + address_ids(responders)
         pairs, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
         known = _find(self._responders["id"], pairs)[1]
         if not known.all():
@@ -278,20 +278,19 @@ class LivePaths:
         queues = self._series["queue_ns"]
         said = rows_known["kind"] == Kind.SUMMARY
         self._series["cleared"][places[said]] = rows_known["cleared"][said]
-        growing = said & (queues[places] > 0)
-        queues[places[growing]] = np.maximum(rows_known["amount_ns"][growing], 1)
+        growing = said & (queues[places] > 0) & (rows_known["amount_ns"] > 0)
+        queues[places[growing]] = rows_known["amount_ns"][growing]
         begun = rows_known["kind"] == Kind.QUEUE
         queues[places[begun]] = np.maximum(rows_known["amount_ns"][begun], 1)
         queues[places[rows_known["kind"] == Kind.QUEUE_OVER]] = 0
         told = rows[rows["kind"] != Kind.SUMMARY]
         if len(told):
-            self._changes = np.concatenate((self._changes, told))[-MAX_CHANGES:]
+            self._changes = np.concatenate((self._changes, told), dtype=PATH)[-MAX_CHANGES:]
 
 
 def _series_ids(rows: Array) -> Array:
     """What identifies flow and hop: hashes (n,) of rows of dtype HOP or PATH."""
-    words = np.ascontiguousarray(rows).view("u8").reshape(len(rows), rows.dtype.itemsize // 8)
-    return hash_keys(words[:, :KEY_WORDS] & KEY_MASK)
+    return hash_keys(words_of(rows)[:, :KEY_WORDS] & KEY_MASK)
 
 
 def _find(known: Array, ids: Array) -> tuple[Array, Array]:

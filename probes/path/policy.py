@@ -2,10 +2,12 @@
 
 The kernel takes the hops of a mask in turn; several times a second it is decided here, from what
 came back, which those are. A hop that does not answer is left out, and tried again once a second.
+Beyond the last one it is looked twice a second whether the path has become longer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,19 +17,28 @@ from probes.path.records import Array, Outcome
 from probes.path.slots import HOPS
 
 AHEAD = 5
-"""Hops beyond the last one that answered that are probed while the path's length is unknown."""
-_RETRY_NS = 1_000_000_000
-"""Between two tries of a hop that does not answer."""
-_GROWTH_NS = 500_000_000
-"""Between two looks whether the path has become longer."""
-_PATIENCE_NS = 2_000_000_000
-"""For how long a hop that used to answer may not, before it counts as silent."""
+"""Hops beyond the path that are looked at: it may become longer by several, and some be silent."""
+_LOOK_NS = 450_000_000
+_RETRY_NS = 950_000_000
+"""Between two tries of a hop that does not answer. Both are somewhat less than half a second and a
+second, which polls hit no better."""
+_TRIES_SHARE = 1 / 4
+"""Tries are at most this part of the probes: an application that sends little gets others too."""
+_PATIENCE_NS = 2_500_000_000
+"""For how long a hop that used to answer may not while it is probed, before it counts as silent: a
+router that answers once a second does not, even if one of its answers is lost."""
 _FIRST_PATIENCE_NS = 1_000_000_000
 """The same for one that never did."""
 _ENOUGH = 10
 """Probes without an answer that this takes, too."""
-_RTTS = 4
+_RTTS = 2
 """It takes so many of the longest round-trip times, where these are longer."""
+_FORGET_SHIFT = 6
+"""The longest one is forgotten at this rate: by 1/64 a decision."""
+_STEADY_NS = 1_000_000_000
+"""For how long packets from the destination must have another TTL before it counts."""
+_RECENT_NS = 500_000_000
+"""A router that answered within that is still at its hop, whatever another flow meets there."""
 _INITIAL_TTLS = (32, 64, 128, 255)
 """What hosts send with."""
 
@@ -49,21 +60,29 @@ class Policy:
 
     def __init__(self, options: PathOptions) -> None:
         self._options = options
+        self._decided_ns = 0
+        self._sent = np.zeros(HOPS, "i8")
+        """By hop, probes sent at the last decision."""
         self._heard_ns = np.zeros(HOPS, "i8")
-        """By hop, when it last answered; 0: never."""
-        self._asked_ns = np.zeros(HOPS, "i8")
-        """When it was first probed after its last answer; 0: not yet."""
-        self._sent_then = np.zeros(HOPS, "u8")
+        """When it last answered; 0: never."""
+        self._sent_then = np.zeros(HOPS, "i8")
         """Probes sent to it by then."""
+        self._waited_ns = np.zeros(HOPS, "i8")
+        """For how long it was probed since; the clock stands still while nothing is sent."""
         self._tried_ns = np.zeros(HOPS, "i8")
+        self._tries = 0.0
+        """That may be made now."""
         self._silent = 0
         self._longest_rtt_ns = 0
-        self._reached = 0
-        """The hop at which the destination itself answered; 0: not known."""
+        self._end = 0
+        """The first hop whose probes are not exceeded: the destination's own, or that of a router
+        which does not deliver. 0: not known."""
         self._ttl = 0
+        self._other_ttl_ns = 0
+        """Since when packets from the destination have another TTL; 0: they have not."""
         self.length = 0
         """Routers on the way, as far as is known."""
-        self.plan = Plan(_mask(1, min(AHEAD, options.max_hops)), 0, self._interval_ns(1))
+        self.plan = Plan(self._within(1, AHEAD), 0, self._interval_ns(0, 0))
 
     @property
     def silent(self) -> tuple[int, ...]:
@@ -79,84 +98,122 @@ class Policy:
         """Take in the destination's new rows of dtype HOP, how many probes were sent by hop (32,),
         and the TTL of its own packets (0: none came yet). `destination` is its address, 16 bytes.
         """
-        self._hear(rows, sent, now_ns, destination)
-        if ttl and ttl != self._ttl:
-            # The way back, but most often as long as the way there; what answers corrects it.
-            self._ttl, self._reached = ttl, 0
-        patience = max(_PATIENCE_NS, _RTTS * self._longest_rtt_ns)
-        heard = np.flatnonzero(self._heard_ns > now_ns - 2 * patience)
-        farthest = int(heard[-1]) if len(heard) else 0
-        top = self._top(farthest)
-        self._find_silent(sent, now_ns, patience)
-        live = _mask(1, top) & ~self._silent
-        once = 0
-        for hop in hops_of(_mask(1, top) & self._silent):
-            once |= self._try_again(hop, now_ns, _RETRY_NS)
-        if top < self._options.max_hops:
-            grown = farthest > self.length
-            once |= self._try_again(top + 1, now_ns, 0 if grown else _GROWTH_NS)
-        self.length = top if self._ttl or self._reached else farthest
-        count = live.bit_count() or 1
-        self.plan = Plan(live, once, self._interval_ns(count))
+        counts = sent.astype("i8")
+        fresh, elapsed = counts - self._sent, now_ns - (self._decided_ns or now_ns)
+        self._sent, self._decided_ns = counts, now_ns
+        self._hear(rows, now_ns, destination)
+        self._find_silent(fresh, elapsed)
+        self._take_ttl(ttl, now_ns)
+
+        answering = _mask_of(np.flatnonzero(self._heard_ns)) & ~self._silent
+        farthest = answering.bit_length() - 1 if answering else 0
+        if self._end:
+            self.length = self._end - 1
+        elif self._ttl:
+            # The way back, but most often as long as the way there.
+            routers = next(i for i in _INITIAL_TTLS if self._ttl <= i) - self._ttl
+            self.length = max(farthest, routers)
+        else:
+            self.length = farthest
+        nothing_known = not (self._end or self._ttl or farthest)
+        path = self._within(1, AHEAD if nothing_known else self.length)
+        live = path & ~self._silent
+        # The destination itself answers, or routers that come in its place.
+        ahead = self._within(self.length + 1, self.length + (1 if self._end else AHEAD)) & ~live
+        retried = path & self._silent & ~ahead
+        self._tries = min(self._tries + _TRIES_SHARE * int(fresh.sum()), HOPS)
+        tries_per_second = (ahead.bit_count() / _LOOK_NS + retried.bit_count() / _RETRY_NS) * 1e9
+        self.plan = Plan(
+            live,
+            self._try(live, ahead, retried, now_ns),
+            self._interval_ns(live.bit_count(), tries_per_second),
+        )
         return self.plan
 
-    def _hear(self, rows: Array, sent: Array, now_ns: int, destination: bytes) -> None:
+    def _hear(self, rows: Array, now_ns: int, destination: bytes) -> None:
         answers = rows[rows["outcome"] <= Outcome.UNREACHABLE]
-        if not len(answers):
-            return
-        hops = answers["hop"]
         from_it = (answers["responder"] == np.frombuffer(destination, "u1")).all(axis=1)
-        if from_it.any():
-            self._reached = int(hops[from_it].min())
-            self._silent |= _mask(self._reached, HOPS - 1)
-        of_routers = answers[~from_it]
-        if not len(of_routers):
-            return
+        at_end = from_it | (answers["outcome"] == Outcome.UNREACHABLE)
+        rtts = answers["received_ns"] - answers["sent_ns"]
+        self._longest_rtt_ns -= self._longest_rtt_ns >> _FORGET_SHIFT
+        self._longest_rtt_ns = max(self._longest_rtt_ns, int(rtts.max(initial=0)))
+        of_routers = answers[~at_end]
+        for hop, count in zip(*np.unique(of_routers["hop"], return_counts=True), strict=True):
+            again = count > 1 or now_ns - self._heard_ns[hop] < _PATIENCE_NS
+            if again or hop > self.length:
+                self._silent &= ~(1 << int(hop))
+            else:
+                # Once may be a router that answers seldom; probed at the full rate it would be
+                # silent again at once. So it is asked again.
+                self._tried_ns[hop] = 0
+            self._answered(int(hop))
         np.maximum.at(self._heard_ns, of_routers["hop"], of_routers["received_ns"])
-        rtts = of_routers["received_ns"] - of_routers["sent_ns"]
-        self._longest_rtt_ns = max(self._longest_rtt_ns, int(rtts.max()))
-        heard = np.unique(of_routers["hop"])
-        self._asked_ns[heard] = 0
-        self._sent_then[heard] = sent[heard]
-        self._silent &= ~sum(1 << int(hop) for hop in heard)
-        if self._reached and heard[-1] >= self._reached:
-            self._reached = 0  # a router is there now
 
-    def _top(self, farthest: int) -> int:
-        """The last hop that is looked at."""
-        if self._reached:
-            top = max(farthest, self._reached - 1)
-        elif self._ttl:
-            initial = next(i for i in _INITIAL_TTLS if self._ttl <= i)
-            top = max(farthest, initial - self._ttl)
-        else:
-            top = farthest + AHEAD
-        return min(max(top, 1), self._options.max_hops)
+        recent = now_ns - self._heard_ns < _RECENT_NS
+        recent &= self._heard_ns > 0
+        if self._end and recent[self._end :].any():
+            self._end = 0
+        ends = [int(hop) for hop in np.unique(answers["hop"][at_end]) if not recent[hop:].any()]
+        if ends and not 0 < self._end < ends[0]:
+            self._end = ends[0]
+        if self._end in ends:
+            self._answered(self._end)
 
-    def _find_silent(self, sent: Array, now_ns: int, patience_ns: int) -> None:
-        unanswered = (sent - self._sent_then).astype("i8")
-        self._asked_ns[(self._asked_ns == 0) & (unanswered > 0)] = now_ns
-        first = max(_FIRST_PATIENCE_NS, _RTTS * self._longest_rtt_ns)
-        wait = np.where(self._heard_ns, patience_ns, first)
-        asked = self._asked_ns > 0
-        silent = asked & (unanswered >= _ENOUGH) & (now_ns - self._asked_ns > wait)
-        for hop in np.flatnonzero(silent):
-            self._silent |= 1 << int(hop)
+    def _answered(self, hop: int) -> None:
+        self._waited_ns[hop] = 0
+        self._sent_then[hop] = self._sent[hop]
 
-    def _try_again(self, hop: int, now_ns: int, after_ns: int) -> int:
-        if now_ns - self._tried_ns[hop] < after_ns:
-            return 0
-        self._tried_ns[hop] = now_ns
-        return 1 << hop
+    def _find_silent(self, fresh: Array, elapsed_ns: int) -> None:
+        unanswered = self._sent - self._sent_then
+        self._waited_ns[(fresh > 0) & (unanswered > 0)] += elapsed_ns
+        patience = np.where(self._heard_ns > 0, _PATIENCE_NS, _FIRST_PATIENCE_NS)
+        patience = patience.clip(_RTTS * self._longest_rtt_ns)
+        silent = _mask_of(np.flatnonzero((unanswered >= _ENOUGH) & (self._waited_ns > patience)))
+        self._silent |= silent
+        if silent >> self._end & 1:
+            self._end = 0
 
-    def _interval_ns(self, hops: int) -> int:
-        of_all = hops if self._options.per is Per.HOP else 1
-        return max(1, round(1e9 / (self._options.rate * of_all)))
+    def _take_ttl(self, ttl: int, now_ns: int) -> None:
+        """Several ways back may be of several lengths; only one that lasts is another."""
+        if ttl in (0, self._ttl):
+            self._other_ttl_ns = 0
+            return
+        self._other_ttl_ns = self._other_ttl_ns or now_ns
+        if not self._ttl or now_ns - self._other_ttl_ns >= _STEADY_NS:
+            self._ttl, self._other_ttl_ns = ttl, 0
+
+    def _try(self, live: int, ahead: int, retried: int, now_ns: int) -> int:
+        """The hops of `ahead` and `retried` whose time has come, as many as may be tried."""
+        due = [
+            *(hop for hop in hops_of(ahead) if now_ns - self._tried_ns[hop] >= _LOOK_NS),
+            *(hop for hop in hops_of(retried) if now_ns - self._tried_ns[hop] >= _RETRY_NS),
+        ]
+        if live:
+            due = sorted(due, key=lambda hop: int(self._tried_ns[hop]))[: int(self._tries)]
+            self._tries -= len(due)
+        self._tried_ns[due] = now_ns
+        return _mask_of(due)
+
+    def _within(self, first: int, last: int) -> int:
+        """Bits `first` to `last`, of hops that may be looked at."""
+        return _mask(first, min(last, self._options.max_hops))
+
+    def _interval_ns(self, hops: int, tries_per_second: float) -> int:
+        rate = self._options.rate
+        if self._options.per is Per.HOP:
+            rate *= hops or 1
+            # So that they are not taken from the hops' own.
+            rate += min(tries_per_second, rate * _TRIES_SHARE)
+        return max(1, round(1e9 / rate))
 
 
 def _mask(first: int, last: int) -> int:
     """Bits `first` to `last`; none where that is nothing."""
     return (1 << last + 1) - (1 << first) if last >= first else 0
+
+
+def _mask_of(hops: Iterable[int]) -> int:
+    return sum(1 << int(hop) for hop in hops)
 
 
 def hops_of(mask: int) -> tuple[int, ...]:

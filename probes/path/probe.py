@@ -30,9 +30,9 @@ from probes.hook import HookPoint, Hooks
 from probes.path.analysis import Analysis, describe
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
 from probes.path.programs import FUNCTION, HEADER, PROGRAMS, SOURCES, Loaded, SideProgram, Tables
-from probes.path.records import HOP, HOPS, PATHS, Array, Kind, Outcome, no_rows
+from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Kind, Outcome, no_rows
 from probes.path.slots import SLOT
-from probes.path.targets import TARGET, Target, Targets, destination_of
+from probes.path.targets import TARGET, Targets, destination_of
 from probes.plane import Compatibility, Fate, MapFate, ProgramInfo, Traced
 from probes.probe import UtcClock
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot
@@ -88,8 +88,10 @@ class PathProbe:
         self._stages: dict[Side, Stage] = {side: Stage() for side in self._points}
         self._lock = threading.RLock()
         self._utc = UtcClock()
-        self._analysis = Analysis()
-        self._leaving: list[Target] = []
+        self._timeout_ns = round(options.timeout * 1e9)
+        self._analysis = Analysis(timeout_ns=self._timeout_ns)
+        self._leaving: dict[bytes, Array] = {}
+        """Last rows of dtype HOP of destinations that are traced no more."""
         self._joined: list[Side] = []
         self._previous: Loaded | None = None
         self._maps: list[Map] = []
@@ -163,8 +165,9 @@ class PathProbe:
         with self._lock:
             target = self._targets.remove(destination_of(destination), flow)
             if target:
-                self._leaving.append(target)
-                self._analysis.forget(target.destination.address)
+                now, timeout_ns = time.monotonic_ns(), self._timeout_ns
+                rows = target.flight.collect(now, timeout_ns, final=True)
+                self._leaving[target.destination.address] = rows
 
     def traced(self) -> tuple[Traced, ...]:
         """What is traced, in the order in which it was asked for."""
@@ -180,21 +183,15 @@ class PathProbe:
         """End the window: what has become of the probes since the last one, and what that says."""
         with self._lock:
             started = time.monotonic_ns()
-            timeout_ns = round(self.options.timeout * 1e9)
-            parts = [no_rows(HOP)]
-            parts += [
-                target.flight.collect(target.sequence, started, timeout_ns, final=True)
-                for target in self._leaving
-            ]
-            self._leaving.clear()
+            parts = [no_rows(HOP), *self._leaving.values()]
             fullest = 0.0
             for target in self._targets:
-                rows = target.flight.collect(target.sequence, started, timeout_ns)
+                rows = target.flight.collect(started, self._timeout_ns)
                 target.decide(rows, started)
                 parts.append(rows)
                 fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
             hops = np.concatenate(parts, dtype=HOP)
-            paths = self._analysis.add(hops, started)
+            paths = self._analyse(hops, started)
             self.window += 1
             overrun = int((hops["outcome"] == Outcome.OVERRUN).sum())
             losses = {LossReason.OVERRUN: Loss(overrun)} if overrun else {}
@@ -210,6 +207,16 @@ class PathProbe:
                 for severity, text in (describe(row),)
             ]
             return (*tables, *events)
+
+    def _analyse(self, hops: Array, now_ns: int) -> Array:
+        """Rows of dtype PATH; what is left to say of destinations that leave, too."""
+        paths = self._analysis.add(hops, now_ns)
+        if self._leaving:
+            paths = np.concatenate([paths, self._analysis.summarise(now_ns)], dtype=PATH)
+        for address in self._leaving:
+            self._analysis.forget(address)
+        self._leaving.clear()
+        return paths
 
     def _snapshot(
         self, name: str, rows: Array, end_ns: int, losses: Mapping[LossReason, Loss], full: float

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from probes.path.records import HOP, Array, Outcome, no_rows
+from probes.path.records import HOP, Array, Outcome
 
 HOPS = 32
 STATE_BITS = np.uint64(8)
@@ -77,93 +77,80 @@ class Flight:
     """Follows the probes of one destination through its slots.
 
     The kernel writes slots round about, by sequence number, and never waits. A probe is told once:
-    when it is answered, dropped, older than the timeout, or when its slot was needed again before
-    any of that was read.
+    when it is answered, dropped, older than the timeout, or known to be nowhere any more, as its
+    slot was needed again before it was read.
     """
 
-    def __init__(self, destination: Destination, slots: Array, sent: Array, sequence: int) -> None:
-        """`slots`: dtype SLOT (n,), `sent`: u8 (32,) by hop, both the kernel's own memory;
-        `sequence` is of the first probe that is to be told."""
+    def __init__(self, destination: Destination, slots: Array, kernel: Array) -> None:
+        """`slots`: dtype SLOT (n,), `kernel`: dtype TARGET (1,), both the kernel's own memory.
+
+        Probes that were sent before are not told.
+        """
         self._destination = destination
         self._slots = slots
         self._states = slots["state"]
-        self._sent = sent
-        self._told_by_hop = sent.copy()
-        """Probes by hop that became rows; those of before are none of ours."""
-        self._told = np.ones(len(slots), bool)
-        """By slot, whether the probe of the sequence number below `_head` was told."""
-        self._first = self._head = sequence
-        """All below `_first` are told, none from `_head` on was seen."""
-        self.pending = 0
+        self._kernel = kernel
+        self._told_by_hop = kernel["sent"][0].astype("i8")
+        self._head = int(kernel["sequence"][0])
+        """No sequence number from here on was seen."""
+        self._waiting = np.empty(0, "u8")
+        """Those below that are still to be told, ascending."""
+
+    @property
+    def pending(self) -> int:
         """Probes in flight at the last `collect`."""
+        return len(self._waiting)
 
-    def collect(self, head: int, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
-        """Rows of dtype HOP of the probes below sequence number `head` that have come to their end.
+    def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
+        """Rows of dtype HOP of the probes that have come to their end.
 
-        With `final` that is all of them.
+        With `final`, when the kernel sends none any more, that is all of them.
         """
-        overrun = self._advance(head)
-        numbers = np.arange(self._first, head)
-        places = numbers % len(self._slots)
-        waiting = ~self._told[places]
-        numbers, places = numbers[waiting].astype("u8"), places[waiting]
+        # In this order: what is counted by hop then has a number below `head`.
+        sent = self._kernel["sent"][0].astype("i8")
+        head = int(self._kernel["sequence"][0])
+        size = len(self._slots)
+        fresh = np.arange(max(self._head, head - size), head, dtype="u8")
+        numbers = np.concatenate([self._waiting, fresh])
+        self._head = head
+        places = (numbers % np.uint64(size)).astype("i8")
+        # A state is never the same again: where it stayed so, nothing between was half written.
+        states = self._states.take(places)
         found = self._slots.take(places)
-        states = found["state"]
         steady = self._states.take(places) == states
-        written = states >> STATE_BITS
-        # The kernel may have come round again meanwhile.
-        lost = written > numbers
-        ours = steady & (written == numbers)
         kind = states & STATE_MASK
+        written = states >> STATE_BITS
+        ours = steady & (written == numbers) & (kind != State.WRITING)
         answered = ours & (kind == State.ANSWERED)
         dropped = ours & (kind == State.DROPPED)
-        flying = ours & (kind == State.SENT)
-        late = flying & (found["sent_ns"] < now_ns - timeout_ns)
-        unanswered = flying & late
-        over = answered | dropped | unanswered
-        if final:
-            over |= flying
+        unanswered = ours & (kind == State.SENT) & (found["sent_ns"] < now_ns - timeout_ns)
+        over = ours if final else answered | dropped | unanswered
 
         outcomes = np.full(len(found), Outcome.IN_FLIGHT, "u1")
         outcomes[answered] = Outcome.ANSWERED
         outcomes[dropped] = Outcome.DROPPED
         outcomes[unanswered] = Outcome.UNANSWERED
-        self._told[places[over | lost]] = True
         rows = self._rows(found[over], numbers[over], outcomes[over])
         self._told_by_hop += _count_hops(rows["hop"])
-        still = ~(over | lost)
-        self.pending = int(still.sum())
-        self._first = int(numbers[still][0]) if self.pending else head
-        overrun += int(lost.sum())
-        if overrun:
-            in_flight = _count_hops(found["hop"][still & ours])
-            rows = np.concatenate([rows, self._overrun(overrun, in_flight, now_ns)], dtype=HOP)
+        waits = ~over & (written <= numbers) & (not final)
+        self._waiting = numbers[waits]
+        # Probes that are being written now were counted at their hop, whichever that is.
+        unknown = int((waits & ~ours).sum())
+        missing = sent - self._told_by_hop - _count_hops(found["hop"][waits & ours]) - unknown
+        if (missing > 0).any():
+            rows = np.concatenate([rows, self._overrun(missing.clip(0), now_ns)], dtype=HOP)
         return rows
 
-    def _advance(self, head: int) -> int:
-        """Take in the sequence numbers up to `head`; how many others they have overwritten."""
-        size = len(self._slots)
-        oldest = max(self._first, head - size)
-        passed = np.arange(self._first, min(oldest, self._head)) % size
-        overrun = int((~self._told[passed]).sum()) + max(0, oldest - max(self._head, self._first))
-        self._first = oldest
-        fresh = np.arange(max(self._head, oldest), head) % size
-        self._told[fresh] = False
-        self._head = head
-        return overrun
-
-    def _overrun(self, count: int, in_flight: Array, now_ns: int) -> Array:
-        """Rows for probes that were not read: what was sent at each hop, and is nowhere else."""
-        missing = (self._sent - self._told_by_hop - in_flight).astype("i8").clip(0)
-        # The counts go on while they are read: what is too many now comes with the next time.
-        hops = np.repeat(np.arange(HOPS, dtype="u1"), missing)[:count]
+    def _overrun(self, by_hop: Array, now_ns: int) -> Array:
+        """Rows for probes that were sent, and are in no slot: so many by hop."""
+        hops = np.repeat(np.arange(HOPS, dtype="u1"), by_hop)
         rows = np.zeros(len(hops), HOP)
         rows["destination"] = np.frombuffer(self._destination.address, "u1")
         rows["version"] = self._destination.version
         rows["hop"] = hops
         rows["outcome"] = Outcome.OVERRUN
         rows["sent_ns"] = now_ns
-        self._told_by_hop += _count_hops(hops)
+        self._told_by_hop += by_hop
         return rows
 
     def _rows(self, found: Array, numbers: Array, outcomes: Array) -> Array:
@@ -211,9 +198,4 @@ def labels_of(extensions: Array, sizes: Array) -> tuple[Array, Array]:
 
 
 def _count_hops(hops: Array) -> Array:
-    return np.bincount(hops, minlength=HOPS).astype("u8")
-
-
-def nothing() -> Array:
-    """No rows of dtype HOP."""
-    return no_rows(HOP)
+    return np.bincount(hops % HOPS, minlength=HOPS)

@@ -93,7 +93,7 @@ class Target:
         self._sent_before = table["sent"][0].copy()
         self._packets_before = int(table["packets"][0])
         self._matched_before = int(table["matched"][0])
-        self.flight = Flight(destination, slots, table["sent"][0], self.sequence)
+        self.flight = Flight(destination, slots, table)
         self._policy = Policy(options)
         for name in ("ttl", "next_ns", "round", "done", "asked"):
             table[name] = 0
@@ -179,18 +179,17 @@ class Targets:
         if target is None:
             if not self._free:
                 raise UsageError(f"at most {len(self._table)} destinations are traced at a time")
-            index = self._free.pop(0)
-            target = Target(
-                destination, index, self._table[index : index + 1], self._slots[index],
-                self._options,
-            )  # fmt: skip
+            index = self._free[0]
+            table, slots = self._table[index : index + 1], self._slots[index]
+            target = Target(destination, index, table, slots, self._options)
+            map_update(self._addresses_fd, _key(destination), index.to_bytes(4, "little"))
+            self._free.remove(index)
             self._targets[destination.address] = target
         if flow is None:
             target.every = True
         else:
             target.flows[flow] = None
         target.choose()
-        map_update(self._addresses_fd, _key(destination), target.index.to_bytes(4, "little"))
         target.start()
 
     def remove(self, destination: Destination, flow: TracedFlow | None) -> Target | None:

@@ -1,0 +1,173 @@
+"""Tells where along a path delay is added: levels that shift, queues that build up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from probes.path.analysis import levels as level
+from probes.path.analysis import queues as queue
+from probes.path.analysis.changes import Changes
+from probes.path.analysis.flows import HOPS, MAX_FLOWS, MAX_SERIES, Batch, Flows
+from probes.path.analysis.levels import BLOCK, LEVEL, MIN_ANSWERS
+from probes.path.analysis.queues import QUEUE
+from probes.path.analysis.statistics import Ordered
+from probes.path.records import Array, Kind
+
+BLOCK_NS = 500_000_000
+BLOCK_ANSWERS = 5
+"""A block of a flow is over when it is that old, and one of its hops has answered that often."""
+
+_MAX_MISSED = 2
+"""Blocks of its flow without enough answers of a hop, after which its last one is too old."""
+_REROUTED_NS = 5_000_000_000
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Delays:
+    """Follows the round-trip times of all flows. Rows are of SHIFT, QUEUE and QUEUE_OVER."""
+
+    def __init__(self, flows: Flows, changes: Changes) -> None:
+        self._flows = flows
+        self._changes = changes
+        self._levels = np.zeros((MAX_FLOWS, HOPS), LEVEL)
+        self._queues = np.zeros((MAX_FLOWS, HOPS), QUEUE)
+        self._missed = np.zeros((MAX_FLOWS, HOPS), "i8")
+        self._counts = np.zeros((MAX_FLOWS, HOPS), "i8")
+        self._begun_ns = np.zeros(MAX_FLOWS, "i8")
+        """When the present block's first answer came, 0: it has none."""
+        self._pending: list[tuple[Array, Array]] = []
+        """Series and times of blocks that are not over."""
+
+    def drop(self, places: Array) -> None:
+        self._levels[places] = np.zeros((), LEVEL)
+        self._queues[places] = np.zeros((), QUEUE)
+        self._missed[places] = self._counts[places] = 0
+        self._begun_ns[places] = 0
+        if len(places):
+            self._take(places)
+
+    def amounts_ns(self, series: Array) -> Array:
+        """Queue (n,) f8 at series (n,), by the last block."""
+        result: Array = self._queues.reshape(MAX_SERIES)["amount"][series]
+        return result
+
+    def add(self, batch: Batch) -> list[Array]:
+        """Rows of dtype PATH."""
+        answers = batch.answers
+        if len(answers.series):
+            self._pending.append((answers.series, answers.rtts_ns))
+            self._counts.reshape(MAX_SERIES)[answers.which] += answers.counts
+            places = answers.which // HOPS
+            begun = self._begun_ns[places]
+            self._begun_ns[places] = np.where(begun == 0, batch.now_ns, begun)
+        begun = self._begun_ns[: self._flows.end]
+        old = np.flatnonzero((begun > 0) & (batch.now_ns - begun >= BLOCK_NS))
+        over = old[self._counts[old].max(axis=1, initial=0) >= BLOCK_ANSWERS]
+        return self._end_blocks(over, batch.now_ns) if len(over) else []
+
+    def _take(self, places: Array) -> tuple[Array, Array]:
+        """Remove and return what is pending, series and times (n,), of places (k,)."""
+        wanted = np.zeros(MAX_FLOWS, bool)
+        wanted[places] = True
+        series = np.concatenate([each for each, _ in self._pending] or [np.empty(0, "i8")])
+        times = np.concatenate([each for _, each in self._pending] or [np.empty(0, "i8")])
+        mine = wanted[series // HOPS]
+        self._pending = [(series[~mine], times[~mine])]
+        return series[mine], times[mine]
+
+    def _end_blocks(self, places: Array, now_ns: int) -> list[Array]:
+        begun_ns = self._begun_ns[places]
+        self._measure(Ordered.of(*self._take(places)), places)
+        self._begun_ns[places] = 0
+        self._counts[places] = 0
+
+        levels, queues = self._levels[places], self._queues[places]
+        changed_ns = self._changes.rerouted_ns[places][:, np.newaxis]
+        length_ns = (now_ns - begun_ns)[:, np.newaxis]
+        apart = np.abs(levels["since_ns"] - changed_ns)
+        rerouted = (changed_ns > 0) & (apart <= _REROUTED_NS + length_ns)
+
+        levels, shifts, settled = self._shift(levels, queues, rerouted)
+        excess = np.where(
+            (levels["blocks"] > 0) & (self._missed[places] <= _MAX_MISSED),
+            levels["median"] - levels["base"],
+            np.nan,
+        )
+        limit = level.threshold_ns(levels["level"], levels["noise"])
+        amount = queue.amounts(excess, np.where(queues["on"], limit / 2, limit))
+        wait = level.shifting(levels, rerouted) & (levels["run"] > 0)
+        since = np.broadcast_to(begun_ns[:, np.newaxis], amount.shape)
+        after = queue.follow(queues, amount, wait, since, now_ns)
+        self._levels[places], self._queues[places] = levels, after
+
+        made = self._rows(Kind.SHIFT, places, shifts != 0, now_ns)
+        made["amount_ns"], made["since_ns"] = shifts[shifts != 0], settled[shifts != 0]
+        builds, ends = after["on"] & ~queues["on"], queues["on"] & ~after["on"]
+        began = self._rows(Kind.QUEUE, places, builds, now_ns)
+        began["amount_ns"], began["since_ns"] = after["most"][builds], after["since_ns"][builds]
+        over = self._rows(Kind.QUEUE_OVER, places, ends, now_ns)
+        over["amount_ns"], over["since_ns"] = queues["most"][ends], queues["since_ns"][ends]
+        return [made, began, over]
+
+    def _shift(self, levels: Array, queues: Array, rerouted: Array) -> tuple[Array, Array, Array]:
+        """Levels (flows, hops) with those settled that shifted, what is to be told of by how much
+        (ns, 0: nothing), and since when."""
+        sure = level.shifted(levels, rerouted)
+        maybe = level.shifting(levels, rerouted)
+        # One block later than others, as a change is seldom at the edge of a block for all hops.
+        young = (maybe & (np.abs(levels["run"]) == 1)).any(axis=1)[:, np.newaxis]
+        sure &= ~young | (np.abs(levels["run"]) > level.QUIET_BLOCKS)
+        told, amounts = level.new_shifts(levels, sure, maybe)
+        # A queue that was there before the flow ends: that is all.
+        queued = np.logical_or.accumulate(queues["on"], axis=1)
+        told &= ~(queued & (amounts < 0))
+        moved = amounts != 0
+        since = levels["since_ns"]
+        return (
+            level.settle(levels, moved | level.sinking(levels) & ~maybe),
+            np.where(told, amounts, 0.0),
+            since,
+        )
+
+    def _measure(self, ordered: Ordered, places: Array) -> None:
+        """Let the hops of flows at `places` have the block in `ordered`."""
+        self._missed[places] += 1
+        enough = ordered.counts >= MIN_ANSWERS
+        series = ordered.series[enough]
+        self._missed.reshape(MAX_SERIES)[series] = 0
+        blocks = np.zeros(len(series), BLOCK)
+        for name, fraction in (("low", 0.1), ("first", 0.25), ("median", 0.5), ("third", 0.75)):
+            blocks[name] = ordered.quantile(fraction)[enough]
+        blocks["since_ns"] = self._begun_ns[series // HOPS]
+        flat = self._levels.reshape(MAX_SERIES)
+        queued = self._queues.reshape(MAX_SERIES)["on"][series]
+        new = flat["blocks"][series] == 0
+        flat[series] = level.follow(flat[series], blocks, queued)
+        if new.any():
+            self._inherit(series[new])
+
+    def _inherit(self, new: Array) -> None:
+        """Give new series (n,) the base of flows that took the same route up to that hop: a flow
+        that begins in a queue knows no other."""
+        flows = self._flows
+        concerned = np.isin(flows.destinations, flows.destinations[new // HOPS]) & flows.used
+        places = np.flatnonzero(concerned)
+        routers = self._changes.routes["current"].reshape(MAX_FLOWS, HOPS)[places]
+        routers[:, 0] = flows.destinations[places]
+        for hop in range(1, HOPS):  # each takes on what all before it are
+            routers[:, hop] ^= routers[:, hop - 1] * _FACTOR
+        known = self._levels["blocks"][places] > 0
+        routes, route = np.unique(routers[known], return_inverse=True)
+        lowest = np.full(len(routes), np.inf)
+        np.minimum.at(lowest, route, self._levels["base"][places][known])
+        mine = routers[np.searchsorted(places, new // HOPS), new % HOPS]
+        flat = self._levels.reshape(MAX_SERIES)
+        flat["base"][new] = lowest[np.searchsorted(routes, mine)]
+
+    def _rows(self, kind: Kind, places: Array, where: Array, now_ns: int) -> Array:
+        """Rows of dtype PATH for hops of `where` (flows, hops) of flows at `places`."""
+        at, hops = np.nonzero(where)
+        series = places[at] * HOPS + hops
+        rows = self._flows.rows(kind, series, now_ns)
+        rows["responder"] = self._changes.facts["responder"][series]
+        return rows

@@ -1,0 +1,95 @@
+"""Whether two paths are equally fast: the two-sample Kolmogorov-Smirnov test (S3.20)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from probes.path.records import FLOW_KEY, HOP, Array, Outcome
+
+_TERMS = np.arange(1, 101)
+_MIN_ARGUMENT = 0.2
+"""Below, the distribution function is 0 to the last digit, and its series would not converge."""
+
+
+class Comparison(NamedTuple):
+    """Of two samples."""
+
+    statistic: float
+    """The largest distance of the two empirical distribution functions, 0 to 1."""
+    p_value: float
+    """How probable such a distance or a larger one is if both have one distribution. Asymptotic:
+    good from some 20 values each on. Consecutive times in a queue depend on each other, so that it
+    is too low for them: take times of a minute, not of a second."""
+
+
+def kolmogorov_smirnov(first: Array, second: Array) -> Comparison:
+    """Compare two samples (n,), (m,) of any numbers, in any order. ValueError for an empty one."""
+    if not len(first) or not len(second):
+        raise ValueError("a sample without a value has no distribution")
+    first, second = np.sort(first), np.sort(second)
+    values = np.concatenate((first, second))
+    below_first = np.searchsorted(first, values, "right") / len(first)
+    below_second = np.searchsorted(second, values, "right") / len(second)
+    statistic = float(np.abs(below_first - below_second).max())
+    size = len(first) * len(second) / (len(first) + len(second))
+    argument = np.sqrt(size) * statistic
+    if argument < _MIN_ARGUMENT:
+        return Comparison(statistic, 1.0)
+    # Kolmogorov's distribution: Q(x) = 2 sum (-1)^(k-1) exp(-2 k^2 x^2).
+    signs = np.where(_TERMS % 2, 2.0, -2.0)
+    p_value = float((signs * np.exp(-2.0 * (_TERMS * argument) ** 2)).sum())
+    return Comparison(statistic, min(max(p_value, 0.0), 1.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """One way to a destination, and what was measured at its last hop."""
+
+    routers: tuple[bytes, ...]
+    """Addresses as in HOP, from hop 1 on; 16 zero bytes for one that did not answer."""
+    flows: int
+    rtts_ns: Array
+    """(n,) i8, in no particular order."""
+
+
+def paths_of(rows: Array, hop: int = 0) -> list[Path]:
+    """The paths that rows of dtype HOP, all of one destination, tell of; those of most flows first.
+
+    Of each flow and hop the router that answered most. Times are those of `hop`; 0: of the last
+    hop at which all flows have an answer. Empty where there is none.
+    """
+    answered = rows[rows["outcome"] <= Outcome.UNREACHABLE]
+    if not len(answered):
+        return []
+    flow_bytes = HOP.fields["hop"][1]  # type: ignore[index]
+    keys = np.ascontiguousarray(answered[[name for name, *_ in FLOW_KEY]])
+    raw = keys.view("u1").reshape(len(keys), -1)[:, :flow_bytes]
+    _, flows = np.unique(raw, axis=0, return_inverse=True)
+    count = int(flows.max()) + 1
+    last = hop
+    if not last:
+        reached = np.zeros((count, 256), bool)
+        reached[flows, answered["hop"]] = True
+        common = np.flatnonzero(reached.all(axis=0))
+        last = int(common[-1]) if len(common) else 0
+    by_route: dict[tuple[bytes, ...], list[Array]] = {}
+    for flow in range(count):
+        mine = answered[flows == flow]
+        at_hop = mine[mine["hop"] == last]
+        if len(at_hop):
+            times = at_hop["received_ns"] - at_hop["sent_ns"]
+            by_route.setdefault(_routers(mine, last), []).append(times)
+    paths = [Path(key, len(times), np.concatenate(times)) for key, times in by_route.items()]
+    return sorted(paths, key=lambda path: -path.flows)
+
+
+def _routers(rows: Array, last: int) -> tuple[bytes, ...]:
+    found = []
+    for hop in range(1, last + 1):
+        addresses = rows["responder"][rows["hop"] == hop]
+        each, counts = np.unique(addresses, axis=0, return_counts=True)
+        found.append(each[counts.argmax()].tobytes() if len(each) else bytes(16))
+    return tuple(found)

@@ -1,0 +1,218 @@
+"""The flows that are followed: a place for each, with a series for each of its hops."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.flow.records import hash_keys
+from probes.path.analysis.statistics import group_starts, packed
+from probes.path.records import HOP, PATH, Array, Kind, Outcome
+
+HOPS = 32
+"""Series of a flow: more than there are hops that are looked at. That of hop 0 stays empty."""
+MAX_FLOWS = 2048
+MAX_FLOWS_OF_DESTINATION = 256
+MAX_SERIES = MAX_FLOWS * HOPS
+IDLE_NS = 60_000_000_000
+"""A flow without a probe for so long is dropped."""
+
+_KEY_WORDS = 5
+_FLOW_MASK = np.uint64((1 << 48) - 1)
+"""The flow's part of a row's fifth word; hop and outcome, or kind, follow."""
+_RESPONDER = HOP.fields["responder"][1] // 8  # type: ignore[index]
+_FACTOR = np.uint64(int.from_bytes(os.urandom(8), "little") | 1)
+"""Secret, so that nobody outside can make two routers look like one."""
+
+
+def words_of(rows: Array) -> Array:
+    """Rows (n,) of dtype HOP or PATH as 64-bit words (n, 13 or 24): the same memory."""
+    return rows.view("u8").reshape(len(rows), rows.dtype.itemsize // 8)
+
+
+def address_ids(words: Array) -> Array:
+    """A number (n,) u8 for each address, of its two words (n, 2). 0 is none."""
+    result: Array = words[:, 0] ^ (words[:, 1] * _FACTOR)
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """Those of a poll, ordered by series and by time of sending."""
+
+    rows: Array
+    """dtype HOP, (n,)."""
+    series: Array
+    """(n,) i8."""
+    rtts_ns: Array
+    responders: Array
+    """address_ids, (n,) u8."""
+    starts: Array
+    """Where each series begins, (m,) i8."""
+
+    @classmethod
+    def of(cls, rows: Array, series: Array) -> Answers:
+        rtts = np.maximum(rows["received_ns"] - rows["sent_ns"], 0)
+        responders = address_ids(words_of(rows)[:, _RESPONDER : _RESPONDER + 2])
+        return cls(rows, series, rtts, responders, group_starts(series))
+
+    @property
+    def which(self) -> Array:
+        """The series (m,) that have any."""
+        result: Array = self.series[self.starts]
+        return result
+
+    @property
+    def counts(self) -> Array:
+        """(m,) i8."""
+        return np.diff(self.starts, append=len(self.series))
+
+    @property
+    def last(self) -> Array:
+        """The place (m,) of the last one of each series."""
+        result: Array = self.starts + self.counts - 1
+        return result
+
+    def only(self, where: Array) -> Answers:
+        """Those of `where` (n,) bool."""
+        if where.all():
+            return self
+        at = np.flatnonzero(where)
+        series = self.series[at]
+        starts = group_starts(series)
+        return Answers(self.rows.take(at), series, self.rtts_ns[at], self.responders[at], starts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What a poll brought of the flows that are followed."""
+
+    rows: Array
+    """dtype HOP, (n,), ordered by series and by time of sending; none of an overrun."""
+    series: Array
+    """(n,) i8: place * HOPS + hop."""
+    answers: Answers
+    now_ns: int
+
+    @classmethod
+    def of(cls, rows: Array, places: Array, now_ns: int) -> Batch:
+        """Order rows (n,) of dtype HOP of flows at `places` (n,)."""
+        series = places * HOPS + rows["hop"]
+        sent = rows["sent_ns"]
+        order = np.argsort(packed(series, sent - sent.min(initial=now_ns)))
+        rows, series = rows.take(order), series[order]
+        answered = np.flatnonzero(rows["outcome"] <= Outcome.UNREACHABLE)
+        answers = Answers.of(rows.take(answered), series[answered])
+        return cls(rows, series, answers, now_ns)
+
+    @property
+    def places(self) -> Array:
+        """(n,) i8."""
+        result: Array = self.series // HOPS
+        return result
+
+    def of_outcome(self, outcome: Outcome) -> Array:
+        """Places (k,) in `rows`."""
+        return np.flatnonzero(self.rows["outcome"] == outcome)
+
+
+class Flows:
+    """Which flow is at which place. Of a destination MAX_FLOWS_OF_DESTINATION are followed at most,
+    in all MAX_FLOWS; a new one takes the place of the one that is idle for longest, if there is one
+    without a probe since `keep_since_ns`; else it is left out."""
+
+    def __init__(self) -> None:
+        self.keys = np.zeros((MAX_FLOWS, _KEY_WORDS), "u8")
+        self.used = np.zeros(MAX_FLOWS, bool)
+        self.seen_ns = np.zeros(MAX_FLOWS, "i8")
+        self.destinations = np.zeros(MAX_FLOWS, "u8")
+        """address_ids."""
+        self.left_out = 0
+        """Rows of flows for which there was no place."""
+        self.end = 0
+        """All places at and beyond this are free."""
+        self._hashes = np.empty(0, "u8")
+        self._places = np.empty(0, "i8")
+
+    def find(self, rows: Array, now_ns: int, keep_since_ns: int) -> tuple[Array, Array]:
+        """Places (n,) i8 of the flows of rows (n,) of dtype HOP, -1 where there is none, and those
+        (k,) that other flows have had till now."""
+        keys = words_of(rows)[:, :_KEY_WORDS].copy()
+        keys[:, -1] &= _FLOW_MASK
+        hashes = hash_keys(keys)
+        places = self._look_up(hashes)
+        evicted = np.empty(0, "i8")
+        # Before any has to go: none of these.
+        self.seen_ns[places[places >= 0]] = now_ns
+        new = np.flatnonzero(places < 0)
+        if len(new):
+            _, first = np.unique(hashes[new], return_index=True)
+            evicted = self._add(keys[new[first]], now_ns, keep_since_ns)
+            places[new] = self._look_up(hashes[new])
+            self.left_out += int((places < 0).sum())
+        return places, evicted
+
+    def release(self, places: Array) -> None:
+        """Make places (n,) free."""
+        self.used[places] = False
+        self._index()
+
+    def idle(self, now_ns: int) -> Array:
+        """Places (n,) of flows that have ended."""
+        return np.flatnonzero(self.used & (self.seen_ns < now_ns - IDLE_NS))
+
+    def to(self, destination: bytes) -> Array:
+        """Places (n,) of the flows to an address, 16 bytes."""
+        words = np.frombuffer(destination, "u8").reshape(1, 2)
+        return np.flatnonzero(self.used & (self.destinations == address_ids(words)[0]))
+
+    def rows(self, kind: Kind, series: Array, now_ns: int) -> Array:
+        """Rows (n,) of dtype PATH for series (n,), but for what they have to tell."""
+        made = np.zeros(len(series), PATH)
+        words_of(made)[:, :_KEY_WORDS] = self.keys[series // HOPS]
+        made["hop"] = series % HOPS
+        made["kind"] = kind
+        made["at_ns"] = now_ns
+        return made
+
+    def _look_up(self, hashes: Array) -> Array:
+        if not len(self._hashes):
+            return np.full(len(hashes), -1)
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        result: Array = np.where(self._hashes[at] == hashes, self._places[at], -1)
+        return result
+
+    def _add(self, keys: Array, now_ns: int, keep_since_ns: int) -> Array:
+        """Give the flows of keys (n, 5) places; returns those that others had."""
+        destinations = address_ids(keys[:, :2])
+        evicted = []
+        for destination in np.unique(destinations):
+            mine = np.flatnonzero(destinations == destination)
+            there = self.used & (self.destinations == destination)
+            too_many = int(there.sum()) + len(mine) - MAX_FLOWS_OF_DESTINATION
+            evicted.append(self._evict(there, too_many, keep_since_ns))
+            mine = mine[: MAX_FLOWS_OF_DESTINATION - int((self.used & there).sum())]
+            too_many = int(self.used.sum()) + len(mine) - MAX_FLOWS
+            evicted.append(self._evict(self.used, too_many, keep_since_ns))
+            places = np.flatnonzero(~self.used)[: len(mine)]
+            self.keys[places] = keys[mine[: len(places)]]
+            self.destinations[places] = destination
+            self.seen_ns[places] = now_ns
+            self.used[places] = True
+        self._index()
+        return np.concatenate(evicted)
+
+    def _evict(self, candidates: Array, count: int, keep_since_ns: int) -> Array:
+        idle = np.flatnonzero(candidates & (self.seen_ns < keep_since_ns))
+        going = idle[np.argsort(self.seen_ns[idle])[: max(0, count)]]
+        self.used[going] = False
+        return going
+
+    def _index(self) -> None:
+        places = np.flatnonzero(self.used)
+        hashes = hash_keys(self.keys[places])
+        order = np.argsort(hashes)
+        self._hashes, self._places = hashes[order], places[order]
+        self.end = int(places[-1]) + 1 if len(places) else 0

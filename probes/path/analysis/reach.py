@@ -1,0 +1,188 @@
+"""Tells how far a path goes, and which of its hops answer: longer, shorter, silent, answering."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from probes.path.analysis.changes import Changes
+from probes.path.analysis.flows import HOPS, MAX_FLOWS, MAX_SERIES, Batch, Flows
+from probes.path.analysis.routes import is_silent
+from probes.path.records import Array, Kind, Outcome
+
+SILENCE_NS = 1_500_000_000
+"""A hop that was answered so short a time ago is not silent."""
+REROUTED_NS = 10_000_000_000
+"""A path that gets longer or shorter does so not so long after responders changed."""
+
+_SETTLED_NS = 3_000_000_000
+"""A path whose end is unchanged for so long is known in full."""
+_MIN_ANSWERS = 3
+_SOON_NS = 2_000_000_000
+_DESTINATION_WORDS = slice(0, 2)
+
+
+class Reach:
+    """Follows how far answers come from. Rows are of LONGER, SHORTER, SILENT and ANSWERS."""
+
+    def __init__(self, flows: Flows, changes: Changes) -> None:
+        self._flows = flows
+        self._changes = changes
+        self._unanswered = np.zeros(MAX_SERIES, "i8")
+        """In succession, up to the last one."""
+        self._silent_ns = np.zeros(MAX_SERIES, "i8")
+        """When the last probe that was answered was sent, where the hop is silent; else 0."""
+        self._told = np.zeros(MAX_SERIES, bool)
+        self._top = np.zeros(MAX_FLOWS, "i8")
+        """The last hop that answers."""
+        self._top_ns = np.zeros(MAX_FLOWS, "i8")
+        self._settled = np.zeros(MAX_FLOWS, bool)
+
+    def drop(self, places: Array) -> None:
+        for array in (self._unanswered, self._silent_ns, self._told):
+            array.reshape(MAX_FLOWS, HOPS)[places] = 0
+        for array in (self._top, self._top_ns, self._settled):
+            array[places] = 0
+
+    def add(self, batch: Batch, answered: Array, lost: Array) -> list[Array]:
+        """Rows of dtype PATH. `answered` and `lost` (MAX_SERIES,) are the outcomes of the last
+        time, with less weight the older they are."""
+        found = self._answering(batch)
+        found += self._growing(batch)
+        found += self._ended(batch)
+        found += self._falling_silent(batch, answered, lost)
+        return found
+
+    def _answering(self, batch: Batch) -> list[Array]:
+        answers = batch.answers
+        sent = answers.rows["sent_ns"][answers.last]
+        newest = sent == self._changes.facts["last_ns"][answers.which]
+        which = answers.which[newest]
+        self._unanswered[which] = 0
+        back = which[(self._silent_ns[which] > 0)]
+        told = back[self._told[back]]
+        rows = self._flows.rows(Kind.ANSWERS, told, batch.now_ns)
+        rows["responder"] = self._changes.facts["responder"][told]
+        rows["since_ns"] = self._changes.facts["last_ns"][told]
+        rows["amount_ns"] = rows["since_ns"] - self._silent_ns[told]
+        self._silent_ns[back] = 0
+        self._told[back] = False
+        return [rows]
+
+    def _growing(self, batch: Batch) -> list[Array]:
+        """Answers from beyond the last hop."""
+        which = batch.answers.which
+        beyond = which[which % HOPS > self._top[which // HOPS]]
+        # Of each flow the last: they are in ascending order.
+        ends = np.flatnonzero(np.diff(beyond // HOPS, append=-1))
+        return [
+            row
+            for series in beyond[ends].tolist()
+            for row in self._grown(series // HOPS, series % HOPS, batch.now_ns)
+        ]
+
+    def _grown(self, place: int, hop: int, now_ns: int) -> list[Array]:
+        facts = self._changes.facts
+        series, top = place * HOPS + hop, int(self._top[place])
+        if top and self._is_destination(place, top) and self._is_destination(place, hop):
+            return []  # It answers whatever hop limit reaches it.
+        steady = now_ns - self._top_ns[place] >= _SETTLED_NS
+        if top and steady and facts["answers"][place * HOPS + top] >= _MIN_ANSWERS:
+            self._settled[place] = True
+        made = []
+        if self._settled[place]:
+            soon = now_ns - facts["first_ns"][series] <= _SOON_NS
+            often = facts["answers"][series] >= _MIN_ANSWERS
+            if soon and not often and not self._rerouted(place, now_ns - REROUTED_NS):
+                return []  # It may be a hop that rarely answers.
+            if soon:
+                made = [self._row(Kind.LONGER, series, hop - top, now_ns)]
+        self._top[place], self._top_ns[place] = hop, now_ns
+        return made
+
+    def _ended(self, batch: Batch) -> list[Array]:
+        """The destination itself answers at a hop where a router did."""
+        which = batch.answers.which
+        before_top = which[which % HOPS < self._top[which // HOPS]]
+        places = before_top // HOPS
+        destinations = self._flows.keys[places, _DESTINATION_WORDS]
+        responders = self._changes.facts["responder"][before_top].view("u8").reshape(-1, 2)
+        ending = before_top[(responders == destinations).all(axis=1)]
+        found = []
+        for place in np.unique(ending // HOPS).tolist():
+            hop = int(ending[ending // HOPS == place].min()) % HOPS
+            amount = int(self._top[place]) - hop
+            self._top[place], self._top_ns[place] = hop, batch.now_ns
+            if self._settled[place]:
+                found.append(self._row(Kind.SHORTER, place * HOPS + hop, amount, batch.now_ns))
+        return found
+
+    def _falling_silent(self, batch: Batch, answered: Array, lost: Array) -> list[Array]:
+        facts = self._changes.facts
+        at = batch.of_outcome(Outcome.UNANSWERED)
+        series, sent = batch.series[at], batch.rows["sent_ns"][at]
+        after = (facts["answers"][series] > 0) & (sent > facts["last_ns"][series])
+        series, sent = series[after], sent[after]
+        np.add.at(self._unanswered, series, 1)
+        # Ordered by series and time: the last of each is its newest.
+        newest = np.flatnonzero(np.diff(series, append=-1))
+        series, sent = series[newest], sent[newest]
+        count = self._unanswered[series]
+        silent = is_silent(count, answered[series], np.maximum(lost[series] - count, 0))
+        silent &= (self._silent_ns[series] == 0) & (facts["answers"][series] >= _MIN_ANSWERS)
+        silent &= sent - facts["last_ns"][series] >= SILENCE_NS
+        return [
+            row
+            for at in np.flatnonzero(silent).tolist()
+            for row in self._fell_silent(int(series[at]), int(sent[at]), batch.now_ns)
+        ]
+
+    def _fell_silent(self, series: int, sent_ns: int, now_ns: int) -> list[Array]:
+        """A hop that is silent; with all hops behind it where none of these answers either."""
+        if self._silent_ns[series]:
+            return []  # Told with another one just now.
+        place, facts = series // HOPS, self._changes.facts
+        top = int(self._top[place])
+        hops = place * HOPS + np.arange(1, top + 1)
+        known = hops[facts["answers"][hops] > 0]
+        # Hops that fell silent with this one were not probed at the very same moment.
+        dark = facts["last_ns"][known] <= sent_ns - SILENCE_NS // 2
+        dark |= self._silent_ns[known] > 0
+        alive = known[~dark]
+        tail = known[known > (alive[-1] if len(alive) else 0)]
+        if series not in tail:
+            self._fall_silent(np.array([series]), 0)
+            return [self._silence(series, 1, now_ns)]
+        new = tail[self._silent_ns[tail] == 0]
+        began_ns = int(facts["last_ns"][new].min())
+        if len(alive) and self._rerouted(place, began_ns - REROUTED_NS):
+            end = int(alive[-1]) % HOPS
+            self._changes.drop_hops(tail)
+            self._unanswered[tail] = self._silent_ns[tail] = 0
+            self._told[tail] = False
+            self._top[place], self._top_ns[place] = end, now_ns
+            return [self._row(Kind.SHORTER, place * HOPS + end, top - end, now_ns)]
+        self._fall_silent(new, 0)
+        return [self._silence(int(new[0]), len(new), now_ns)]
+
+    def _fall_silent(self, series: Array, told: int) -> None:
+        self._silent_ns[series] = self._changes.facts["last_ns"][series]
+        self._told[series[told]] = True
+
+    def _silence(self, series: int, hops: int, now_ns: int) -> Array:
+        row = self._row(Kind.SILENT, series, hops, now_ns)
+        row["since_ns"] = self._silent_ns[series]
+        return row
+
+    def _row(self, kind: Kind, series: int, amount: int, now_ns: int) -> Array:
+        row = self._flows.rows(kind, np.array([series]), now_ns)
+        row["responder"] = self._changes.facts["responder"][series]
+        row["since_ns"] = self._changes.facts["first_ns"][series]
+        row["amount"] = amount
+        return row
+
+    def _rerouted(self, place: int, since_ns: int) -> bool:
+        return bool(self._changes.rerouted_ns[place] > max(0, since_ns))
+
+    def _is_destination(self, place: int, hop: int) -> bool:
+        responder = self._changes.facts["responder"][place * HOPS + hop].view("u8")
+        return bool((responder == self._flows.keys[place, _DESTINATION_WORDS]).all())

@@ -1,0 +1,123 @@
+"""What was measured at each hop of each flow in the last second."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from probes.path.analysis.changes import Changes
+from probes.path.analysis.delays import Delays
+from probes.path.analysis.flows import HOPS, MAX_FLOWS, MAX_SERIES, Batch, Flows
+from probes.path.analysis.statistics import Ordered, cleared, group_starts, jitter, loss_interval
+from probes.path.records import HOP, Array, Kind, Outcome
+
+_MEMORY = 0.95
+"""What share of its weight an outcome has after a further period: a memory of some twenty."""
+_QUANTILES = (("min_ns", 0.0), ("median_ns", 0.5), ("p95_ns", 0.95), ("max_ns", 1.0))
+
+COUNTS = np.dtype([("sent", "u4"), ("answered", "u4"), ("lost", "u4"), ("dropped", "u4")])
+LAST = np.dtype([("rtt_ns", "i8"), ("label_count", "u1"), ("labels", *HOP["labels"].subdtype)])  # type: ignore[misc]
+"""A hop of a flow: its last answer. `rtt_ns` is 0 where there is none."""
+
+
+class Summaries:
+    """Counts outcomes and keeps times until `take`. Rows are of SUMMARY."""
+
+    def __init__(self, flows: Flows, changes: Changes, delays: Delays) -> None:
+        self._flows = flows
+        self._changes = changes
+        self._delays = delays
+        self.answered = np.zeros(MAX_SERIES, "f8")
+        """Of the last time, with less weight the older they are."""
+        self.lost = np.zeros(MAX_SERIES, "f8")
+        self._counts = np.zeros(MAX_SERIES, COUNTS)
+        self._last = np.zeros(MAX_SERIES, LAST)
+        self._pending: list[tuple[Array, Array]] = []
+
+    def drop(self, places: Array) -> None:
+        for array in (self.answered, self.lost, self._counts, self._last):
+            array.reshape(MAX_FLOWS, HOPS)[places] = np.zeros((), array.dtype)
+        gone = np.zeros(MAX_FLOWS, bool)
+        gone[places] = True
+        self._pending = [
+            (series[kept], times[kept])
+            for series, times in self._pending
+            for kept in (~gone[series // HOPS],)
+        ]
+
+    def add(self, batch: Batch) -> None:
+        """Take in what a poll brought."""
+        if not len(batch.series):
+            return
+        outcome = batch.rows["outcome"]
+        starts = group_starts(batch.series)
+        which = batch.series[starts]
+        for name, chosen in (
+            ("sent", outcome != Outcome.DROPPED),
+            ("answered", outcome <= Outcome.UNREACHABLE),
+            ("lost", outcome == Outcome.UNANSWERED),
+            ("dropped", outcome == Outcome.DROPPED),
+        ):
+            self._counts[name][which] += np.add.reduceat(chosen.astype("u4"), starts)
+        if len(batch.answers.series):
+            self._pending.append((batch.answers.series, batch.answers.rtts_ns))
+            last = batch.answers.rows.take(batch.answers.last)
+            self._last["label_count"][batch.answers.which] = last["label_count"]
+            self._last["labels"][batch.answers.which] = last["labels"]
+
+    def take(self, since_ns: int, now_ns: int) -> Array:
+        """Rows (n,) of dtype PATH of what was added since the last time."""
+        counts = self._counts[: self._flows.end * HOPS]
+        series = np.flatnonzero((counts["sent"] > 0) | (counts["dropped"] > 0))
+        counts = counts[series]
+        self._counts[series] = np.zeros((), COUNTS)
+        rows = self._flows.rows(Kind.SUMMARY, series, now_ns)
+        rows["since_ns"] = since_ns
+        for name in COUNTS.names or ():
+            rows[name] = counts[name]
+        ended = counts["answered"] + counts["lost"]
+        rows["loss_low"], rows["loss_high"] = loss_interval(counts["lost"], ended)
+        self._remember(series, counts)
+        places, at = np.unique(series // HOPS, return_inverse=True)
+        lost = self.lost.reshape(MAX_FLOWS, HOPS)[places]
+        answered = self.answered.reshape(MAX_FLOWS, HOPS)[places]
+        later = cleared(lost, lost + answered)[at, series % HOPS]
+        rows["cleared"] = later & (counts["lost"] > 0)
+
+        rows["responder"] = self._changes.facts["responder"][series]
+        rows["alternatives"] = self._changes.alternatives(series, now_ns)
+        rows["amount_ns"] = self._delays.amounts_ns(series)
+        for name in ("last_ns", "jitter_ns", *(name for name, _ in _QUANTILES)):
+            rows[name] = -1
+        self._times(rows, series)
+        for name in ("label_count", "labels"):
+            rows[name] = np.where(
+                (counts["answered"] > 0).reshape(-1, *[1] * (rows[name].ndim - 1)),
+                self._last[name][series],
+                0,
+            )
+        return rows
+
+    def _remember(self, series: Array, counts: Array) -> None:
+        for memory, name in ((self.answered, "answered"), (self.lost, "lost")):
+            memory[series] = memory[series] * _MEMORY + counts[name]
+
+    def _times(self, rows: Array, series: Array) -> None:
+        """Fill in the times of the rows, which are those of series (n,), ascending."""
+        if not self._pending:
+            return
+        numbers = np.concatenate([each for each, _ in self._pending])
+        times = np.concatenate([each for _, each in self._pending])
+        self._pending = []
+        ordered = Ordered.of(numbers, times)
+        at = np.searchsorted(series, ordered.series)
+        for name, fraction in _QUANTILES:
+            rows[name][at] = ordered.quantile(fraction)
+        # Polls follow one another, and within one a series is in order of sending.
+        order = np.argsort(numbers, kind="stable")
+        numbers, times = numbers[order], times[order]
+        starts = group_starts(numbers)
+        before = self._last["rtt_ns"][ordered.series]
+        rows["jitter_ns"][at] = jitter(times, starts, np.where(before > 0, before, -1))
+        last = times[np.append(starts[1:], len(times)) - 1]
+        rows["last_ns"][at] = last
+        self._last["rtt_ns"][ordered.series] = last

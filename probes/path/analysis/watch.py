@@ -1,0 +1,84 @@
+"""What the rows of a path probe say, as they come."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from probes.path.analysis.changes import Changes
+from probes.path.analysis.delays import Delays
+from probes.path.analysis.flows import HOPS, Batch, Flows
+from probes.path.analysis.gaps import Gaps
+from probes.path.analysis.reach import Reach
+from probes.path.analysis.summaries import Summaries
+from probes.path.records import HOP, PATH, Array, Outcome, no_rows
+
+
+class Analysis:
+    """Follows all flows of all destinations. One thread calls it, at each poll.
+
+    Of a destination 256 flows are followed at a time, of all together 2048 (`flows.py`): a new flow
+    takes the place of one without a probe in this period, or is left out while there is none. A
+    flow without a probe for a minute is dropped. No probe is kept for long, only quantiles and
+    counts, so memory does not depend on rates: some 30 MB at most.
+    """
+
+    def __init__(self, *, period_ns: int = 1_000_000_000, timeout_ns: int = 3_000_000_000) -> None:
+        """Summaries come once in `period_ns`; `timeout_ns` is that of the probes."""
+        self._period_ns = period_ns
+        self._since_ns = 0
+        self._flows = Flows()
+        self._changes = Changes(self._flows)
+        self._reach = Reach(self._flows, self._changes)
+        self._gaps = Gaps(self._flows, timeout_ns)
+        self._delays = Delays(self._flows, self._changes)
+        self._summaries = Summaries(self._flows, self._changes, self._delays)
+
+    @property
+    def left_out(self) -> int:
+        """Rows up to now of flows that were not followed, as there were too many."""
+        return self._flows.left_out
+
+    def add(self, rows: Array, now_ns: int) -> Array:
+        """Take in rows of dtype HOP (n,), in any order, and return what there is to tell: rows of
+        dtype PATH. Call it at each poll, even without rows. Times are CLOCK_MONOTONIC."""
+        self._since_ns = self._since_ns or now_ns
+        batch = self._batch(rows, now_ns)
+        found = [
+            self._changes.add(batch),
+            *self._reach.add(batch, self._summaries.answered, self._summaries.lost),
+            self._gaps.add(batch),
+            *self._delays.add(batch),
+        ]
+        self._summaries.add(batch)
+        if now_ns - self._since_ns >= self._period_ns:
+            found += [self._changes.balanced(now_ns), self.summarise(now_ns)]
+            self._drop(self._flows.idle(now_ns))
+        # By dtype, else ports would turn to this machine's byte order.
+        return np.concatenate([no_rows(PATH), *found], dtype=PATH)
+
+    def summarise(self, now_ns: int) -> Array:
+        """SUMMARY rows of what came since the last ones: for when tracing ends in between."""
+        rows = self._summaries.take(self._since_ns or now_ns, now_ns)
+        self._since_ns = now_ns
+        return rows
+
+    def forget(self, destination: bytes) -> None:
+        """Drop all flows to an address (16 bytes, as in HOP)."""
+        self._drop(self._flows.to(destination))
+
+    def _batch(self, rows: Array, now_ns: int) -> Batch:
+        known = (rows["outcome"] != Outcome.OVERRUN) & (rows["hop"] < HOPS)
+        rows = rows.take(np.flatnonzero(known)).astype(HOP, copy=False)
+        places, evicted = self._flows.find(rows, now_ns, self._since_ns)
+        self._drop_state(evicted)
+        followed = np.flatnonzero(places >= 0)
+        return Batch.of(rows.take(followed), places[followed], now_ns)
+
+    def _drop(self, places: Array) -> None:
+        self._flows.release(places)
+        self._drop_state(places)
+
+    def _drop_state(self, places: Array) -> None:
+        if len(places):
+            for part in (self._changes, self._reach, self._gaps, self._delays, self._summaries):
+                part.drop(places)

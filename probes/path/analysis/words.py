@@ -1,0 +1,86 @@
+"""What rows of PATH tell, in an operator's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probes.flow.filter import address_text, protocol_name
+from probes.path.records import Array, Kind
+
+_WARNINGS = frozenset(
+    {Kind.RESPONDER, Kind.LONGER, Kind.SHORTER, Kind.SILENT, Kind.SHIFT, Kind.QUEUE}
+)
+
+
+def tell(rows: Array) -> list[tuple[str, str]]:
+    """Severities and texts of all rows (n,) of dtype PATH but SUMMARY, in their order. Where flows
+    have the same to tell, it is told once."""
+    changes = rows[rows["kind"] != Kind.SUMMARY]
+    return list(dict.fromkeys(describe(row) for row in changes))
+
+
+def describe(row: Any) -> tuple[str, str]:
+    """Severity (`info`, `warning`) and text of one row of dtype PATH, not a SUMMARY's."""
+    kind = Kind(int(row["kind"]))
+    destination = _address(row, "destination")
+    place = f"{destination} hop {row['hop']}"
+    if kind is Kind.GAP:
+        place = destination
+    severity = "warning" if kind in _WARNINGS else "info"
+    return severity, f"{place}: {_what(kind, row)}"
+
+
+def _what(kind: Kind, row: Any) -> str:
+    responder, previous = _address(row, "responder"), _address(row, "previous")
+    amount, count = _span(int(row["amount_ns"])), int(row["amount"])
+    ago = _span(int(row["at_ns"]) - int(row["since_ns"]))
+    match kind:
+        case Kind.RESPONDER:
+            return f"answered by {responder}, was {previous}"
+        case Kind.BALANCED:
+            return f"{_flow(row)} goes by {responder}, other flows by {previous}"
+        case Kind.BALANCED_PACKETS:
+            return f"packets of {_flow(row)} go by {responder} and by {previous} in turn"
+        case Kind.LONGER:
+            return f"the path is longer, this is its last hop now ({count} more)"
+        case Kind.SHORTER:
+            return f"the path is shorter, this is its last hop now ({count} fewer)"
+        case Kind.SILENT if count > 1:
+            return f"no answer from here on ({count} hops) since {ago} ago"
+        case Kind.SILENT:
+            return f"{responder} answers no more since {ago} ago"
+        case Kind.ANSWERS:
+            return f"{responder} answers again after {amount}"
+        case Kind.SHIFT:
+            longer = "longer" if row["amount_ns"] > 0 else "shorter"
+            return f"round-trip time {longer} by {amount} since {ago} ago"
+        case Kind.QUEUE:
+            return f"queue of {amount} since {ago} ago"
+        case Kind.QUEUE_OVER:
+            return f"queue is over, was up to {amount}"
+        case Kind.GAP:
+            return f"no probes of {_flow(row)} for {amount}: nothing was sent"
+        case Kind.SUMMARY:
+            raise ValueError("a summary is no event")
+
+
+def _address(row: Any, name: str) -> str:
+    return address_text(row[name].tobytes(), int(row["version"]))
+
+
+def _flow(row: Any) -> str:
+    source, destination = int(row["source_port"]), int(row["destination_port"])
+    name = protocol_name(int(row["protocol"]))
+    if name.startswith("icmp"):
+        return f"{name} {source}"
+    return f"{name} {source}>{destination}"
+
+
+def _span(nanoseconds: int) -> str:
+    """`850 us`, `160 ms`, `3.2 s`; without a sign."""
+    size = abs(nanoseconds)
+    for scale, unit in ((1e3, "us"), (1e6, "ms")):
+        if size < 999.5 * scale:
+            value = size / scale
+            return f"{value:.0f} {unit}" if value >= 9.95 else f"{value:.1f} {unit}"
+    return f"{size / 1e9:.1f} s"
