@@ -244,7 +244,7 @@ def _pair(report: Report, name: str, ours: Array, pings: Array) -> None:
 def rates(report: Report) -> None:
     """100 probes/s a hop and far more: all matched, or counted."""
     with network(Plan(_HOPS, bottleneck_bits=0)) as lab:
-        for rate, burst in ((100, 1), (1000, 1), (3000, 2), (8500, 4)):
+        for rate, burst in ((100, 1), (1000, 2), (3000, 4), (8500, 8)):
             with (
                 traced(lab, lab.server_ipv4, rate=rate, burst=burst, max_hops=_HOPS) as (
                     _,

@@ -85,7 +85,7 @@ def test_an_error_rolls_back_at_once(deck: Deck) -> None:
 def test_another_change_ends_the_watch(deck: Deck, change: str) -> None:
     deck.controller.add(deck.config())
     with arriving(deck):
-        deck.controller.replace(deck.config(DEAD, health={"seconds": 0.3}))
+        deck.controller.replace(deck.config(DEAD, health={"seconds": 1}))
         with pytest.raises(CompileError):
             deck.controller.replace(deck.config("int count("))
         if change == "replace":
@@ -94,7 +94,7 @@ def test_another_change_ends_the_watch(deck: Deck, change: str) -> None:
             deck.controller.roll_back("probe")
         else:
             deck.controller.remove("probe")
-        time.sleep(0.5)
+        time.sleep(1.2)
     assert not deck.said("warning")
     assert not deck.said("error")
     if change != "remove":
