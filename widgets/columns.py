@@ -9,6 +9,8 @@ from typing import Literal
 from rich.cells import cell_len, set_cell_size
 
 from widgets.format import REPLACED, safe
+from widgets.rows import Pieces
+from widgets.tones import Tone
 
 Align = Literal["left", "right"]
 MARGIN = 1
@@ -92,3 +94,15 @@ def cell(text: str, width: int, align: Align) -> str:
         return set_cell_size(text, width - 1) + ELLIPSIS if width else ""
     padding = " " * (width - length)
     return padding + text if align == "right" else text + padding
+
+
+def placed_pieces(pieces: Pieces, width: int) -> Pieces:
+    """`pieces` in exactly `width` cells: harmless, and cut or padded at the left."""
+    placed: list[tuple[str, Tone]] = []
+    room = width
+    for text, tone in reversed(pieces):
+        shown = safe(text, REPLACED)[-room:] if room else ""
+        placed.append((shown, tone))
+        room -= len(shown)
+    placed.append((" " * room, Tone.NORMAL))
+    return tuple(piece for piece in reversed(placed) if piece[0])

@@ -53,6 +53,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def milliseconds(seconds: float) -> str:
+    """`0.018`, `3.21`, `12.3`, `167`: of a column whose unit is said once."""
+    if not math.isfinite(seconds):
+        return MISSING
+    value = seconds * 1e3
+    if abs(value) < 0.9995:
+        return f"{value:.3f}"
+    return _three_digits(value)
+
+
 def age(seconds: float) -> str:
     """`12 s`, `4m`, `1h03m`, `2d04h`: whole units, so that it rarely changes on a screen."""
     if not math.isfinite(seconds):

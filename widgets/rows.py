@@ -8,6 +8,8 @@ from typing import Protocol
 
 from widgets.tones import Tone
 
+Pieces = tuple[tuple[str, Tone], ...]
+"""A text whose parts have tones of their own, in characters of one cell."""
 Tones = Tone | Sequence[Tone]
 """One tone for a whole row, or one for each column."""
 
@@ -25,7 +27,7 @@ class RowSource(Protocol):
     def index(self, key: Hashable) -> int | None:
         """The row of `key`, or None where it is gone; asked once for each new source."""
 
-    def cells(self, index: int) -> Sequence[str]:
+    def cells(self, index: int) -> Sequence[str | Pieces]:
         """The row's text, one for each column of the table, shown or not."""
 
     def tones(self, index: int) -> Tones:
@@ -37,7 +39,7 @@ class Row:
     """One row of a plain source."""
 
     key: Hashable
-    cells: tuple[str, ...]
+    cells: tuple[str | Pieces, ...]
     tones: Tones = Tone.NORMAL
 
 
@@ -70,7 +72,7 @@ class Rows:
         """The row of `key`, or None."""
         return self._places.get(key)
 
-    def cells(self, index: int) -> Sequence[str]:
+    def cells(self, index: int) -> Sequence[str | Pieces]:
         """The text of row `index`."""
         return self.content[index].cells
 

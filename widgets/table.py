@@ -22,13 +22,13 @@ from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from widgets.columns import GAP, MARGIN, Column, Placed, cell, fit
-from widgets.rows import Rows, RowSource, Tones
+from widgets.columns import GAP, MARGIN, Column, Placed, cell, fit, placed_pieces
+from widgets.rows import Pieces, Rows, RowSource, Tones
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _HEADER = 1
 """Lines above the rows."""
-_Line: TypeAlias = "tuple[tuple[str, ...], Tones, bool] | None"
+_Line: TypeAlias = "tuple[tuple[str | Pieces, ...], Tones, bool] | None"
 """What a line shows: a row's cells and tones and whether the cursor is on it, or nothing."""
 
 
@@ -147,6 +147,10 @@ class VirtualTable(ScrollView, can_focus=True):
         self._columns = tuple(columns)
         self._fitted = (-1, ())
         self._repaint()
+
+    def width_of(self, column: str) -> int:
+        """Cells that a column (by id) has; 0 where there is no room for it."""
+        return next((p.width for p in self._placed() if p.column.id == column), 0)
 
     def show(self, source: RowSource) -> None:
         """Show `source` from now on; the cursor stays on its row, and that row in view."""
@@ -357,12 +361,21 @@ class VirtualTable(ScrollView, can_focus=True):
             base += over
         segments = [Segment(" " * MARGIN, base)]
         for place in self._placed():
+            content = cells[place.position]
+            if not isinstance(content, str):
+                under = over.background_style if over is not None else Style.null()
+                segments += [
+                    Segment(text, self._tones[tone] + under)
+                    for text, tone in placed_pieces(content, place.width)
+                ]
+                segments.append(Segment(" " * GAP, base))
+                continue
             tone = tones if isinstance(tones, Tone) else tones[place.position]
             style = self._tones[tone]
             if over is not None:
                 style = base if self.has_focus else style + over.background_style
             # One segment for each cell: the terminal is sent only those that changed.
-            text = cell(cells[place.position], place.width, place.column.align)
+            text = cell(content, place.width, place.column.align)
             segments.append(Segment(text + " " * GAP, style))
         return Strip(segments).adjust_cell_length(width, base)
 

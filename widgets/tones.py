@@ -17,6 +17,8 @@ class Tone(StrEnum):
     GOOD = "good"
     WARN = "warn"
     BAD = "bad"
+    LOST = "lost"
+    """Of a bar for whose samples some answers are missing: it hangs from above, in any colour."""
 
 
 TONE_CLASSES = frozenset(f"tone--{tone}" for tone in Tone)
@@ -29,6 +31,7 @@ TONE_RULES = """
     & > .tone--good { color: $text-success; }
     & > .tone--warn { color: $text-warning; }
     & > .tone--bad { color: $text-error; text-style: bold; }
+    & > .tone--lost { color: $text-error; text-style: reverse; }
 """
 """Their rules, to be placed inside the widget's own block of DEFAULT_CSS."""
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 from textual import work
 from textual.app import App
@@ -14,11 +14,14 @@ from textual.message import Message
 from textual.screen import Screen
 
 from app.console.commands import REGISTRY, bindings
+from app.console.names import Names
 from app.console.palette import CommandProvider, Palette
+from app.console.path_model import Choice
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
 from app.console.screens.keys import KeysScreen
+from app.console.screens.paths import PathsScreen
 from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
 from app.console.state import Frame, State
 from app.session import Watch, start
@@ -59,7 +62,9 @@ class ConsoleApp(App[int]):
     """The console."""
 
     TITLE = "probedeck"
-    MODES = {"flows": FlowsScreen, "programs": _programs, "events": EventsScreen}
+    MODES = {
+        "paths": PathsScreen, "flows": FlowsScreen, "programs": _programs, "events": EventsScreen,
+    }  # fmt: skip
     DEFAULT_MODE = "flows"
     BINDINGS = bindings()
     COMMANDS = {CommandProvider}
@@ -68,11 +73,12 @@ class ConsoleApp(App[int]):
     def __init__(
         self, plane: ControlPlane, start: Callable[[], object], where: str, interval: float,
         capture: FlowFilter, duration_s: float | None = None, *, flows: bool = True,
+        names: bool = True,
     ) -> None:  # fmt: skip
         """`start` starts the probes; it runs in a thread after the first paint.
 
         `where` is what is watched, as an operator calls it; without `flows` the programs are what
-        is looked at first.
+        is looked at first; without `names` no address is looked up until the operator asks for it.
         """
         super().__init__(ansi_color=False)
         self.plane = plane
@@ -81,6 +87,10 @@ class ConsoleApp(App[int]):
         self.frame: Frame = self.state.frame()
         """What the screens show; while paused it stays what it is."""
         self.capture = capture
+        self.names = Names(self._named, enabled=names)
+        """Of addresses, by the host's resolver."""
+        self.wanted_path: Choice | None = None
+        """What screen 2 turns to as soon as there is something of it."""
         self.failure: DeckError | None = None
         """Why the console ended by itself."""
         self.unsaved: tuple[str, ...] = ()
@@ -142,6 +152,11 @@ class ConsoleApp(App[int]):
         self.state.take(item)
         self.post_message(Published())
 
+    def _named(self) -> None:
+        """Called by the threads that look names up, which outlive the console."""
+        with suppress(RuntimeError):
+            self.post_message(Published())
+
     def on_published(self) -> None:
         self._fresh = True
         if not self._resting:
@@ -158,9 +173,13 @@ class ConsoleApp(App[int]):
         """Bring the screen in front up to date; a paused one is drawn as it was."""
         if not self.paused:
             self.frame = self.state.frame()
-        screen = self.screen
-        if isinstance(screen, DeckScreen) and screen.is_mounted:
-            screen.show()
+        if (front := self._front()) is not None:
+            front.show()
+
+    def _front(self) -> DeckScreen | None:
+        """The screen in front, where it has something to show that on: not while it is closed."""
+        screen = self.screen if self.is_running else None
+        return screen if isinstance(screen, DeckScreen) and screen.is_mounted else None
 
     def show_notes(self, *notes: StatusItem) -> None:
         """Say something about what the screen shows, at the end of the status strip."""
@@ -171,9 +190,8 @@ class ConsoleApp(App[int]):
         self.notify(safe(str(error), REPLACED), severity="error", markup=False)
 
     def _show_status(self) -> None:
-        screen = self.screen
-        if isinstance(screen, DeckScreen) and screen.is_mounted:
-            screen.show_status(self._status())
+        if (front := self._front()) is not None:
+            front.show_status(self._status())
 
     def _status(self) -> list[StatusItem]:
         last = self.state.last
@@ -230,6 +248,15 @@ class ConsoleApp(App[int]):
             if (run := getattr(owner, method, None)) is not None:
                 run()
                 return
+
+    def open_path(self, choice: Choice) -> None:
+        """Turn to a path that is traced."""
+        self.wanted_path = choice
+        self.notify(f"tracing {choice.destination}", timeout=2.0, markup=False)
+        self.switch_mode("paths")
+
+    def do_view_paths(self) -> None:
+        self.switch_mode("paths")
 
     def do_view_flows(self) -> None:
         self.switch_mode("flows")
@@ -301,7 +328,7 @@ def run(watch: Watch) -> int:
 
         app = ConsoleApp(
             controller, begin, watch.interface, watch.interval, watch.capture, watch.duration,
-            flows=watch.flows,
+            flows=watch.flows, names=watch.names,
         )  # fmt: skip
         return _run(app)
 

@@ -48,6 +48,7 @@ class Command:
 REGISTRY: dict[str, Command] = {
     entry.name: entry
     for entry in (
+        Command("view.paths", "Paths", "2", footer="Paths"),
         Command("view.flows", "Flows", "3", footer="Flows"),
         Command("view.programs", "Programs", "5", footer="Probes"),
         Command("view.events", "Events", "6", footer="Events"),
@@ -64,11 +65,19 @@ REGISTRY: dict[str, Command] = {
         Command("flow.clear", "Close, or clear the filter", "escape", "flows"),
         Command("flow.sort", "Sort by the next column", "s", "flows", footer="Sort"),
         Command("flow.reverse", "Reverse the order", "S", "flows"),
-        Command("flow.detail", "Detail of the flow", "", "flows"),
+        Command("flow.trace", "Trace the path of the flow", "", "flows", writes=True),
+        Command("flow.detail", "Detail of the flow", "d", "flows", footer="Detail"),
         Command("flow.top", "Back to the top, and stay there", "", "flows"),
         Command(
             "flow.capture", "Choose which flows are counted", "C", "flows", writes=True, asks=True
         ),
+        Command("path.trace", "Trace a destination", "T", "paths", "Trace", writes=True, asks=True),
+        Command("path.untrace", "Stop tracing it", "x", "paths", footer="Stop", writes=True),
+        Command("path.next", "Next destination or flow", "n", "paths", footer="Next"),
+        Command("path.previous", "Destination or flow before", "p", "paths"),
+        Command("path.detail", "Detail of the hop", "", "paths"),
+        Command("path.leave", "Close the detail", "escape", "paths"),
+        Command("path.names", "Names or addresses", "a", "paths"),
         Command("program.edit", "Edit the source", "", "programs"),
         Command("program.leave", "Back to the list", "escape", "programs", footer="List"),
         Command("program.next_direction", "The probe's other direction", "f2", "programs"),
@@ -96,6 +105,11 @@ REGISTRY: dict[str, Command] = {
     )
 }  # fmt: skip
 """Every command by its name."""
+
+
+def is_view(action: str) -> bool:
+    """Whether a binding's action is to turn to a screen."""
+    return action.startswith("app.command('view.") and not action.endswith(".pause')")
 
 
 def bindings(screen: str = "") -> list[BindingType]:

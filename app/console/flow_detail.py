@@ -73,8 +73,9 @@ class FlowDetail(Horizontal):
     def _measure(self, row: Array, history: History, until_ns: int) -> None:
         """Look the flow up in the windows that ended since the last time."""
         key = row.view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
-        for window in history.snapshots()[-_WINDOWS:]:
-            if window.probe != "flow" or not self._seen_ns < window.end_ns <= until_ns:
+        windows = [window for window in history.snapshots() if window.probe == "flow"]
+        for window in windows[-_WINDOWS:]:
+            if not self._seen_ns < window.end_ns <= until_ns:
                 continue
             words = words_of(window.rows)
             # The ports tell nearly all flows apart: few rows are compared whole.

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from app.console.path_model import Choice
+from bpf.errors import UsageError
 from probes.flow.filter import FlowFilter, address_text, protocol_name
 from probes.flow.live import LiveView
 from probes.flow.records import Array, Direction
+from probes.path import TracedFlow
 from widgets.columns import Column
 from widgets.format import age, bit_rate, byte_size, si
 from widgets.rows import Tones
@@ -47,6 +50,10 @@ _ICMP_TYPES = {
     },
 }  # fmt: skip
 """Short names of message types (IANA), the rest by number."""
+
+
+_ECHO_TYPES = {1: (0, 8), 58: (128, 129)}
+"""Types of echo replies and requests, by protocol."""
 
 
 class FlowRows:
@@ -121,6 +128,27 @@ def endpoint(row: Any, end: str) -> str:
     if protocol not in _WITH_PORTS:
         return text
     return f"{text}:{port}" if version == 4 else f"[{text}]:{port}"
+
+
+def path_of(row: Any) -> Choice:
+    """The path of a flow's packets out of this host; UsageError where it can't be traced.
+
+    `row` is of dtype FLOW or LIVE. Of a flow into this host it is the path of its answers.
+    """
+    protocol = int(row["protocol"])
+    leaves = row["direction"] == Direction.EGRESS
+    near, far = ("source", "destination") if leaves else ("destination", "source")
+    address = address_text(row[far].tobytes(), int(row["version"]))
+    if protocol in (6, 17):
+        flow = TracedFlow(protocol, int(row[f"{near}_port"]), int(row[f"{far}_port"]))
+    elif int(row["destination_port"]) >> 8 in _ECHO_TYPES.get(protocol, ()):
+        flow = TracedFlow(protocol, 0, 0)
+    else:
+        name = protocol_name(protocol)
+        raise UsageError(
+            f"this {name} flow has no path to trace", hint="TCP, UDP and ICMP echo have one"
+        )
+    return Choice(address, flow)
 
 
 def whole(value: float) -> str:

@@ -29,7 +29,12 @@ class CommandProvider(Provider):
                 yield Hit(score, _line(entry), self._runner(entry.name), text=entry.title)
 
     def _usable(self) -> list[Command]:
-        return [e for e in REGISTRY.values() if e.screen in ("", self.app.current_mode)]
+        """This screen's own first."""
+        own, everywhere = (
+            [entry for entry in REGISTRY.values() if entry.screen == screen]
+            for screen in (self.app.current_mode, "")
+        )
+        return [*own, *everywhere]
 
     def _runner(self, name: str) -> Callable[[], Awaitable[None]]:
         return partial(self.app.run_action, f"command('{name}')")  # type: ignore[return-value]

@@ -8,9 +8,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from probes.flow.live import LiveFlows, LiveView
+from probes.path.live import LivePaths, PathView
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
 
 MAX_EVENTS = 2000
+_RANKS = {"flow": 2, "path": 1}
+"""Whose last window is told of, where several probes run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,6 +21,7 @@ class Frame:
     """All that the screens show, at a moment. Never changed, so a pause is to keep one."""
 
     flows: LiveView
+    paths: PathView
     events: tuple[Event, ...]
     """Newest first."""
     metrics: tuple[Snapshot, ...] = ()
@@ -29,10 +33,11 @@ class State:
     """Filled by `take`, called from any thread; read by the screens."""
 
     last: Snapshot | None = None
-    """Of the flow probe; where none runs, of any."""
+    """Of the flow probe; where none runs, of the path probe; else of any."""
     last_at: float = 0.0
     """When `last` came, `time.monotonic()`: its own times may be another host's."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
+    _paths: LivePaths = field(default_factory=LivePaths)
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _metrics: dict[tuple[str, str, str], Snapshot] = field(default_factory=dict)
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
@@ -44,13 +49,12 @@ class State:
             with self._lock:
                 self._events.append(item)
             return
-        flows = not item.metric
-        if flows:
-            self._flows.add(item)
+        if not item.is_metric:
+            (self._paths if item.probe == "path" else self._flows).add(item)
         with self._lock:
-            if item.metric:
+            if item.is_metric:
                 self._metrics[item.probe, item.side, item.metric] = item
-            if flows or self.last is None or self.last.metric:
+            if self.last is None or _rank(item) >= _rank(self.last):
                 self.last, self.last_at = item, time.monotonic()
             add_losses(self._losses, item.losses)
             if item.lost.packets:
@@ -59,17 +63,23 @@ class State:
                     for reason, loss in item.losses.items()
                     if reason.is_loss
                 )
-                text = f"packets lost in window {item.window}: {what}"
+                lost = "results" if item.probe == "path" else "packets"
+                text = f"{lost} lost in window {item.window}: {what}"
                 self._events.append(Event(item.end_utc_ns, "warning", item.probe, text))
 
     def frame(self) -> Frame:
         """The state as it is now."""
         with self._lock:
             events = tuple(reversed(self._events))
-            return Frame(self._flows.view(), events, tuple(self._metrics.values()))
+            metrics = tuple(self._metrics.values())
+            return Frame(self._flows.view(), self._paths.view(), events, metrics)
 
     @property
     def lost(self) -> int:
-        """Packets lost since the start."""
+        """Packets, and results of probes, lost since the start."""
         with self._lock:
             return lost_of(self._losses).packets
+
+
+def _rank(snapshot: Snapshot) -> int:
+    return 0 if snapshot.is_metric else _RANKS.get(snapshot.probe, 0)

@@ -60,11 +60,23 @@ static __always_inline u32 lowest(u32 bits) {
            !!(bits & 0xff00ff00) << 3 | !!(bits & 0xffff0000) << 4;
 }
 
+/* The highest one. */
+static __always_inline u32 highest(u32 bits) {
+    bits |= bits >> 1;
+    bits |= bits >> 2;
+    bits |= bits >> 4;
+    bits |= bits >> 8;
+    bits |= bits >> 16;
+    return lowest(bits - (bits >> 1));
+}
+
 int path(CONTEXT *ctx) {
     struct scratch *scratch = scratch_of_cpu();
     if (!scratch)
         return VERDICT_PASS;
-    if (scratch->sending && ctx->mark == MARK) {
+    if (ctx->mark == MARK) {
+        if (!scratch->sending)
+            return VERDICT_DROP; /* a clone of the generation that this one has just replaced */
         scratch->sending = 0;
 #if APPLICATION_FIRST
         ctx->mark = scratch->mark;
@@ -158,8 +170,8 @@ static __always_inline u32 next_hop(struct target *target) {
         round = target->live;
     if (!round)
         return 0;
-    u32 above = round & (~0U << (bpf_get_prandom_u32() & 31));
-    u32 hop = lowest(above ? above : round);
+    u32 from = 1 + ((u64)bpf_get_prandom_u32() * highest(round) >> 32);
+    u32 hop = lowest(round & ~0U << from);
     target->round = round & ~(1U << hop);
     return hop;
 }
@@ -211,11 +223,15 @@ static __always_inline bool usable(CONTEXT *ctx, struct scratch *scratch, u32 at
 
 /* Whether the flow is one of those that are traced. */
 static __always_inline bool chosen(struct target *target, struct scratch *scratch) {
-    if (!target->only)
+    if (!target->only[0])
         return true;
     bool ports = scratch->protocol == IPPROTO_TCP || scratch->protocol == IPPROTO_UDP;
-    return target->only ==
-           ((u64)scratch->protocol << 32 | (ports ? *(u32 *)scratch->transport : 0));
+    u64 flow = (u64)scratch->protocol << 32 | (ports ? *(u32 *)scratch->transport : 0);
+#pragma unroll
+    for (int i = 0; i < FLOWS; i++)
+        if (target->only[i] == flow)
+            return true;
+    return false;
 }
 
 /* Clone the packet; the clone goes out before this returns, by `path`. Not 0: it did not. */

@@ -154,7 +154,7 @@ static __always_inline int answer4(CONTEXT *ctx, u32 l3, struct answer *answer) 
 
     struct iphdr quote;
     u32 at = answer->at + ICMP_HEADER;
-    if (load_bytes(ctx, at, &quote, sizeof(quote)) || quote.ihl != 5)
+    if (load_bytes(ctx, at, &quote, sizeof(quote)) || quote.version != 4 || quote.ihl != 5)
         return VERDICT_PASS;
     answer->to = mapped(quote.daddr);
     answer->source[0] = quote.saddr;
@@ -191,7 +191,7 @@ static __always_inline int answer6(CONTEXT *ctx, u32 l3, struct answer *answer) 
 
     struct ipv6hdr quote;
     u32 at = answer->at + ICMP_HEADER;
-    if (load_bytes(ctx, at, &quote, sizeof(quote)))
+    if (load_bytes(ctx, at, &quote, sizeof(quote)) || quote.version != 6)
         return VERDICT_PASS;
     answer->to = *(struct address *)&quote.daddr;
     struct address *source = (void *)&quote.saddr;

@@ -101,7 +101,10 @@ class PathView:
         return result
 
     def samples(self, ids: Array) -> Array:
-        """Samples of dtype SAMPLE of the series `ids` in the last minute, in order of sending."""
+        """Samples of dtype SAMPLE of the series `ids`, (n,) ascending, in the last minute.
+
+        They are series after series, each in the order in which its probes came to their end.
+        """
         parts = [no_rows(SAMPLE)]
         for _, chunk in self._chunks:
             known = chunk["id"]
@@ -110,7 +113,7 @@ class PathView:
             before = np.cumsum(counts) - counts
             parts.append(chunk[np.repeat(first - before, counts) + np.arange(counts.sum())])
         found = np.concatenate(parts)
-        return found[np.argsort(found["sent_ns"], kind="stable")]
+        return found[np.argsort(found["id"], kind="stable")]
 
 
 class LivePaths:

@@ -24,6 +24,7 @@
 #define IPV4_FRAGMENT 0x3fff /* more fragments, or an offset */
 #define MARK_V6 0xa4b7       /* before the sequence number, where it is payload */
 #define HOPS 32
+#define FLOWS 4 /* of one destination, where not all are traced */
 
 /* An IPv6 address; IPv4 as IPv4-mapped (RFC 4291), which no packet on the wire has. */
 struct address {
@@ -34,11 +35,11 @@ struct address {
 struct target {
     u64 interval_ns; /* between two probes */
     u64 credit_ns;   /* that many may be made up for after a pause: (burst - 1) intervals */
-    u64 only;        /* TRANSPORT of the one flow to be traced; 0: every flow */
+    u64 only[FLOWS]; /* protocol << 32 | ports of flows to be traced; the first 0: every flow */
     u32 live;        /* hops to be probed in turn: bit n is TTL n */
     u32 asked;       /* a bit that is not the same in `done` asks for one probe of that hop */
     u32 ready;       /* 0: not in use */
-    u32 unused[7];
+    u32 unused;
 
     u64 next_ns;  /* when the next probe is due: the theoretical arrival time of GCRA (I.371) */
     u64 sequence; /* of the next probe */

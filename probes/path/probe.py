@@ -90,7 +90,7 @@ class PathProbe:
         self._utc = UtcClock()
         self._timeout_ns = round(options.timeout * 1e9)
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
-        self._leaving: dict[bytes, Array] = {}
+        self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that are traced no more."""
         self._joined: list[Side] = []
         self._previous: Loaded | None = None
@@ -167,7 +167,7 @@ class PathProbe:
             if target:
                 now, timeout_ns = time.monotonic_ns(), self._timeout_ns
                 rows = target.flight.collect(now, timeout_ns, final=True)
-                self._leaving[target.destination.address] = rows
+                self._leaving.append((target.destination.address, rows))
 
     def traced(self) -> tuple[Traced, ...]:
         """What is traced, in the order in which it was asked for."""
@@ -183,7 +183,7 @@ class PathProbe:
         """End the window: what has become of the probes since the last one, and what that says."""
         with self._lock:
             started = time.monotonic_ns()
-            parts = [no_rows(HOP), *self._leaving.values()]
+            parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
             fullest = 0.0
             for target in self._targets:
                 rows = target.flight.collect(started, self._timeout_ns)
@@ -213,7 +213,7 @@ class PathProbe:
         paths = self._analysis.add(hops, now_ns)
         if self._leaving:
             paths = np.concatenate([paths, self._analysis.summarise(now_ns)], dtype=PATH)
-        for address in self._leaving:
+        for address, _ in self._leaving:
             self._analysis.forget(address)
         self._leaving.clear()
         return paths

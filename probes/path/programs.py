@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bpf.abi import MapType
 from bpf.compiler import Compiled
+from bpf.errors import UsageError
 from bpf.program import Program, create_like, map_memory
 from bpf.syscall import prog_array_set
 
@@ -58,6 +60,7 @@ class SideProgram:
 
     def __init__(self, compiled: Compiled, tables: Tables, next_fd: int) -> None:
         """Load them. Raises as `Program` does, and then leaves nothing behind."""
+        _check_steps(compiled)
         self.main = Program(compiled, FUNCTION, shared=tables.fds, next_fd=next_fd)
         self._steps: list[Program] = []
         own = {name: self.main.map_fd(name) for name in compiled.maps}
@@ -79,6 +82,16 @@ class SideProgram:
         for step in self._steps:
             step.close()
         self.main.close()
+
+
+def _check_steps(compiled: Compiled) -> None:
+    """UsageError where the programs that are called have no place."""
+    wanted = [name for name in STEPS if name in compiled.programs]
+    steps = compiled.maps.get("steps")
+    if wanted and not (
+        steps and steps.spec.type is MapType.PROG_ARRAY and steps.spec.max_entries >= len(STEPS)
+    ):
+        raise UsageError(f"the source must have the program array steps of {len(STEPS)}")
 
 
 @dataclass(frozen=True, slots=True)

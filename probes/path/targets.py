@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
+from socket import IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP
 
 import numpy as np
 
@@ -17,15 +18,18 @@ from probes.path.records import Array
 from probes.path.slots import Destination, Flight
 from probes.plane import Traced
 
+FLOWS = 4
+"""Of one destination that are traced, where not all are."""
+
 TARGET = np.dtype(
     [
         ("interval_ns", "u8"),
         ("credit_ns", "u8"),
-        ("only", "u8"),
+        ("only", "u8", (FLOWS,)),
         ("live", "u4"),
         ("asked", "u4"),
         ("ready", "u4"),
-        ("unused", "u4", (7,)),
+        ("unused", "u4"),
         ("next_ns", "u8"),
         ("sequence", "u8"),
         ("packets", "u8"),
@@ -70,6 +74,20 @@ def _reason_against(address: IPv4Address | IPv6Address) -> str:
     return ""
 
 
+def check_flow(flow: TracedFlow, version: int) -> None:
+    """UsageError for a flow that no probe goes with."""
+    echo = IPPROTO_ICMP if version == 4 else IPPROTO_ICMPV6
+    if flow.protocol not in (IPPROTO_TCP, IPPROTO_UDP, echo):
+        raise UsageError(
+            f"flows of protocol {flow.protocol} over IPv{version} cannot be traced",
+            hint="those of TCP, UDP and ICMP echo can",
+        )
+    if flow.protocol == echo and any(flow[1:]):
+        raise UsageError("an ICMP echo has no ports", hint="both are 0")
+    if not all(0 <= port < 1 << 16 for port in flow[1:]):
+        raise UsageError(f"ports {flow.source_port} and {flow.destination_port} are not 16 bits")
+
+
 def text_of(destination: Destination) -> str:
     """Its address as ipaddress writes it."""
     size = 4 if destination.version == 4 else 16
@@ -111,14 +129,16 @@ class Target:
     def stop(self) -> None:
         self._kernel["ready"] = 0
 
+    def has_room(self, flow: TracedFlow) -> bool:
+        """Whether it can be traced, too."""
+        return self.every or flow in self.flows or len(self.flows) < FLOWS
+
     def choose(self) -> None:
-        """Tell the kernel which flows: one of them, or all."""
-        only = 0
-        if not self.every and len(self.flows) == 1:
-            (flow,) = self.flows
-            ports = flow.source_port.to_bytes(2, "big") + flow.destination_port.to_bytes(2, "big")
-            only = flow.protocol << 32 | int.from_bytes(ports, "little")
-        self._kernel["only"] = only
+        """Tell the kernel which flows."""
+        only = [] if self.every else [_transport(flow) for flow in self.flows]
+        # The first says whether there are others: a flow moves up before its old place is free.
+        self._kernel["only"][0, : len(only)] = only
+        self._kernel["only"][0, len(only) :] = 0
 
     def decide(self, rows: Array, now_ns: int) -> None:
         """Have the hops probed that are worth it, after new rows of dtype HOP."""
@@ -176,6 +196,13 @@ class Targets:
     def add(self, destination: Destination, flow: TracedFlow | None) -> None:
         """Trace it, or one more of its flows. UsageError where there is no room."""
         target = self._targets.get(destination.address)
+        if flow is not None:
+            check_flow(flow, destination.version)
+            if target and not target.has_room(flow):
+                raise UsageError(
+                    f"at most {FLOWS} flows to {text_of(destination)} are traced at a time",
+                    hint="or every one",
+                )
         if target is None:
             if not self._free:
                 raise UsageError(f"at most {len(self._table)} destinations are traced at a time")
@@ -215,6 +242,12 @@ class Targets:
         del self._targets[destination.address]
         self._free.append(target.index)
         return target
+
+
+def _transport(flow: TracedFlow) -> int:
+    """As in `only` of path.h."""
+    ports = flow.source_port.to_bytes(2, "big") + flow.destination_port.to_bytes(2, "big")
+    return flow.protocol << 32 | int.from_bytes(ports, "little")
 
 
 def _key(destination: Destination) -> bytes:

@@ -121,6 +121,57 @@ def test_a_probe_that_drops_ends_the_chain(
         assert (packets(before), packets(behind)) == (2, 1)
 
 
+@pytest.mark.parametrize("hook", [Hook.XDP, Hook.TC_EGRESS])
+def test_a_probe_that_is_put_first_may_keep_packets_from_the_others(
+    compiler: Compiler, counters: dict[Hook, Compiled], hook: Hook
+) -> None:
+    with ExitStack() as stack:
+        chain = stack.enter_context(closing(Chain(hook.prog_type)))
+        drop = stack.enter_context(
+            compiler.compile(DROP, hook.prog_type, cflags=[f"-D{hook.macro}"])
+        )
+        old_stage, old = add(chain, counters[hook])
+        stage = Stage()
+        dropper = Program(drop, "drop", next_fd=stage.next_fd)
+        first_stage = Stage()
+        first, other = (
+            Program(counters[hook], "counter", next_fd=first_stage.next_fd) for _ in range(2)
+        )
+        for program in (old, dropper, first, other):
+            stack.callback(program.close)
+        chain.prepend(first_stage, first.fd)
+        verdict(chain)
+        assert (packets(first), packets(old)) == (1, 1)
+        chain.prepend(stage, dropper.fd)
+        verdict(chain)
+        assert (packets(first), packets(old)) == (1, 1)
+        assert len(chain) == 3
+        chain.remove(stage)
+        stack.callback(stage.close)
+        chain.replace(first_stage, other.fd)
+        verdict(chain)
+        assert (packets(first), packets(other), packets(old)) == (1, 1, 2)
+        chain.remove(old_stage)
+        stack.callback(old_stage.close)
+        verdict(chain)
+        assert (packets(other), packets(old)) == (2, 2)
+
+
+def test_to_an_empty_chain_it_is_all_the_same_where_a_probe_is_put(
+    counters: dict[Hook, Compiled],
+) -> None:
+    with ExitStack() as stack:
+        chain = stack.enter_context(closing(Chain(ProgType.XDP)))
+        stage = Stage()
+        program = Program(counters[Hook.XDP], "counter", next_fd=stage.next_fd)
+        stack.callback(program.close)
+        chain.prepend(stage, program.fd)
+        _, last = add(chain, counters[Hook.XDP])
+        stack.callback(last.close)
+        verdict(chain, 3)
+        assert (packets(program), packets(last)) == (3, 3)
+
+
 def test_each_of_32_probes_sees_each_packet_and_a_33rd_is_refused(
     counters: dict[Hook, Compiled],
 ) -> None:
@@ -137,6 +188,11 @@ def test_each_of_32_probes_sees_each_packet_and_a_33rd_is_refused(
             pytest.raises(UsageError, match="at most 32 probes"),
         ):
             chain.append(one_more, programs[0].fd)
+        with (
+            closing(Stage()) as one_more,
+            pytest.raises(UsageError, match="at most 32 probes"),
+        ):
+            chain.prepend(one_more, programs[0].fd)
     assert open_fds() == before
 
 
@@ -181,8 +237,10 @@ def test_probes_come_and_go_and_the_others_miss_nothing(counters: dict[Hook, Com
             time.sleep(0.02)
             chain.remove(old_head)
             counted = packets(gone)
-            for _ in range(10):
-                stage, guest = add(chain, compiled)
+            for turn in range(10):
+                stage = Stage()
+                guest = Program(compiled, "counter", next_fd=stage.next_fd)
+                (chain.prepend if turn % 2 else chain.append)(stage, guest.fd)
                 time.sleep(0.01)
                 chain.remove(stage)
                 left_with = packets(guest)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 from textual import on
+from textual.binding import Binding
 from textual.widget import Widget
 from textual.widgets import Input
 
 from app.console.commands import bindings
 from app.console.flow_detail import FlowDetail
-from app.console.flow_rows import COLUMNS, SORTS, FlowRows
+from app.console.flow_rows import COLUMNS, SORTS, FlowRows, path_of
 from app.console.prompt import Prompt
 from app.console.screens.base import DeckScreen, counted
 from bpf.errors import UsageError
@@ -20,6 +22,12 @@ from widgets.tones import Tone
 
 _WAITING = "waiting for packets"
 _FILTERED = "no flow passes the filter; escape clears it"
+
+
+class FlowTable(VirtualTable):
+    """The flows."""
+
+    BINDINGS = [Binding("enter", "select", "Trace", id="table.select")]
 
 
 class FlowsScreen(DeckScreen):
@@ -39,7 +47,7 @@ class FlowsScreen(DeckScreen):
         self._filter = FlowFilter()
 
     def compose_body(self) -> list[Widget]:
-        return [VirtualTable(COLUMNS, empty=_WAITING, id="flows"), FlowDetail(), Prompt()]
+        return [FlowTable(COLUMNS, empty=_WAITING, id="flows"), FlowDetail(), Prompt()]
 
     @property
     def table(self) -> VirtualTable:
@@ -94,7 +102,20 @@ class FlowsScreen(DeckScreen):
         self.table.unpin()
 
     def do_flow_detail(self) -> None:
-        self.table.action_select()
+        if self.table.cursor_key is not None:
+            self.detail.follow(self.table.cursor_key)
+            self.detail.add_class("open")
+            self._show_detail()
+
+    def do_flow_trace(self) -> None:
+        view = self.deck.frame.flows
+        found = np.flatnonzero(view.rows["id"] == self.table.cursor_key)
+        if not len(found):
+            return
+        try:
+            self.trace(path_of(view.rows[found[0]]))
+        except UsageError as error:
+            self.deck.complain(error)
 
     def do_flow_filter(self) -> None:
         example = "tcp port:443 net:10.0.0.0/8"
@@ -141,10 +162,8 @@ class FlowsScreen(DeckScreen):
             self.sort_by(event.column, descending=descending)
 
     @on(VirtualTable.RowSelected)
-    def _row_selected(self, event: VirtualTable.RowSelected) -> None:
-        self.detail.follow(event.key)
-        self.detail.add_class("open")
-        self._show_detail()
+    async def _row_selected(self) -> None:
+        await self.deck.action_command("flow.trace")
 
     @on(VirtualTable.RowHighlighted)
     def _row_highlighted(self, event: VirtualTable.RowHighlighted) -> None:

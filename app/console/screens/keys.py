@@ -18,7 +18,14 @@ _MOVING = (
     ("pgup pgdn", "A page up, down"),
     ("g G, end", "First, last row"),
     ("home", "Top, and stay there"),
-    ("enter", "Detail of the row"),
+)
+_ENTER = {"flows": "flow.trace", "paths": "path.detail", "programs": "program.edit"}
+"""The command that Enter is, by screen."""
+_TIME_LINE = (
+    ("◆", "Another way was taken"),
+    ("\N{MULTIPLICATION SIGN}", "Every probe was lost"),
+    ("a hanging bar", "Some were lost"),
+    ("host +1", "Another router answers too"),
 )
 _FILTER = (
     ("tcp 443", "A protocol, port or address"),
@@ -55,10 +62,15 @@ class KeysScreen(DiffModalScreen[None]):
         left, right = Text(), Text()
         if own:
             _section(left, self._of.capitalize(), own)
-        _section(right if len(own) > len(everywhere) else left, "In a table", _MOVING)
+        moving = list(_MOVING)
+        if self._of in _ENTER:
+            moving.append(("enter", REGISTRY[_ENTER[self._of]].title))
+        _section(right if len(own) > len(everywhere) else left, "In a table", moving)
         _section(right, "Everywhere", everywhere)
         if self._of == "flows":
             _section(right, "Filter: terms that must all hold", _FILTER)
+        if self._of == "paths":
+            _section(right, "On the time line", _TIME_LINE)
         right.append("esc", "bold")
         right.append(" closes this")
         with VerticalScroll(), Horizontal():

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from textual import on
 from textual.containers import Vertical
-from textual.message import Message
 from textual.widget import Widget
 
 from app.console.program_model import Draft, Programs, Slot, place_of
@@ -32,14 +30,6 @@ _REFRESH = 1.0
 _NONE = "no probe runs\n\na adds one from its configuration file"
 _LINES_OF_NONE = 3
 _TONES = {"error": Tone.BAD, "warning": Tone.WARN}
-
-
-class Told(Message):
-    """A thread is done; what follows belongs into the event loop."""
-
-    def __init__(self, follow: Callable[[], None]) -> None:
-        super().__init__()
-        self.follow = follow
 
 
 class ProgramView(DeckScreen):
@@ -109,7 +99,7 @@ class ProgramView(DeckScreen):
             self._show_panel()
         if not self._looking and time.monotonic() - self._looked >= _REFRESH:
             self._looking = True
-            self._in_thread(self.deck.plane.probes, self._take, self._not_known)
+            self.in_thread(self.deck.plane.probes, self._take, self._not_known)
 
     def _not_known(self, error: DeckError) -> None:
         self._looked, self._looking = time.monotonic(), False
@@ -140,27 +130,6 @@ class ProgramView(DeckScreen):
         if self._slot not in self.model.slots():
             self._slot = None
 
-    @on(Told)
-    def _follow_up(self, event: Told) -> None:
-        event.follow()
-
-    def _in_thread(
-        self, ask: Callable[[], _T], done: Callable[[_T], None], failed: Callable[[DeckError], None]
-    ) -> None:
-        """Have something asked in a thread; `done` or `failed` is called in the event loop."""
-
-        def work() -> None:
-            try:
-                follow = partial(done, ask())
-            except Exception as error:
-                if not isinstance(error, DeckError):
-                    # A fault of ours must be seen, and must not keep the operator from going on.
-                    error = DeckError(f"this failed: {type(error).__name__}: {error}")
-                follow = partial(failed, error)
-            self.post_message(Told(follow))
-
-        self.run_worker(work, thread=True, exit_on_error=False)
-
     def _do(self, what: str, ask: Callable[[], _T], done: Callable[[_T], None]) -> None:
         """Have a change made in a thread, one at a time; then look at what runs."""
         if self._busy:
@@ -169,7 +138,7 @@ class ProgramView(DeckScreen):
         self._busy = what
         self._show_editing()
         plane = self.deck.plane
-        self._in_thread(lambda: (ask(), plane.probes()), partial(self._done, done), self._failed)
+        self.in_thread(lambda: (ask(), plane.probes()), partial(self._done, done), self._failed)
 
     def _failed(self, error: DeckError) -> None:
         self._busy = ""

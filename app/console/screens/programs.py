@@ -68,7 +68,7 @@ class ProgramsScreen(ProgramView):
         self._checking = config
         self._show_editing()
         ask = partial(examine, self.deck.plane, config)
-        self._in_thread(ask, self._checked, self._unchecked)
+        self.in_thread(ask, self._checked, self._unchecked)
 
     def _checked(self, verdict: Verdict) -> None:
         self._checking = None

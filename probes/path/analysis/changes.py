@@ -14,6 +14,8 @@ MAX_BALANCED = 32
 """Flows of a destination and hop that are told to be balanced; the rest is more of the same."""
 RECENT_NS = 60_000_000_000
 """How long a router counts as one of the alternatives after its last answer."""
+MAX_SEEN = 65536
+"""Routers, by destination and hop, after which no others are noted until some are forgotten."""
 
 _ACTIVE_NS = 10_000_000_000
 
@@ -47,6 +49,11 @@ class Changes:
     def drop(self, places: Array) -> None:
         self.rerouted_ns[places] = 0
         self.drop_hops((places[:, np.newaxis] * HOPS + np.arange(HOPS)).ravel())
+
+    def forget(self, destination: int) -> None:
+        """Forget which routers were seen on the way to an address (its address id)."""
+        for key in [key for key in self._seen if key[0] == destination]:
+            del self._seen[key]
 
     def drop_hops(self, series: Array) -> None:
         """Forget the routers of series (n,): what answers next is no change."""
@@ -133,7 +140,8 @@ class Changes:
         destinations = self._flows.destinations[series // HOPS].tolist()
         hops, routers = (series % HOPS).tolist(), answers.responders[at].tolist()
         keys = zip(destinations, hops, routers, strict=True)
-        self._seen.update(dict.fromkeys(keys, batch.now_ns))
+        if len(self._seen) < MAX_SEEN:
+            self._seen.update(dict.fromkeys(keys, batch.now_ns))
 
     def _name_mixed(self, rows: Array, mixed: Array, answers: Array, starts: Array) -> None:
         """Make `rows` of `mixed` (n,) ones of per-packet balancing."""

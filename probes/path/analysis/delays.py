@@ -10,16 +10,18 @@ from probes.path.analysis.changes import Changes
 from probes.path.analysis.flows import HOPS, MAX_FLOWS, MAX_SERIES, Batch, Flows
 from probes.path.analysis.levels import BLOCK, LEVEL, MIN_ANSWERS
 from probes.path.analysis.queues import QUEUE
-from probes.path.analysis.statistics import Ordered
+from probes.path.analysis.statistics import Ordered, group_starts
 from probes.path.records import Array, Kind
 
-BLOCK_NS = 500_000_000
+BLOCK_NS = 450_000_000
 BLOCK_ANSWERS = 5
-"""A block of a flow is over when it is that old, and one of its hops has answered that often."""
+"""A block of a flow is over at the first poll, every other as a rule, at which it is that old and
+one of its hops has answered that often."""
 
 _MAX_MISSED = 2
 """Blocks of its flow without enough answers of a hop, after which its last one is too old."""
-_REROUTED_NS = 5_000_000_000
+_NEAR_NS = 5_000_000_000
+"""A level that begins to change so near to another event, or a block further, does by that."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -34,7 +36,7 @@ class Delays:
         self._missed = np.zeros((MAX_FLOWS, HOPS), "i8")
         self._counts = np.zeros((MAX_FLOWS, HOPS), "i8")
         self._begun_ns = np.zeros(MAX_FLOWS, "i8")
-        """When the present block's first answer came, 0: it has none."""
+        """When the present block's first probe was sent, 0: it has none."""
         self._pending: list[tuple[Array, Array]] = []
         """Series and times of blocks that are not over."""
 
@@ -57,9 +59,12 @@ class Delays:
         if len(answers.series):
             self._pending.append((answers.series, answers.rtts_ns))
             self._counts.reshape(MAX_SERIES)[answers.which] += answers.counts
-            places = answers.which // HOPS
+            first = answers.rows["sent_ns"][answers.starts]
+            starts = group_starts(answers.which // HOPS)
+            places = answers.which[starts] // HOPS
             begun = self._begun_ns[places]
-            self._begun_ns[places] = np.where(begun == 0, batch.now_ns, begun)
+            earliest = np.minimum.reduceat(first, starts)
+            self._begun_ns[places] = np.where(begun == 0, earliest, begun)
         begun = self._begun_ns[: self._flows.end]
         old = np.flatnonzero((begun > 0) & (batch.now_ns - begun >= BLOCK_NS))
         over = old[self._counts[old].max(axis=1, initial=0) >= BLOCK_ANSWERS]
@@ -83,11 +88,11 @@ class Delays:
 
         levels, queues = self._levels[places], self._queues[places]
         changed_ns = self._changes.rerouted_ns[places][:, np.newaxis]
-        length_ns = (now_ns - begun_ns)[:, np.newaxis]
-        apart = np.abs(levels["since_ns"] - changed_ns)
-        rerouted = (changed_ns > 0) & (apart <= _REROUTED_NS + length_ns)
+        near_ns = (now_ns - begun_ns)[:, np.newaxis] + _NEAR_NS
+        rerouted = (changed_ns > 0) & (np.abs(levels["since_ns"] - changed_ns) <= near_ns)
+        ended = (queues["most"] > 0) & (np.abs(levels["since_ns"] - queues["below_ns"]) <= near_ns)
 
-        levels, shifts, settled = self._shift(levels, queues, rerouted)
+        levels, shifts, settled = self._shift(levels, rerouted, queues["on"] | ended)
         excess = np.where(
             (levels["blocks"] > 0) & (self._missed[places] <= _MAX_MISSED),
             levels["median"] - levels["base"],
@@ -109,7 +114,7 @@ class Delays:
         over["amount_ns"], over["since_ns"] = queues["most"][ends], queues["since_ns"][ends]
         return [made, began, over]
 
-    def _shift(self, levels: Array, queues: Array, rerouted: Array) -> tuple[Array, Array, Array]:
+    def _shift(self, levels: Array, rerouted: Array, queued: Array) -> tuple[Array, Array, Array]:
         """Levels (flows, hops) with those settled that shifted, what is to be told of by how much
         (ns, 0: nothing), and since when."""
         sure = level.shifted(levels, rerouted)
@@ -119,8 +124,7 @@ class Delays:
         sure &= ~young | (np.abs(levels["run"]) > level.QUIET_BLOCKS)
         told, amounts = level.new_shifts(levels, sure, maybe)
         # A queue that was there before the flow ends: that is all.
-        queued = np.logical_or.accumulate(queues["on"], axis=1)
-        told &= ~(queued & (amounts < 0))
+        told &= ~(np.logical_or.accumulate(queued, axis=1) & (amounts < 0))
         moved = amounts != 0
         since = levels["since_ns"]
         return (
@@ -147,8 +151,8 @@ class Delays:
             self._inherit(series[new])
 
     def _inherit(self, new: Array) -> None:
-        """Give new series (n,) the base of flows that took the same route up to that hop: a flow
-        that begins in a queue knows no other."""
+        """Give new series (n,) what is usual for the fastest flow that took the same route up to
+        that hop: a flow that begins in a queue knows nothing else."""
         flows = self._flows
         concerned = np.isin(flows.destinations, flows.destinations[new // HOPS]) & flows.used
         places = np.flatnonzero(concerned)
@@ -157,12 +161,14 @@ class Delays:
         for hop in range(1, HOPS):  # each takes on what all before it are
             routers[:, hop] ^= routers[:, hop - 1] * _FACTOR
         known = self._levels["blocks"][places] > 0
-        routes, route = np.unique(routers[known], return_inverse=True)
-        lowest = np.full(len(routes), np.inf)
-        np.minimum.at(lowest, route, self._levels["base"][places][known])
+        routes, levels = routers[known], self._levels[places][known]
+        order = np.lexsort((levels["base"], routes))
+        order = order[group_starts(routes[order])]
         mine = routers[np.searchsorted(places, new // HOPS), new % HOPS]
+        fastest = levels[order[np.searchsorted(routes[order], mine)]]
         flat = self._levels.reshape(MAX_SERIES)
-        flat["base"][new] = lowest[np.searchsorted(routes, mine)]
+        for name in ("base", "level", "noise"):
+            flat[name][new] = fastest[name]
 
     def _rows(self, kind: Kind, places: Array, where: Array, now_ns: int) -> Array:
         """Rows of dtype PATH for hops of `where` (flows, hops) of flows at `places`."""

@@ -49,25 +49,19 @@ class Answers:
     rtts_ns: Array
     responders: Array
     """address_ids, (n,) u8."""
+    which: Array
+    """The series (m,) i8 that have any, ascending."""
     starts: Array
-    """Where each series begins, (m,) i8."""
+    """Where each of these begins, (m,) i8."""
+    counts: Array
 
     @classmethod
     def of(cls, rows: Array, series: Array) -> Answers:
         rtts = np.maximum(rows["received_ns"] - rows["sent_ns"], 0)
         responders = address_ids(words_of(rows)[:, _RESPONDER : _RESPONDER + 2])
-        return cls(rows, series, rtts, responders, group_starts(series))
-
-    @property
-    def which(self) -> Array:
-        """The series (m,) that have any."""
-        result: Array = self.series[self.starts]
-        return result
-
-    @property
-    def counts(self) -> Array:
-        """(m,) i8."""
-        return np.diff(self.starts, append=len(self.series))
+        starts = group_starts(series)
+        counts = np.append(starts[1:], len(series)) - starts if len(starts) else starts
+        return cls(rows, series, rtts, responders, series[starts], starts, counts)
 
     @property
     def last(self) -> Array:
@@ -80,9 +74,7 @@ class Answers:
         if where.all():
             return self
         at = np.flatnonzero(where)
-        series = self.series[at]
-        starts = group_starts(series)
-        return Answers(self.rows.take(at), series, self.rtts_ns[at], self.responders[at], starts)
+        return Answers.of(self.rows.take(at), self.series[at])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,10 +155,9 @@ class Flows:
         """Places (n,) of flows that have ended."""
         return np.flatnonzero(self.used & (self.seen_ns < now_ns - IDLE_NS))
 
-    def to(self, destination: bytes) -> Array:
-        """Places (n,) of the flows to an address, 16 bytes."""
-        words = np.frombuffer(destination, "u8").reshape(1, 2)
-        return np.flatnonzero(self.used & (self.destinations == address_ids(words)[0]))
+    def to(self, destination: int) -> Array:
+        """Places (n,) of the flows to an address (its address id)."""
+        return np.flatnonzero(self.used & (self.destinations == np.uint64(destination)))
 
     def rows(self, kind: Kind, series: Array, now_ns: int) -> Array:
         """Rows (n,) of dtype PATH for series (n,), but for what they have to tell."""

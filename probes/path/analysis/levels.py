@@ -48,6 +48,8 @@ QUIET_BLOCKS = 4
 """In succession, to be sure of a level; the first of them may be half and half."""
 _REROUTED_BLOCKS = 3
 """As many suffice after a route change, and need not be quiet."""
+_FIRST_NOISE = 0.25
+"""Of the lowest tenth: as much at most is taken for noise, where nothing else is known."""
 _FOLLOW = 0.1
 """The share of a block in the usual values: some ten blocks' memory, as slow drift is no change."""
 _FORGET = 1 / 1200
@@ -67,7 +69,10 @@ def follow(levels: Array, blocks: Array, queued: Array) -> Array:
     median, spread = blocks["median"], blocks["third"] - blocks["first"]
     after["median"], after["low"], after["spread"] = median, blocks["low"], spread
     first = levels["blocks"] == 0
-    _put(after, first, base=blocks["low"], level=median, noise=spread)
+    # A flow that fills a queue begins by doing so: most of its first block is of that.
+    noise = np.minimum(spread, blocks["low"] * _FIRST_NOISE + FLOOR_NS / 10)
+    level = np.minimum(median, blocks["low"] + 2 * noise)
+    _put(after, first, base=blocks["low"], level=level, noise=noise)
     after["blocks"] = np.minimum(levels["blocks"], 1 << 30) + 1
 
     limit = threshold_ns(after["level"], after["noise"])
@@ -86,9 +91,10 @@ def follow(levels: Array, blocks: Array, queued: Array) -> Array:
     after["quiet"] &= (length < 2) | still
 
     usual = (sign == 0) & ~first
-    # A block at the edge of a change has a large spread: it must not hide the change.
+    # A block at the edge of a change has a large spread, and a low tenth of what comes: neither
+    # must hide the change.
     noise = np.minimum(spread, 2 * after["noise"] + limit / 16)
-    under = blocks["low"] - after["base"]
+    under = np.where(blocks["low"] > after["base"] - limit, blocks["low"] - after["base"], 0)
     slowly = np.where(under < 0, 1.0, np.where(queued, 0.0, _FORGET))
     _put(
         after,

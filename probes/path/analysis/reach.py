@@ -56,16 +56,16 @@ class Reach:
         answers = batch.answers
         sent = answers.rows["sent_ns"][answers.last]
         newest = sent == self._changes.facts["last_ns"][answers.which]
-        which = answers.which[newest]
+        which, first = answers.which[newest], answers.rows["sent_ns"][answers.starts[newest]]
         self._unanswered[which] = 0
-        back = which[(self._silent_ns[which] > 0)]
-        told = back[self._told[back]]
-        rows = self._flows.rows(Kind.ANSWERS, told, batch.now_ns)
-        rows["responder"] = self._changes.facts["responder"][told]
-        rows["since_ns"] = self._changes.facts["last_ns"][told]
-        rows["amount_ns"] = rows["since_ns"] - self._silent_ns[told]
-        self._silent_ns[back] = 0
-        self._told[back] = False
+        back = self._silent_ns[which] > 0
+        told = back & self._told[which]
+        rows = self._flows.rows(Kind.ANSWERS, which[told], batch.now_ns)
+        rows["responder"] = self._changes.facts["responder"][which[told]]
+        rows["since_ns"] = first[told]
+        rows["amount_ns"] = first[told] - self._silent_ns[which[told]]
+        self._silent_ns[which[back]] = 0
+        self._told[which[back]] = False
         return [rows]
 
     def _growing(self, batch: Batch) -> list[Array]:
@@ -85,11 +85,8 @@ class Reach:
         series, top = place * HOPS + hop, int(self._top[place])
         if top and self._is_destination(place, top) and self._is_destination(place, hop):
             return []  # It answers whatever hop limit reaches it.
-        steady = now_ns - self._top_ns[place] >= _SETTLED_NS
-        if top and steady and facts["answers"][place * HOPS + top] >= _MIN_ANSWERS:
-            self._settled[place] = True
         made = []
-        if self._settled[place]:
+        if self._is_settled(place, now_ns):
             soon = now_ns - facts["first_ns"][series] <= _SOON_NS
             often = facts["answers"][series] >= _MIN_ANSWERS
             if soon and not often and not self._rerouted(place, now_ns - REROUTED_NS):
@@ -111,9 +108,9 @@ class Reach:
         for place in np.unique(ending // HOPS).tolist():
             hop = int(ending[ending // HOPS == place].min()) % HOPS
             amount = int(self._top[place]) - hop
-            self._top[place], self._top_ns[place] = hop, batch.now_ns
-            if self._settled[place]:
+            if self._is_settled(place, batch.now_ns):
                 found.append(self._row(Kind.SHORTER, place * HOPS + hop, amount, batch.now_ns))
+            self._top[place], self._top_ns[place] = hop, batch.now_ns
         return found
 
     def _falling_silent(self, batch: Batch, answered: Array, lost: Array) -> list[Array]:
@@ -182,6 +179,14 @@ class Reach:
 
     def _rerouted(self, place: int, since_ns: int) -> bool:
         return bool(self._changes.rerouted_ns[place] > max(0, since_ns))
+
+    def _is_settled(self, place: int, now_ns: int) -> bool:
+        """Whether the path is known up to its end; once it is, it stays so."""
+        top = int(self._top[place])
+        steady = top > 0 and now_ns - self._top_ns[place] >= _SETTLED_NS
+        if steady and self._changes.facts["answers"][place * HOPS + top] >= _MIN_ANSWERS:
+            self._settled[place] = True
+        return bool(self._settled[place])
 
     def _is_destination(self, place: int, hop: int) -> bool:
         responder = self._changes.facts["responder"][place * HOPS + hop].view("u8")

@@ -6,7 +6,7 @@ import numpy as np
 
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.delays import Delays
-from probes.path.analysis.flows import HOPS, Batch, Flows
+from probes.path.analysis.flows import HOPS, Batch, Flows, address_ids
 from probes.path.analysis.gaps import Gaps
 from probes.path.analysis.reach import Reach
 from probes.path.analysis.summaries import Summaries
@@ -64,7 +64,9 @@ class Analysis:
 
     def forget(self, destination: bytes) -> None:
         """Drop all flows to an address (16 bytes, as in HOP)."""
-        self._drop(self._flows.to(destination))
+        number = int(address_ids(np.frombuffer(destination, "u8").reshape(1, 2))[0])
+        self._drop(self._flows.to(number))
+        self._changes.forget(number)
 
     def _batch(self, rows: Array, now_ns: int) -> Batch:
         known = (rows["outcome"] != Outcome.OVERRUN) & (rows["hop"] < HOPS)

@@ -108,7 +108,7 @@ class Desk:
     @property
     def under_cursor(self) -> str:
         """The source of the flow under the cursor."""
-        return self.table.source.cells(self.table.cursor_index)[2]
+        return str(self.table.source.cells(self.table.cursor_index)[2])
 
     @property
     def detail(self) -> str:
@@ -125,7 +125,7 @@ async def desk(
 ) -> AsyncIterator[Desk]:
     controller = controller or FakePlane()
     plane = cast("ControlPlane", controller)
-    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter())
+    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter(), names=False)
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await pilot.pause()
         yield Desk(app, controller, pilot)

@@ -10,6 +10,7 @@ from bpf.abi import ProgType
 from bpf.compiler import Compiler, Diagnostic
 from bpf.errors import UsageError
 from probes.config import Direction, Metric, ProbeConfig
+from probes.path import TracedFlow
 from probes.plane import (
     Check,
     Compatibility,
@@ -19,6 +20,7 @@ from probes.plane import (
     ProbeInfo,
     ProgramInfo,
     Replacement,
+    Traced,
 )
 from probes.snapshot import Event, Snapshot
 
@@ -102,6 +104,7 @@ class FakePlane(FakeController):
         self.diagnostics: tuple[Diagnostic, ...] = ()
         self.refusal: Exception | None = None
         """What every check, or change, raises."""
+        self.paths: dict[str, Traced] = {}
         self.compiler: Compiler | None = None
         self.gate = threading.Event()
         """A check waits for it."""
@@ -156,6 +159,22 @@ class FakePlane(FakeController):
     def cost(self, name: str) -> tuple[Cost, ...]:
         self.asked.append(("cost", name))
         return (Cost("ingress", 41.27), Cost("egress", 55.0))
+
+    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        self.asked.append(("trace", f"{destination} {tuple(flow)}" if flow else destination))
+        if self.refusal is not None:
+            raise self.refusal
+        flows = (flow,) if flow else ()
+        self.paths.setdefault(
+            destination, Traced(destination, flows, 0, (), (), packets=0, sent=0, matched=0)
+        )
+
+    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        self.asked.append(("untrace", f"{destination} {tuple(flow)}" if flow else destination))
+        del self.paths[destination]
+
+    def traced(self) -> tuple[Traced, ...]:
+        return tuple(self.paths.values())
 
     def fail(self, name: str, why: str) -> None:
         self.running[name] = replace(self.running[name], failure=why)

@@ -12,11 +12,13 @@ from app.console.commands import REGISTRY, Command
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
+from app.console.screens.paths import PathsScreen
 from app.console.screens.programs import ProgramsScreen
 from widgets.table import VirtualTable
 
 SCREENS: dict[str, type[ConsoleApp] | type[DeckScreen]] = {
     "": ConsoleApp,
+    "paths": PathsScreen,
     "flows": FlowsScreen,
     "programs": ProgramsScreen,
     "events": EventsScreen,

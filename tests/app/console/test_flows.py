@@ -100,7 +100,7 @@ async def test_another_order_starts_at_the_top_unless_a_detail_is_open() -> None
         await console.feed(*three())
         await console.press("j", "S")
         assert console.table.cursor_index == 0
-        await console.press("j", "j", "enter", "S")
+        await console.press("j", "j", "d", "S")
         assert console.under_cursor == "10.0.0.2:40002"
         assert "10.0.0.2:40002" in console.detail
 
@@ -160,7 +160,7 @@ async def test_the_prompt_says_what_it_asks_and_which_keys_end_it() -> None:
 async def test_pause_freezes_rows_counts_and_detail_while_counting_goes_on() -> None:
     async with desk() as console:
         await console.feed(*three())
-        await console.press("enter", "space")
+        await console.press("d", "space")
         frozen = console.lines[1:]
         await console.feed(
             *three(500, 600, 700), flow(4, 900), losses={LossReason.MALFORMED: Loss(7)}
@@ -187,7 +187,7 @@ async def test_the_detail_tells_all_and_follows_the_cursor() -> None:
     async with desk() as console:
         await console.feed(*three())
         await console.feed(*three())
-        await console.press("enter")
+        await console.press("d")
         for words in (
             "tcp over IPv4, into this host", "10.0.0.2:40002", "192.0.2.1:443",
             "30.0 kbit/s, 4 packets/s", "7.32 KiB in 8 packets, 938 B each",
@@ -205,7 +205,7 @@ async def test_the_detail_tells_all_and_follows_the_cursor() -> None:
 async def test_the_detail_leaves_room_for_the_table(width: int, chart: bool) -> None:
     async with desk(width, 24) as console:
         await console.feed(*three())
-        await console.press("enter")
+        await console.press("d")
         assert ("━━ rate" in console.detail) == chart
         assert console.table.size.height >= 13
 
@@ -214,7 +214,7 @@ async def test_the_detail_of_a_flow_without_rate_has_a_sound_scale() -> None:
     async with desk() as console:
         await console.feed(flow(1, 0))
         await console.feed(flow(1, 0))
-        await console.press("enter")
+        await console.press("d")
         assert "1.00 bit/s" not in console.detail
         assert "e-" not in console.detail
         assert "0 bit/s" in console.detail
@@ -223,7 +223,7 @@ async def test_the_detail_of_a_flow_without_rate_has_a_sound_scale() -> None:
 async def test_an_idle_flow_is_marked_and_leaves_after_a_minute() -> None:
     async with desk() as console:
         await console.feed(flow(1, 10), flow(2, 5))
-        await console.press("j", "enter")
+        await console.press("j", "d")
         for _ in range(4):
             await console.feed(flow(1, 10))
         assert console.lines[3].split()[-2:] == ["4", "s"]

@@ -513,7 +513,11 @@ async def test_the_source_can_be_edited_elsewhere(
 async def test_tables_of_metrics_are_no_flows() -> None:
     async with bench(row=0) as b:
         rows = np.zeros(3, [("key", "u4"), ("value", "u8")])
-        b.plane.publish(replace(window(rows, 7, generation=9), probe="hello", metric="senders"))
+        table = replace(
+            window(rows, 7, generation=9), probe="hello", metric="senders",
+            schema=TableSchema(TableKind.HASH),
+        )  # fmt: skip
+        b.plane.publish(table)
         await b.press("3")
         assert "gen 1" in b.strip
         assert "0 flows" in b.strip

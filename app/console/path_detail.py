@@ -1,0 +1,138 @@
+"""The detail of one hop: its routers, what changed, its round-trip times and how they lie."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+
+from app.console.names import Names
+from app.console.path_model import MINUTE, Choice, Hop, Paths
+from app.console.path_rows import NO_ANSWER, change_text
+from probes.path.analysis.statistics import Ordered
+from probes.path.live import SECOND_NS
+from probes.path.records import Array
+from widgets.chart import HistoryChart, Series
+from widgets.distribution import Distribution
+from widgets.format import REPLACED, age, duration, percent, safe, si
+from widgets.tones import Tone
+
+_CHANGES = 50
+"""Changes that are listed."""
+
+
+class PathDetail(Horizontal):
+    """A pane below the hops."""
+
+    DEFAULT_CSS = """
+    PathDetail {
+        display: none; height: 12; border-top: solid $primary-muted; background: $surface;
+    }
+    PathDetail.open { display: block; }
+    PathDetail > Static { width: 2fr; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    PathDetail > Vertical { width: 3fr; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+        """The hop that it is about."""
+        self._drawn: object = None
+
+    def compose(self) -> ComposeResult:
+        yield Static(markup=False)
+        with Vertical():
+            yield HistoryChart(unit=duration, empty="no answer in the last minute")
+            yield Distribution(unit=duration)
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("open")
+
+    def show(self, paths: Paths, choice: Choice, hop: Hop | None, names: Names) -> None:
+        """Show `hop` of `choice`; None for the destination, of which nothing is measured."""
+        if hop is None:
+            self._show_nothing(choice)
+            return
+        self.query_one(Static).update(_described(paths, choice, hop, names), layout=False)
+        # What is drawn is of whole seconds.
+        drawn = (choice, hop.number, paths.view.second, len(hop.places))
+        if drawn == self._drawn:
+            return
+        self._drawn = drawn
+        samples = paths.view.samples(np.sort(paths.view.series["id"][hop.places]))
+        samples = samples[samples["rtt_ns"] >= 0]
+        title = f"Hop {hop.number}"
+        self.query_one(HistoryChart).show(_history(samples, paths.view.second), title=title)
+        rtt = samples["rtt_ns"] / 1e9
+        self.query_one(Distribution).show(rtt, f"{si(len(rtt))} answers")
+
+    def _show_nothing(self, choice: Choice) -> None:
+        self._drawn = None
+        text = f"{choice.destination} is the destination.\n\nProbes end at the last router."
+        self.query_one(Static).update(Text(text), layout=False)
+        self.query_one(HistoryChart).show([], title="Destination")
+        self.query_one(Distribution).show(np.empty(0), "")
+
+
+def _history(samples: Array, second: int) -> list[Series]:
+    """Median and 95th percentile of each second of the last minute."""
+    times = np.arange(second - MINUTE, second + 1)
+    values = np.full((2, len(times)), np.nan)
+    seconds = samples["sent_ns"] // SECOND_NS - times[0]
+    shown = (seconds >= 0) & (seconds < len(times))
+    ordered = Ordered.of(seconds[shown], samples["rtt_ns"][shown])
+    for row, fraction in enumerate((0.5, 0.95)):
+        values[row, ordered.series] = ordered.quantile(fraction) / 1e9
+    when = times.astype("f8")
+    return [
+        Series("p95", when, values[1], Tone.MUTED),
+        Series("median", when, values[0], Tone.ACCENT),
+    ]
+
+
+def _described(paths: Paths, choice: Choice, hop: Hop, names: Names) -> Text:
+    view = paths.view
+    series = view.series[hop.places]
+    text = Text()
+
+    def line(label: str, value: str, style: str = "") -> None:
+        text.append(f"{label:<9}", "dim")
+        text.append(safe(value, REPLACED) + "\n", style)
+
+    for number, router in enumerate(hop.routers):
+        name = names.name(router.address)
+        ago = age((view.now_ns - router.last_ns) / 1e9)
+        line("" if number else "Router", f"{router.address} {name}".rstrip())
+        line("", f"{percent(router.share)} of answers, last {ago} ago", "dim")
+        for entry in router.labels:
+            line("", _label_text(entry), "dim")
+    if not hop.routers:
+        line("Router", NO_ANSWER)
+    if hop.queue_ns:
+        line("Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold")
+    lost, answered = int(series["lost"].sum()), int(series["answered"].sum())
+    since = age((view.now_ns - int(series["first_ns"].min(initial=view.now_ns))) / 1e9)
+    share = percent(lost / (lost + answered)) if lost + answered else "-"
+    line("In all", f"{lost + answered} sent, {lost} lost ({share}) in {since}")
+    if dropped := int(series["dropped"].sum()):
+        line("", f"{dropped} not sent: this host's queue was full")
+    if hop.cleared and lost:
+        line("", "later hops lose none: it answers seldom", "dim")
+    changes = paths.changes(choice)
+    changes = changes[changes["hop"] == hop.number][::-1][:_CHANGES]
+    for number, row in enumerate(changes):
+        at = (int(row["at_ns"]) + view.utc_offset_ns) / 1e9
+        line("" if number else "Changes", f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC")
+        line("", change_text(row))
+    text.right_crop(1)
+    return text
+
+
+def _label_text(entry: int) -> str:
+    """An MPLS label stack entry (RFC 3032)."""
+    return f"MPLS label {entry >> 12}, class {entry >> 9 & 7}, TTL {entry & 255}"

@@ -1,0 +1,363 @@
+"""What screen 2 is about: the paths there are to choose from, and what was measured on one."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.flow.filter import address_text, protocol_name
+from probes.path import Kind, TracedFlow
+from probes.path.analysis.statistics import Ordered, group_starts, jitter
+from probes.path.live import IDLE_NS, SECOND_NS, LivePaths, PathView
+from probes.path.options import MAX_HOPS
+from probes.path.records import Array
+from probes.plane import Traced
+from widgets.sparkline import means
+
+MINUTE = IDLE_NS // SECOND_NS
+"""Seconds that every number but the totals is of."""
+CELL = 2
+"""Seconds of a cell of the time line. Cells begin at even seconds of the clock, so that they move
+all together, and seldom."""
+_QUIET_NS = 5 * SECOND_NS
+"""Without a probe for longer a flow counts as ended."""
+_FEW = 5
+"""Seconds of a mean that is shown as the present."""
+_TURNS_NS = 2 * SECOND_NS
+"""A router that was heard of this much before the last one is still in turn with it."""
+ECHO = (1, 58)
+"""Protocols whose echo is traced, as one flow: it has no ports."""
+ROUTE = (Kind.RESPONDER, Kind.LONGER, Kind.SHORTER, Kind.SILENT, Kind.ANSWERS)
+"""Findings that another way is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What can be looked at: all flows to a destination, or one."""
+
+    destination: str
+    flow: TracedFlow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """One that answers at a hop."""
+
+    address: str
+    share: float
+    """Of the hop's answers, for all flows to the destination."""
+    last_ns: int
+    labels: tuple[int, ...]
+    """MPLS label stack entries (RFC 3032), outermost first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers:
+    """What the last minute was like at a hop. Times are seconds, NaN where there is none."""
+
+    sent: int
+    answered: int
+    median: float
+    p95: float
+    jitter: float
+
+    @property
+    def loss(self) -> float:
+        """0 to 1; NaN where nothing was sent."""
+        return 1 - self.answered / self.sent if self.sent else math.nan
+
+
+NONE = Numbers(0, 0, *[math.nan] * 3)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hop:
+    """A hop of what is looked at."""
+
+    number: int
+    places: Array
+    """Of its series in the view."""
+    numbers: Numbers
+    last: float
+    """The last round-trip time in seconds, or NaN."""
+    routers: tuple[Router, ...]
+    """That whose flow is looked at first."""
+    cleared: bool
+    """Whether what is lost here is the router's reluctance to answer only."""
+    queue_ns: int
+    means: NDArray[np.float64]
+    """Seconds, (cells,), NaN where nothing was measured."""
+    lost: NDArray[np.bool_]
+    marked: NDArray[np.bool_]
+    """Where another way was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A path in a line; times and shares are of the farthest router that answers."""
+
+    length: int
+    """Routers on the way, 0 where it is not known."""
+    rtt: float
+    """Seconds, the mean of the last few; NaN where there is none."""
+    loss: float
+    """0 to 1, of the last minute; NaN where nothing was sent."""
+    queue: tuple[int, int]
+    """A hop at which packets queue up, and for how many ns; 0, 0 without one."""
+    ended: bool
+    """Whether there are no probes any more."""
+
+
+@dataclass(slots=True)
+class Paths:
+    """A view and what runs, arranged by choices."""
+
+    view: PathView = field(default_factory=lambda: LivePaths().view())
+    traced: tuple[Traced, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    _places: dict[Choice, Array] = field(default_factory=dict)
+    _known: tuple[object, ...] = ()
+    _of: dict[int, tuple[Choice, Choice]] = field(default_factory=dict)
+    """Each series' destination and flow."""
+    _ended: Array = field(default_factory=lambda: np.empty(0, bool))
+    """Which series have no probes any more."""
+    _numbers: tuple[object, dict[int, Numbers]] = (None, {})
+
+    def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
+        """Look at this from now on."""
+        self.view, self.traced = view, traced
+        flows = tuple((one.destination, one.flows) for one in traced)
+        known = (view.generation, view.second, flows)
+        if self._known != known:
+            self._known = known
+            self._arrange()
+
+    def _arrange(self) -> None:
+        places: dict[Choice, list[int]] = {}
+        for one in self.traced:
+            places[Choice(one.destination)] = []
+            for flow in one.flows:
+                places[Choice(one.destination, flow)] = []
+        series = self.view.series
+        keys = [series[name] for name in ("source_port", "protocol", "first_ns")]
+        # Flows that have ended come last.
+        self._ended = self.view.now_ns - series["seen_ns"] > _QUIET_NS
+        order = np.lexsort([*keys, self._ended])
+        ids = series["id"].tolist()
+        of = {identity: self._of.get(identity) for identity in ids}
+        self._of = {
+            identity: known or _choices_of(series[place])
+            for place, (identity, known) in enumerate(of.items())
+        }
+        for place in order.tolist():
+            for choice in self._of[ids[place]]:
+                places.setdefault(choice, []).append(place)
+        self._places = {choice: np.array(found, int) for choice, found in places.items()}
+        destinations = [choice.destination for choice in places if choice.flow is None]
+        self.choices = tuple(
+            chain.from_iterable(self._of_destination(name) for name in destinations)
+        )
+
+    def _of_destination(self, name: str) -> Iterable[Choice]:
+        flows = self.flows(name)
+        yield Choice(name)
+        if len(flows) > 1:
+            yield from (Choice(name, flow) for flow in flows)
+
+    def flows(self, destination: str) -> list[TracedFlow]:
+        """Those of a destination, in the order in which they came."""
+        return [c.flow for c in self._places if c.destination == destination and c.flow]
+
+    def nearest(self, wanted: Choice) -> Choice | None:
+        """`wanted`, or its destination where that has no other flow; None where it is not here."""
+        known = (choice for choice in (wanted, Choice(wanted.destination)))
+        return next((choice for choice in known if choice in self.choices), None)
+
+    def running(self, destination: str) -> Traced | None:
+        """What is traced there; None where nothing is."""
+        return next((one for one in self.traced if one.destination == destination), None)
+
+    def summary(self, choice: Choice) -> Summary:
+        """A path at a glance."""
+        places = self._places.get(choice, np.empty(0, int))
+        series = self.view.series[places]
+        heard = series["last_ns"] >= 0
+        running = self.running(choice.destination)
+        farthest = int(series["hop"][heard].max(initial=0))
+        length = running.length if running and running.length else farthest
+        bins = self.view.recent(places[series["hop"] == farthest], MINUTE)
+        answered, lost = (int(bins[name].sum()) for name in ("answered", "lost"))
+        late = bins[:, -_FEW:]
+        count = int(late["answered"].sum())
+        return Summary(
+            length,
+            float(late["rtt_ns"].sum()) / count / 1e9 if count else math.nan,
+            lost / (answered + lost) if answered + lost else math.nan,
+            self._queue(places),
+            bool(len(places)) and bool(self._ended[places].all()),
+        )
+
+    def _queue(self, places: Array) -> tuple[int, int]:
+        """At which hop packets queue up most, and for how many ns; 0, 0 where none do."""
+        series = self.view.series[places]
+        queues = np.where(self._ended[places], 0, series["queue_ns"])
+        if not queues.any():
+            return 0, 0
+        most = np.argmax(queues)
+        return int(series["hop"][most]), int(queues[most])
+
+    def hops(self, choice: Choice, cells: int) -> list[Hop]:
+        """The hops of a choice that are on the way, with a time line of so many cells."""
+        places = self._places.get(choice, np.empty(0, int))
+        if not len(places):
+            return []
+        series = self.view.series
+        numbers = self._minute(choice, places)
+        changes = self.changes(choice)
+        by_number = {
+            int(n): places[series["hop"][places] == n] for n in np.unique(series["hop"][places])
+        }
+        answering = [n for n, at in by_number.items() if (series["last_ns"][at] >= 0).any()]
+        running = self.running(choice.destination)
+        length = max([running.length if running else 0, *answering])
+        nothing = np.empty(0, int)
+        return [
+            self._hop(
+                number, by_number.get(number, nothing), numbers.get(number, NONE), choice,
+                changes[changes["hop"] == number], cells,
+            )
+            for number in range(1, length + 1)
+        ]  # fmt: skip
+
+    def _hop(
+        self, number: int, places: Array, numbers: Numbers, choice: Choice, changes: Array,
+        cells: int,
+    ) -> Hop:  # fmt: skip
+        view = self.view
+        series = view.series[places]
+        heard = series[series["last_ns"] >= 0]
+        last = math.nan
+        if len(heard):
+            last = float(heard["last_ns"][np.argmax(heard["seen_ns"])]) / 1e9
+        # A cell that has only begun is shown too.
+        begun = view.second % CELL + 1
+        bins = view.recent(places, (cells - 1) * CELL + begun)
+        starts = np.arange(0, bins.shape[1], CELL)
+        sums, answered, lost = (
+            np.add.reduceat(bins[name].sum(axis=0), starts)
+            for name in ("rtt_ns", "answered", "lost")
+        )
+        averages = means(sums, answered) / 1e9
+        marked = np.zeros(len(starts), bool)
+        route = changes[np.isin(changes["kind"], ROUTE)]
+        newest = view.second // CELL
+        at = len(starts) - 1 - (newest - since(route) // (CELL * SECOND_NS))
+        marked[at[(at >= 0) & (at < len(starts))]] = True
+        return Hop(
+            number, places, numbers, last, self._routers(number, places, choice.destination),
+            bool(len(series)) and bool(series["cleared"].all()), self._queue(places)[1], averages,
+            lost > 0, marked,
+        )  # fmt: skip
+
+    def _minute(self, choice: Choice, places: Array) -> dict[int, Numbers]:
+        """The numbers of each hop, made once a second."""
+        key = (choice, self.view.second, self.view.generation)
+        if self._numbers[0] != key:
+            series = self.view.series[places]
+            samples = self.view.samples(np.sort(series["id"]))
+            hops = self.view.series["hop"][np.searchsorted(self.view.series["id"], samples["id"])]
+            self._numbers = (key, _numbers(samples, hops))
+        return self._numbers[1]
+
+    def _routers(self, number: int, places: Array, destination: str) -> tuple[Router, ...]:
+        """Who answers at this hop: first for the flows at `places`, then for all others."""
+        view = self.view
+        every = self._places[Choice(destination)]
+        every = every[view.series["hop"][every] == number]
+        known = view.responders[np.isin(view.responders["series"], view.series["id"][every])]
+        if not len(known):
+            return ()
+        raw = np.ascontiguousarray(known["responder"]).view("V16")[:, 0]
+        own = np.isin(known["series"], view.series["id"][places])
+        newest = int(known["last_ns"][own].max(initial=0))
+        total = int(known["answers"].sum())
+        found: list[tuple[tuple[bool, int], Router]] = []
+        for address in np.unique(raw):
+            rows = known[raw == address]
+            mine = rows[own[raw == address]]
+            turn = mine[mine["last_ns"] > newest - _TURNS_NS]
+            last = rows[np.argmax(rows["last_ns"])]
+            labels = tuple(int(n) for n in last["labels"][: int(last["label_count"])])
+            version = int(view.series["version"][every[0]])
+            router = Router(
+                address_text(last["responder"].tobytes(), version),
+                int(rows["answers"].sum()) / total, int(last["last_ns"]), labels,
+            )  # fmt: skip
+            found.append(((bool(len(turn)), int(turn["answers"].sum())), router))
+        return tuple(router for _, router in sorted(found, key=lambda pair: pair[0], reverse=True))
+
+    def changes(self, choice: Choice) -> Array:
+        """What was found out about a choice, dtype PATH, oldest first."""
+        rows = self.view.changes
+        packed = ipaddress.ip_address(choice.destination).packed
+        wanted = np.frombuffer(packed.ljust(16, b"\0"), "u1")
+        mask = (rows["destination"] == wanted).all(axis=1)
+        mask &= rows["version"] == (4 if len(packed) == 4 else 6)
+        if choice.flow is not None:
+            protocol, source, destination = choice.flow
+            mask &= rows["protocol"] == protocol
+            if protocol not in ECHO:
+                mask &= rows["source_port"] == source
+                mask &= rows["destination_port"] == destination
+        found: Array = rows[mask]
+        return found
+
+
+def flow_text(flow: TracedFlow) -> str:
+    """`tcp 40001 to 443`, `icmp echo`."""
+    name = protocol_name(flow.protocol)
+    if flow.protocol in ECHO:
+        return f"{name} echo"
+    return f"{name} {flow.source_port} to {flow.destination_port}"
+
+
+def since(rows: Array) -> Array:
+    """When what rows of dtype PATH tell of began."""
+    times: Array = np.where(rows["since_ns"] > 0, rows["since_ns"], rows["at_ns"])
+    return times
+
+
+def _choices_of(row: np.void) -> tuple[Choice, Choice]:
+    """The destination and the flow of a row of dtype SERIES."""
+    destination = address_text(row["destination"].tobytes(), int(row["version"]))
+    protocol = int(row["protocol"])
+    ports = (int(row["source_port"]), int(row["destination_port"]))
+    flow = TracedFlow(protocol, *((0, 0) if protocol in ECHO else ports))
+    return Choice(destination), Choice(destination, flow)
+
+
+def _numbers(samples: Array, hops: Array) -> dict[int, Numbers]:
+    """Of each of `hops` (n,) the numbers; `samples` (n,) are those of PathView.samples."""
+    sent = np.bincount(hops, minlength=MAX_HOPS + 1)
+    heard = samples["rtt_ns"] >= 0
+    rtts, ids, hops = samples["rtt_ns"][heard], samples["id"][heard], hops[heard]
+    starts = group_starts(ids)
+    steps = jitter(rtts, starts, np.full(len(starts), -1))
+    # A series weighs as much as it has answers.
+    weights = np.where(steps >= 0, np.diff(starts, append=len(ids)), 0)
+    shares = np.bincount(hops[starts], weights, MAX_HOPS + 1)
+    steps = means(np.bincount(hops[starts], weights * steps, MAX_HOPS + 1), shares) / 1e9
+    ordered = Ordered.of(hops, rtts)
+    found = {int(n): Numbers(int(sent[n]), 0, *[math.nan] * 3) for n in np.flatnonzero(sent)}
+    columns = (ordered.counts, ordered.quantile(0.5) / 1e9, ordered.quantile(0.95) / 1e9)
+    for number, answered, median, p95 in zip(
+        ordered.series.tolist(), *(column.tolist() for column in columns), strict=True
+    ):
+        found[number] = Numbers(int(sent[number]), answered, median, p95, float(steps[number]))
+    return found

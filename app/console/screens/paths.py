@@ -1,0 +1,277 @@
+"""Screen 2: the paths that are traced, a row for each hop of one, and a detail of a hop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from textual import on
+from textual.binding import Binding
+from textual.widget import Widget
+from textual.widgets import Input
+
+from app.console.commands import bindings
+from app.console.path_detail import PathDetail
+from app.console.path_model import Choice, Hop, Paths
+from app.console.path_rows import (
+    PATH_COLUMNS,
+    destination_text,
+    distance_text,
+    hop_columns,
+    hop_rows,
+    host_text,
+    path_rows,
+    scale_of,
+)
+from app.console.prompt import Prompt
+from app.console.screens.base import DeckScreen, Told, counted
+from app.trace import addresses
+from bpf.errors import DeckError, UsageError
+from probes.plane import Traced
+from widgets.rows import Rows
+from widgets.status import StatusItem
+from widgets.table import VirtualTable
+from widgets.tones import Tone
+
+_LOOK = 1.0
+"""Seconds between two looks at what is traced."""
+_NOTHING = """\
+nothing is traced
+
+Enter on a flow of screen 3 traces its path
+T traces a destination"""
+_WAITING = "no router has answered yet\n\nprobes go out with packets to the destination"
+
+
+class HopTable(VirtualTable):
+    """The hops of a path."""
+
+    BINDINGS = [Binding("enter", "select", "Detail", id="table.select")]
+
+
+class PathsScreen(DeckScreen):
+    """Paths above, the hops of the chosen one below."""
+
+    AUTO_FOCUS = "HopTable"
+    BINDINGS = bindings("paths")
+    CSS = """
+    PathsScreen #paths { max-height: 5; }
+    PathsScreen.-tall #paths { max-height: 12; }
+    PathsScreen.-empty #paths, PathsScreen.-short.-detail #paths { display: none; }
+    PathsScreen.-tall PathDetail { height: 17; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._paths = Paths()
+        self._traced: tuple[Traced, ...] = ()
+        self._trouble = ""
+        """Why what is traced is not known."""
+        self._looking = False
+        self._choice: Choice | None = None
+        self._hops: list[Hop] = []
+
+    def compose_body(self) -> list[Widget]:
+        return [
+            VirtualTable(PATH_COLUMNS, id="paths"),
+            HopTable(hop_columns((), 1.0, 0), empty=_NOTHING, id="hops"),
+            PathDetail(),
+            Prompt("path.leave"),
+        ]
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(_LOOK, self._look)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self._look()
+
+    @property
+    def listing(self) -> VirtualTable:
+        return self.query_one("#paths", VirtualTable)
+
+    @property
+    def table(self) -> HopTable:
+        return self.query_one(HopTable)
+
+    @property
+    def detail(self) -> PathDetail:
+        return self.query_one(PathDetail)
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    # What is traced
+
+    def _look(self) -> None:
+        """Ask what is traced; a paused screen stays as it is."""
+        if self.is_current and not self._looking and not self.deck.paused:
+            self._looking = True
+            self.in_thread(self.deck.plane.traced, self._looked, self._not_known)
+
+    def _looked(self, traced: tuple[Traced, ...]) -> None:
+        self._looking, self._trouble = False, ""
+        if not self.deck.paused:
+            self._traced = traced
+            self.show()
+
+    def _not_known(self, error: DeckError) -> None:
+        self._looking, self._trouble = False, str(error)
+        self.show()
+
+    def do_path_trace(self) -> None:
+        self.prompt.ask("path.trace", "Trace", "an address or a name", "")
+
+    @on(Input.Submitted)
+    def _answered(self, event: Input.Submitted) -> None:
+        text = event.value.strip()
+        if not text:
+            return
+        self._close_prompt()
+        # Not one of Textual's threads: the end of the program would wait for the name server.
+        threading.Thread(target=self._resolve, args=(text,), daemon=True).start()
+
+    def _resolve(self, destination: str) -> None:
+        follow: Callable[[], None]
+        try:
+            follow = partial(self.trace, *map(Choice, addresses(destination)))
+        except DeckError as error:
+            follow = partial(self.deck.complain, error)
+        with contextlib.suppress(RuntimeError):  # The console has ended meanwhile.
+            self.post_message(Told(follow))
+
+    def do_path_untrace(self) -> None:
+        choice = self._choice
+        if choice is None or (running := self._paths.running(choice.destination)) is None:
+            self.deck.complain(UsageError("there is no tracing to stop here"))
+            return
+        flow = choice.flow if choice.flow in running.flows else None
+        ask = partial(self.deck.plane.untrace, choice.destination, flow)
+        self.in_thread(ask, lambda _: self._untraced(choice.destination), self.deck.complain)
+
+    def _untraced(self, destination: str) -> None:
+        self.notify(f"tracing of {destination} has ended", timeout=2.0, markup=False)
+        self._look()
+
+    # What is shown
+
+    def show(self) -> None:
+        self._paths.take(self.deck.frame.paths, self._traced)
+        self._show_paths()
+        self._show_hops()
+
+    def _show_paths(self) -> None:
+        rows = path_rows(self._paths, self.deck.names)
+        self.set_class(not rows.rows, "-empty")
+        self.listing.styles.height = 1 + rows.rows
+        self.listing.show(rows)
+        wanted = self.deck.wanted_path
+        if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
+            self._point_at(nearest)
+            if nearest == wanted:
+                self.deck.wanted_path = None
+        key = self.listing.cursor_key
+        self._choice = key if isinstance(key, Choice) else None
+        count = sum(choice.flow is None for choice in self._paths.choices)
+        notes = [StatusItem(counted(count, "destination"), Tone.MUTED, priority=4)]
+        if self._trouble:
+            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
+        self.deck.show_notes(*notes)
+
+    def _show_hops(self) -> None:
+        choice, table = self._choice, self.table
+        if choice is None:
+            self._hops = []
+            table.columns = hop_columns((), 1.0, 0)
+            table.empty = _NOTHING
+            table.show(Rows())
+            return
+        names = self.deck.names
+        cells = table.width_of("line")
+        self._hops = hops = self._paths.hops(choice, cells)
+        hosts = [host_text(hop, names) for hop in hops]
+        end = destination_text(choice.destination, names)
+        scale = scale_of(hops)
+        columns = hop_columns([*hosts, end], scale, cells)
+        if columns != table.columns:
+            table.columns = columns
+            if table.width_of("line") != cells:
+                # The hosts are wider than they were, or narrower.
+                self.call_later(self._show_hops)
+        table.empty = _WAITING
+        distance = distance_text(self._paths.running(choice.destination))
+        table.show(hop_rows(hops, hosts, scale, choice, end, distance) if hops else Rows())
+        self._show_detail()
+
+    def _show_detail(self) -> None:
+        if self.detail.is_open and self._choice is not None:
+            number = self.table.cursor_key
+            hop = next((hop for hop in self._hops if hop.number == number), None)
+            self.detail.show(self._paths, self._choice, hop, self.deck.names)
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self._show_hops)
+
+    # Moving about
+
+    def _point_at(self, choice: Choice) -> None:
+        index = self.listing.source.index(choice)
+        if index is not None and index != self.listing.cursor_index:
+            self.listing.move_to(index)
+
+    def _step(self, by: int) -> None:
+        self.deck.wanted_path = None
+        rows = self.listing.source.rows
+        if rows:
+            self.listing.move_to((self.listing.cursor_index + by) % rows)
+
+    def do_path_next(self) -> None:
+        self._step(1)
+
+    def do_path_previous(self) -> None:
+        self._step(-1)
+
+    def do_path_detail(self) -> None:
+        self.table.action_select()
+
+    def do_path_leave(self) -> None:
+        if self.prompt.is_open:
+            self._close_prompt()
+        else:
+            self._open_detail(False)
+
+    def do_path_names(self) -> None:
+        self.deck.names.enabled = not self.deck.names.enabled
+        self.show()
+
+    def _close_prompt(self) -> None:
+        self.prompt.close()
+        self.set_focus(self.table)
+
+    def _open_detail(self, opened: bool) -> None:
+        self.detail.set_class(opened, "open")
+        self.set_class(opened, "-detail")
+        self._show_detail()
+
+    @on(VirtualTable.RowHighlighted, "#paths")
+    def _path_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
+        if isinstance(event.key, Choice) and event.key != self._choice:
+            self._choice = event.key
+            self._show_hops()
+
+    @on(VirtualTable.RowSelected, "#paths")
+    def _path_selected(self) -> None:
+        self.set_focus(self.table)
+
+    @on(VirtualTable.RowSelected, "#hops")
+    def _hop_selected(self) -> None:
+        self._open_detail(True)
+
+    @on(VirtualTable.RowHighlighted, "#hops")
+    def _hop_highlighted(self) -> None:
+        self._show_detail()

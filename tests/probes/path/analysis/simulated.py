@@ -1,0 +1,220 @@
+"""Paths as they are met in the lab and in wide-area networks, made from a seed."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from probes.path.analysis import Analysis
+from probes.path.records import HOP, PATH, Array, Kind, Outcome
+
+SECOND = 1_000_000_000
+START = 5_000 * SECOND
+POLL = SECOND // 4
+TIMEOUT = 3 * SECOND
+DESTINATION = "10.94.6.2"
+
+Times = Callable[[Array, np.random.Generator], Array]
+"""Round-trip times in ns (n,) of probes sent at seconds (n,); NaN: no answer."""
+Routers = Callable[[Array, np.random.Generator], Array]
+"""The number (n,) of the router that answers."""
+
+
+def raw(text: str) -> bytes:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    return socket.inet_pton(family, text).ljust(16, b"\0")
+
+
+def router(number: int) -> bytes:
+    """The address of a router."""
+    return raw(f"10.94.{number // 256}.{number % 256}")
+
+
+def idle(level_us: float = 20.0, spread_us: float = 5.0, outliers: float = 0.002) -> Times:
+    """As over veth: quiet, now and then 2 ms."""
+
+    def times(seconds: Array, rng: np.random.Generator) -> Array:
+        made: Array = level_us * 1e3 + rng.normal(0, spread_us / 2, len(seconds)) * 1e3
+        made = np.maximum(made, level_us * 500)
+        made[rng.random(len(seconds)) < outliers] += 2e6
+        return made
+
+    return times
+
+
+def wide_area(level_ms: float = 50.0, jitter_ms: float = 1.0, drift_ms: float = 2.0) -> Times:
+    """Jitter with a long tail, and a slow drift of the level."""
+
+    def times(seconds: Array, rng: np.random.Generator) -> Array:
+        drift = drift_ms * np.sin(seconds / 120 * 2 * np.pi)
+        return (level_ms + drift + rng.gamma(2.0, jitter_ms / 2, len(seconds))) * 1e6
+
+    return times
+
+
+def sawtooth(seconds: Array, begin: float = 0, end: float = 1e9) -> Array:
+    """Queueing delay, ns, of a TCP in a bottleneck of 20 Mbit/s and 200 ms."""
+    into = seconds - begin
+    fill = np.minimum(into / 0.6, 1.0) * 200
+    tooth = 90 + (into - 0.8) % 6 / 6 * 110
+    delay = np.where(into < 0.8, fill, tooth)
+    return np.where((into < 0) | (seconds > end), 0.0, delay * 1e6)
+
+
+def plus(times: Times, more: Callable[[Array], Array], noise_ms: float = 0.3) -> Times:
+    """Times with a delay of the moment added; where there is any, it comes in whole packets."""
+
+    def added(seconds: Array, rng: np.random.Generator) -> Array:
+        delay = more(seconds)
+        noise = np.where(delay > 0, rng.uniform(0, 2 * noise_ms, len(seconds)) * 1e6, 0)
+        return times(seconds, rng) + delay + noise
+
+    return added
+
+
+def answering(times: Times, share: float) -> Times:
+    """Of which only a share is answered."""
+
+    def some(seconds: Array, rng: np.random.Generator) -> Array:
+        return np.where(rng.random(len(seconds)) < share, times(seconds, rng), np.nan)
+
+    return some
+
+
+def unanswered(times: Times, begin: float, end: float = 1e9) -> Times:
+    """Not answered between two moments."""
+
+    def some(seconds: Array, rng: np.random.Generator) -> Array:
+        dark = (seconds >= begin) & (seconds < end)
+        return np.where(dark, np.nan, times(seconds, rng))
+
+    return some
+
+
+def after(moment: float, first: int, then: int) -> Routers:
+    return lambda seconds, rng: np.where(seconds < moment, first, then)
+
+
+def in_turn(*numbers: int) -> Routers:
+    return lambda seconds, rng: rng.choice(np.array(numbers), len(seconds))
+
+
+@dataclass
+class Hop:
+    times: Times = field(default_factory=idle)
+    routers: Routers | int = 0
+    """0: the router has the hop's number."""
+
+
+@dataclass
+class Flow:
+    """A flow, and the probes that go with it."""
+
+    hops: list[Hop]
+    port: int = 40000
+    destination: str = DESTINATION
+    rate: float = 100.0
+    """Probes per second and hop."""
+    begin: float = 0.0
+    end: float = 10.0
+    pause: tuple[float, float] = (0.0, 0.0)
+    """Nothing is sent in between."""
+
+    def rows(self, rng: np.random.Generator) -> Array:
+        """dtype HOP (n,), without sequence numbers."""
+        made = [self._rows_of(number, hop, rng) for number, hop in enumerate(self.hops, 1)]
+        return np.concatenate(made, dtype=HOP)
+
+    def _rows_of(self, number: int, hop: Hop, rng: np.random.Generator) -> Array:
+        count = int((self.end - self.begin) * self.rate)
+        steps = np.arange(count) + number / (len(self.hops) + 1) + rng.uniform(-0.02, 0.02, count)
+        seconds = self.begin + steps / self.rate
+        seconds = seconds[(seconds < self.pause[0]) | (seconds >= self.pause[1])]
+        rtts = hop.times(seconds, rng)
+        numbers = np.full(len(seconds), hop.routers or number)
+        if callable(hop.routers):
+            numbers = hop.routers(seconds, rng)
+        made = np.zeros(len(seconds), HOP)
+        made["version"] = 6 if ":" in self.destination else 4
+        made["destination"] = np.frombuffer(raw(self.destination), "u1")
+        made["source"] = np.frombuffer(raw("10.94.0.1"), "u1")
+        made["source_port"], made["destination_port"], made["protocol"] = self.port, 5201, 6
+        made["hop"] = number
+        made["sent_ns"] = START + (seconds * SECOND).astype("i8")
+        answered = ~np.isnan(rtts)
+        made["outcome"] = np.where(answered, Outcome.ANSWERED, Outcome.UNANSWERED)
+        made["received_ns"][answered] = made["sent_ns"][answered] + rtts[answered].astype("i8")
+        each, at = np.unique(numbers, return_inverse=True)
+        addresses = np.array([np.frombuffer(router(int(one)), "u1") for one in each])
+        made["responder"][answered] = addresses[at[answered]] if answered.any() else 0
+        return made
+
+
+def path(count: int = 6, times: Times | None = None) -> list[Hop]:
+    """Hops in their usual state."""
+    return [Hop(times or idle(18.0 + 2 * number)) for number in range(count)]
+
+
+def queue_at(
+    hops: list[Hop], number: int, delay: Callable[[Array], Array], noise_ms: float = 0.3
+) -> list[Hop]:
+    """A delay at a hop: for all from there on."""
+    return [
+        replace(hop, times=plus(hop.times, delay, noise_ms)) if at >= number else hop
+        for at, hop in enumerate(hops, 1)
+    ]
+
+
+def probes(*flows: Flow, seed: int = 1) -> Array:
+    """Rows of dtype HOP of all flows, in order of their ends, numbered in order of sending."""
+    rng = np.random.default_rng(seed)
+    rows = np.concatenate([flow.rows(rng) for flow in flows], dtype=HOP)
+    rows = rows[np.argsort(rows["sent_ns"], kind="stable")]
+    for destination in np.unique(rows["destination"], axis=0):
+        mine = (rows["destination"] == destination).all(axis=1)
+        rows["sequence"][mine] = np.arange(1, mine.sum() + 1)
+    return rows[np.argsort(ends(rows), kind="stable")]
+
+
+def ends(rows: Array) -> Array:
+    """When the poller knows what became of each."""
+    return np.where(rows["received_ns"] > 0, rows["received_ns"], rows["sent_ns"] + TIMEOUT)
+
+
+def polls(rows: Array, seconds: float | None = None) -> Iterable[tuple[Array, int]]:
+    """Rows as four polls a second bring them, in no order, each with the time of its poll."""
+    rng = np.random.default_rng(2)
+    at = ends(rows)
+    last = START + int(seconds * SECOND) if seconds else int(at.max()) + SECOND + POLL
+    for now_ns in range(START + POLL, last + 1, POLL):
+        mine = rows[(at > now_ns - POLL) & (at <= now_ns)]
+        yield mine[rng.permutation(len(mine))], now_ns
+
+
+def told(*flows: Flow, seed: int = 1, seconds: float | None = None) -> Array:
+    """What an analysis tells of flows: rows of dtype PATH."""
+    analysis = Analysis()
+    found = [
+        analysis.add(rows, now_ns) for rows, now_ns in polls(probes(*flows, seed=seed), seconds)
+    ]
+    return np.concatenate([np.empty(0, PATH), *found], dtype=PATH)
+
+
+def of(rows: Array, *kinds: Kind) -> Array:
+    """Those of some kinds."""
+    chosen: Array = rows[np.isin(rows["kind"], kinds)]
+    return chosen
+
+
+def events(rows: Array) -> Array:
+    """All but summaries."""
+    chosen: Array = rows[rows["kind"] != Kind.SUMMARY]
+    return chosen
+
+
+def at(row: Array, name: str = "at_ns") -> float:
+    """A time of a row in seconds of the simulation."""
+    return (int(row[name]) - START) / SECOND

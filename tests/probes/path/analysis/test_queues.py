@@ -1,0 +1,88 @@
+"""S3.20: at which hop a queue builds up, since when, how much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from probes.path.analysis.queues import OVER_NS, QUEUE, amounts, follow
+from probes.path.records import Array
+
+NAN = float("nan")
+MS = 1_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("excess", "queue"),
+    [
+        ([0, 0, 0, 160, 158, 161], {3: 158}),
+        ([160, 158, 161, 159], {0: 158}),  # the host's own link
+        ([0, 0, 0, 0, 0, 160], {5: 160}),
+        ([0, 0, 40, 0, 0, 0], {}),  # slow to answer, that is all
+        ([0, 0, 40, 160, 158, 161], {3: 158 - 40, 2: 40}),
+        ([0, 0, 300, 160, 158, 161], {2: 158}),  # slow to answer, and a queue
+        ([0, 30, 30, 90, 91, 90], {1: 30, 3: 60}),  # two queues
+        ([0, 0, 0, 160, 190, 185], {3: 160}),  # it grows while they are measured one by one
+        ([0, 0, 0, NAN, 160, 160], {4: 160}),  # the one before does not answer
+        ([0, NAN, 0, 150, NAN, 150], {3: 150}),
+        ([0, 0.9, 0.9, 0.9], {}),  # too little
+        ([-3, -2, 0, 0], {}),
+        ([NAN, NAN, NAN], {}),
+    ],
+)
+def test_the_queue_is_where_the_delay_begins_to_stay(
+    excess: list[float], queue: dict[int, float]
+) -> None:
+    found = amounts(np.array([excess]) * MS, np.full((1, len(excess)), MS))[0]
+    assert {at: found[at] / MS for at in np.flatnonzero(found).tolist()} == queue
+
+
+@given(
+    excess=arrays("f8", (3, 9), elements=st.floats(-1e9, 1e9) | st.just(NAN)),
+    limit=st.floats(1, 1e8),
+)
+def test_no_more_queue_is_told_than_there_is_delay(excess: Array, limit: float) -> None:
+    found = amounts(excess, np.full(excess.shape, limit))
+    assert not np.isnan(found).any()
+    assert ((found == 0) | (found >= limit)).all()
+    assert (found[np.isnan(excess)] == 0).all()
+    for row, queue in zip(excess, found, strict=True):
+        for hop in np.flatnonzero(queue).tolist():
+            later = row[hop:][~np.isnan(row[hop:])]
+            assert (later >= queue[: hop + 1].sum() - 1e-3).all()
+
+
+def run(amounts_ms: list[float], wait: list[bool] | None = None) -> list[bool]:
+    """Whether a queue is told after each block of half a second."""
+    queues = np.zeros(1, QUEUE)
+    told = []
+    for number, amount in enumerate(amounts_ms, 1):
+        waits = np.array([wait[number - 1] if wait else False])
+        begun = np.array([(number - 1) * OVER_NS // 6 + 1])
+        queues = follow(queues, np.array([amount * MS]), waits, begun, number * OVER_NS // 6 + 1)
+        told.append(bool(queues["on"][0]))
+    return told
+
+
+def test_a_queue_is_told_from_its_second_block_on_until_it_is_gone_for_long() -> None:
+    assert run([0, 0, 90, 0, 0, 90, 90, 120]) == [False] * 6 + [True, True]
+    # One that drains now and then is still the same.
+    assert run([90, 90, 0, 0, 0, 90, 0, 0, 0, 0, 0, 0]) == [False] + [True] * 10 + [False]
+
+
+def test_a_queue_waits_while_the_level_may_have_shifted() -> None:
+    assert run([90] * 4, [True, True, True, False]) == [False, False, False, True]
+
+
+def test_how_much_and_since_when() -> None:
+    queues = np.zeros(1, QUEUE)
+    for second, amount in enumerate([0, 50, 200, 150]):
+        queues = follow(
+            queues, np.array([amount * MS]), np.array([False]), np.array([second]), second + 1
+        )
+    assert queues["since_ns"][0] == 1
+    assert queues["most"][0] == 200 * MS
+    assert queues["amount"][0] == 150 * MS

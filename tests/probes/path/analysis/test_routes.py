@@ -1,0 +1,132 @@
+"""S3.20: another router, several in turn, silence."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probes.path.analysis.routes import ROUTE, Verdict, differing, follow, is_late, is_silent
+from probes.path.records import Array
+
+A, B, C = 11, 12, 13
+
+
+def verdicts(*polls: list[int]) -> list[tuple[Verdict, int]]:
+    """What each poll with these answers of one hop says, and the router then."""
+    routes = np.zeros(1, ROUTE)
+    found = []
+    sent = 0
+    for responders in polls:
+        times = np.arange(sent, sent + len(responders)) + 1
+        sent += len(responders)
+        routes, verdict = follow(routes, np.array(responders, "u8"), times, np.array([0]))
+        found.append((Verdict(int(verdict[0])), int(routes["current"][0])))
+    return found
+
+
+def test_a_change_is_sure_by_two_answers() -> None:
+    assert verdicts([A] * 9, [A, A, B, B])[-1] == (Verdict.CHANGED, B)
+    assert verdicts([A] * 9, [A, A, B])[-1] == (Verdict.SAME, A)
+    assert verdicts([A] * 9, [A, A, B], [B])[-1] == (Verdict.CHANGED, B)
+
+
+def test_a_single_answer_without_any_of_the_old_router_is_enough() -> None:
+    assert verdicts([A], [A], [B])[-1] == (Verdict.CHANGED, B)
+
+
+def test_one_answer_of_another_is_no_change() -> None:
+    found = verdicts([A] * 9, [A, B, A, A], [A] * 9)
+    assert {verdict for verdict, _ in found} == {Verdict.SAME}
+
+
+def test_there_and_back_are_two_changes() -> None:
+    found = verdicts([A] * 20, [B] * 20, [B] * 20, [A] * 20)
+    assert [verdict for verdict, _ in found] == [
+        Verdict.SAME, Verdict.CHANGED, Verdict.SAME, Verdict.CHANGED,
+    ]  # fmt: skip
+
+
+def test_a_loop_while_routes_converge_is_one_change() -> None:
+    assert verdicts([A] * 20, [A, C, B, B, B])[-1] == (Verdict.CHANGED, B)
+
+
+def test_routers_that_take_turns_are_balancing_and_told_once() -> None:
+    found = verdicts([A, B, A, B, B, A], [B, A, A], [A] * 30, [B, A], [B] * 30)
+    assert [verdict for verdict, _ in found] == [Verdict.MIXED] + [Verdict.SAME] * 4
+
+
+def test_balancing_that_ended_leaves_a_normal_hop() -> None:
+    found = verdicts([A, B] * 5, [B] * 300, [A, A])
+    assert [verdict for verdict, _ in found] == [Verdict.MIXED, Verdict.SAME, Verdict.CHANGED]
+    assert found[1][1] == B
+
+
+@given(st.lists(st.integers(0, 30), max_size=12), st.integers(9, 60), st.integers(3, 60))
+def test_a_change_is_told_once_however_polls_cut_it(
+    cuts: list[int], before: int, after: int
+) -> None:
+    answers = [A] * before + [B] * after
+    limits = sorted({min(cut * 3, len(answers)) for cut in cuts} | {0, len(answers)})
+    polls = [answers[a:b] for a, b in pairwise(limits)]
+    found = [verdict for verdict, _ in verdicts(*polls)]
+    assert found.count(Verdict.CHANGED) == 1
+    assert Verdict.MIXED not in found
+    # In the poll with its second answer at the latest.
+    at = next(number for number, end in enumerate(limits[1:]) if end >= before + 2)
+    assert Verdict.CHANGED in found[: at + 1]
+
+
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 40))
+def test_balancing_never_looks_like_many_route_changes(seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    polls = [rng.choice([A, B], size).tolist() for _ in range(30)]
+    found = [verdict for verdict, _ in verdicts(*polls)]
+    assert found.count(Verdict.CHANGED) <= 3
+    assert found.count(Verdict.MIXED) <= 1
+
+
+def test_hops_of_a_poll_do_not_mix() -> None:
+    routes = np.zeros(2, ROUTE)
+    responders = np.array([A] * 9 + [B] * 9, "u8")
+    routes, _ = follow(routes, responders, np.arange(18), np.array([0, 9]))
+    assert routes["current"].tolist() == [A, B]
+    later = np.array([A, A, C, C], "u8")
+    routes, verdict = follow(routes, later, np.arange(20, 24), np.array([0, 2]))
+    assert verdict.tolist() == [Verdict.SAME, Verdict.CHANGED]
+    assert routes["held_ns"].tolist() == [0, 22]
+
+
+def test_late_answers_of_the_slower_old_path_are_known() -> None:
+    routes = np.zeros(1, ROUTE)
+    routes, _ = follow(routes, np.array([A] * 9 + [B, B], "u8"), np.arange(11), np.array([0]))
+    assert is_late(routes.repeat(3), np.array([8, 9, 12])).tolist() == [True, False, False]
+
+
+def test_flows_have_different_routers_only_at_the_same_time() -> None:
+    second = 10**9
+    routers = np.array([A, A, B, B])
+    held = np.array([0, 2, 1, 9]) * second
+    last = np.array([8, 7, 6, 12]) * second
+    assert differing(routers, held, last, A).tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "answered", "lost", "silent"),
+    [
+        (11, 500, 0, True),
+        (9, 500, 0, False),
+        (11, 0, 0, True),
+        (40, 50, 450, False),  # one in ten is answered
+        (200, 50, 450, True),
+        (10_000, 0, 500, False),  # never was anything else
+    ],
+)
+def test_silence_is_what_would_be_improbable_otherwise(
+    unanswered: int, answered: float, lost: float, silent: bool
+) -> None:
+    numbers: list[Array] = [np.array([each]) for each in (unanswered, answered, lost)]
+    assert is_silent(*numbers).tolist() == [silent]

@@ -1,0 +1,469 @@
+"""Which hops are probed, in networks that answer as a test says (S3.5, S3.8, S3.9)."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from probes.path.options import PathOptions, Per
+from probes.path.policy import Policy, hops_of
+from probes.path.records import HOP, Array, Outcome
+from probes.path.slots import HOPS
+
+POLL = 0.25
+DESTINATION = 99
+"""First byte of its address; a router's is its hop."""
+
+
+@dataclass
+class Limiter:
+    """Answers so many times a second, as Linux does: with a few at once after a pause."""
+
+    rate: float
+    tokens: float = 6
+    at: float = 0
+
+    def __call__(self, now: float) -> bool:
+        self.tokens = min(6, self.tokens + (now - self.at) * self.rate)
+        self.at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+@dataclass
+class Network:
+    """A path of `length` routers to a destination, and the way back from it."""
+
+    length: int = 6
+    back: int | None = None
+    """Routers on the way back; None: as many. -1: nothing ever comes back from the destination."""
+    silent: frozenset[int] = frozenset()
+    limits: dict[int, Limiter] = field(default_factory=dict)
+    """By hop; DESTINATION's are its port unreachables."""
+    refuses: bool = False
+    """Whether the destination answers a probe: that the port is closed."""
+    rtt: float = 0.01
+    loss: float = 0
+
+    def answer(self, hop: int, now: float) -> int:
+        """Who answers a probe; 0 for nobody."""
+        who = hop if hop <= self.length else DESTINATION
+        if who in self.silent or (who == DESTINATION and not self.refuses):
+            return 0
+        limit = self.limits.get(who)
+        return 0 if (limit and not limit(now)) or random.random() < self.loss else who
+
+    @property
+    def ttl(self) -> int:
+        back = self.length if self.back is None else self.back
+        return 0 if back < 0 else 64 - back
+
+
+class Simulation:
+    """Policy and meter, polled four times a second, above a network."""
+
+    def __init__(
+        self, network: Network, packets: float = 2000, options: PathOptions | None = None
+    ) -> None:
+        random.seed(7)
+        self.network = network
+        self.packets = packets
+        """The application's, per second."""
+        self.options = options or PathOptions()
+        self.policy = Policy(self.options)
+        self.now = 100.0
+        self.sent = np.zeros(HOPS, "u8")
+        self.plans: list[tuple[float, int, int]] = []
+        """When, the hops that were live, and the length."""
+        self._coming: list[tuple[float, float, int, int]] = []
+        self._next = self._due = self.now
+        self._round: list[int] = []
+        self._asked: set[int] = set()
+        self._ttl = 0
+
+    def run(self, seconds: float) -> Array:
+        """Probes sent by hop meanwhile."""
+        before = self.sent.copy()
+        self.plans.clear()
+        for _ in range(round(seconds / POLL)):
+            self._until(self.now + POLL)
+            self._decide()
+        return (self.sent - before).astype("i8")
+
+    @property
+    def live(self) -> list[int]:
+        return list(self.policy.live)
+
+    def _until(self, end: float) -> None:
+        while self.packets and self._next < end:
+            self.now = self._next
+            self._next += random.uniform(0.5, 1.5) / self.packets
+            self._ttl = self.network.ttl
+            interval = self.policy.plan.interval_ns / 1e9
+            if self._due <= self.now:
+                if self._due + interval < self.now:
+                    self._due = self.now
+                self._due += interval
+                self._send()
+        if not self.packets:
+            self._next = end
+        self.now = end
+
+    def _send(self) -> None:
+        live = self.policy.live
+        self._round = [hop for hop in self._round if hop in live] or list(live)
+        if self._asked:
+            hop = min(self._asked)
+            self._asked.remove(hop)
+        elif self._round:
+            hop = self._round.pop(random.randrange(len(self._round)))
+        else:
+            return
+        self.sent[hop] += 1
+        if who := self.network.answer(hop, self.now):
+            heapq.heappush(self._coming, (self.now + self.network.rtt, self.now, hop, who))
+
+    def _decide(self) -> None:
+        come = []
+        while self._coming and self._coming[0][0] <= self.now:
+            come.append(heapq.heappop(self._coming))
+        rows = np.zeros(len(come), HOP)
+        for row, (received, sent, hop, who) in zip(rows, come, strict=True):
+            row["received_ns"], row["sent_ns"], row["hop"] = received * 1e9, sent * 1e9, hop
+            row["responder"][0] = who
+            row["outcome"] = Outcome.UNREACHABLE if who == DESTINATION else Outcome.ANSWERED
+        address = bytes([DESTINATION]).ljust(16, b"\0")
+        plan = self.policy.decide(rows, self.sent, self._ttl, round(self.now * 1e9), address)
+        self._asked |= set(hops_of(plan.once))
+        self.plans.append((self.now, plan.live, self.policy.length))
+
+    def changes(self) -> int:
+        """How often another set of hops was live, or the length was another."""
+        states = [state for _, *state in self.plans]
+        return sum(a != b for a, b in itertools.pairwise(states))
+
+    def until(self, condition: Callable[[], bool], most: float) -> float:
+        """Seconds until it is so."""
+        start = self.now
+        while not condition():
+            self.run(POLL)
+            assert self.now - start < most, (self.policy.length, self.live, self.policy.silent)
+        return self.now - start
+
+
+def upto(last: int) -> list[int]:
+    return list(range(1, last + 1))
+
+
+@pytest.mark.parametrize("back", [None, -1])
+@pytest.mark.parametrize("length", [1, 2, 6, 28])
+def test_each_hop_gets_its_rate_and_those_beyond_the_path_next_to_nothing(
+    length: int, back: int | None
+) -> None:
+    """S3.5, S3.8: whether the destination ever sends a packet or not."""
+    simulation = Simulation(Network(length, back), packets=5000)
+    simulation.run(4)
+    sent = simulation.run(5)
+    assert simulation.live == upto(length)
+    assert simulation.policy.length == length
+    assert simulation.policy.silent == ()
+    assert simulation.changes() == 0
+    assert sent[1 : length + 1] == pytest.approx(500, rel=0.02)
+    assert sent[length + 1 :].max() <= 2 * 5
+
+
+@pytest.mark.parametrize(("length", "back"), [(6, None), (6, 9), (9, 6), (14, -1)])
+def test_a_path_is_known_within_a_second_from_the_first_packet(
+    length: int, back: int | None
+) -> None:
+    simulation = Simulation(Network(length, back))
+    assert simulation.until(lambda: set(upto(length)) <= set(simulation.live), 2) <= 1
+
+
+def test_global_is_the_rate_of_all_hops_together_with_their_tries() -> None:
+    """S3.5."""
+    network = Network(5, silent=frozenset({3}))
+    simulation = Simulation(network, options=PathOptions(rate=100, per=Per.GLOBAL))
+    simulation.run(4)
+    sent = simulation.run(10)
+    assert sent.sum() == pytest.approx(1000, rel=0.02)
+    assert sent[[1, 2, 4, 5]].min() > 200
+
+
+@pytest.mark.parametrize("silent", [{1}, {3}, {2, 3, 4}, {6}, {1, 2, 5, 6}])
+def test_a_silent_hop_costs_two_probes_a_second_and_few_until_then(silent: set[int]) -> None:
+    """S3.9."""
+    simulation = Simulation(Network(6, silent=frozenset(silent)))
+    first = simulation.run(3)
+    sent = simulation.run(10)
+    assert simulation.live == [hop for hop in upto(6) if hop not in silent]
+    assert simulation.policy.silent == tuple(sorted(silent))
+    assert simulation.changes() == 0
+    for hop in silent:
+        assert first[hop] <= 150
+        assert 5 <= sent[hop] <= 20
+    assert sent[simulation.live] == pytest.approx(1000, rel=0.02)
+
+
+def test_a_hop_that_falls_silent_is_left_and_one_that_speaks_again_is_back_within_two_seconds() -> (
+    None
+):
+    simulation = Simulation(Network(6))
+    simulation.run(4)
+    simulation.network.silent = frozenset({4})
+    assert simulation.until(lambda: simulation.live == [1, 2, 3, 5, 6], 4) <= 3
+    assert simulation.policy.silent == (4,)
+    simulation.run(5)
+    simulation.network.silent = frozenset()
+    assert simulation.until(lambda: simulation.live == upto(6), 4) <= 2
+    simulation.run(5)
+    assert simulation.changes() == 0
+
+
+@pytest.mark.parametrize("rate", [1, 10])
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_a_rate_limited_hop_stays_live(rate: float, loss: float) -> None:
+    """Linux answers one sender once a second unless told otherwise."""
+    network = Network(6, limits={2: Limiter(rate), 6: Limiter(rate)}, loss=loss)
+    simulation = Simulation(network)
+    simulation.run(4)
+    simulation.run(30)
+    assert simulation.live == upto(6)
+    assert simulation.changes() == 0
+
+
+def test_a_hop_that_answers_once_in_five_seconds_is_not_probed_at_the_full_rate() -> None:
+    """S3.9: and does not go back and forth between the two."""
+    simulation = Simulation(Network(6, limits={3: Limiter(0.2, tokens=1)}))
+    simulation.run(10)
+    sent = simulation.run(60)
+    assert simulation.changes() == 0
+    assert simulation.live == [1, 2, 4, 5, 6]
+    assert 40 <= sent[3] <= 120
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("back", [None, 6, -1])
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_a_path_that_becomes_longer_is_known_within_a_second(
+    more: int, back: int | None, refuses: bool
+) -> None:
+    simulation = Simulation(Network(6, back, refuses=refuses))
+    simulation.run(6)
+    simulation.network.length += more
+    found = simulation.until(lambda: simulation.policy.length == 6 + more, 3)
+    # The destination itself says so, hop by hop.
+    assert found <= (1 if not refuses else 0.5 + 0.5 * more)
+    assert simulation.until(lambda: simulation.live == upto(6 + more), 3) <= 0.5
+    simulation.run(5)
+    assert simulation.changes() == 0
+    assert simulation.policy.length == 6 + more
+
+
+def test_a_path_that_becomes_longer_by_a_silent_hop_too() -> None:
+    simulation = Simulation(Network(6))
+    simulation.run(6)
+    simulation.network.length = 8
+    simulation.network.silent = frozenset({7})
+    assert simulation.until(lambda: simulation.policy.length == 8, 3) <= 1
+    simulation.run(3)
+    assert simulation.live == [*upto(6), 8]
+    assert simulation.policy.silent == (7,)
+
+
+@pytest.mark.parametrize(("refuses", "seconds"), [(False, 3), (True, 1)])
+@pytest.mark.parametrize("back", [None, -1])
+def test_a_path_that_becomes_shorter(back: int | None, refuses: bool, seconds: float) -> None:
+    """At once where the destination answers, else when the hops that are gone are silent."""
+    simulation = Simulation(Network(9, back, refuses=refuses))
+    simulation.run(6)
+    simulation.network.length = 6
+    assert simulation.until(lambda: simulation.policy.length == 6, 6) <= seconds
+    assert simulation.live == upto(6)
+    sent = simulation.run(10)
+    assert simulation.changes() == 0
+    assert sent[7:].max() <= 20
+    assert simulation.policy.silent == ()
+
+
+def test_a_way_back_that_is_longer_or_varies_makes_no_hop_live_that_is_not_there() -> None:
+    simulation = Simulation(Network(6, back=9))
+    simulation.run(4)
+    assert simulation.live == upto(6)
+    for number in range(40):
+        simulation.network.back = 9 + number % 2
+        simulation.run(POLL)
+        assert (simulation.live, simulation.policy.length) == (upto(6), 9)
+
+
+def test_a_destination_that_refuses_ends_the_path_for_certain() -> None:
+    """UDP to a closed port; Linux says so once a second."""
+    limits = {DESTINATION: Limiter(1)}
+    simulation = Simulation(Network(3, back=9, refuses=True, limits=limits))
+    simulation.run(3)
+    sent = simulation.run(30)
+    assert (simulation.live, simulation.policy.length) == (upto(3), 3)
+    assert simulation.changes() == 0
+    assert sent[4] <= 60
+    assert sent[5:].sum() == 0
+
+
+def test_an_end_that_is_not_confirmed_is_none() -> None:
+    """A router that said for a while that it does not deliver, and is silent otherwise."""
+    simulation = Simulation(Network(6))
+    simulation.run(4)
+    whole = simulation.network
+    simulation.network = Network(1, refuses=True)
+    simulation.run(3)
+    assert simulation.policy.length == 1
+    simulation.network = whole
+    whole.silent = frozenset({2})
+    simulation.until(lambda: simulation.policy.length == 6, 8)
+    simulation.run(4)
+    assert simulation.live == [1, 3, 4, 5, 6]
+
+
+def test_the_shorter_of_two_flows_paths_does_not_hide_the_longer_one() -> None:
+    """One flow meets the destination where the other still has a router."""
+
+    class Balanced(Network):
+        def answer(self, hop: int, now: float) -> int:
+            self.length = random.choice((6, 7))
+            return super().answer(hop, now)
+
+    simulation = Simulation(Balanced(refuses=True, back=-1))
+    simulation.run(4)
+    simulation.run(20)
+    assert simulation.live == upto(7)
+    assert simulation.changes() == 0
+
+
+@pytest.mark.parametrize("back", [None, -1])
+@pytest.mark.parametrize("rtt", [0.01, 0.8])
+def test_a_pause_of_the_application_changes_nothing(rtt: float, back: int | None) -> None:
+    """No probes, so no answers: nobody is silent for that."""
+    network = Network(6, back, rtt=rtt, silent=frozenset({2}), loss=0.02)
+    simulation = Simulation(network)
+    simulation.run(8)
+    for pause in (1, 7, 180):
+        simulation.packets = 0
+        sent = simulation.run(pause)
+        assert sent.sum() == 0
+        assert simulation.changes() == 0
+        simulation.packets = 2000
+        simulation.run(6)
+        assert simulation.changes() == 0
+        assert simulation.live == [1, 3, 4, 5, 6]
+
+
+def test_a_long_round_trip_is_no_silence() -> None:
+    simulation = Simulation(Network(6, rtt=0.8))
+    simulation.run(2)
+    simulation.run(20)
+    assert simulation.live == upto(6)
+    assert simulation.changes() == 0
+    simulation.network.rtt = 2.0  # a queue
+    simulation.run(20)
+    assert simulation.live == upto(6)
+
+
+@pytest.mark.parametrize("back", [None, -1])
+def test_where_nothing_answers_next_to_nothing_is_sent_and_all_is_found_when_it_does(
+    back: int | None,
+) -> None:
+    network = Network(6, back, silent=frozenset(range(1, 7)))
+    simulation = Simulation(network)
+    assert simulation.run(3).max() <= 150
+    sent = simulation.run(20)
+    assert simulation.live == []
+    assert sent.max() <= 40
+    network.silent = frozenset()
+    simulation.until(lambda: simulation.live != [], 2)
+    simulation.until(lambda: simulation.live == upto(6), 3)
+
+
+def test_an_outage_is_survived() -> None:
+    simulation = Simulation(Network(6))
+    simulation.run(4)
+    simulation.network.loss = 1
+    simulation.run(20)
+    simulation.network.loss = 0
+    assert simulation.until(lambda: simulation.live == upto(6), 4) <= 2.5
+
+
+@pytest.mark.parametrize("packets", [1, 20])
+def test_an_application_that_sends_little_gets_its_hops_probed_too(packets: float) -> None:
+    """Tries of hops that don't answer take a quarter of the probes at most."""
+    simulation = Simulation(Network(6, silent=frozenset({2, 3})), packets=packets)
+    simulation.run(150 / packets)
+    sent = simulation.run(200 / packets)
+    assert simulation.live == [1, 4, 5, 6]
+    assert sent[[1, 4, 5, 6]].sum() >= 0.7 * sent.sum()
+    assert sent[[2, 3]].min() > 0
+
+
+@pytest.mark.parametrize("rate", [0.1, 1])
+def test_a_low_rate_is_held_and_no_hop_is_taken_for_silent(rate: float) -> None:
+    simulation = Simulation(Network(6, back=-1), options=PathOptions(rate=rate))
+    simulation.run(20 / rate)
+    seconds = 40 / rate
+    sent = simulation.run(seconds)
+    assert simulation.live == upto(6)
+    assert simulation.changes() == 0
+    assert sent[1:7] == pytest.approx(40, rel=0.15)
+    assert sent[7:].max() <= min(2.2 * seconds, 15)
+
+
+def test_no_more_hops_are_looked_at_than_was_asked_for() -> None:
+    simulation = Simulation(Network(9), options=PathOptions(max_hops=4))
+    sent = simulation.run(5)
+    assert simulation.live == upto(4)
+    assert sent[5:].sum() == 0
+
+
+def test_a_destination_without_a_router_before_it() -> None:
+    simulation = Simulation(Network(0))
+    simulation.run(3)
+    assert (simulation.live, simulation.policy.length) == ([], 0)
+    assert simulation.run(10).max() <= 20
+
+
+def test_random_networks_settle() -> None:
+    """Whatever answers: in the end each hop that does is live, no other, and it stays so."""
+    for seed in range(15):
+        chance = random.Random(seed)
+        length = chance.randint(1, 20)
+        silent = frozenset(hop for hop in upto(length) if chance.random() < 0.2)
+        network = Network(
+            length,
+            chance.choice((None, -1, chance.randint(0, 25))),
+            silent,
+            refuses=chance.random() < 0.3,
+            rtt=chance.choice((0.001, 0.1, 0.5)),
+        )
+        if longest_gap(length, silent) >= 3:
+            continue  # behind them nothing is looked for, unless the way back says there is
+        simulation = Simulation(network, packets=chance.choice((300, 5000)))
+        simulation.run(12)
+        simulation.run(5)
+        assert simulation.live == [hop for hop in upto(length) if hop not in silent], seed
+        assert simulation.changes() == 0, seed
+
+
+def longest_gap(length: int, silent: frozenset[int]) -> int:
+    pattern = "".join(" x"[hop in silent] for hop in upto(length))
+    return max(map(len, pattern.split(" ")))
+
+
+def test_hops_of_a_mask() -> None:
+    assert hops_of(0) == ()
+    assert hops_of(0b1011 << 1) == (1, 2, 4)
+    assert hops_of((1 << 32) - 1) == tuple(range(1, 32))

@@ -1,0 +1,101 @@
+"""How often which value was measured, in bars of block characters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.segment import Segment
+from textual.strip import Strip
+from textual.widget import Widget
+
+from widgets.format import REPLACED, safe, si
+from widgets.sparkline import BARS
+from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+
+_SHOWN = 99.0
+"""Percent of the values that the axis reaches to: rare ones would flatten all others."""
+_SMALLEST = 16
+_MARGIN = 1
+
+
+class Distribution(Widget):
+    """A title, bars as high as there is room for, and an axis of three values."""
+
+    COMPONENT_CLASSES = {"distribution--title", *TONE_CLASSES}
+    DEFAULT_CSS = f"""
+    Distribution {{
+        background: $surface;
+        width: 1fr;
+        height: 5;
+        {TONE_RULES}
+        & > .distribution--title {{ color: $foreground; text-style: bold; }}
+    }}
+    """
+
+    def __init__(self, *, unit: Callable[[float], str] = si) -> None:
+        """`unit` formats a value of the axis."""
+        super().__init__()
+        self._unit = unit
+        self._values: NDArray[np.float64] = np.empty(0)
+        self._title = ""
+
+    def show(self, values: NDArray[np.float64], title: str) -> None:
+        """Show how `values` (n,), in the unit of the axis and finite, are distributed."""
+        self._values, self._title = values, title
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Give the title, a line of the bars, or the axis."""
+        width, height = self.size
+        tones = tone_styles(self.get_component_rich_style)
+        bars = height - 2
+        if y == 0:
+            title = self.get_component_rich_style("distribution--title")
+            segments = [Segment(f" {safe(self._title, REPLACED)}", title)]
+        elif not len(self._values) or width < _SMALLEST or bars < 1:
+            segments = []
+        elif y <= bars:
+            text = _bars(self._values, width - 2 * _MARGIN, bars)[y - 1]
+            segments = [Segment(" " * _MARGIN + text, tones[Tone.ACCENT])]
+        else:
+            text = _axis(self._values, width - 2 * _MARGIN, self._unit)
+            segments = [Segment(" " * _MARGIN + text, tones[Tone.MUTED])]
+        return Strip(segments).adjust_cell_length(width, tones[Tone.NORMAL])
+
+
+def limits(values: NDArray[np.float64]) -> tuple[float, float]:
+    """The ends of the axis for `values` (n,), n > 0; never the same."""
+    low, high = float(values.min()), float(np.percentile(values, _SHOWN))
+    return (low, high) if high > low else (low, low + (abs(low) or 1.0) * 0.01)
+
+
+def _bars(values: NDArray[np.float64], width: int, height: int) -> list[str]:
+    """Lines (height) of bars (width), the highest as high as all lines; rare values at the end."""
+    low, high = limits(values)
+    counts = np.histogram(np.minimum(values, high), width, (low, high))[0]
+    # Whatever was measured at all is seen.
+    eighths = np.ceil(counts / counts.max() * height * len(BARS)).astype(int)
+    lines = []
+    for line in range(height - 1, -1, -1):
+        fill = np.clip(eighths - line * len(BARS), 0, len(BARS))
+        lines.append("".join((" " + BARS)[n] for n in fill.tolist()))
+    return lines
+
+
+def _axis(values: NDArray[np.float64], width: int, unit: Callable[[float], str]) -> str:
+    """The least value, the median where it stands, and the end of the axis."""
+    low, high = limits(values)
+    median = float(np.median(values))
+    left, right, middle = unit(low), unit(high), unit(median)
+    at = round((median - low) / (high - low) * (width - 1))
+    text = f"▲ {middle}"
+    if at + len(text) >= width - len(right):
+        text = f"{middle} ▲"
+        at -= len(text) - 1
+    if not len(left) < at < width - len(right) - len(text):
+        text = ""
+        at = len(left)
+    rest = width - at - len(text)
+    return left.ljust(at) + text + right.rjust(rest)
