@@ -27,7 +27,7 @@ class Watch:
     interval: float
     """Seconds."""
     ingress: Hook | None
-    """Where incoming packets are seen; None: flows by XDP, answers to probes where that is cheap."""
+    """Where incoming packets are seen; None: flows by XDP, answers to probes where it is cheap."""
     capture: FlowFilter
     duration: float | None
     """Seconds; None: until stopped."""

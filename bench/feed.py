@@ -17,7 +17,7 @@ from bpf.attach import Hook
 from bpf.errors import DeckError
 from probes.flow.records import FLOW, Array, Direction
 from probes.hook import HookPoint
-from probes.plane import Listener, ProbeInfo
+from probes.plane import Listener, ProbeInfo, Traced
 from probes.snapshot import Event, History, Loss, LossReason, Snapshot
 
 _TCP, _UDP = 6, 17
@@ -119,6 +119,9 @@ class FakeController:
         return ()
 
     def probes(self) -> tuple[ProbeInfo, ...]:
+        return ()
+
+    def traced(self) -> tuple[Traced, ...]:
         return ()
 
     def failure(self) -> DeckError | None:

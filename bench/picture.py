@@ -1,4 +1,4 @@
-"""Draws docs/console.svg and docs/programs.svg: the real console, on the lab and its traffic.
+"""Draws the pictures in docs: the real console, on the lab and its traffic.
 
 `python -I -m bench.picture`, as root. Textual exports the pictures; nothing in them is made up.
 """
@@ -24,21 +24,27 @@ _SECONDS = 40.0
 _EXAMPLES = [str(_ROOT / "examples" / name) for name in ("destinations.toml", "tcp-flags.toml")]
 
 
-async def _draw(controller: Controller, interface: str) -> dict[str, str]:
+async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
+    interface = lab.interface
     watch = Watch(
-        interface, 1.0, Hook.XDP, FlowFilter(), None, probes=probes_of(_EXAMPLES, interface)
-    )
+        interface, 1.0, Hook.XDP, FlowFilter(), None, probes=probes_of(_EXAMPLES, interface),
+        trace=(lab.server_ipv4, lab.server_ipv6),
+    )  # fmt: skip
     with ExitStack() as stack:
         app = ConsoleApp(
-            controller, lambda: start(controller, watch, stack), interface, 1.0, FlowFilter()
-        )
+            controller, lambda: start(controller, watch, stack), interface, 1.0, FlowFilter(),
+            names=False,
+        )  # fmt: skip
         async with app.run_test(size=_SIZE) as pilot:
             await pilot.pause(_SECONDS)
-            await pilot.press("j", "j", "enter")
+            await pilot.press("j", "j", "d")
             await pilot.pause(1.0)
             flows = app.export_screenshot()
+            await pilot.press("escape", "2", "j", "j", "j", "enter")
+            await pilot.pause(1.0)
+            paths = app.export_screenshot()
             await _edit(pilot)
-            return {"console": flows, "programs": app.export_screenshot()}
+            return {"console": flows, "paths": paths, "programs": app.export_screenshot()}
 
 
 async def _edit(pilot: Pilot[int]) -> None:
@@ -60,7 +66,7 @@ async def _edit(pilot: Pilot[int]) -> None:
 def main() -> None:
     with Lab() as lab, Controller() as controller:
         lab.enter()
-        pictures = asyncio.run(_draw(controller, lab.interface))
+        pictures = asyncio.run(_draw(controller, lab))
     for name, svg in pictures.items():
         # Viewers without a browser's style sheets would drop leading blanks.
         text = svg.replace("<text class", '<text xml:space="preserve" class')

@@ -31,10 +31,6 @@ _FIRST_PATIENCE_NS = 1_000_000_000
 """The same for one that never did."""
 _ENOUGH = 10
 """Probes without an answer that this takes, too."""
-_RTTS = 2
-"""It takes so many of the longest round-trip times, where these are longer."""
-_FORGET_SHIFT = 6
-"""The longest one is forgotten at this rate: by 1/64 a decision."""
 _STEADY_NS = 1_000_000_000
 """For how long packets from the destination must have another TTL before it counts."""
 _RECENT_NS = 500_000_000
@@ -73,7 +69,6 @@ class Policy:
         self._tries = 0.0
         """That may be made now."""
         self._silent = 0
-        self._longest_rtt_ns = 0
         self._end = 0
         """The first hop whose probes are not exceeded: the destination's own, or that of a router
         which does not deliver. 0: not known."""
@@ -115,8 +110,7 @@ class Policy:
             self.length = max(farthest, routers)
         else:
             self.length = farthest
-        nothing_known = not (self._end or self._ttl or farthest)
-        path = self._within(1, AHEAD if nothing_known else self.length)
+        path = self._within(1, self.length)
         live = path & ~self._silent
         # The destination itself answers, or routers that come in its place.
         ahead = self._within(self.length + 1, self.length + (1 if self._end else AHEAD)) & ~live
@@ -134,9 +128,6 @@ class Policy:
         answers = rows[rows["outcome"] <= Outcome.UNREACHABLE]
         from_it = (answers["responder"] == np.frombuffer(destination, "u1")).all(axis=1)
         at_end = from_it | (answers["outcome"] == Outcome.UNREACHABLE)
-        rtts = answers["received_ns"] - answers["sent_ns"]
-        self._longest_rtt_ns -= self._longest_rtt_ns >> _FORGET_SHIFT
-        self._longest_rtt_ns = max(self._longest_rtt_ns, int(rtts.max(initial=0)))
         of_routers = answers[~at_end]
         for hop, count in zip(*np.unique(of_routers["hop"], return_counts=True), strict=True):
             again = count > 1 or now_ns - self._heard_ns[hop] < _PATIENCE_NS
@@ -167,7 +158,6 @@ class Policy:
         unanswered = self._sent - self._sent_then
         self._waited_ns[(fresh > 0) & (unanswered > 0)] += elapsed_ns
         patience = np.where(self._heard_ns > 0, _PATIENCE_NS, _FIRST_PATIENCE_NS)
-        patience = patience.clip(_RTTS * self._longest_rtt_ns)
         silent = _mask_of(np.flatnonzero((unanswered >= _ENOUGH) & (self._waited_ns > patience)))
         self._silent |= silent
         if silent >> self._end & 1:

@@ -59,6 +59,7 @@ class PathsScreen(DeckScreen):
     CSS = """
     PathsScreen #paths { max-height: 5; }
     PathsScreen.-tall #paths { max-height: 12; }
+    PathsScreen.-tall.-detail #paths { max-height: 7; }
     PathsScreen.-empty #paths, PathsScreen.-short.-detail #paths { display: none; }
     PathsScreen.-tall PathDetail { height: 17; }
     """

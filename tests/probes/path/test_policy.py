@@ -257,7 +257,7 @@ def test_a_path_that_becomes_longer_is_known_within_a_second(
     more: int, back: int | None, refuses: bool
 ) -> None:
     simulation = Simulation(Network(6, back, refuses=refuses))
-    simulation.run(6)
+    simulation.run(12)
     simulation.network.length += more
     found = simulation.until(lambda: simulation.policy.length == 6 + more, 3)
     # The destination itself says so, hop by hop.
@@ -350,7 +350,8 @@ def test_the_shorter_of_two_flows_paths_does_not_hide_the_longer_one() -> None:
 @pytest.mark.parametrize("rtt", [0.01, 0.8])
 def test_a_pause_of_the_application_changes_nothing(rtt: float, back: int | None) -> None:
     """No probes, so no answers: nobody is silent for that."""
-    network = Network(6, back, rtt=rtt, silent=frozenset({2}), loss=0.02)
+    limits = {4: Limiter(1)}
+    network = Network(6, back, rtt=rtt, silent=frozenset({2}), limits=limits, loss=0.02)
     simulation = Simulation(network)
     simulation.run(8)
     for pause in (1, 7, 180):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -88,7 +89,8 @@ class Answering:
 @pytest.fixture(scope="module", params=[Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
 def host(request: pytest.FixtureRequest, compiler: Compiler) -> Iterator[Answering]:
     with wire(ethernet=True) as opened:
-        tracing = Tracing(compiler, opened.name, tracing_options(), request.param)
+        options = replace(tracing_options(), rate=1000)  # as few slots as there can be
+        tracing = Tracing(compiler, opened.name, options, request.param)
         yield Answering(opened, tracing, request.param)
         tracing.close()
 
@@ -150,7 +152,7 @@ def test_an_answer_to_something_else_is_not_touched(
     first = quote + (20 if version == 4 else 40)
     fields = {"type": outer, "code": outer + 1, "protocol": quote + (9 if version == 4 else 6)}
     if version == 4:
-        fields |= {"length": quote + 3, "identification": quote + 5, "version": quote}
+        fields |= {"length": quote + 3, "identification": quote + 4, "version": quote}
         fields |= {"source": quote + 15, "destination": quote + 19}
     else:
         fields |= {
@@ -208,12 +210,14 @@ def test_label_stacks(host: Answering, version: int) -> None:
     host.rows()
     unit = 4 if version == 4 else 8
 
-    def told(extension: bytes, at: int, *, says: bool = True, cut: int = 0) -> list[int]:
+    def told(
+        extension: bytes, at: int, *, says: bool = True, cut: int = 0, after: bytes = b""
+    ) -> list[int]:
         probe = host.probe(version, UDP)
         packet = answer(
             probe, ROUTER[version] % 7, quote=at, words=at // unit * says, extension=extension
         )
-        assert host.drops(packet[: len(packet) - cut] if cut else packet)
+        assert host.drops(packet[: len(packet) - cut] + after)
         (row,) = host.rows()
         return [int(label) for label in row["labels"][: row["label_count"]]]
 
@@ -230,6 +234,8 @@ def test_label_stacks(host: Answering, version: int) -> None:
     assert told(stack(LABELS[0])[:8], 128) == []
     assert told(stack(LABELS[0])[:10], 128) == []
     assert told(stack(LABELS[0], LABELS[1]), 128, cut=2) == [LABELS[0]]
+    padding = struct.pack(">I", LABELS[1])
+    assert told(stack(LABELS[0], LABELS[1])[:12], 128, after=padding) == [LABELS[0]]
     assert told(altered(stack(LABELS[0]), 0, 0x30), 128) == []
     assert told(bytes(20), 128, says=False) == []
 
