@@ -130,8 +130,7 @@ class Policy:
         at_end = from_it | (answers["outcome"] == Outcome.UNREACHABLE)
         of_routers = answers[~at_end]
         for hop, count in zip(*np.unique(of_routers["hop"], return_counts=True), strict=True):
-            again = count > 1 or now_ns - self._heard_ns[hop] < _PATIENCE_NS
-            if again or hop > self.length:
+            if count > 1 or now_ns - self._heard_ns[hop] < _PATIENCE_NS:
                 self._silent &= ~(1 << int(hop))
             else:
                 # Once may be a router that answers seldom; probed at the full rate it would be

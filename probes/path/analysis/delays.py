@@ -103,6 +103,8 @@ class Delays:
         wait = level.shifting(levels, rerouted) & (levels["run"] > 0)
         since = np.broadcast_to(begun_ns[:, np.newaxis], amount.shape)
         after = queue.follow(queues, amount, wait, since, now_ns)
+        unsure = ~np.isnan(excess) & ~queue.decidable(excess, self._missed[places] == 0)
+        after[unsure] = queues[unsure]
         self._levels[places], self._queues[places] = levels, after
 
         made = self._rows(Kind.SHIFT, places, shifts != 0, now_ns)

@@ -49,6 +49,19 @@ def amounts(excess_ns: Array, limit_ns: Array) -> Array:
     return result
 
 
+def decidable(excess_ns: Array, fresh: Array) -> Array:
+    """Where it can be told, bool (flows, hops), whether a queue begins: where the hop and the last
+    one known before it were both measured in this block (`fresh`). Else a hop whose turn came after
+    the queue did would be taken for its place."""
+    known = ~np.isnan(excess_ns)
+    hops = np.where(known, np.arange(known.shape[1]), -1)
+    before = np.full_like(hops, -1)
+    before[:, 1:] = np.maximum.accumulate(hops, axis=1)[:, :-1]
+    too = np.take_along_axis(fresh, np.maximum(before, 0), axis=1) | (before < 0)
+    result: Array = known & fresh & too
+    return result
+
+
 def follow(queues: Array, amount: Array, wait: Array, since_ns: Array, now_ns: int) -> Array:
     """The hops (n,) of dtype QUEUE after one more block with `amount` (n,) of queue.
 

@@ -53,6 +53,8 @@ class Network:
         """By destination, source port and hop."""
         self.packets: Counter[tuple[str, int]] = Counter()
         """The application's, by destination and source port."""
+        self.taken = 0
+        """Frames of all kinds."""
         self.doubled = 0
         """Of the application's packets, those that came before."""
         self.answers = 0
@@ -86,6 +88,7 @@ class Network:
                     self.wire.receive(self._waiting.pop(0)[1])
 
     def _take(self, frame: bytes) -> None:
+        self.taken += 1
         ip = frame[14:] if self.wire._ethernet else frame
         four = ip[0] >> 4 == 4
         if four:
@@ -169,6 +172,13 @@ class Host:
             sent += 1
             time.sleep(pause * (1 + sent % 3))
         return sent
+
+    def settle(self) -> None:
+        """Wait until nothing is under way any more, and all answers have come."""
+        net = self.network
+        before = None
+        while before != (before := net.taken):
+            time.sleep(net.delay + 0.03)
 
     @contextmanager
     def sending(self, *flows: socket.socket) -> Iterator[None]:

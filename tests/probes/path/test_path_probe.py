@@ -15,7 +15,6 @@ from bpf.compiler import CompileError
 from bpf.errors import UsageError
 from probes.path.options import Order, PathOptions, TracedFlow
 from probes.path.records import Outcome
-from tests.app.sight import becomes
 from tests.probes.path.conftest import PORT, MakeHost, outcomes_of, sent_by_hop
 from tests.probes.path.wire import PEER, ROUTER, UDP, packed
 
@@ -40,7 +39,7 @@ def test_every_hop_is_measured_at_its_rate_and_all_that_is_sent_is_told(
     seconds = time.monotonic() - started
     after = {to: net.by_hop(to) for to in PEER.values()}
     traced = {found.destination: found for found in host.controller.traced()}
-    time.sleep(0.1)
+    host.settle()
     for to in PEER.values():
         host.controller.untrace(to)
     rows = host.rows()
@@ -95,7 +94,7 @@ def test_a_replacement_loses_no_probe_and_doubles_no_packet(make_host: MakeHost)
             controller.roll_back("path")
             time.sleep(0.005)
     assert (host.info().generation, host.info().previous) == (2 + swaps, 1 + swaps)
-    time.sleep(0.3)
+    host.settle()
     controller.untrace(PEER[4])
     rows = host.rows()
     assert net.doubled == 0
@@ -115,12 +114,13 @@ def test_a_clone_that_meets_another_generation_is_no_packet_of_the_application(
     host.controller.trace(PEER[4])
     flow = host.open()
     host.send(0.02, flow)
-    assert becomes(lambda: sum(host.network.packets.values()) > 5)
+    host.settle()
+    assert host.network.packets.total() > 5
     before = host.network.packets.copy(), host.network.probes.copy()
     mark = int(str(host.probe._macros["MARK"]), 16)
     flow.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, struct.pack("I", mark))
     host.send(0.02, flow)
-    time.sleep(0.02)
+    host.settle()
     assert (host.network.packets, host.network.probes) == before
 
 
@@ -157,7 +157,7 @@ def test_a_source_that_does_not_fit_is_refused_and_all_runs_on(make_host: MakeHo
     assert host.info().programs == programs
     assert host.info().generation == 1
     host.send(0.1, flow)
-    time.sleep(0.05)
+    host.settle()
     host.controller.untrace(PEER[4])
     assert outcomes_of(host.rows())[Outcome.ANSWERED] == host.network.answers > 0
 
@@ -181,7 +181,7 @@ def test_a_place_that_is_taken_again_at_once_mixes_nothing_up(make_host: MakeHos
     controller.untrace("10.96.0.20")
     controller.trace("10.96.0.20")
     host.send(0.03, new)
-    time.sleep(0.1)
+    host.settle()
     for traced in controller.traced():
         controller.untrace(traced.destination)
     rows = host.rows()
@@ -259,7 +259,7 @@ def test_many_threads_change_all_at_a_time_and_every_probe_is_told(make_host: Ma
     assert failures == []
     for traced in controller.traced():
         controller.untrace(traced.destination)
-    time.sleep(0.05)
+    host.settle()
     rows = host.rows()
     for to in (PEER[4], other):
         here = rows[(rows["destination"][:, :4] == np.frombuffer(packed(to), "u1")).all(axis=1)]
@@ -305,7 +305,7 @@ def test_one_destination_keeps_its_probes_while_another_s_come_and_go(
         host.controller.trace("10.96.0.40")
         host.send(0.02, *flows)
         host.controller.untrace("10.96.0.40")
-    time.sleep(0.05)
+    host.settle()
     host.controller.untrace(PEER[4])
     rows = host.rows()
     assert sent_by_hop(rows).total() == sum(host.network.probes.values())

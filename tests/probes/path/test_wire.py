@@ -105,7 +105,7 @@ def hosting(compiler: Compiler, options: PathOptions, *, ethernet: bool = True) 
 CHOICES = (
     (Guard.LENGTH, Order.PROBE),
     (Guard.LENGTH, Order.APPLICATION),
-    (Guard.CHECKSUM, Order.APPLICATION),
+    (Guard.CHECKSUM, Order.PROBE),
     (Guard.NONE, Order.PROBE),
 )
 

@@ -56,7 +56,7 @@ _TAGS = (0x8100, 0x88A8)
 def ones_sum(data: bytes) -> int:
     """Internet checksum (RFC 1071) before its inversion."""
     data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return total
@@ -285,6 +285,12 @@ class _Kept(Compiled):
         """It is for the next one, too."""
 
 
+def _matters(flag: str, text: str) -> bool:
+    """Whether a source is another one with another value of a macro."""
+    name = flag.removeprefix("-D").partition("=")[0]
+    return name != "MARK" and (name in text or name.startswith("HOOK"))
+
+
 class Frugal:
     """A compiler that compiles the same only once.
 
@@ -295,7 +301,8 @@ class Frugal:
         self._compiler = compiler
 
     def compile(self, source: str, prog_type: ProgType, **more: Any) -> Compiled:
-        macros = tuple(flag for flag in more["cflags"] if not flag.startswith("-DMARK="))
+        text = source + "".join(more["headers"].values())
+        macros = tuple(flag for flag in more["cflags"] if _matters(flag, text))
         key = (source, prog_type, macros)
         if key not in _KEPT:
             _KEPT[key] = self._compiler.compile(source, prog_type, **more)

@@ -69,6 +69,17 @@ def test_the_queue_is_told_at_its_hop_though_the_flow_began_with_it(told: Array)
     assert (during["amount_ns"][during["hop"] != 4] == 0).all()
 
 
+def test_a_flow_that_begins_with_its_queue_is_told_without_others_too() -> None:
+    """Its first half second is no measure of what is usual."""
+    alone = recorded()
+    alone = alone[alone["source_port"] == BULK]
+    analysis = Analysis()
+    found = np.concatenate([analysis.add(*poll) for poll in polls(alone)], dtype=PATH)
+    assert events(found)[["kind", "hop"]].tolist() == [(Kind.QUEUE, 4)]
+    queue = of(found, Kind.QUEUE)[0]
+    assert queue["at_ns"] - alone["sent_ns"].min() <= 2.5e9
+
+
 def test_nothing_else_is_told(told: Array) -> None:
     """The silent router among it: it never answered."""
     assert set(events(told)["kind"]) == {Kind.RESPONDER, Kind.LONGER, Kind.QUEUE}

@@ -61,6 +61,11 @@ def summary_of(rows: Array, hop: int, port: int = 40000) -> Array:
 def test_where_nothing_happens_nothing_is_told(
     hops: list[Hop], seconds: float, rate: float
 ) -> None:
+    """In longer runs of such series neither: no false alarm in 43 hours of idle ones (at 100, 10 and
+    1 probes/s), in 80 hours with jitter and drift, in 6 hours with loss and limited rates. By the
+    rule of three: less than one in 14, 26 and 2 hours of a series. Made from these distributions,
+    each time independent of the last one; not of every network.
+    """
     rows = told(Flow(hops, end=seconds, rate=rate))
     assert len(events(rows)) == 0
     assert len(of(rows, Kind.SUMMARY)) > 0
@@ -225,9 +230,10 @@ def test_a_hop_that_fell_silent_before_clears_no_queue() -> None:
     assert found[["kind", "hop"]].tolist() == [(Kind.SILENT, 5), (Kind.QUEUE, 4)]
 
 
-def test_the_end_of_a_queue_from_before_the_flow_is_no_shift() -> None:
+@pytest.mark.parametrize("rate", [100, 5])
+def test_the_end_of_a_queue_from_before_the_flow_is_no_shift(rate: float) -> None:
     hops = queue_at(path(), 4, lambda s: sawtooth(s, -5, 15))
-    found = events(told(Flow(hops, end=25)))
+    found = events(told(Flow(hops, end=28, rate=rate)))
     assert found[["kind", "hop"]].tolist() == [(Kind.QUEUE, 4), (Kind.QUEUE_OVER, 4)]
 
 
@@ -527,3 +533,17 @@ def test_a_minute_after_its_end_a_flow_is_dropped() -> None:
     analysis.add(np.empty(0, HOP), START + 62 * SECOND)
     analysis.add(np.empty(0, HOP), START + 64 * SECOND)
     assert analysis._flows.used.sum() == 0
+
+
+def test_of_a_flow_with_few_probes_a_queue_is_told_where_it_is_or_not_at_all() -> None:
+    """Six probes a second and hop: the turn of a later hop comes before that of an earlier one."""
+    hops = queue_at(path(), 4, lambda s: sawtooth(s % 15, 5, 11))
+    found = []
+    for seed in range(6):
+        rows = probes(Flow(hops, end=60), seed=seed)
+        rows = rows[np.random.default_rng(seed).random(len(rows)) < 0.06]
+        analysis = Analysis()
+        for part, now_ns in polls(rows):
+            found += of(analysis.add(part, now_ns), Kind.QUEUE)["hop"].tolist()
+    assert set(found) == {4}
+    assert len(found) > 20
