@@ -301,7 +301,7 @@ class Frugal:
         self._compiler = compiler
 
     def compile(self, source: str, prog_type: ProgType, **more: Any) -> Compiled:
-        text = source + "".join(more["headers"].values())
+        text = source + "".join((more.get("headers") or {}).values())
         macros = tuple(flag for flag in more["cflags"] if _matters(flag, text))
         key = (source, prog_type, macros)
         if key not in _KEPT:

@@ -218,3 +218,10 @@ def events(rows: Array) -> Array:
 def at(row: Array, name: str = "at_ns") -> float:
     """A time of a row in seconds of the simulation."""
     return (int(row[name]) - START) / SECOND
+
+
+def summary_of(rows: Array, hop: int, port: int = 40000) -> Array:
+    """Summaries of one hop of a flow."""
+    mine = of(rows, Kind.SUMMARY)
+    chosen: Array = mine[(mine["hop"] == hop) & (mine["source_port"] == port)]
+    return chosen

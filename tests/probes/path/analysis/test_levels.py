@@ -150,6 +150,14 @@ def test_after_a_route_change_fewer_blocks_suffice() -> None:
     assert shifted(levels, YES)[0]
 
 
+def test_what_a_flow_begins_with_is_not_taken_for_usual() -> None:
+    """It fills a queue from its first packet on."""
+    ramp = np.linspace(20_000, 30_000_000, 50).astype("i8")
+    levels = follow(np.zeros(1, LEVEL), block_of(ramp), NO)
+    assert levels["level"][0] < 5e6
+    assert follow(levels, block_of(ramp + 30_000_000), NO)["run"][0] == 2
+
+
 def settled(hops: int) -> Array:
     """One flow, all hops at 10 ms."""
     levels = np.zeros((1, hops), LEVEL)
