@@ -11,10 +11,7 @@
  * MARK, BURST, APPLICATION_FIRST and GUARD (GUARD_*) come from probes/path/probe.py.
  */
 #include "path.h"
-
-#define GUARD_NONE 0
-#define GUARD_CHECKSUM 1
-#define GUARD_LENGTH 2
+#include "guard.h"
 
 #define SEND4 0
 #define SEND6 1
@@ -23,7 +20,6 @@
 BPF_PROG_ARRAY(steps, 4);
 
 #define NOT_AN_OPENING_OR_END 7 /* SYN, RST, FIN */
-#define TCP_ACK 0x10
 #define PROBE_LENGTH_V6 12
 #define CONGESTION 2 /* NET_XMIT_CN: the queue took it, and dropped another */
 
@@ -46,11 +42,6 @@ BPF_PERCPU_ARRAY(scratches, struct scratch, 1);
 static __always_inline struct scratch *scratch_of_cpu(void) {
     u32 zero = 0;
     return scratches.lookup(&zero);
-}
-
-static __always_inline u32 folded(u32 sum) {
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (sum & 0xffff) + (sum >> 16);
 }
 
 /* The lowest bit that is set, of `bits` that are not 0. */
@@ -310,67 +301,6 @@ int send6(CONTEXT *ctx) {
     if (!usable(ctx, scratch, l3 + sizeof(*ip), ECHO_REQUEST_V6))
         return VERDICT_PASS;
     return send(ctx, scratch, EDIT6);
-}
-
-/*
- * Cut, or lengthen, what is behind the transport header's first byte to `length`. A segment whose
- * checksum is left to the interface can't be cut before its checksum's end: that tells them apart.
- * Negative: not possible. 1: the checksum field has the sum over the pseudo header. 0: it is whole.
- */
-static __always_inline int set_length(CONTEXT *ctx, u32 transport, u32 protocol, u32 length) {
-    u32 to_checksum = protocol == IPPROTO_TCP ? 16 : protocol == IPPROTO_UDP ? 6 : 2;
-    bool partial = bpf_skb_change_tail(ctx, transport + to_checksum, 0) < 0;
-    if (bpf_skb_change_tail(ctx, transport + length, 0))
-        return -1;
-    return partial;
-}
-
-/* The sum over the pseudo header; of `both` addresses, `size` bytes. */
-static __always_inline u32 pseudo_sum(u8 *both, u32 size, u32 protocol, u32 length) {
-    u32 sum = folded(bpf_csum_diff(0, 0, (__be32 *)both, size, 0));
-    return folded(sum + bpf_htons(protocol) + bpf_htons(length));
-}
-
-/*
- * Give a TCP, UDP or ICMP header of `length` bytes, the sequence number in it already where it
- * carries that, the lengths and the checksum of GUARD.
- */
-static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseudo, bool partial) {
-    u32 at;
-    if (protocol == IPPROTO_TCP) {
-        u8 words = header[12] >> 4;
-        if (GUARD != GUARD_LENGTH)
-            words = 5;
-        else if (words < 6)
-            words = 6;
-        header[12] = words << 4;
-        header[13] &= TCP_ACK;
-        at = 16;
-    } else if (protocol == IPPROTO_UDP) {
-        u16 claimed = bpf_ntohs(*(__be16 *)(header + 4));
-        if (GUARD != GUARD_LENGTH)
-            claimed = length;
-        else if (claimed <= length)
-            claimed = length + 8;
-        *(__be16 *)(header + 4) = bpf_htons(claimed);
-        at = 6;
-    } else {
-        at = 2;
-    }
-    u16 *check = (u16 *)(header + at);
-    u16 before = *check;
-    *check = 0;
-    u16 right = pseudo;
-    if (!partial) {
-        right = ~folded(bpf_csum_diff(0, 0, (__be32 *)header, length, pseudo));
-        if (protocol == IPPROTO_UDP && !right)
-            right = 0xffff;
-    }
-    u16 wrong = right ^ 0x5a5a ? right ^ 0x5a5a : 0xa5a5;
-    if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP)
-        *check = GUARD == GUARD_CHECKSUM ? wrong : right;
-    else /* the application's own, which load balancers may hash, unless it happens to be right */
-        *check = GUARD == GUARD_NONE ? right : before == right ? wrong : before;
 }
 
 /*

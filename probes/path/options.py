@@ -30,7 +30,8 @@ class Order(StrEnum):
     large segment's) transmission less than the packet itself waits."""
     APPLICATION = "application"
     """The application's, as a clone; what it leaves behind becomes the probe. Measures that much
-    more, and the clone no longer belongs to its socket, which TCP small queues count by."""
+    more, and the clone no longer belongs to its socket: TCP small queues don't count it, and a
+    departure time that fq would keep to is lost."""
 
 
 class Guard(StrEnum):
@@ -40,13 +41,15 @@ class Guard(StrEnum):
     two: load balancers hash it.
     """
 
-    LENGTH = "length"
-    """Its TCP or UDP header promises more bytes than there are: dropped before any socket."""
+    DISCARD = "discard"
+    """It is what every receiver drops: TCP without any flag (RFC 9293, section 3.10.7.4: without
+    ACK it is dropped), UDP that promises more bytes than there are."""
     CHECKSUM = "checksum"
     """Its checksum is wrong. Where the receiver trusts its interface, as over veth, none is."""
     NONE = "none"
     """It is a whole packet: firewalls that track connections pass it. TCP takes it for an old
-    acknowledgement, a UDP application for an empty datagram, ping for a duplicate reply."""
+    acknowledgement (without SACK perhaps for a duplicate one), a UDP application for an empty
+    datagram (of 4 bytes over IPv6), ping for a duplicate reply."""
 
 
 class TracedFlow(NamedTuple):
@@ -67,7 +70,7 @@ class PathOptions:
     burst: int = 1
     """Probes that one packet may cause where the rate was not used up; 1: no bursts (S3.19)."""
     order: Order = Order.PROBE
-    guard: Guard = Guard.LENGTH
+    guard: Guard = Guard.DISCARD
     pass_answers: bool = False
     """Whether the host gets to see the answers to probes too (S3.16)."""
     timeout: float = 3.0

@@ -27,10 +27,10 @@ from probes.builtin import (
     shape_of,
 )
 from probes.hook import HookPoint, Hooks
-from probes.path.analysis import Analysis, describe
+from probes.path.analysis import Analysis, tell
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
-from probes.path.programs import FUNCTION, HEADER, PROGRAMS, SOURCES, Loaded, SideProgram, Tables
-from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Kind, Outcome, no_rows
+from probes.path.programs import FUNCTION, HEADERS, PROGRAMS, SOURCES, Loaded, SideProgram, Tables
+from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Outcome, no_rows
 from probes.path.slots import SLOT
 from probes.path.targets import TARGET, Targets, destination_of
 from probes.plane import Compatibility, Fate, MapFate, ProgramInfo, Traced
@@ -48,7 +48,7 @@ _TARGETS = (4, 64)
 _SLOTS = (1024, 65536)
 """Of one destination; 65536 is what a packet's sequence number can tell apart."""
 _TYPICAL_HOPS = 16
-_GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.LENGTH: 2}
+_GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.DISCARD: 2}
 
 
 class PathProbe:
@@ -200,12 +200,8 @@ class PathProbe:
                 tables.append(self._snapshot(PATHS, paths, started, {}, 0.0))
             self.latest = tuple(tables)
             self._start_ns = started
-            utc = tables[0].utc_ns
-            events = [
-                Event(utc(int(row["at_ns"])), severity, self.name, text)
-                for row in paths[paths["kind"] != Kind.SUMMARY]
-                for severity, text in (describe(row),)
-            ]
+            now = tables[0].end_utc_ns
+            events = [Event(now, severity, self.name, text) for severity, text in tell(paths)]
             return (*tables, *events)
 
     def _analyse(self, hops: Array, now_ns: int) -> Array:
@@ -331,7 +327,7 @@ class PathProbe:
         return Loaded(sources, programs)
 
     def _compile(self, sources: Mapping[Side, str]) -> dict[Side, Compiled]:
-        header = HEADER.read_text(encoding="utf-8")
+        headers = {path.name: path.read_text(encoding="utf-8") for path in HEADERS}
         compiled: dict[Side, Compiled] = {}
         try:
             for side, source in sources.items():
@@ -340,7 +336,7 @@ class PathProbe:
                     source,
                     self._points[side].hook.prog_type,
                     name=f"{self.name}.{side}.c",
-                    headers={HEADER.name: header},
+                    headers=headers,
                     cflags=[f"-D{name}={value}" for name, value in macros.items()],
                 )
         except BaseException:

@@ -158,15 +158,15 @@ class Packet:
         protocol, four = self.protocol, self.version == 4
         head = bytearray((self.transport + bytes(20))[: 20 if protocol == TCP else 8])
         carried = b"" if four else struct.pack(">HH", _CARRIER_V6, sequence & 0xFFFF)
-        length = guard is Guard.LENGTH
+        discard = guard is Guard.DISCARD
         if protocol == TCP:
-            head[12] = (max(head[12] >> 4, 6) if length else 5) << 4
-            head[13] &= 0x10
+            head[12] = 5 << 4
+            head[13] &= 0 if discard else 0x10
             head[18:20] = b"\0\0" if four else carried[2:]
         elif protocol == UDP:
             claimed, real = int.from_bytes(head[4:6], "big"), 8 + len(carried)
-            if not length or claimed <= real:
-                claimed = real + 8 * length
+            if not discard or claimed <= real:
+                claimed = real + 8 * discard
             head[4:6] = struct.pack(">H", claimed)
         transport = bytes(head) + (b"" if protocol == TCP else carried)
         ip = bytearray(self.ip[: self.header])
@@ -352,6 +352,6 @@ class Tracing:
 
 
 def tracing_options(
-    guard: Guard = Guard.LENGTH, order: Order = Order.PROBE, **more: Any
+    guard: Guard = Guard.DISCARD, order: Order = Order.PROBE, **more: Any
 ) -> PathOptions:
     return PathOptions(rate=100_000, guard=guard, order=order, timeout=0.05, **more)
