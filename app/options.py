@@ -77,7 +77,7 @@ class Options:
         typer.Option(
             metavar=",".join((*VIEWS, METRICS)),
             help="Which tables are written; metrics are a table each, of the probes given.",
-            show_default="all; flows on standard output",
+            show_default="all (hops and paths with --trace); flows on standard output",
         ),
     ] = None
     probe: Annotated[

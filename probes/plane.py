@@ -179,7 +179,8 @@ class ControlPlane(Protocol):
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Trace the path of every flow to an address, or of `flow` (S3.1), from now on.
 
-        The first destination starts the path probe. Asked again it changes nothing.
+        The first destination starts the path probe. Asked again it changes nothing. Of one address
+        up to four flows are traced by themselves.
         """
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:

@@ -185,8 +185,9 @@ class PathProbe:
             started = time.monotonic_ns()
             parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
             fullest = 0.0
+            gone = not self.interface.exists()  # this is the last window then
             for target in self._targets:
-                rows = target.flight.collect(started, self._timeout_ns)
+                rows = target.flight.collect(started, self._timeout_ns, final=gone)
                 target.decide(rows, started)
                 parts.append(rows)
                 fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
@@ -286,6 +287,11 @@ class PathProbe:
     def close(self) -> None:
         """Leave the hooks, and forget everything."""
         with self._lock:
+            if self._joined:
+                # No clone is to come back to a hook that has left.
+                for target in self._targets:
+                    target.stop()
+                grace.wait()
             for side in self._joined:
                 self._points[side].chain.remove(self._stages[side])
             self._joined.clear()
