@@ -150,7 +150,7 @@ class Controller:
                 started.trace(destination, flow)
             except BaseException:
                 if probe is None:
-                    self._end(started.name)
+                    self._finish(self._taken_out(started.name))
                 raise
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
@@ -161,8 +161,10 @@ class Controller:
             if probe is None:
                 raise UsageError("nothing is traced")
             probe.untrace(destination, flow)
-            if not probe.traced():
-                self._end(probe.name)
+            if probe.traced():
+                return
+            running = self._taken_out(probe.name)
+        self._finish(running)
 
     def traced(self) -> tuple[Traced, ...]:
         """What is traced, in the order in which it was asked for."""
@@ -236,7 +238,7 @@ class Controller:
         self._refuse_changes()
         if name == "path":
             self._untrace_all()
-        return self._end(name)
+        return self._finish(self._taken_out(name))
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         """End the probe's window now; its tables, which are published too."""
@@ -285,14 +287,19 @@ class Controller:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _end(self, name: str) -> tuple[Snapshot, ...]:
+    def _taken_out(self, name: str) -> Running:
+        """A probe that is to end; under its name another can be started from now on."""
         with self._changing:
             running = self._find(name)
             self._stop_watching(name)
             del self._running[name]
+            return running
+
+    def _finish(self, running: Running) -> tuple[Snapshot, ...]:
+        """Without the lock: a slow listener may be waited for."""
         running.stop()
         latest = running.close()
-        self.publish(Event.now("info", name, "removed"))
+        self.publish(Event.now("info", running.name, "removed"))
         return latest
 
     def _path_probe(self) -> PathProbe | None:

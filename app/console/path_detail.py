@@ -23,6 +23,8 @@ from widgets.tones import Tone
 
 _CHANGES = 50
 """Changes that are listed."""
+_SURE = 0.01
+"""How improbable a difference must be, were there none, to be called one."""
 
 
 class PathDetail(Horizontal):
@@ -42,6 +44,7 @@ class PathDetail(Horizontal):
         self.number = 0
         """The hop that it is about."""
         self._drawn: object = None
+        self._difference = ""
 
     def compose(self) -> ComposeResult:
         yield Static(markup=False)
@@ -58,12 +61,15 @@ class PathDetail(Horizontal):
         if hop is None:
             self._show_nothing(choice)
             return
-        self.query_one(Static).update(_described(paths, choice, hop, names), layout=False)
         # What is drawn is of whole seconds.
         drawn = (choice, hop.number, paths.view.second, len(hop.places))
-        if drawn == self._drawn:
+        fresh = drawn != self._drawn
+        if fresh:
+            self._drawn, self._difference = drawn, _difference(paths, hop)
+        text = _described(paths, choice, hop, names, self._difference)
+        self.query_one(Static).update(text, layout=False)
+        if not fresh:
             return
-        self._drawn = drawn
         samples = paths.view.samples(np.sort(paths.view.series["id"][hop.places]))
         samples = samples[samples["rtt_ns"] >= 0]
         title = f"Hop {hop.number}"
@@ -95,7 +101,17 @@ def _history(samples: Array, second: int) -> list[Series]:
     ]
 
 
-def _described(paths: Paths, choice: Choice, hop: Hop, names: Names) -> Text:
+def _difference(paths: Paths, hop: Hop) -> str:
+    """Whether flows by two routers are equally fast; empty where there is nothing to compare."""
+    found = paths.difference(hop)
+    if found is None:
+        return ""
+    (one, other), (distance, p_value) = found
+    what = "differ" if p_value < _SURE else "don't differ for sure"
+    return f"times by {one} and {other} {what} (KS {distance:.2f}, p {p_value:.2g})"
+
+
+def _described(paths: Paths, choice: Choice, hop: Hop, names: Names, difference: str) -> Text:
     view = paths.view
     series = view.series[hop.places]
     text = Text()
@@ -113,6 +129,8 @@ def _described(paths: Paths, choice: Choice, hop: Hop, names: Names) -> Text:
             line("", _label_text(entry), "dim")
     if not hop.routers:
         line("Router", NO_ANSWER)
+    if difference:
+        line("Compare", difference)
     if hop.queue_ns:
         line("Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold")
     lost, answered = int(series["lost"].sum()), int(series["answered"].sum())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from probes.flow.filter import address_text, protocol_name
 from probes.path import Kind, TracedFlow
+from probes.path.analysis.distributions import Comparison, kolmogorov_smirnov
 from probes.path.analysis.statistics import Ordered, group_starts, jitter
 from probes.path.live import IDLE_NS, SECOND_NS, LivePaths, PathView
 from probes.path.options import MAX_HOPS
@@ -27,6 +28,8 @@ CELL = 2
 all together, and seldom."""
 _QUIET_NS = 5 * SECOND_NS
 """Without a probe for longer a flow counts as ended."""
+_COMPARABLE = 20
+"""Answers of each of two routers that a comparison takes."""
 _FEW = 5
 """Seconds of a mean that is shown as the present."""
 _TURNS_NS = 2 * SECOND_NS
@@ -301,6 +304,27 @@ class Paths:
             )  # fmt: skip
             found.append(((bool(len(turn)), int(turn["answers"].sum())), router))
         return tuple(router for _, router in sorted(found, key=lambda pair: pair[0], reverse=True))
+
+    def difference(self, hop: Hop) -> tuple[tuple[str, str], Comparison] | None:
+        """How the times of flows by the two routers differ that answer most at a hop (S3.20), by
+        the last minute's; None where flows go one way only."""
+        view = self.view
+        series = view.series[hop.places]
+        known = view.responders[np.isin(view.responders["series"], series["id"])]
+        # Of each flow the router that answered most.
+        known = known[np.lexsort((-known["answers"].astype("i8"), known["series"]))]
+        known = known[group_starts(known["series"])]
+        raw = np.ascontiguousarray(known["responder"]).view("V16")[:, 0]
+        times: list[tuple[str, Array]] = []
+        for address in np.unique(raw):
+            mine = view.samples(np.sort(known["series"][raw == address]))["rtt_ns"]
+            text = address_text(address.tobytes(), int(series["version"][0]))
+            times.append((text, mine[mine >= 0]))
+        times.sort(key=lambda pair: -len(pair[1]))
+        if len(times) < 2 or len(times[1][1]) < _COMPARABLE:
+            return None
+        (one, first), (other, second) = times[:2]
+        return (one, other), kolmogorov_smirnov(first, second)
 
     def changes(self, choice: Choice) -> Array:
         """What was found out about a choice, dtype PATH, oldest first."""

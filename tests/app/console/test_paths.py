@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from app.console.app import ConsoleApp
@@ -243,6 +244,22 @@ async def test_the_detail_tells_routers_labels_totals_and_follows_the_cursor() -
         assert "10.94.6.2 is the destination" in t.detail
         await t.desk.press("escape")
         assert not t.desk.app.screen.query_one(PathDetail).is_open
+
+
+@pytest.mark.parametrize(("rtt", "words"), [(48.0, "differ (KS 1.00, p "), (2.0, "don't differ")])
+async def test_flows_by_two_routers_are_compared(rtt: float, words: str) -> None:
+    """S3.20: by the Kolmogorov-Smirnov test; of one flow there is nothing to compare."""
+    one = FakePath((FakeHop(1.0, ("10.94.1.2",)), FakeHop(2.0, ("10.94.2.2",))))
+    hops = (FakeHop(1.0, ("10.94.1.2",)), FakeHop(rtt, ("10.94.3.2",)))
+    other = FakePath(hops, flow=UDP, _random=np.random.default_rng(7))
+    async with tracer(one, other, width=200, length=2) as t:
+        await t.desk.press("j", "enter")
+        compared = next(line for line in t.detail.split("\n") if "Compare" in line)
+        assert words in compared
+        assert "10.94.2.2" in compared
+        assert "10.94.3.2" in compared
+        await t.desk.press("n")
+        assert "Compare" not in t.detail
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
