@@ -186,7 +186,7 @@ class Totals:
                 f"{found[Outcome.OVERRUN]} overrun",
                 *(
                     f"{found[o]} {o.words}"
-                    for o in (Outcome.DROPPED, Outcome.IN_FLIGHT)
+                    for o in (Outcome.DROPPED, Outcome.IN_FLIGHT, Outcome.BEYOND_PATH)
                     if found[o]
                 ),
             ]

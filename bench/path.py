@@ -178,11 +178,9 @@ def _compare(report: Report, name: str, ours: Array, theirs: Array, delay: float
 
 def _account(report: Report, name: str, rows: Array) -> None:
     by = {o.words: int((rows["outcome"] == o).sum()) for o in Outcome}
-    lost = len(rows) - by["answered"]
+    lost = by["unanswered"] + by["overrun"]
     words = ", ".join(f"{count} {what}" for what, count in by.items() if count)
-    hops = {int(h) for h in np.unique(rows["hop"][rows["outcome"] == Outcome.UNANSWERED])}
-    # Beyond the last router there is nobody to answer: a look there twice a second.
-    report.target(f"{name}: probes", words, lost == 0 or hops <= set(range(_HOPS + 1, 32)))
+    report.target(f"{name}: probes", words, lost == 0)
 
 
 def queue(report: Report) -> None:

@@ -166,7 +166,7 @@ class PathProbe:
             target = self._targets.remove(destination_of(destination), flow)
             if target:
                 now, timeout_ns = time.monotonic_ns(), self._timeout_ns
-                rows = target.flight.collect(now, timeout_ns, final=True)
+                rows = target.collect(now, timeout_ns, final=True)
                 self._leaving.append((target.destination.address, rows))
 
     def traced(self) -> tuple[Traced, ...]:
@@ -187,7 +187,7 @@ class PathProbe:
             fullest = 0.0
             gone = not self.interface.exists()  # this is the last window then
             for target in self._targets:
-                rows = target.flight.collect(started, self._timeout_ns, final=gone)
+                rows = target.collect(started, self._timeout_ns, final=gone)
                 target.decide(rows, started)
                 parts.append(rows)
                 fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)

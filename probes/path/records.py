@@ -29,6 +29,9 @@ class Outcome(IntEnum):
     """Not known: its place was needed by another before it was read. Its flow is not known."""
     IN_FLIGHT = 5
     """Tracing ended before an answer came, and before the timeout."""
+    BEYOND_PATH = 6
+    """Nothing came, and no router was ever known to be that far away: it was a look whether the
+    path has become longer."""
 
     @property
     def is_loss(self) -> bool:

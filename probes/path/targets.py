@@ -14,7 +14,7 @@ from bpf.errors import UsageError
 from bpf.syscall import map_delete, map_update
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.policy import Plan, Policy
-from probes.path.records import Array
+from probes.path.records import Array, Outcome
 from probes.path.slots import Destination, Flight
 from probes.plane import Traced
 
@@ -113,6 +113,8 @@ class Target:
         self._matched_before = int(table["matched"][0])
         self.flight = Flight(destination, slots, table)
         self._policy = Policy(options)
+        self._longest = 0
+        """Routers on the way, the most that were known of."""
         for name in ("ttl", "next_ns", "round", "done", "asked"):
             table[name] = 0
         self._follow(self._policy.plan)
@@ -139,6 +141,15 @@ class Target:
         # The first says whether there are others: a flow moves up before its old place is free.
         self._kernel["only"][0, : len(only)] = only
         self._kernel["only"][0, len(only) :] = 0
+
+    def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
+        """Rows of dtype HOP, as Flight.collect; what was sent too far to be lost is told apart."""
+        rows = self.flight.collect(now_ns, timeout_ns, final=final)
+        self._longest = max(self._longest, self._policy.length)
+        if self._longest:
+            beyond = (rows["outcome"] == Outcome.UNANSWERED) & (rows["hop"] > self._longest)
+            rows["outcome"][beyond] = Outcome.BEYOND_PATH
+        return rows
 
     def decide(self, rows: Array, now_ns: int) -> None:
         """Have the hops probed that are worth it, after new rows of dtype HOP."""

@@ -44,13 +44,14 @@ def test_every_outcome_has_its_word_and_an_overrun_no_flow(tmp_path: Path) -> No
     table = rows_in(tmp_path / "hops.csv")
     assert [row["outcome"] for row in table] == [
         "answered", "unreachable", "unanswered", "dropped", "overrun", "in flight",
+        "beyond path",
     ]  # fmt: skip
     flow = ("protocol", "source", "source_port", "destination_port")
     assert [all(row[name] for name in flow) for row in table] == [
         row["outcome"] != "overrun" for row in table
     ]
     assert {row["destination"] for row in table} == {"192.0.2.2"}
-    assert [row["rtt_ns"] for row in table] == ["1000000", "2000000", "", "", "", ""]
+    assert [row["rtt_ns"] for row in table] == ["1000000", "2000000", *[""] * 5]
 
 
 def test_the_columns_of_paths(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_what_is_a_row_of_one_view_is_none_of_another(tmp_path: Path) -> None:
         for item in (flows(), paths.probes(*Outcome), paths.told(*Kind), called_path):
             sink.write(item)
     counts = {view.name: len(rows_in(tmp_path / f"{view.name}.csv")) for view in views}
-    assert counts == {"flows": 2, "hops": 6, "paths": 12, "windows": 4}
+    assert counts == {"flows": 2, "hops": 7, "paths": 12, "windows": 4}
     windows = rows_in(tmp_path / "windows.csv")
     assert [(row["probe"], row["metric"], row["packets"]) for row in windows] == [
         ("flow", "", "6"), ("path", "hops", ""), ("path", "paths", ""), ("path", "hops", ""),
@@ -134,7 +135,7 @@ def test_probes_are_summed_up() -> None:
     assert said(some, some, paths.told(*Kind)) == "14 probes, 12 answered, 2 lost, 0 overrun"
     assert said(paths.probes(*Outcome, losses=paths.OVERRUN), flows()) == (
         "1 windows, 6 packets in flows, 0 lost; "
-        "6 probes, 2 answered, 1 lost, 1 overrun, 1 dropped, 1 in flight"
+        "7 probes, 2 answered, 1 lost, 1 overrun, 1 dropped, 1 in flight, 1 beyond path"
     )
     assert said(paths.probes()) == "0 probes, 0 answered, 0 lost, 0 overrun"
     assert said() == "0 windows, 0 packets in flows, 0 lost"

@@ -12,6 +12,8 @@ from probes.path.analysis.reach import Reach
 from probes.path.analysis.summaries import Summaries
 from probes.path.records import HOP, PATH, Array, Outcome, no_rows
 
+_SAY_NOTHING = (Outcome.OVERRUN, Outcome.BEYOND_PATH)
+
 
 class Analysis:
     """Follows all flows of all destinations. One thread calls it, at each poll.
@@ -69,7 +71,7 @@ class Analysis:
         self._changes.forget(number)
 
     def _batch(self, rows: Array, now_ns: int) -> Batch:
-        known = (rows["outcome"] != Outcome.OVERRUN) & (rows["hop"] < HOPS)
+        known = ~np.isin(rows["outcome"], _SAY_NOTHING) & (rows["hop"] < HOPS)
         rows = rows.take(np.flatnonzero(known)).astype(HOP, copy=False)
         places, evicted = self._flows.find(rows, now_ns, self._since_ns)
         self._drop_state(evicted)

@@ -94,7 +94,9 @@ def test_the_rate_is_reached_and_never_exceeded(
             assert (len(probes), len(packets)) == (burst, 1)
         host.probe.untrace(PEER[4])
         times = np.sort(host.tracing.rows()["sent_ns"]) - started
-        assert abs((times < intervals * interval).sum() - (intervals + burst)) <= 1  # 2 %
+        # A stall of this machine that is longer than an interval is not made up for.
+        due = intervals + burst
+        assert 0.9 * due <= (times < intervals * interval).sum() <= due + 1
         # In any time at all: the burst, and one for a packet that came late.
         numbers = np.arange(len(times))
         ahead = numbers[None, :] - numbers[:, None] + 1

@@ -105,7 +105,10 @@ def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
             time.sleep(2.5)
         rows = traced.finish()
     assert abs(len(rows) - traced.sent) <= 4  # `sent` was asked for a moment before
-    assert not (rows["outcome"] == Outcome.OVERRUN).any()
+    assert not np.isin(rows["outcome"], (Outcome.OVERRUN, Outcome.UNANSWERED)).any()
+    beyond = rows[np.isin(rows["outcome"], (Outcome.BEYOND_PATH, Outcome.IN_FLIGHT))]
+    assert (rows["hop"][rows["outcome"] == Outcome.BEYOND_PATH] > 6).all()
+    assert (beyond["hop"] > 6).sum() > 5
     for version in (4, 6):
         for hop, (name, *_) in enumerate(plan.hops()[:-1], 1):
             mine = rows[(rows["version"] == version) & (rows["hop"] == hop)]
