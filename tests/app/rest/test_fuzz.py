@@ -43,7 +43,7 @@ schema = schemathesis.pytest.from_fixture("described")
 
 @schema.parametrize()
 @settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     database=None,
