@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from bpf import features, trial
 from bpf import interface as interfaces
@@ -296,7 +296,7 @@ class Controller:
             return running
 
     def _finish(self, running: Running) -> tuple[Snapshot, ...]:
-        """Without the lock: a slow listener may be waited for."""
+        """End it. It publishes its last window: a slow listener is waited for."""
         running.stop()
         latest = running.close()
         self.publish(Event.now("info", running.name, "removed"))
@@ -306,8 +306,7 @@ class Controller:
         running = self._running.get("path")
         if running is None or not running.probe.builtin:
             return None
-        probe: Any = running.probe
-        return probe  # type: ignore[no-any-return]
+        return cast("PathProbe", running.probe)
 
     def _untrace_all(self) -> None:
         """So that what is in flight is told with the last window."""

@@ -8,17 +8,9 @@
 #ifndef PATH_H
 #define PATH_H
 
-#include <uapi/linux/if_ether.h>
-#include <uapi/linux/in.h>
-#include <uapi/linux/ip.h>
-#include <uapi/linux/ipv6.h>
-#include <uapi/linux/tcp.h>
 #include <uapi/linux/udp.h>
-#include "probe.h"
+#include "packet.h"
 
-#define MAX_VLAN_TAGS 2
-#define VLAN_TAG_SIZE 4
-#define PROTO_ICMPV6 58
 #define ECHO_REQUEST 8
 #define ECHO_REQUEST_V6 128
 #define IPV4_FRAGMENT 0x3fff /* more fragments, or an offset */
