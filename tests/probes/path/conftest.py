@@ -55,8 +55,8 @@ class Network:
         """The application's, by destination and source port."""
         self.taken = 0
         """Frames of all kinds."""
-        self.doubled = 0
-        """Of the application's packets, those that came before."""
+        self.doubled: list[str] = []
+        """Of the application's packets, those that came before: when, and in hexadecimal."""
         self.answers = 0
         """Of routers, about probes."""
         self._seen: set[tuple[int, bytes]] = set()
@@ -111,7 +111,8 @@ class Network:
                 self._later(ip_packet(router, source, ECHO[version], icmp, 65 - ttl))
         else:
             self.packets[destination, port] += 1
-            self.doubled += (port, rest[8:]) in self._seen
+            if (port, rest[8:]) in self._seen:
+                self.doubled.append(f"{time.monotonic():.6f} {ip.hex()}")
             self._seen.add((port, rest[8:]))
             if self.back:
                 datagram = rest[2:4] + rest[:2] + struct.pack(">HH", 9, 0) + b"x"

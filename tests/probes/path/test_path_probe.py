@@ -98,7 +98,7 @@ def test_a_replacement_loses_no_probe_and_doubles_no_packet(make_host: MakeHost)
     host.settle()
     controller.untrace(PEER[4])
     rows = host.rows()
-    assert net.doubled == 0
+    assert net.doubled == []
     assert sent_by_hop(rows) == net.by_hop(PEER[4])
     answerable = rows[rows["hop"] <= net.routers]
     assert outcomes_of(answerable)[Outcome.UNANSWERED] == 0
