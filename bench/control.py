@@ -136,8 +136,9 @@ def compiling(report: Report, rounds: int) -> None:
             for _, snapshot in itertools.product(range(rounds + 1), times):
                 probe = many_maps(maps, snapshot)
                 started = time.perf_counter()
-                with compile_probe(compiler, probe) as compiled:
-                    loaded = ProgramProbe(compiler, compiled, Hooks(lambda point: None))
+                hooks = Hooks(lambda point: None)
+                with compile_probe(compiler, probe, hooks) as compiled:
+                    loaded = ProgramProbe(compiler, compiled, hooks)
                 times[snapshot].append(time.perf_counter() - started)
                 loaded.close()
             off, on = (statistics.median(t[1:]) for t in times.values())

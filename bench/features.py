@@ -35,7 +35,7 @@ class Loaded:
         direction = {"interface": "lo", "netflow": netflow}
         probe = parse({"name": "netflow", "interval": 0, "ingress": direction}, "bench")
         hooks = Hooks(lambda point: None)
-        with compile_probe(compiler, probe) as compiled:
+        with compile_probe(compiler, probe, hooks) as compiled:
             self._probe = ProgramProbe(compiler, compiled, hooks)
         stack.enter_context(closing(self._probe))
         self._fd = hooks.points()[0].chain.fd

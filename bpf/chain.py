@@ -33,7 +33,9 @@ MAX_PROBES = 32
 class Stage:
     """A probe's place in a chain. Its programs pass packets on through the array `next_fd`."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        """`name` is the probe's."""
+        self.name = name
         self.next_fd = _program_array("probe_next")
         self.prog_fd = -1
         """The program that runs here now, which its owner keeps open; -1 outside a chain."""

@@ -137,11 +137,16 @@ def try_statistics() -> None:
         pass
 
 
-def load_passing(hook: Hook) -> int:
+def try_offload(ifindex: int) -> None:
+    """Whether a NIC takes XDP programs itself."""
+    os.close(load_passing(Hook.XDP, ifindex))
+
+
+def load_passing(hook: Hook, device: int = 0) -> int:
     """Load a program for `hook` that lets every packet pass; returns its file descriptor."""
     code = Assembler()
     code.exit(_VERDICT_PASS[hook])
-    return prog_load(code.assemble(), hook.prog_type, "doctor")
+    return prog_load(code.assemble(), hook.prog_type, "doctor", device=device)
 
 
 def jit_works() -> bool:

@@ -38,6 +38,7 @@ from bpf.readers import (
     Mapping,
     Popping,
     Reader,
+    delete_batch,
     has_batch,
     write_batch,
 )
@@ -211,6 +212,20 @@ class Map:
     def delete(self, key: Any) -> bool:
         """Delete an entry; False if there is none under `key`."""
         return map_delete(self.fd, _contiguous(key, self.key).tobytes())
+
+    def discard(self, keys: ArrayLike) -> None:
+        """Delete the entries under `keys`, shape (n,), those that are there; of a hash or a trie.
+
+        Raises OSError when the kernel refuses.
+        """
+        names = _contiguous(keys, self.key).reshape(-1)
+        if has_batch(self.fd, Command.MAP_DELETE_BATCH):
+            _, code = delete_batch(self.fd, names)
+            if code:
+                raise OSError(code, os.strerror(code))
+            return
+        for name in names:
+            map_delete(self.fd, name.tobytes())
 
     def _check_size(self, what: str, dtype: np.dtype[Any], size: int) -> None:
         if dtype.itemsize != size:

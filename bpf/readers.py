@@ -170,16 +170,10 @@ class Batched:
             raise OSError(code, f"bpf(MAP_UPDATE_BATCH): {os.strerror(code)}")
 
     def _delete(self, keys: Array, values: Array) -> Iterator[Chunk]:
-        done = 0
-        while done < len(keys):
-            deleted, code = write_batch(self._fd, Command.MAP_DELETE_BATCH, keys[done:])
-            done += deleted
-            if code == errno.ENOENT:
-                done += 1  # Deleted meanwhile by another.
-            elif code:
-                yield keys[:done], values[:done]
-                raise OSError(code, f"bpf(MAP_DELETE_BATCH): {os.strerror(code)}")
-        yield keys, values
+        done, code = delete_batch(self._fd, keys)
+        yield keys[:done], values[:done]
+        if code:
+            raise OSError(code, f"bpf(MAP_DELETE_BATCH): {os.strerror(code)}")
 
 
 class Iteration:
@@ -305,6 +299,20 @@ def write_batch(
     # The kernel tells the count on errors after the start, and leaves it on those before.
     untouched = code and batch.count == len(keys)
     return 0 if untouched else batch.count, code
+
+
+def delete_batch(fd: int, keys: Array) -> tuple[int, int]:
+    """Delete the entries under contiguous keys, those that are still there; returns how many of the
+    keys have left the map, and the errno or 0."""
+    done = 0
+    while done < len(keys):
+        deleted, code = write_batch(fd, Command.MAP_DELETE_BATCH, keys[done:])
+        done += deleted
+        if code == errno.ENOENT:
+            done += 1  # Deleted meanwhile by another.
+        elif code:
+            return done, code
+    return done, 0
 
 
 def _next_key(fd: int, key: bytes | None, key_size: int) -> tuple[bytes, int]:

@@ -227,8 +227,9 @@ def prog_load(
     flags: int = 0,
     btf_fd: int = 0,
     functions: Sequence[tuple[int, int]] = (),
+    device: int = 0,
 ) -> int:
-    """Load a program; returns its file descriptor.
+    """Load a program; returns its file descriptor. With `device`, an interface's index, into a NIC.
 
     `functions` are (instruction offset, BTF type id) pairs, needed where it has callbacks.
     Raises VerifierError, with the log in full, when the verifier refuses.
@@ -248,6 +249,7 @@ def prog_load(
         func_info_rec_size=8 if functions else 0,
         func_info=ct.addressof(info_buffer) if functions else 0,
         func_info_cnt=len(functions),
+        prog_ifindex=device,
     )
     try:
         return call(Command.PROG_LOAD, attr)

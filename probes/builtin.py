@@ -1,16 +1,113 @@
-"""What built-in probes share: sources that an operator edits, compiled and told apart."""
+"""What built-in probes share: sources that an operator edits, compiled and told apart, generations
+that come and go, and the maps that outlive them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
 
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
 from bpf.errors import UsageError
+from bpf.interface import Interface
+from bpf.program import create_like, map_memory
+from probes.plane import Compatibility
+from probes.probe import UtcClock
+from probes.snapshot import Item, Losses, Snapshot
 
 if TYPE_CHECKING:
     from probes.config import ProbeConfig, Side
+
+
+class _Loaded(Protocol):
+    def close(self) -> None: ...
+
+
+L = TypeVar("L", bound=_Loaded)
+_NOTHING = Compatibility((), (), (), ())
+
+
+class BuiltinProbe(Generic[L]):
+    """One interface, and two generations: what runs, and what ran before it was edited.
+
+    Methods of those that are built on it may be called from any thread; they exclude one another.
+    """
+
+    name: str
+    builtin = True
+    alarm_fd = -1
+
+    def __init__(self, interface: Interface) -> None:
+        self.interface = interface
+        self.generation = 1
+        self.window = 0
+        self.latest: tuple[Snapshot, ...] = ()
+        """The window that ended last."""
+        self._lock = threading.RLock()
+        self._utc = UtcClock()
+        self._previous: L | None = None
+        self._start_ns = time.monotonic_ns()
+
+    @property
+    def interfaces(self) -> tuple[Interface, ...]:
+        return (self.interface,)
+
+    @property
+    def previous(self) -> int | None:
+        """The generation that `roll_back` would bring back."""
+        return self.generation - 1 if self._previous else None
+
+    def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
+        """Put the generation before in place again, under a new number."""
+        with self._lock:
+            old = self._previous
+            if old is None:
+                raise UsageError(f"probe {self.name} has no generation to go back to")
+            self._previous = None
+            return _NOTHING, self._become(old)
+
+    def _become(self, new: L) -> tuple[Item, ...]:
+        """Put another generation in the place of the one that runs; the window that so ended."""
+        raise NotImplementedError
+
+    def _forget_previous(self) -> None:
+        if self._previous:
+            self._previous.close()
+            self._previous = None
+
+    def _snapshot(
+        self,
+        rows: np.ndarray[Any, np.dtype[Any]],
+        end_ns: int,
+        losses: Losses,
+        occupancy: float,
+        *,
+        quiet_ns: int,
+        swap_ns: int = 0,
+        table: str = "",
+    ) -> Snapshot:
+        """A table of the window that began at `_start_ns`; its drain began at `quiet_ns`."""
+        return Snapshot(
+            probe=self.name,
+            interface=self.interface.name,
+            window=self.window,
+            generation=self.generation,
+            start_ns=self._start_ns,
+            end_ns=end_ns,
+            end_utc_ns=self._utc.utc_ns(end_ns),
+            rows=rows,
+            losses=losses,
+            occupancy=occupancy,
+            swap_ns=swap_ns,
+            drain_ns=time.monotonic_ns() - quiet_ns,
+            metric=table,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +164,26 @@ def check_maps(compiled: Compiled, side: Side, expected: Mapping[str, tuple[obje
 def shape_of(declared: CompiledMap) -> tuple[object, ...]:
     """What reading a map relies on."""
     return declared.spec, declared.key, declared.value
+
+
+class SharedMaps:
+    """Maps that all programs of a probe, and all generations of it, work on."""
+
+    def __init__(self, compiled: Compiled, names: Iterable[str]) -> None:
+        """Make them as a source declares them. Raises KernelError where memory is short."""
+        self.fds: dict[str, int] = {}
+        try:
+            for name in names:
+                self.fds[name] = create_like(compiled.maps[name])
+        except BaseException:
+            self.close()
+            raise
+
+    def memory(self) -> int:
+        """Bytes of kernel memory."""
+        return sum(map_memory(fd) for fd in self.fds.values())
+
+    def close(self) -> None:
+        for fd in self.fds.values():
+            os.close(fd)
+        self.fds.clear()

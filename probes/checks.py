@@ -13,7 +13,7 @@ from bpf.errors import UsageError, did_you_mean
 from bpf.layout import ARRAY_TYPES, QUEUE_TYPES
 
 if TYPE_CHECKING:
-    from probes.config import Metric, ProbeConfig, Side
+    from probes.config import Expire, Metric, ProbeConfig, Side
 
 EXPORTABLE = HASH_TYPES | ARRAY_TYPES | QUEUE_TYPES | {MapType.LPM_TRIE}
 """Kinds of maps whose contents mean something outside the kernel."""
@@ -50,7 +50,9 @@ def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple
         return
     if metric.agg:
         yield from _aggregation_findings(metric, found, kind)
-    known = {path for part in ("key", "value") for path in _paths(getattr(found, part), part)}
+    if metric.expire:
+        yield from _expiry_findings(metric.expire, found, kind)
+    known = _dtypes(found)
     for path in metric.types:
         if path not in known:
             yield f"types.{path}", f"{name} has no such field", did_you_mean(path, sorted(known))
@@ -65,6 +67,23 @@ def _aggregation_findings(
         yield "agg", f"{name} is a {kind}: it has one value an entry, not one for each CPU", hint
     elif found.value is not None and (why := _no_number(found.value, "value")):
         yield "agg", f"{name} has no {metric.agg}: {why}", "leave agg out: one value for each CPU"
+
+
+def _expiry_findings(
+    expire: Expire, found: CompiledMap, kind: str
+) -> Iterator[tuple[str, str, str]]:
+    name, path = found.spec.name, expire.field
+    if found.spec.type not in HASH_TYPES or found.spec.percpu:
+        hint = "leave expire out, or declare a BPF_HASH"
+        yield "expire", f"{name} is a {kind}: only entries of a hash can be swept", hint
+        return
+    dtypes = _dtypes(found)
+    times = sorted(path for path, dtype in dtypes.items() if dtype == np.dtype("u8"))
+    if path not in dtypes:
+        yield "expire.field", f"{name} has no field {path!r}", did_you_mean(path, times)
+    elif path not in times:
+        hint = "a time is a u64, of nanoseconds"
+        yield "expire.field", f"{path} of {name} is a {dtypes[path]}", hint
 
 
 def _no_number(dtype: np.dtype[Any], path: str) -> str:
@@ -84,11 +103,16 @@ def _no_number(dtype: np.dtype[Any], path: str) -> str:
     return ""
 
 
-def _paths(dtype: np.dtype[Any] | None, path: str) -> Iterator[str]:
-    """The paths of a type and of everything in it."""
+def _dtypes(found: CompiledMap) -> dict[str, np.dtype[Any]]:
+    """What is where in a map's entries, by path."""
+    return {**dict(_paths(found.key, "key")), **dict(_paths(found.value, "value"))}
+
+
+def _paths(dtype: np.dtype[Any] | None, path: str) -> Iterator[tuple[str, np.dtype[Any]]]:
+    """The paths of a type and of everything in it, each with what is there."""
     if dtype is None:
         return
-    yield path
+    yield path, dtype
     for name, (field, *_) in _fields(dtype.base).items():
         yield from _paths(field, f"{path}.{name}")
 

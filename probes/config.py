@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -32,6 +33,7 @@ __all__ = [
     "MAX_SOURCE",
     "SIDES",
     "Direction",
+    "Expire",
     "Format",
     "Health",
     "Metric",
@@ -55,6 +57,9 @@ def _unicode(text: str) -> str:
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
 """A probe's or a metric's; it becomes part of a file's name."""
+_MACRO = r"^[A-Z_][A-Z0-9_]{0,63}$"
+Macro = Annotated[str, StringConstraints(pattern=_MACRO)]
+"""A macro's name."""
 Text = Annotated[str, AfterValidator(_unicode)]
 """Text that can be written out, unlike the halves of characters that JSON can spell."""
 Format = Literal["json", "xml", "csv", "jsonl"]
@@ -70,6 +75,26 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
 
 
+def _age(seconds: float | str) -> float | str:
+    if isinstance(seconds, str):
+        if not re.fullmatch(_MACRO, seconds):
+            raise wrong(f"{seconds[:40]!a} is neither a number of seconds nor a macro's name")
+    elif seconds <= 0:
+        raise wrong(f"must be more than 0 seconds, not {seconds:g}")
+    return seconds
+
+
+class Expire(_Model):
+    """Which entries of a map leave it by their age."""
+
+    field: Text
+    """Path of the u64 that says when an entry was made, or used: `value.since`; nanoseconds of
+    CLOCK_MONOTONIC."""
+    seconds: Annotated[float | str, AfterValidator(_age)]
+    """What is older than that at the end of a window is in its table, and then no more; a number,
+    or the name of one in `define`."""
+
+
 class Metric(_Model):
     """One map whose contents leave the system (S1.9: no other map's do)."""
 
@@ -81,6 +106,8 @@ class Metric(_Model):
     """Each window has a map of its own, read when no packet reaches it any more (S1.13)."""
     init: bool = False
     """Emptied when it is read (S1.12); a snapshot metric always is."""
+    expire: Expire | None = None
+    """What of a hash that is not emptied is swept when it is read (S2.18)."""
     agg: Literal["", "sum", "avg", "min", "max"] = ""
     """Over the CPUs of a per-CPU map; empty: one value for each CPU (S1.11)."""
     export: bool = True
@@ -90,8 +117,10 @@ class Metric(_Model):
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
-        if not (self.export or self.init or self.snapshot):
+        if not (self.export or self.init or self.snapshot or self.expire):
             raise wrong("neither exported nor emptied", at="export", hint="give init too")
+        if self.expire and (self.init or self.snapshot):
+            raise wrong("the map is emptied whenever it is read", at="expire", hint="leave it out")
         return self
 
 
@@ -130,12 +159,15 @@ class Direction(_Model):
 
     interface: Text = ""
     """Empty only in a file that is run with `-i`."""
-    hook: Literal["xdp", "tc"] | None = None
-    """None: XDP for ingress and TC for egress (S1.4)."""
+    hook: Literal["xdp", "tc", "monitor"] | None = None
+    """None: XDP for ingress and TC for egress (S1.4). With `monitor` it is an application of the
+    monitoring primitive: it gets the packets that policies select (S2.16)."""
     source: str = ""
     """eBPF C; in a file also the name of a file, relative to the configuration, that ends in .c."""
     function: Text = ""
     """The program, where the source has more than one."""
+    define: dict[Macro, int] = Field(default_factory=dict)
+    """Macros that the source is compiled with: what of it is meant to be chosen."""
     metrics: tuple[Metric, ...] = ()
     netflow: NetflowFeatures | None = None
     """To have the source made, and a metric of its flows where no others are given."""
@@ -167,7 +199,20 @@ class Direction(_Model):
                 raise wrong(f"there are two metrics {metric.name!r}", at=f"{at}.name")
             names.add(metric.name)
             _alike(metric, of_map.setdefault(metric.map, metric), at)
+            if isinstance(name := metric.expire and metric.expire.seconds, str):
+                if name not in self.define:
+                    hint = did_you_mean(name, sorted(self.define)) or "give a number of seconds"
+                    raise wrong(f"define has no {name}", at=f"{at}.expire.seconds", hint=hint)
+                if self.define[name] <= 0:
+                    raise wrong("must be more than 0 seconds", at=f"define.{name}")
         return self
+
+    def expiry(self, metric: Metric) -> tuple[str, float] | None:
+        """By which field, and after how many seconds, entries of its map are swept."""
+        if metric.expire is None:
+            return None
+        seconds = metric.expire.seconds
+        return metric.expire.field, self.define[seconds] if isinstance(seconds, str) else seconds
 
     def metric_names(self) -> tuple[str, ...]:
         """Of its metrics that are exported, and of the one that netflow brings."""
@@ -178,9 +223,9 @@ class Direction(_Model):
 
 def _alike(metric: Metric, earlier: Metric, at: str) -> None:
     """A map is read once, for all metrics that show it."""
-    for key in ("snapshot", "init"):
-        if getattr(metric, key) != getattr(earlier, key):
-            text = f"{earlier.name!r}, of the same map, has {str(not getattr(metric, key)).lower()}"
+    for key in ("snapshot", "init", "expire"):
+        if getattr(metric, key) != (other := getattr(earlier, key)):
+            text = f"{earlier.name!r}, of the same map, has {str(other).lower()}"
             raise wrong(text, at=f"{at}.{key}", hint="metrics of one map have it in common")
 
 
@@ -224,6 +269,8 @@ class ProbeConfig(_Model):
             raise wrong("it has no direction", hint="give ingress, egress, or both")
         if self.egress and self.egress.hook == "xdp":
             raise wrong("XDP sees no egress", at="egress.hook", hint="leave it out, or say tc")
+        if self.egress and self.egress.hook == "monitor":
+            raise wrong("the monitor sees incoming packets", at="egress.hook", hint="give ingress")
         names = {
             name
             for side, direction in self.directions()

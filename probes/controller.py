@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self, cast
 
 from bpf import features, trial
@@ -24,10 +25,14 @@ from probes.plane import (
     Cost,
     Fate,
     Listener,
+    MonitorInfo,
+    PolicyInfo,
     ProbeInfo,
     Replacement,
     Traced,
 )
+from probes.primitive.options import MonitorOptions
+from probes.primitive.records import PROBE
 from probes.running import Compiled, Replaceable, Running
 from probes.snapshot import Event, History, Item, Snapshot
 
@@ -36,6 +41,9 @@ if TYPE_CHECKING:
     from probes.config import ProbeConfig
     from probes.health import HealthWatch
     from probes.path.probe import PathProbe
+    from probes.primitive.policy import Policy
+    from probes.primitive.sketch import Sketch
+    from probes.triggers import Triggers
 
 _KEPT = 4
 """Names in an event's list of maps before it is cut."""
@@ -63,6 +71,7 @@ class Controller:
         """What the last check compiled, and what ran under its name."""
         self._tracing: tuple[Interface, Hook | None, PathOptions] | None = None
         """Where and how paths are traced, once that is asked for."""
+        self._triggers: Triggers | None = None
         self._closed = False
 
     def listen(self, listener: Listener) -> None:
@@ -143,6 +152,10 @@ class Controller:
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Trace the path of every flow to an address, or of `flow` (S3.1), from now on."""
         self._refuse_changes()
+        self.trace_flow(destination, flow)
+
+    def trace_flow(self, destination: str, flow: TracedFlow | None) -> None:
+        """As `trace`, for a policy: not refused where an operator's changes are."""
         with self._changing:
             probe = self._path_probe()
             started = probe or self._start_path_probe()
@@ -156,6 +169,10 @@ class Controller:
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Stop that, of all its flows where none is given. The last one ends the path probe."""
         self._refuse_changes()
+        self.untrace_flow(destination, flow)
+
+    def untrace_flow(self, destination: str, flow: TracedFlow | None) -> None:
+        """As `untrace`, for a policy."""
         with self._changing:
             probe = self._path_probe()
             if probe is None:
@@ -170,6 +187,78 @@ class Controller:
         """What is traced, in the order in which it was asked for."""
         probe = self._path_probe()
         return probe.traced() if probe else ()
+
+    def watch_metrics(
+        self,
+        interface_name: str,
+        options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
+        *,
+        policies: Sequence[Policy] = (),
+        profiles: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        applications: Sequence[ProbeConfig] = (),
+    ) -> None:
+        """Start the monitoring primitive on an interface (S2).
+
+        Raises UsageError for an unknown interface and for policies that don't fit, KernelError or
+        DeckError where it can't attach; what was begun of it is ended then.
+        """
+        from probes.triggers import Triggers
+
+        interface = interfaces.find(interface_name)
+        with self._changing, ExitStack() as undo:
+            self._refuse_twice(PROBE)
+            made = Triggers(self, self._compiler, interface, self._hooks, options, profiles)
+            self._triggers = made
+            self._run(made.probe, options.interval, None)
+            undo.callback(self._remove, PROBE)
+            for application in applications:
+                self.add(application)
+            for policy in policies:
+                made.set_policy(policy)
+            undo.pop_all()
+        if note := made.probe.offload:
+            self.publish(Event.now("warning", PROBE, note))
+
+    def monitor(self) -> MonitorInfo | None:
+        """The primitive, its policies and applications; None where it does not run."""
+        triggers = self._triggers
+        return triggers.info() if triggers else None
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        """Add a policy, or put it in the place of the one of this name; nothing is stopped.
+
+        It starts the monitor where none runs, on the interface on which paths can be traced.
+        """
+        self._refuse_changes()
+        with self._changing:
+            if self._triggers is None and self._tracing:
+                interface, ingress, _ = self._tracing
+                self.watch_metrics(interface.name, MonitorOptions(ingress=ingress))
+            return self._monitored().set_policy(policy)
+
+    def remove_policy(self, name: str) -> None:
+        """Forget a policy; applications that no other has are inactive then, and stay loaded."""
+        self._refuse_changes()
+        with self._changing:
+            self._monitored().remove_policy(name)
+
+    def activate_policy(self, name: str) -> PolicyInfo:
+        """Have it run its applications now, until `deactivate_policy` (S2.12)."""
+        self._refuse_changes()
+        triggers = self._monitored()
+        triggers.probe.activate(name)
+        return triggers.policy(name)
+
+    def deactivate_policy(self, name: str) -> PolicyInfo:
+        """End that, or what its condition began: after its cool-down it is armed again."""
+        self._refuse_changes()
+        triggers = self._monitored()
+        triggers.probe.deactivate(name)
+        return triggers.policy(name)
+
+    def sketch(self, windows: int = 1) -> Sketch:
+        """The registers of the last windows merged, at most as many as are kept."""
+        return self._monitored().probe.sketch(windows)
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         """All, in the order in which they were added."""
@@ -202,11 +291,20 @@ class Controller:
         with closing(self._taken_check(config, None) or self._compile(config)) as compiled:
             assert isinstance(compiled, CompiledProbe)
             verdicts = _verdicts(compiled)
+            costs = tuple(_costs(compiled)) if is_application(config) else ()
             with self._changing:
                 self._refuse_twice(config.name)
-                probe = ProgramProbe(self._compiler, compiled, self._hooks)
-                running = self._run(probe, config.interval, None)
+                kind: type[ProgramProbe] = ProgramProbe
+                if is_application(config):
+                    from probes.primitive.application import ApplicationProbe
+
+                    kind = ApplicationProbe
+                running = self._run(
+                    kind(self._compiler, compiled, self._hooks), config.interval, None
+                )
                 running.verdicts = verdicts
+                if self._triggers and costs:
+                    self._triggers.costs[config.name] = costs[0].ns
             self._tell_warnings(compiled)
             return running.info()
 
@@ -236,8 +334,16 @@ class Controller:
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         """End a probe; what it had collected is published, and returned."""
         self._refuse_changes()
+        return self._remove(name)
+
+    def _remove(self, name: str) -> tuple[Snapshot, ...]:
         if name == "path":
             self._untrace_all()
+        if name == PROBE and (triggers := self._triggers):
+            for application in triggers.probe.router.given():
+                self._remove(application)
+            self._triggers = None
+            triggers.close()
         return self._finish(self._taken_out(name))
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
@@ -273,10 +379,13 @@ class Controller:
             for name in tuple(self._watches):
                 self._stop_watching(name)
             self._untrace_all()
+            if self._triggers:
+                self._triggers.close()
             running, self._running = self._running, {}
         for each in running.values():
             each.stop()
-        for each in running.values():
+        # Applications leave the monitor before it ends.
+        for each in reversed(running.values()):
             each.close()
         self._forget_check()
         self._compiler.close()
@@ -341,6 +450,12 @@ class Controller:
         running.start()
         return running
 
+    def _monitored(self) -> Triggers:
+        triggers = self._triggers
+        if triggers is None:
+            raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")
+        return triggers
+
     def _find(self, name: str) -> Running:
         running = self._running.get(name)
         if running is None:
@@ -361,7 +476,7 @@ class Controller:
     def _compile(self, config: ProbeConfig) -> Compiled:
         from probes.program.loading import compile_probe
 
-        return compile_probe(self._compiler, config)
+        return compile_probe(self._compiler, config, self._hooks)
 
     def _taken_check(self, config: ProbeConfig, running: Running | None) -> Compiled | None:
         """What the last check compiled, if that was this configuration; now the caller's."""
@@ -461,6 +576,11 @@ class Controller:
         note = point.attach(by_link=self._by_link).note
         text = f"{point.hook.value}: {point.mode}" + (f" ({note})" if note else "")
         self.publish(Event.now("info", point.interface.name, text))
+
+
+def is_application(config: ProbeConfig) -> bool:
+    """Whether a probe is given its packets by the monitor."""
+    return config.ingress is not None and config.ingress.hook == "monitor"
 
 
 def _costs(compiled: Compiled) -> Iterator[Cost]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from bpf.compiler import Diagnostic
 from bpf.errors import DeckError
+from probes.primitive.options import Input
+from probes.primitive.records import State
 from probes.snapshot import Event, History, Snapshot
 
 if TYPE_CHECKING:
     from probes.config import ProbeConfig, Side
     from probes.flow import FlowFilter
     from probes.path import TracedFlow
+    from probes.primitive.policy import Policy
+    from probes.primitive.sketch import Sketch
 
 Listener = Callable[[Snapshot | Event], None]
+Measured = float
+"""NaN where it could not be measured."""
 
 
 class Fate(StrEnum):
@@ -144,6 +150,58 @@ class Traced:
     """Answers that were found to be to one of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyInfo:
+    """A policy and where it stands."""
+
+    policy: Policy
+    state: State
+    since_utc_ns: int
+    """Since when it is in that state."""
+    until_utc_ns: int
+    """When HOLD or COOLDOWN is over; 0 in other states."""
+    forced: bool
+    """Whether an operator activated it: it stays so until an operator ends it."""
+    cause: str
+    """Of its last transition, in words; empty where it made none."""
+    selected: int
+    """Packets that its selection gave to its applications, since it was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationInfo:
+    """An application of the primitive."""
+
+    name: str
+    """Its probe's name too."""
+    summary: str
+    active: bool
+    """Whether any packets go to it now: some policy that runs it is active."""
+    packets: int
+    """Packets, or telemetry records, that it was given since it was loaded."""
+    ns: Measured
+    """For each of them, measured when it was loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorInfo:
+    """The monitoring primitive."""
+
+    interface: str
+    hook: str
+    """`xdp` or `tc ingress`."""
+    input: Input
+    bits: int
+    interval: float
+    """Seconds."""
+    offload: str
+    """What became of a wish for it, in one line; empty where there was none."""
+    policies: tuple[PolicyInfo, ...]
+    applications: tuple[ApplicationInfo, ...]
+    profiles: Mapping[str, tuple[str, ...]]
+    """Named sets of applications (S2.12)."""
+
+
 class ControlPlane(Protocol):
     """What screens, REST and scripts may ask. Every method may be called from any thread, may
     take as long as a compile, and raises DeckError (CompileError for a source)."""
@@ -191,6 +249,29 @@ class ControlPlane(Protocol):
 
     def traced(self) -> tuple[Traced, ...]:
         """What is traced, in the order in which it was asked for."""
+
+    def monitor(self) -> MonitorInfo | None:
+        """The primitive, its policies and applications; None where it does not run."""
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        """Add a policy, or put it in the place of the one of this name; nothing is stopped.
+
+        Applications that it runs and that are not loaded are. UsageError where there is no monitor,
+        and for what it names and there is not.
+        """
+
+    def remove_policy(self, name: str) -> None:
+        """Forget a policy; applications that no other has are inactive then, and stay loaded."""
+
+    def activate_policy(self, name: str) -> PolicyInfo:
+        """Have it run its applications now, until `deactivate_policy` (S2.12)."""
+
+    def deactivate_policy(self, name: str) -> PolicyInfo:
+        """End that, or what its condition began: after its cool-down it is armed again."""
+
+    def sketch(self, windows: int = 1) -> Sketch:
+        """The registers of the last windows merged, at most as many as are kept. UsageError where
+        there is no monitor or no window yet."""
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         """End a probe; what it had collected is published, and returned."""

@@ -189,38 +189,46 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
     return PARSED;
 }
 
-/* Fill `packet`, which is zero. The bytes of a socket buffer may go on past `end`. */
-static __always_inline int parse(void *data, void *end, struct packet *packet) {
-    struct cursor c = {data, end};
+/*
+ * Fill `packet`, which is zero, from the frame at `c`; where it was parsed whole, `c` is then at its
+ * transport header. The bytes of a socket buffer may go on past the end.
+ */
+static __always_inline int parse_frame(struct cursor *c, struct packet *packet) {
 #if LINK_ETHERNET
-    c.at = data + ETH_HLEN;
-    if (c.at > end)
+    c->at += ETH_HLEN;
+    if (c->at > c->end)
         return PARSED_SHORT;
-    __be16 type = *(__be16 *)(c.at - sizeof(type)); /* struct ethhdr is packed: byte by byte */
+    __be16 type = *(__be16 *)(c->at - sizeof(type)); /* struct ethhdr is packed: byte by byte */
 #pragma unroll
     for (int i = 0; i < MAX_VLAN_TAGS; i++) {
         if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
             break;
-        if (c.at + VLAN_TAG_SIZE > end)
+        if (c->at + VLAN_TAG_SIZE > c->end)
             return PARSED_SHORT;
-        type = ((__be16 *)c.at)[1];
-        c.at += VLAN_TAG_SIZE;
+        type = ((__be16 *)c->at)[1];
+        c->at += VLAN_TAG_SIZE;
     }
 #else
-    u8 *first = data;
-    if ((void *)(first + 1) > end)
+    u8 *first = c->at;
+    if ((void *)(first + 1) > c->end)
         return PARSED_SHORT;
     __be16 type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 #endif
     if (type == bpf_htons(ETH_P_IP))
-        return parse_ipv4(&c, packet);
+        return parse_ipv4(c, packet);
     if (type == bpf_htons(ETH_P_IPV6))
 #ifdef IPV4_ONLY
         return PARSED_FILTERED;
 #else
-        return parse_ipv6(&c, packet);
+        return parse_ipv6(c, packet);
 #endif
     return PARSED_NOT_IP;
+}
+
+/* As `parse_frame`, of a frame whose transport header nobody asks for. */
+static __always_inline int parse(void *data, void *end, struct packet *packet) {
+    struct cursor c = {data, end};
+    return parse_frame(&c, packet);
 }
 
 /* Fill `packet`, which is zero, from the hook's; a socket buffer's headers are made readable. */

@@ -1,4 +1,5 @@
-"""One filter language for flows, as a test in the kernel (what is captured) and on rows (shown).
+"""One filter language for flows: as a test in the kernel (what is captured), on rows (what is
+shown), and as entries of match+action tables (what a policy selects).
 
     proto:tcp,udp  port:53  sport:1024  dport:443,8443  ip:6  dir:in
     net:10.0.0.0/8  src:2001:db8::/32  dst:192.0.2.1
@@ -30,16 +31,56 @@ PROTOCOLS = {
 """Names of protocol numbers (IANA); any number may be given as such."""
 _DIRECTIONS = {"in": Direction.INGRESS, "out": Direction.EGRESS}
 _ENDS = ("source", "destination")
+_PORTS = {"source": 32, "destination": 34}
+_ADDRESSES = {"source": 0, "destination": 16}
+_PROTOCOL, _VERSION = 36, 37
+"""Where the parts of a `struct flow_key` are."""
+
+
+KEY_SIZE = 40
+"""Bytes of a `struct flow_key` (bpf/include/packet.h)."""
+_MAX_MATCHES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Flow keys that are as `value` where `mask` has bits; both are KEY_SIZE bytes."""
+
+    mask: bytes
+    value: bytes
+
+    @classmethod
+    def at(cls, offset: int, mask: bytes, value: bytes) -> Match:
+        """Of one part of the key."""
+        return cls(_placed(offset, mask), _placed(offset, value))
+
+    def __and__(self, other: Match) -> Match | None:
+        """Keys that match both; None where none can."""
+        mine, theirs = (int.from_bytes(match.mask, "big") for match in (self, other))
+        value, other_value = (int.from_bytes(match.value, "big") for match in (self, other))
+        if (value ^ other_value) & mine & theirs:
+            return None
+        joined = (mine | theirs, value | other_value)
+        return Match(*(number.to_bytes(KEY_SIZE, "big") for number in joined))
+
+
+EVERYTHING = Match(bytes(KEY_SIZE), bytes(KEY_SIZE))
+
+
+def _placed(offset: int, part: bytes) -> bytes:
+    return (bytes(offset) + part).ljust(KEY_SIZE, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One value of a term, in both languages."""
+    """One value of a term, in all three languages."""
 
     c: str
     """An expression over `struct packet *p`; empty where the kernel can't tell."""
     mask: Callable[[Array], Array]
     """From rows of dtype FLOW (n,) to bool (n,)."""
+    matches: tuple[Match, ...]
+    """Of which one must hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +130,25 @@ class FlowFilter:
             f"{{\n    return {' && '.join(conditions) or 'true'};\n}}\n"
         )
 
+    def matches(self) -> tuple[Match, ...]:
+        """Alternatives that together are the filter, each a different one.
+
+        UsageError where a term can't be said so, or there would be too many.
+        """
+        found: dict[Match, None] = {EVERYTHING: None}
+        for term in self.terms:
+            alternatives = [match for test in term.tests for match in test.matches]
+            if term.negated or not all(test.matches for test in term.tests):
+                raise UsageError(
+                    f"{term.text!r} can't select packets",
+                    hint="tables hold what matches, not what does not" if term.negated else "",
+                )
+            if len(found) * len(alternatives) > _MAX_MATCHES:
+                raise UsageError(f"{self.text!r} is more than {_MAX_MATCHES} matches")
+            both = (one & other for one in found for other in alternatives)
+            found = dict.fromkeys(match for match in both if match)
+        return tuple(found)
+
 
 def _term(word: str) -> Term:
     negated = word.startswith("!")
@@ -137,7 +197,8 @@ def _protocol_any(value: str) -> Test:
 
 
 def _protocol_number(number: int) -> Test:
-    return Test(f"PROTOCOL(&p->key) == {number}", lambda rows: rows["protocol"] == number)
+    match = Match.at(_PROTOCOL, b"\xff", bytes([number]))
+    return Test(f"PROTOCOL(&p->key) == {number}", lambda rows: rows["protocol"] == number, (match,))
 
 
 def _port_at(value: str, ends: tuple[str, ...]) -> Test:
@@ -152,7 +213,9 @@ def _port_at(value: str, ends: tuple[str, ...]) -> Test:
             result |= rows[f"{end}_port"] == number
         return result
 
-    return Test(c, mask)
+    packed = number.to_bytes(2, "big")
+    matches = tuple(Match.at(_PORTS[end], b"\xff\xff", packed) for end in ends)
+    return Test(c, mask, matches)
 
 
 def _port(value: str) -> Test:
@@ -186,7 +249,10 @@ def _network_at(value: str, ends: tuple[str, ...]) -> Test:
         result &= rows["version"] == network.version
         return result
 
-    return Test(" && ".join(conditions), mask)
+    version = _version_match(network.version)
+    netmask, packed = network.netmask.packed, network.network_address.packed
+    both = (Match.at(_ADDRESSES[end], netmask, packed) & version for end in ends)
+    return Test(" && ".join(conditions), mask, tuple(match for match in both if match))
 
 
 def _network_either(value: str) -> Test:
@@ -197,13 +263,18 @@ def _version(value: str) -> Test:
     if value not in ("4", "6"):
         raise ValueError(f"IP version {value!r} is neither 4 nor 6")
     number = int(value)
-    return Test(f"VERSION(&p->key) == {number}", lambda rows: rows["version"] == number)
+    match = _version_match(number)
+    return Test(f"VERSION(&p->key) == {number}", lambda rows: rows["version"] == number, (match,))
+
+
+def _version_match(number: int) -> Match:
+    return Match.at(_VERSION, b"\xff", bytes([number]))
 
 
 def _direction(value: str) -> Test:
     if value not in _DIRECTIONS:
         raise ValueError(f"direction {value!r} is neither in nor out")
-    return Test("", lambda rows: rows["direction"] == _DIRECTIONS[value])
+    return Test("", lambda rows: rows["direction"] == _DIRECTIONS[value], ())
 
 
 _KEYS: dict[str, Callable[[str], Test]] = {

@@ -16,6 +16,7 @@
  */
 #include "probe.h"
 #include "packet.h"
+#include "hash.h"
 #include "capture.h"
 
 #define WAYS 8
@@ -47,21 +48,6 @@ BPF_F_TABLE("array", u32, struct flow_set, sets, CPUS *SETS_PER_CPU, BPF_F_MMAPA
 BPF_F_TABLE("array", u32, struct cpu_state, cpus, CPUS, BPF_F_MMAPABLE);
 BPF_RINGBUF_OUTPUT(overflow, OVERFLOW_PAGES);
 BPF_RINGBUF_OUTPUT(alarm, 1);
-
-/* So that the upper bits of a word, an IPv6 address's last bytes, reach all bits of the hash. */
-static __always_inline u64 folded(u64 word) {
-    return word ^ word >> 32;
-}
-
-/* Multilinear hashing with secret factors: nobody outside can aim at one set. */
-static __always_inline u64 hash_of(struct flow_key *key) {
-    u64 hash = HASH_5 + folded(key->source[0]) * HASH_0 + folded(key->source[1]) * HASH_1 +
-               folded(key->destination[0]) * HASH_2 + folded(key->destination[1]) * HASH_3 +
-               key->transport * HASH_4;
-    hash ^= hash >> 32;
-    hash *= HASH_0;
-    return hash ^ hash >> 29;
-}
 
 static __always_inline bool same_flow(struct flow_key *a, struct flow_key *b) {
     return a->source[0] == b->source[0] && a->source[1] == b->source[1] &&

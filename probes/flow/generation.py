@@ -122,7 +122,7 @@ class FlowHook:
         self._point = point
         self._direction = direction
         self._geometry = geometry
-        self._stage = Stage()
+        self._stage = Stage("flow")
         self._generations: list[Generation] = []
         self._active = 0
 

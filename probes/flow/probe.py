@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -18,11 +17,10 @@ from bpf import grace
 from bpf.abi import MapType
 from bpf.attach import Hook
 from bpf.compiler import Compiled, Compiler
-from bpf.errors import UsageError
 from bpf.interface import Interface
 from bpf.ring import RingReader
 from bpf.syscall import MapSpec, map_create
-from probes.builtin import CompiledSides, refuse_other_changes
+from probes.builtin import BuiltinProbe, CompiledSides, refuse_other_changes
 from probes.flow.filter import FlowFilter
 from probes.flow.generation import (
     FUNCTION,
@@ -36,7 +34,6 @@ from probes.flow.generation import (
 from probes.flow.records import FLOW, Array, Direction, TickClock
 from probes.hook import Hooks
 from probes.plane import Compatibility, Fate, MapFate, ProgramInfo
-from probes.probe import UtcClock
 from probes.snapshot import Item, Loss, LossReason, Snapshot, add_losses
 
 if TYPE_CHECKING:
@@ -67,14 +64,10 @@ class Loaded:
         close_all([generation for _, made in self.hooks for generation in made])
 
 
-class FlowProbe:
-    """Flows of an interface, ingress and egress, in windows (S4.1 to S4.5).
-
-    Every method may be called from any thread; they exclude one another.
-    """
+class FlowProbe(BuiltinProbe[Loaded]):
+    """Flows of an interface, ingress and egress, in windows (S4.1 to S4.5)."""
 
     name = "flow"
-    builtin = True
 
     def __init__(
         self,
@@ -91,25 +84,18 @@ class FlowProbe:
 
         `interval` is what its configuration says; a Poller keeps to it.
         """
-        self.interface = interface
-        self.generation = 1
-        self.window = 0
-        self.latest: tuple[Snapshot, ...] = ()
-        """The window that ended last."""
+        super().__init__(interface)
         self._interval = interval
         self._compiler = compiler
         self._geometry = geometry or Geometry.for_memory()
         self._registry = hooks
         self._points = [(hooks.acquire(interface, hook), direction) for hook, direction in where]
-        self._lock = threading.RLock()
         self._clock = TickClock()
-        self._utc = UtcClock()
         self._rows: list[Array] = []
         self._losses: dict[LossReason, Loss] = {}
         self.alarm_fd = map_create(_ALARM)
         self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
         self._hooks = [FlowHook(p, direction, self._geometry) for p, direction in self._points]
-        self._previous: Loaded | None = None
         source = SOURCE.read_text(encoding="utf-8")
         self._current = Loaded({SIDES[d]: source for _, d in where}, capture, ())
         try:
@@ -128,15 +114,6 @@ class FlowProbe:
     def capture(self) -> FlowFilter:
         """Which flows are counted; all others are counted as filtered."""
         return self._current.capture
-
-    @property
-    def previous(self) -> int | None:
-        """The generation that `roll_back` would bring back."""
-        return self.generation - 1 if self._previous else None
-
-    @property
-    def interfaces(self) -> tuple[Interface, ...]:
-        return (self.interface,)
 
     @property
     def config(self) -> ProbeConfig:
@@ -217,15 +194,6 @@ class FlowProbe:
             sources = {side: getattr(compiled.config, side).source for side in compiled.sides}
             return self._become(self._load(sources, self.capture, compiled.sides))
 
-    def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
-        """Put the generation before in place again, under a new number."""
-        with self._lock:
-            old = self._previous
-            if old is None:
-                raise UsageError("probe flow has no generation to go back to")
-            self._previous = None
-            return Compatibility((), (), (), ()), self._become(old)
-
     def programs(self) -> tuple[ProgramInfo, ...]:
         """What of it is in the kernel."""
         with self._lock:
@@ -256,11 +224,6 @@ class FlowProbe:
         self.generation += 1
         return (snapshot,)
 
-    def _forget_previous(self) -> None:
-        if self._previous:
-            self._previous.close()
-            self._previous = None
-
     def _end_window(
         self, swapped: Sequence[tuple[FlowHook, Generation]], occupancy: float, started_ns: int
     ) -> Snapshot:
@@ -272,19 +235,8 @@ class FlowProbe:
         rows, losses = self._rows, self._losses
         self._rows, self._losses = [], {}
         self.window += 1
-        snapshot = Snapshot(
-            probe=self.name,
-            interface=self.interface.name,
-            window=self.window,
-            generation=self.generation,
-            start_ns=self._start_ns,
-            end_ns=end_ns,
-            end_utc_ns=self._utc.utc_ns(end_ns),
-            rows=_joined(rows),
-            losses=losses,
-            occupancy=occupancy,
-            swap_ns=quiet - started_ns,
-            drain_ns=time.monotonic_ns() - quiet,
+        snapshot = self._snapshot(
+            _joined(rows), end_ns, losses, occupancy, quiet_ns=quiet, swap_ns=quiet - started_ns
         )
         self._start_ns = end_ns
         self.latest = (snapshot,)

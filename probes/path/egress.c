@@ -10,6 +10,7 @@
  *
  * MARK, BURST, APPLICATION_FIRST and GUARD (GUARD_*) come from probes/path/probe.py.
  */
+#include "bits.h"
 #include "path.h"
 #include "guard.h"
 
@@ -42,23 +43,6 @@ BPF_PERCPU_ARRAY(scratches, struct scratch, 1);
 static __always_inline struct scratch *scratch_of_cpu(void) {
     u32 zero = 0;
     return scratches.lookup(&zero);
-}
-
-/* The lowest bit that is set, of `bits` that are not 0. */
-static __always_inline u32 lowest(u32 bits) {
-    bits &= -bits;
-    return !!(bits & 0xaaaaaaaa) | !!(bits & 0xcccccccc) << 1 | !!(bits & 0xf0f0f0f0) << 2 |
-           !!(bits & 0xff00ff00) << 3 | !!(bits & 0xffff0000) << 4;
-}
-
-/* The highest one. */
-static __always_inline u32 highest(u32 bits) {
-    bits |= bits >> 1;
-    bits |= bits >> 2;
-    bits |= bits >> 4;
-    bits |= bits >> 8;
-    bits |= bits >> 16;
-    return lowest(bits - (bits >> 1));
 }
 
 int path(CONTEXT *ctx) {

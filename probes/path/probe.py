@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -16,11 +15,12 @@ from bpf import grace
 from bpf.attach import Hook
 from bpf.chain import Stage
 from bpf.compiler import Compiled, Compiler
-from bpf.errors import UsageError
 from bpf.interface import Interface
 from bpf.maps import Map
 from probes.builtin import (
+    BuiltinProbe,
     CompiledSides,
+    SharedMaps,
     check_maps,
     check_programs,
     refuse_other_changes,
@@ -29,13 +29,20 @@ from probes.builtin import (
 from probes.hook import HookPoint, Hooks
 from probes.path.analysis import Analysis, tell
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
-from probes.path.programs import FUNCTION, HEADERS, PROGRAMS, SOURCES, Loaded, SideProgram, Tables
+from probes.path.programs import (
+    FUNCTION,
+    HEADERS,
+    PROGRAMS,
+    SOURCES,
+    TABLES,
+    Loaded,
+    SideProgram,
+)
 from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Outcome, no_rows
 from probes.path.slots import SLOT
 from probes.path.targets import TARGET, Targets, destination_of
 from probes.plane import Compatibility, Fate, MapFate, ProgramInfo, Traced
-from probes.probe import UtcClock
-from probes.snapshot import Event, Item, Loss, LossReason, Snapshot
+from probes.snapshot import Event, Item, Loss, LossReason
 
 if TYPE_CHECKING:
     from probes.config import ProbeConfig, Side
@@ -51,15 +58,10 @@ _TYPICAL_HOPS = 16
 _GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.DISCARD: 2}
 
 
-class PathProbe:
-    """Round-trip times of every hop to the destinations that are traced.
-
-    Every method may be called from any thread; they exclude one another.
-    """
+class PathProbe(BuiltinProbe[Loaded]):
+    """Round-trip times of every hop to the destinations that are traced."""
 
     name = "path"
-    builtin = True
-    alarm_fd = -1
 
     def __init__(
         self,
@@ -72,12 +74,8 @@ class PathProbe:
         """Join the chains of both hooks; nothing is traced yet. Raises DeckError, and then leaves
         nothing behind."""
         options.check()
-        self.interface = interface
+        super().__init__(interface)
         self.options = options
-        self.generation = 1
-        self.window = 0
-        self.latest: tuple[Snapshot, ...] = ()
-        """The window that ended last."""
         self._compiler = compiler
         self._registry = hooks
         self._macros = _macros(options, interface)
@@ -85,17 +83,14 @@ class PathProbe:
             "ingress": hooks.acquire(interface, ingress),
             "egress": hooks.acquire(interface, Hook.TC_EGRESS),
         }
-        self._stages: dict[Side, Stage] = {side: Stage() for side in self._points}
-        self._lock = threading.RLock()
-        self._utc = UtcClock()
+        self._stages: dict[Side, Stage] = {side: Stage(self.name) for side in self._points}
         self._timeout_ns = round(options.timeout * 1e9)
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that are traced no more."""
         self._joined: list[Side] = []
-        self._previous: Loaded | None = None
         self._maps: list[Map] = []
-        self._tables: Tables | None = None
+        self._tables: SharedMaps | None = None
         self._current = Loaded(
             {side: path.read_text(encoding="utf-8") for side, path in SOURCES.items()}, {}
         )
@@ -110,7 +105,7 @@ class PathProbe:
         compiled = CompiledSides(self.config, FUNCTION, self._compile(self._current.sources))
         with closing(compiled):
             one = next(iter(compiled.sides.values()))
-            self._tables = Tables(one)
+            self._tables = SharedMaps(one, TABLES)
             self._shapes = {name: shape_of(one.maps[name]) for name in self._tables.fds}
             for name, dtype in (("targets", TARGET), ("slots", SLOT)):
                 fd = os.dup(self._tables.fds[name])
@@ -128,15 +123,6 @@ class PathProbe:
             self._joined.append(side)
         for point in self._points.values():
             self._registry.attach(point)
-
-    @property
-    def interfaces(self) -> tuple[Interface, ...]:
-        return (self.interface,)
-
-    @property
-    def previous(self) -> int | None:
-        """The generation that `roll_back` would bring back."""
-        return self.generation - 1 if self._previous else None
 
     @property
     def config(self) -> ProbeConfig:
@@ -196,9 +182,11 @@ class PathProbe:
             self.window += 1
             overrun = int((hops["outcome"] == Outcome.OVERRUN).sum())
             losses = {LossReason.OVERRUN: Loss(overrun)} if overrun else {}
-            tables = [self._snapshot(HOPS, hops, started, losses, fullest)]
+            tables = [self._snapshot(hops, started, losses, fullest, quiet_ns=started, table=HOPS)]
             if len(paths):
-                tables.append(self._snapshot(PATHS, paths, started, {}, 0.0))
+                tables.append(
+                    self._snapshot(paths, started, {}, 0.0, quiet_ns=started, table=PATHS)
+                )
             self.latest = tuple(tables)
             self._start_ns = started
             now = tables[0].end_utc_ns
@@ -214,25 +202,6 @@ class PathProbe:
             self._analysis.forget(address)
         self._leaving.clear()
         return paths
-
-    def _snapshot(
-        self, name: str, rows: Array, end_ns: int, losses: Mapping[LossReason, Loss], full: float
-    ) -> Snapshot:
-        return Snapshot(
-            probe=self.name,
-            interface=self.interface.name,
-            window=self.window,
-            generation=self.generation,
-            start_ns=self._start_ns,
-            end_ns=end_ns,
-            end_utc_ns=self._utc.utc_ns(end_ns),
-            rows=rows,
-            losses=losses,
-            occupancy=full,
-            swap_ns=0,
-            drain_ns=time.monotonic_ns() - end_ns,
-            metric=name,
-        )
 
     def compile(self, config: ProbeConfig) -> CompiledSides:
         """Compile other sources. Raises CompileError, and UsageError for what can't change."""
@@ -258,14 +227,6 @@ class PathProbe:
         with self._lock:
             sources = {side: getattr(compiled.config, side).source for side in compiled.sides}
             return self._become(self._load(sources, compiled.sides))
-
-    def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
-        """Put the generation before in place again, under a new number."""
-        with self._lock:
-            if self._previous is None:
-                raise UsageError("probe path has no generation to go back to")
-            old, self._previous = self._previous, None
-            return Compatibility((), (), (), ()), self._become(old)
 
     def programs(self) -> tuple[ProgramInfo, ...]:
         """What of it is in the kernel; the tables that both share count for ingress."""
@@ -314,8 +275,7 @@ class PathProbe:
             point.chain.replace(self._stages[side], new.programs[side].main.fd)
         grace.wait()
         items = self.export()
-        if self._previous:
-            self._previous.close()
+        self._forget_previous()
         self._previous, self._current = self._current, new
         self.generation += 1
         return items

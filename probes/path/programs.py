@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING
 from bpf.abi import MapType
 from bpf.compiler import Compiled
 from bpf.errors import UsageError
-from bpf.program import Program, create_like, map_memory
+from bpf.program import Program
 from bpf.syscall import prog_array_set
+from probes.builtin import SharedMaps
 
 if TYPE_CHECKING:
     from probes.config import Side
@@ -32,33 +32,10 @@ TABLES = ("addresses", "targets", "slots")
 """Maps that both directions and all generations share."""
 
 
-class Tables:
-    """The maps that outlive every program."""
-
-    def __init__(self, compiled: Compiled) -> None:
-        """Make them as a source declares them. Raises KernelError where memory is short."""
-        self.fds: dict[str, int] = {}
-        try:
-            for name in TABLES:
-                self.fds[name] = create_like(compiled.maps[name])
-        except BaseException:
-            self.close()
-            raise
-
-    def memory(self) -> int:
-        """Bytes of kernel memory."""
-        return sum(map_memory(fd) for fd in self.fds.values())
-
-    def close(self) -> None:
-        for fd in self.fds.values():
-            os.close(fd)
-        self.fds.clear()
-
-
 class SideProgram:
     """The program of one direction, and those that it calls."""
 
-    def __init__(self, compiled: Compiled, tables: Tables, next_fd: int) -> None:
+    def __init__(self, compiled: Compiled, tables: SharedMaps, next_fd: int) -> None:
         """Load them. Raises as `Program` does, and then leaves nothing behind."""
         _check_steps(compiled)
         self.main = Program(compiled, FUNCTION, shared=tables.fds, next_fd=next_fd)

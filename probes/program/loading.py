@@ -23,6 +23,7 @@ from bpf.program import Program, map_memory
 from bpf.syscall import VerifierError
 from probes.checks import check_metrics
 from probes.config import Direction, Metric, ProbeConfig, Side, hook_of
+from probes.hook import Hooks, Where, macros_of
 from probes.losses import counts_losses, read_losses
 from probes.program.metrics import MetricMap, make_map, open_map
 from probes.snapshot import Loss, LossReason
@@ -46,9 +47,9 @@ class CompiledSide:
     metric_maps: tuple[MetricMap, ...]
 
     @property
-    def place(self) -> tuple[int, Hook]:
-        """Which hook of which interface."""
-        return self.interface.index, self.hook
+    def place(self) -> Where:
+        """Where packets are to come to it."""
+        return Where(self.interface.index, self.hook, self.config.hook == "monitor")
 
     @property
     def declared(self) -> Mapping[str, CompiledMap]:
@@ -87,15 +88,17 @@ class CompiledProbe:
         self.close()
 
 
-def compile_probe(compiler: Compiler, config: ProbeConfig) -> CompiledProbe:
+def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> CompiledProbe:
     """Compile every direction, and hold the metrics against what was compiled.
+
+    `hooks` knows what monitors there are, for applications of one.
 
     Raises CompileError for a source, UsageError naming the key for anything else that is wrong.
     """
     sides: list[CompiledSide] = []
     try:
         for side, direction in config.directions():
-            sides.append(_compile_side(compiler, config, side, direction))
+            sides.append(_compile_side(compiler, config, side, direction, hooks))
     except BaseException:
         CompiledProbe(config, tuple(sides)).close()
         raise
@@ -103,22 +106,29 @@ def compile_probe(compiler: Compiler, config: ProbeConfig) -> CompiledProbe:
 
 
 def _compile_side(
-    compiler: Compiler, config: ProbeConfig, side: Side, direction: Direction
+    compiler: Compiler, config: ProbeConfig, side: Side, direction: Direction, hooks: Hooks
 ) -> CompiledSide:
     from probes import declarations
 
     interface = interfaces.find(direction.interface)
-    hook = hook_of(side, direction)
-    if hook is Hook.XDP and not interface.ethernet:
-        # XDP promises an Ethernet header; drivers of such interfaces differ in what they give.
-        hook = Hook.TC_INGRESS
+    if direction.hook == "monitor":
+        monitored = hooks.monitored(interface)
+        hook, macros = monitored.hook, monitored.macros
+    else:
+        hook = hook_of(side, direction)
+        if hook is Hook.XDP and not interface.ethernet:
+            # XDP promises an Ethernet header; drivers of such interfaces differ in what they give.
+            hook = Hook.TC_INGRESS
+        macros = macros_of(interface, hook)
     compiled = compiler.compile(
         direction.source,
         hook.prog_type,
         name=f"{config.name}.{side}.c",
-        cflags=[f"-D{hook.macro}=1", f"-DLINK_ETHERNET={int(interface.ethernet)}"],
+        cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
     )
     try:
+        if direction.hook == "monitor":
+            hooks.monitored(interface).prepare(compiled)
         program = _program_of(config, side, direction, compiled)
         check_metrics(config, side, compiled.maps)
         declared = declarations.parse(direction.source)
@@ -159,7 +169,10 @@ def _metric_maps(
         found = compiled.maps[metric.map]
         schema = schema_of(found.spec, declared, found.key, found.value, metric.types, metric.help)
         by_map.setdefault(metric.map, []).append((metric, schema))
-    return [MetricMap(compiled.maps[name], metrics) for name, metrics in by_map.items()]
+    return [
+        MetricMap(compiled.maps[name], metrics, direction.expiry(metrics[0][0]))
+        for name, metrics in by_map.items()
+    ]
 
 
 class Clone:
@@ -173,7 +186,7 @@ class Clone:
             for metric_map in side.metric_maps:
                 if metric_map.private:
                     fd = self._own[metric_map.name] = make_map(metric_map.declared)
-                    self.maps[metric_map.name] = open_map(metric_map.declared, fd)
+                    self.maps[metric_map.name] = metric_map.open(fd)
             self.program = Program(
                 side.compiled, side.program.name, shared={**shared, **self._own}, next_fd=next_fd
             )
@@ -230,7 +243,7 @@ class LoadedSide:
             for metric_map in compiled.metric_maps:
                 if not metric_map.private:
                     fd = self._fds[metric_map.name]
-                    self._maps[metric_map.name] = open_map(metric_map.declared, fd)
+                    self._maps[metric_map.name] = metric_map.open(fd)
             for name in self._fds.keys() - self._maps.keys():
                 if counts_losses(self.declared[name]):
                     self._losses = open_map(self.declared[name], self._fds[name])

@@ -17,7 +17,7 @@ from bpf.abi import MapFlag, MapType
 from bpf.compiler import CompiledMap
 from bpf.errors import DeckError, UsageError
 from bpf.layout import Array
-from bpf.maps import Entries, Map, reduce_cpus
+from bpf.maps import Entries, Map, Routine, reduce_cpus
 from bpf.program import create_like
 from bpf.syscall import MapSpec
 from probes.config import Metric
@@ -45,6 +45,8 @@ class MetricMap:
 
     declared: CompiledMap
     metrics: Sequence[tuple[Metric, TableSchema]]
+    expiry: tuple[str, float] | None = None
+    """The field by which entries are swept, and after how many seconds."""
 
     @property
     def name(self) -> str:
@@ -55,18 +57,29 @@ class MetricMap:
         """Whether each clone of the program has one of its own (S1.14)."""
         return any(metric.snapshot for metric, _ in self.metrics)
 
-    def read(self, source: Map) -> list[Table]:
-        """Take the window's tables out of the map, emptying it where a metric asks for that.
+    def open(self, fd: int) -> Map:
+        """One map that is like it, see `open_map`.
 
-        Raises DeckError, naming the map, where the kernel refuses.
+        A program that deletes entries would hide others from a drain; a batch locks each bucket.
+        """
+        return open_map(self.declared, fd, Routine.BATCH if self.expiry else None)
+
+    def read(self, source: Map, end_ns: int) -> list[Table]:
+        """Take the tables of the window that ended then out of the map, emptying or sweeping it
+        where a metric asks for that.
+
+        An entry that is renewed between being read and being swept goes too. Raises DeckError,
+        naming the map, where the kernel refuses.
         """
         clears = self.private or any(metric.init for metric, _ in self.metrics)
         exported = [(metric, schema) for metric, schema in self.metrics if metric.export]
         try:
-            if not exported:
+            if not exported and not self.expiry:
                 source.clear()  # S1.18
                 return []
             entries = source.read(clear=clears)
+            if self.expiry:
+                source.discard(entries.keys[_expired(entries, *self.expiry, end_ns)])
         except OSError as error:
             raise DeckError(f"map {self.name} cannot be read: {error.strerror}") from None
         full = 0.0 if source.spec.type in (MapType.ARRAY, MapType.PERCPU_ARRAY) else len(entries)
@@ -76,7 +89,16 @@ class MetricMap:
         ]
 
 
-def open_map(declared: CompiledMap, fd: int) -> Map:
+def _expired(entries: Entries, field: str, seconds: float, end_ns: int) -> Array:
+    """Which entries are too old at that moment, shape (n,)."""
+    part, *names = field.split(".")
+    times = entries.keys if part == "key" else entries.values
+    for name in names:
+        times = times[name]
+    return times < max(0, end_ns - round(seconds * 1e9))
+
+
+def open_map(declared: CompiledMap, fd: int, routine: Routine | None = None) -> Map:
     """The map behind `fd`, which stays the caller's, as its source describes it.
 
     Raises UsageError for a layout that can't be read, KernelError where no routine works.
@@ -86,7 +108,7 @@ def open_map(declared: CompiledMap, fd: int) -> Map:
         raise UsageError(f"map {spec.name} cannot be read: {declared.unreadable}")
     own = os.dup(fd)
     try:
-        return Map(own, spec, declared.key, declared.value)
+        return Map(own, spec, declared.key, declared.value, routine=routine)
     except BaseException:
         os.close(own)
         raise

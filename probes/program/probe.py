@@ -9,13 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bpf import grace
-from bpf.attach import Hook
 from bpf.chain import Stage
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, UsageError
 from bpf.interface import Interface
 from probes.config import ProbeConfig, Side
-from probes.hook import HookPoint, Hooks
+from probes.hook import Hooks, Point, Where
 from probes.plane import Compatibility, ProgramInfo
 from probes.probe import UtcClock
 from probes.program.compatibility import compare, keeps
@@ -28,7 +27,7 @@ from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add
 class Place:
     """A probe's place on a hook, shared by its generations."""
 
-    point: HookPoint
+    point: Point
     stage: Stage
 
     @property
@@ -70,7 +69,7 @@ class ProgramProbe:
         self._hooks = hooks
         self._lock = threading.RLock()
         self._utc = UtcClock()
-        self._places: dict[tuple[int, Hook], Place] = {}
+        self._places: dict[Where, Place] = {}
         self._previous: Generation | None = None
         self._latest: tuple[Snapshot, ...] = ()
         self._full: set[str] = set()
@@ -133,7 +132,7 @@ class ProgramProbe:
 
     def compile(self, config: ProbeConfig) -> CompiledProbe:
         """Compile what could replace it."""
-        return compile_probe(self._compiler, config)
+        return compile_probe(self._compiler, config, self._hooks)
 
     def compare(self, compiled: CompiledProbe) -> Compatibility:
         """What `replace` would keep and lose."""
@@ -185,10 +184,11 @@ class ProgramProbe:
             undo.callback(self._give_up_places)
             for side in compiled.sides:
                 if side.place not in self._places:
-                    point = self._hooks.acquire(side.interface, side.hook)
-                    self._places[side.place] = Place(point, Stage())
+                    point = self._hooks.place(side.interface, side.place)
+                    self._places[side.place] = Place(point, Stage(self.name))
+                place = self._places[side.place]
                 kept = keeps(old[side.side], side) if side.side in old else {}
-                made.append(LoadedSide(side, self._places[side.place].stage.next_fd, kept))
+                made.append(LoadedSide(side, place.stage.next_fd, {**kept, **place.point.shared}))
                 undo.callback(made[-1].close)
             # Last: what does not load must not touch an interface.
             for side in compiled.sides:
@@ -244,7 +244,7 @@ class ProgramProbe:
             add_losses(losses, side.losses())
             for metric_map in side.metric_maps:
                 try:
-                    tables = metric_map.read(side.map_of(metric_map, clone))
+                    tables = metric_map.read(side.map_of(metric_map, clone), end_ns)
                 except DeckError as error:
                     text = f"window {self.window} is not whole: {error}"
                     events.append(Event.now("error", self.name, text))

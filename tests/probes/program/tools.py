@@ -18,6 +18,7 @@ from probes.hook import Hooks
 from probes.program import ProgramProbe
 from probes.program.loading import LoadedSide, compile_probe
 from probes.snapshot import Event, Item, Snapshot
+from tests.compiling import kept_fds
 
 FRAME = bytes(64)
 CPUS = online_cpus()
@@ -84,7 +85,7 @@ class Loose:
         self.probes: list[ProgramProbe] = []
 
     def add(self, configured: ProbeConfig) -> ProgramProbe:
-        with compile_probe(self.compiler, configured) as compiled:
+        with compile_probe(self.compiler, configured, self.hooks) as compiled:
             probe = ProgramProbe(self.compiler, compiled, self.hooks)
         self.probes.append(probe)
         return probe
@@ -207,7 +208,7 @@ def held_ids() -> tuple[set[int], set[int], int]:
     """Ids of the maps and programs that this process holds, and how many descriptors in all."""
     gc.collect()  # a mapping has a descriptor too, and a traceback may hold it
     ids: dict[str, set[int]] = {"map_id": set(), "prog_id": set()}
-    fds = os.listdir("/proc/self/fdinfo")
+    fds = {fd for fd in os.listdir("/proc/self/fdinfo") if int(fd) not in kept_fds()}
     for fd in fds:
         try:
             with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:

@@ -1,0 +1,183 @@
+"""The estimate of distinct flows against exact counts, and against what others make of them (S2.7).
+
+    python -I -m bench.sketch [--rounds 2000]
+
+Hashes are random, so that the sketch is measured and not the hash. The flows of a round grow to a
+million and are looked at on the way. Up to thirty flows there are eight times as many rounds, as
+errors are rare there. Raw HyperLogLog (with linear counting) and Ertl's estimate are made from the
+ranks of the same registers; datasketches (HLL_8) hashes by itself and, as it can only where nothing
+is merged, uses the order in which flows arrive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import datasketches  # type: ignore[import-untyped]
+import numpy as np
+
+from bench.report import Report
+from probes.primitive.records import Array
+from probes.primitive.sketch import Sketch
+
+_BITS = (8, 10, 12, 14)
+_FEW = (1, 3, 10, 30)
+_MANY = (100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+_COUNTS = _FEW + _MANY
+_MOST_DATASKETCHES = 100_000
+_CHUNK = 1 << 16
+_CALLS = 1000
+
+
+class Errors:
+    """Relative errors of one estimate at one number of flows."""
+
+    def __init__(self) -> None:
+        self._errors: list[float] = []
+
+    def add(self, estimate: float, flows: int) -> None:
+        self._errors.append(estimate / flows - 1)
+
+    @property
+    def deviation(self) -> float:
+        """Root of their mean square."""
+        return float(np.sqrt(np.mean(np.square(self._errors))))
+
+    @property
+    def bias(self) -> float:
+        return float(np.mean(self._errors))
+
+    def __str__(self) -> str:
+        words = f"{self.deviation:5.2%} {self.bias:+6.2%}" if self._errors else "-"
+        return f"{words.replace('%', ''):>13}"
+
+
+class Measured:
+    """All estimates at one number of registers and of flows."""
+
+    def __init__(self) -> None:
+        self.ours, self.raw, self.ertl, self.datasketches = (Errors() for _ in range(4))
+        self._covered: list[bool] = []
+
+    def add(self, sketch: Sketch, flows: int, others: bool) -> None:
+        self.ours.add(sketch.estimate(), flows)
+        low, high = sketch.band()
+        self._covered.append(low <= flows <= high)
+        if others:
+            ranks = sketch.ranks()
+            self.raw.add(raw(ranks), flows)
+            self.ertl.add(ertl(ranks), flows)
+
+    @property
+    def coverage(self) -> float:
+        return float(np.mean(self._covered))
+
+    @property
+    def tolerance(self) -> float:
+        """Three standard errors of a coverage of 95 %."""
+        return 3 * math.sqrt(0.95 * 0.05 / len(self._covered))
+
+    def __str__(self) -> str:
+        estimates = (self.ours, self.raw, self.ertl, self.datasketches)
+        return f"{''.join(map(str, estimates))}{100 * self.coverage:7.1f}"
+
+
+def raw(ranks: Array) -> float:
+    """Flajolet's estimate from ranks (m,), by linear counting where it is small."""
+    m = len(ranks)
+    estimate = 0.7213 / (1 + 1.079 / m) * m * m / float(np.sum(0.5 ** ranks.astype(float)))
+    empty = m - np.count_nonzero(ranks)
+    return m * math.log(m / empty) if empty and estimate <= 2.5 * m else estimate
+
+
+def ertl(ranks: Array) -> float:
+    """Ertl's improved estimate from ranks (m,): arXiv:1702.01284, algorithm 6, without what it has
+    for registers at the largest rank, as here is none."""
+    m = len(ranks)
+    empty, *used = np.bincount(ranks) / m
+    z = 0.0
+    for share in reversed(used):
+        z = (z + float(share)) / 2
+    x, y, sigma, before = float(empty), 1.0, float(empty), math.nan
+    while sigma != before and empty < 1:
+        x, before = x * x, sigma
+        sigma, y = sigma + x * y, 2 * y
+    return m / (2 * math.log(2)) / (z + sigma)
+
+
+def grown(rng: np.random.Generator, counts: tuple[int, ...]) -> Iterator[tuple[int, Sketch]]:
+    """A sketch of most registers at each number of flows."""
+    sketch = Sketch.of(np.empty(0, "u8"), _BITS[-1], "")
+    for before, flows in itertools.pairwise((0, *counts)):
+        for start in range(before, flows, _CHUNK):
+            hashes = rng.integers(0, 1 << 64, min(_CHUNK, flows - start), "u8")
+            sketch = sketch.merged(Sketch.of(hashes, sketch.bits, ""))
+        yield flows, sketch
+
+
+def narrowed(sketch: Sketch, bits: int) -> Sketch:
+    """What fewer registers would have kept of the same flows."""
+    return Sketch.of_cpus(sketch.registers.reshape(-1, 1 << bits), bits, sketch.seed)
+
+
+def measure(rounds: int) -> dict[tuple[int, int], Measured]:
+    """By bits and flows."""
+    measured: dict[tuple[int, int], Measured] = defaultdict(Measured)
+    rng = np.random.default_rng(7)
+    for counts, number in ((_FEW, 8 * rounds), (_MANY, rounds)):
+        for turn in range(number):
+            for flows, sketch in grown(rng, counts):
+                for bits in _BITS:
+                    others = turn % (number // rounds) == 0
+                    measured[bits, flows].add(narrowed(sketch, bits), flows, others)
+    for bits, _ in itertools.product(_BITS, range(rounds // 16)):
+        theirs = datasketches.hll_sketch(bits, datasketches.tgt_hll_type.HLL_8)
+        keys = rng.integers(0, 1 << 63, _MOST_DATASKETCHES).tolist()
+        for flows, key in enumerate(keys, 1):
+            theirs.update(key)
+            if flows in _COUNTS:
+                measured[bits, flows].datasketches.add(theirs.get_estimate(), flows)
+    return measured
+
+
+def microseconds(call: Callable[[], object]) -> float:
+    """The median of many calls."""
+    times = []
+    for _ in range(_CALLS):
+        start = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - start)
+    return float(np.median(times)) / 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2000)
+    options = parser.parse_args()
+    report = Report("Distinct flows: RMS error and bias in %, of the 95 % band its coverage in %")
+    report.row("", "         ours      raw HLL         Ertl datasketches   band")
+    for (bits, flows), each in sorted(measure(options.rounds).items()):
+        limit = 1.04 / math.sqrt(1 << bits)
+        met = each.ours.deviation <= limit and abs(each.ours.bias) <= limit / 3
+        covered = each.coverage >= 0.95 - each.tolerance
+        report.target(
+            f"b = {bits}, n = {flows:,}: an error of {limit:.2%} at most",
+            str(each),
+            met and covered,
+        )
+    rng = np.random.default_rng(7)
+    for bits in _BITS:
+        sketch = Sketch.of(rng.integers(0, 1 << 64, 100_000, "u8"), bits, "")
+        us = microseconds(sketch.estimate)
+        report.target(f"b = {bits}: an estimate, at most 200 us", f"{us:.0f} us", us <= 200)
+        report.row(f"b = {bits}: its band", f"{microseconds(sketch.band):.0f} us")
+    report.end()
+
+
+if __name__ == "__main__":
+    main()

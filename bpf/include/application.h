@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * An application of the monitoring primitive (S2.16): what it is given, and its entry.
+ *
+ *     #include "application.h"
+ *
+ *     APPLICATION(count) {
+ *         ... packet->packet.key, packet->bytes ...
+ *     }
+ *
+ * The packet has been parsed and selected; its bytes are out of reach, as it may have been seen by
+ * a switch that sent a record of it. The body may `return`. It is passive: the packet goes on to
+ * the next application, and where that ends is the primitive's to say.
+ *
+ * RECORDS, the most packets that one frame tells of, comes from probes/primitive: 1, unless frames
+ * carry telemetry.
+ */
+#ifndef APPLICATION_H
+#define APPLICATION_H
+
+#include "bits.h"
+#include "packet.h"
+
+#define APPLICATIONS 16
+
+/* One packet, or one record of a packet that a switch saw. */
+struct selected {
+    struct packet packet;
+    u64 packets; /* on the wire: a large segment is several */
+    u64 bytes;
+    u64 now_ns;       /* CLOCK_MONOTONIC, to a tick's resolution */
+    u64 hash;         /* of the flow, keyed */
+    u64 timestamp_us; /* a switch's, of a record; 0 for a packet, as all that follows */
+    u32 queue_depth;
+    u16 ingress_port;
+    u16 ip_id;
+    u32 applications; /* bit n: application n is to have it */
+    u32 unused;
+};
+
+/* What the primitive leaves for the applications, on the same CPU. */
+struct selection {
+    u32 pending; /* applications that are still to be called */
+    u32 current; /* the one that runs */
+    u32 count;   /* of packets */
+    u32 unused;
+    struct selected packets[RECORDS];
+};
+
+BPF_PERCPU_ARRAY(selections, struct selection, 1);
+BPF_PROG_ARRAY(applications, APPLICATIONS);
+BPF_PERCPU_ARRAY(given, u64, APPLICATIONS);
+
+static __always_inline struct selection *selection_of_cpu(void) {
+    u32 zero = 0;
+    return selections.lookup(&zero);
+}
+
+/* Go on to the next application; returns where there is none. */
+static __always_inline void call_next(CONTEXT *ctx, struct selection *selection) {
+    u32 pending = selection->pending;
+    if (!pending)
+        return;
+    selection->pending = pending & (pending - 1);
+    selection->current = lowest(pending);
+    applications.call(ctx, selection->current);
+}
+
+static __always_inline bool is_given(struct selection *selection, u32 at) {
+#if RECORDS > 1
+    return selection->packets[at].applications >> (selection->current & 31) & 1;
+#else
+    return true;
+#endif
+}
+
+static __always_inline void count_given(struct selection *selection, u64 packets) {
+    u32 current = selection->current;
+    u64 *count = given.lookup(&current);
+    if (count)
+        *count += packets;
+}
+
+#define APPLICATION(name)                                                                          \
+    static __always_inline void name##_takes(struct selected *packet);                             \
+    int name(CONTEXT *ctx) {                                                                       \
+        struct selection *selection = selection_of_cpu();                                          \
+        if (!selection)                                                                            \
+            return VERDICT_PASS;                                                                   \
+        u64 count = 0;                                                                             \
+        for (u32 at = 0; at < RECORDS && at < selection->count; at++) {                            \
+            if (!is_given(selection, at))                                                          \
+                continue;                                                                          \
+            count++;                                                                               \
+            name##_takes(&selection->packets[at]);                                                 \
+        }                                                                                          \
+        count_given(selection, count);                                                             \
+        call_next(ctx, selection);                                                                 \
+        return VERDICT_PASS;                                                                       \
+    }                                                                                              \
+    static __always_inline void name##_takes(struct selected *packet)
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* The keyed hash of a flow. HASH_0 .. HASH_5 are odd secrets. */
+#ifndef HASH_H
+#define HASH_H
+
+#include "packet.h"
+
+/* So that the upper bits of a word, an IPv6 address's last bytes, reach all bits of the hash. */
+static __always_inline u64 folded(u64 word) {
+    return word ^ word >> 32;
+}
+
+/* Multilinear hashing with secret factors: nobody outside can aim at one place of a table. */
+static __always_inline u64 hash_of(struct flow_key *key) {
+    u64 hash = HASH_5 + folded(key->source[0]) * HASH_0 + folded(key->source[1]) * HASH_1 +
+               folded(key->destination[0]) * HASH_2 + folded(key->destination[1]) * HASH_3 +
+               key->transport * HASH_4;
+    hash ^= hash >> 32;
+    hash *= HASH_0;
+    return hash ^ hash >> 29;
+}
+
+#endif

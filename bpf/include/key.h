@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * A key that is chosen when a program is compiled: parts of the 5-tuple, addresses by prefix.
+ *
+ * KEY_SOURCE, KEY_DESTINATION, KEY_PROTOCOL, KEY_SOURCE_PORT and KEY_DESTINATION_PORT are 1 for what
+ * is in it, else 0; PREFIX_V4 and PREFIX_V6 are the leading bits of an address that are. What is not
+ * in the key is zero.
+ */
+#ifndef KEY_H
+#define KEY_H
+
+#include "address.h"
+
+struct key {
+    u64 source_address[2];
+    u64 destination_address[2];
+    u16 source_port; /* host order */
+    u16 destination_port;
+    u32 protocol;
+};
+
+/* The first `bits` bits of a word in network order; none below 0, all from 64 on. */
+#define LEADING(bits)                                                                              \
+    ((bits) <= 0 ? 0 : (bits) >= 64 ? ~0ULL : __builtin_bswap64(~0ULL << ((64 - (bits)) & 63)))
+
+static __always_inline void write_network(u64 *to, u64 *address, u64 version) {
+    u64 network[2];
+    network[0] = address[0] & (version == 4 ? LEADING(PREFIX_V4) : LEADING(PREFIX_V6));
+    network[1] = address[1] & LEADING(PREFIX_V6 - 64);
+    write_address(to, network, version);
+}
+
+/* Fill `key`, which is zero. */
+static __always_inline void write_key(struct key *key, struct flow_key *flow) {
+    if (KEY_SOURCE)
+        write_network(key->source_address, flow->source, VERSION(flow));
+    if (KEY_DESTINATION)
+        write_network(key->destination_address, flow->destination, VERSION(flow));
+    if (KEY_SOURCE_PORT)
+        key->source_port = bpf_ntohs(SOURCE_PORT(flow));
+    if (KEY_DESTINATION_PORT)
+        key->destination_port = bpf_ntohs(DESTINATION_PORT(flow));
+    if (KEY_PROTOCOL)
+        key->protocol = PROTOCOL(flow);
+}
+
+#endif

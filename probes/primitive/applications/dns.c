@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * DNS flows (S2.19): what a client asks of a server, and what it is answered; each port of a client
+ * is the same flow.
+ *
+ * By ports, as the bytes are out of reach: what comes from PORT is a response, also where it goes to
+ * PORT. A response in fragments has its ports in the first one only: later ones of a datagram from a
+ * server to a client that it has answered are counted with that, as far as they are selected.
+ *
+ * Flows are common to all CPUs, as neither times nor the largest response could be added up. What
+ * finds no room is a counted loss; a full table is not asked again before the next tick.
+ *
+ * PORT, and ENTRIES, the most flows of a window, come from the configuration.
+ */
+#include "application.h"
+#include "address.h"
+
+struct dns_flow {
+    u64 client_address[2];
+    u64 server_address[2];
+    u64 protocol; /* TCP's packets without data, as its handshake, are counted too */
+};
+
+struct messages {
+    u64 packets;
+    u64 bytes;
+    u64 first_ns; /* CLOCK_MONOTONIC, to a tick's resolution; 0: there were none */
+    u64 last_ns;
+};
+
+struct exchange {
+    struct messages queries;
+    struct messages responses;
+    u64 largest; /* bytes of a response's packet */
+};
+
+BPF_HASH(flows, struct dns_flow, struct exchange, ENTRIES);
+BPF_PERCPU_ARRAY(full_at, u64, 1); /* when there was no room, on this CPU */
+
+static __always_inline void add(struct messages *messages, struct selected *packet) {
+    lock_xadd(&messages->packets, packet->packets);
+    lock_xadd(&messages->bytes, packet->bytes);
+    if (!messages->first_ns)
+        messages->first_ns = packet->now_ns;
+    messages->last_ns = packet->now_ns;
+}
+
+/* Several CPUs may be about it: tried until none was faster, or what it wrote is larger. */
+static __always_inline void keep_largest(u64 *largest, u64 value) {
+#pragma unroll
+    for (u32 attempt = 0; attempt < 4; attempt++) {
+        u64 before = *largest;
+        if (before >= value || __sync_val_compare_and_swap(largest, before, value) == before)
+            return;
+    }
+}
+
+APPLICATION(dns) {
+    struct flow_key *key = &packet->packet.key;
+    u64 protocol = PROTOCOL(key), from = SOURCE_PORT(key), to = DESTINATION_PORT(key);
+    u32 zero = 0;
+    u64 *full = full_at.lookup(&zero);
+    if (!full || (protocol != IPPROTO_UDP && protocol != IPPROTO_TCP))
+        return;
+    bool fragment = protocol == IPPROTO_UDP && !from && !to;
+    bool response = fragment || from == bpf_htons(PORT);
+    if (!response && to != bpf_htons(PORT))
+        return;
+
+    struct dns_flow flow = {.protocol = protocol};
+    u64 *client = response ? key->destination : key->source;
+    write_address(flow.client_address, client, VERSION(key));
+    u64 *server = response ? key->source : key->destination;
+    write_address(flow.server_address, server, VERSION(key));
+    struct exchange none = {};
+    struct exchange *exchange = fragment || *full == packet->now_ns
+                                    ? flows.lookup(&flow)
+                                    : flows.lookup_or_try_init(&flow, &none);
+    if (!exchange) {
+        if (fragment)
+            return;
+        *full = packet->now_ns;
+        lose(LOSS_TABLE_FULL, packet->packets, packet->bytes);
+    } else if (!response) {
+        add(&exchange->queries, packet);
+    } else if (!fragment || exchange->responses.packets) {
+        add(&exchange->responses, packet);
+        keep_largest(&exchange->largest, packet->bytes);
+    }
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * Half-open TCP (S2.18): connections that were asked for by a SYN, and that the client has neither
+ * confirmed by an ACK nor given up by a RST. Only its own packets are seen: whether the server
+ * answered is not known, nor whether an ACK is of the right number.
+ *
+ * `handshakes` has them since the first SYN of each; user space sweeps what is too old (`expire`).
+ * When a flood has filled it, further SYNs find no room, and are counted as lost; but which
+ * destination they are for is counted all the same. `destinations` and `sources` are of one window.
+ * Whoever sends much is in the latter early, even where senders are forged at random.
+ *
+ * A full table is not asked again before the next tick: looking for room takes longer than the
+ * rest.
+ *
+ * HANDSHAKES, DESTINATIONS and SOURCES, the most entries of each, come from the configuration.
+ */
+#include "application.h"
+#include "address.h"
+
+#define SYN 2
+#define RST 4
+#define ACK 16
+
+struct connection {
+    u64 source[2];
+    u64 destination[2];
+    u32 source_port;
+    u32 destination_port;
+};
+
+struct handshake {
+    u64 since; /* the first SYN's time */
+    u64 syns;
+};
+
+struct destination {
+    u64 address[2];
+    u64 port;
+};
+
+struct source {
+    u64 address[2];
+};
+
+struct counts {
+    u64 syns;
+    u64 completed;
+    u64 resets;
+    u64 missed; /* SYNs that would have begun a handshake, had there been room */
+};
+
+/* When a table had no room, on this CPU. */
+struct full {
+    u64 handshakes;
+    u64 destinations;
+    u64 sources;
+};
+
+BPF_HASH(handshakes, struct connection, struct handshake, HANDSHAKES);
+BPF_PERCPU_HASH(destinations, struct destination, struct counts, DESTINATIONS);
+BPF_PERCPU_HASH(sources, struct source, struct counts, SOURCES);
+BPF_PERCPU_ARRAY(full, struct full, 1);
+
+static __always_inline void add(struct counts *counts, struct counts *change) {
+    counts->syns += change->syns;
+    counts->completed += change->completed;
+    counts->resets += change->resets;
+    counts->missed += change->missed;
+}
+
+APPLICATION(half_open) {
+    struct flow_key *flow = &packet->packet.key;
+    u64 flags = packet->packet.tcp_flags & (SYN | RST | ACK); /* 0 where it is not TCP */
+    u32 zero = 0;
+    struct full *full_at = full.lookup(&zero);
+    if (!flags || flags == (SYN | ACK) || !full_at)
+        return;
+
+    struct connection connection = {};
+    write_address(connection.source, flow->source, VERSION(flow));
+    write_address(connection.destination, flow->destination, VERSION(flow));
+    connection.source_port = bpf_ntohs(SOURCE_PORT(flow));
+    connection.destination_port = bpf_ntohs(DESTINATION_PORT(flow));
+
+    u64 now = packet->now_ns;
+    struct handshake *handshake = handshakes.lookup(&connection);
+    struct counts change = {};
+    bool lost = false;
+    if (flags == SYN) {
+        change.syns = 1;
+        struct handshake begun = {.since = now, .syns = 1};
+        if (handshake) {
+            handshake->syns += 1;
+        } else if (full_at->handshakes == now || handshakes.insert(&connection, &begun)) {
+            full_at->handshakes = now;
+            change.missed = 1;
+            lost = true;
+        }
+    } else if (!handshake || handshakes.delete(&connection)) {
+        return;
+    } else if (flags & RST) {
+        change.resets = 1;
+    } else {
+        change.completed = 1;
+    }
+
+    struct counts none = {};
+    struct destination to = {};
+    to.address[0] = connection.destination[0];
+    to.address[1] = connection.destination[1];
+    to.port = connection.destination_port;
+    struct counts *counts = full_at->destinations == now
+                                ? destinations.lookup(&to)
+                                : destinations.lookup_or_try_init(&to, &none);
+    if (counts) {
+        add(counts, &change);
+    } else {
+        full_at->destinations = now;
+        lost = true;
+    }
+
+    struct source from = {};
+    from.address[0] = connection.source[0];
+    from.address[1] = connection.source[1];
+    counts =
+        full_at->sources == now ? sources.lookup(&from) : sources.lookup_or_try_init(&from, &none);
+    if (counts) {
+        add(counts, &change);
+    } else {
+        full_at->sources = now;
+        lost = true;
+    }
+    if (lost)
+        lose(LOSS_TABLE_FULL, packet->packets, packet->bytes);
+}

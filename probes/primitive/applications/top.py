@@ -1,0 +1,103 @@
+"""What readers of applications share: tables of the largest, and addresses as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from probes.flow.filter import address_text
+from probes.flow.records import KEY_WORDS, hash_keys
+from probes.snapshot import Snapshot
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Cell = str | int | float
+_MAPPED = bytes(10) + b"\xff\xff"
+"""What an IPv4 address follows where it stands in the place of an IPv6 one (RFC 4291, 2.5.5.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopTable:
+    """The largest rows of one window, largest first."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationView:
+    """How one application's metrics are read.
+
+    Both take the macros that it was compiled with, the snapshots of one window (one a metric, in
+    any order), and how many rows or findings there may be.
+    """
+
+    tables: Callable[[Mapping[str, int], Sequence[Snapshot], int], tuple[TopTable, ...]]
+    findings: Callable[[Mapping[str, int], Sequence[Snapshot], int], tuple[str, ...]]
+    """One line each, most important first: what an operator should know of."""
+
+
+def metric(snapshots: Iterable[Snapshot], name: str) -> Snapshot | None:
+    """The snapshot of a metric; None where the window has none."""
+    return next((snapshot for snapshot in snapshots if snapshot.metric == name), None)
+
+
+def largest(values: Array, most: int) -> Array:
+    """Indices of the `most` largest of `values` (n,), largest first; of equal ones the first."""
+    if len(values) > most:
+        # Only what is at least as large as the last one to be shown is put in order.
+        limit = np.partition(values, len(values) - most)[len(values) - most]
+        kept = np.flatnonzero(values >= limit)
+    else:
+        kept = np.arange(len(values))
+    order: Array = kept[np.argsort(-values[kept].astype("f8"), kind="stable")][:most]
+    return order
+
+
+def address(raw: bytes) -> str:
+    """16 bytes as applications keep an address: IPv6, or IPv4 mapped into it."""
+    if raw[:12] == _MAPPED:
+        return address_text(raw[12:], 4)
+    return address_text(raw, 6)
+
+
+def addresses(column: Array) -> list[str]:
+    """A column of addresses, any dtype of 16 bytes each, as text."""
+    raw = np.ascontiguousarray(column).tobytes()
+    return [address(raw[at : at + 16]) for at in range(0, len(raw), 16)]
+
+
+def groups(keys: Array) -> tuple[Array, Array]:
+    """The first row of each distinct key, (k,), and which of them each row has, (n,).
+
+    `keys` has shape (n,) or (n, m), and at most KEY_WORDS words of 8 bytes in a row.
+    """
+    words = np.ascontiguousarray(keys).view("u8").reshape(len(keys), -1)
+    filled = np.zeros((len(words), KEY_WORDS), "u8")
+    # As in bpf/include/hash.h: else the upper bits of words would hardly matter.
+    filled[:, : words.shape[1]] = words ^ words >> np.uint64(32)
+    _, first, of = np.unique(hash_keys(filled), return_index=True, return_inverse=True)
+    if not (words[first[of]] == words).all():
+        # Two keys share a hash: by the keys themselves, at ten times the price.
+        _, first, of = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    return first, of.reshape(-1)
+
+
+def clock(window: Snapshot, times: Iterable[int]) -> list[str]:
+    """Times of a window, CLOCK_MONOTONIC in ns, as UTC: `16:25:01.004`."""
+    moments = (datetime.fromtimestamp(window.utc_ns(int(time)) / 1e9, UTC) for time in times)
+    return [moment.strftime("%H:%M:%S.%f")[:-3] for moment in moments]
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 server`, `2 servers`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def is_incomplete(snapshots: Iterable[Snapshot]) -> bool:
+    """Whether something of the window is lost: what was counted is the least that there was."""
+    return any(snapshot.lost.packets for snapshot in snapshots)

@@ -1,0 +1,346 @@
+"""Quantities: numbers, metrics, and what is made of them, evaluated with the limits between which
+they lie.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from probes.primitive.condition.error import ConditionError
+from probes.primitive.condition.units import BYTES, FLOWS, PACKETS, Unit
+from probes.primitive.series import Series
+
+Values: TypeAlias = Any
+"""np.float64, or an array of them (n,) where there are several windows."""
+LEAST_WINDOWS = 3
+"""Of which a baseline is made."""
+LEAST_SHARE = 0.25
+"""Of the time that a baseline is asked for."""
+BASELINE = "baseline"
+NAN, INFINITE = np.float64(np.nan), np.float64(np.inf)
+
+
+class Band(NamedTuple):
+    """A value, and the limits between which it may lie."""
+
+    value: Values
+    low: Values
+    """The same object as `value`, as `high` is, where that is exact."""
+    high: Values
+    seen: bool
+    """Whether `value` is what was measured, with the estimate of flows within its limits; else
+    only the limits are of use, as some of the windows are not there."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether there are no other limits than the value."""
+        return self.low is self.value
+
+
+class Frame(NamedTuple):
+    """The windows for which a quantity is asked."""
+
+    series: Series
+    quiet: Series | None
+    """Of what baselines are made; None: of `series`."""
+    key: int | slice | None
+    """Of `series`: one or several; None: a window that was not seen."""
+
+    def metric(self, name: str) -> Band:
+        """One of METRICS."""
+        if self.key is None:
+            return Band(NAN, np.float64(0), INFINITE, False)
+        value = self.series.column(name)[self.key]
+        if name != "flows":
+            return Band(value, value, value, True)
+        low, high = (self.series.column(limit)[self.key] for limit in ("flows_low", "flows_high"))
+        return Band(value, low, high, True)
+
+    @property
+    def seconds(self) -> Values:
+        """How long each is."""
+        return 1.0 if self.key is None else self.series.column("seconds")[self.key]
+
+
+_UNSEEN = Frame(Series(), None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number in the text."""
+
+    digits: str
+    suffix: str
+    scale: float
+    unit: Unit
+    value: np.float64
+
+    def __str__(self) -> str:
+        return self.digits + self.suffix
+
+    def band(self, frame: Frame) -> Band:
+        return Band(self.value, self.value, self.value, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One of METRICS."""
+
+    name: str
+
+    @property
+    def unit(self) -> Unit:
+        kind = self.name.rpartition("_")[2]
+        return {"packets": PACKETS, "bytes": BYTES, "flows": FLOWS}[kind]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def band(self, frame: Frame) -> Band:
+        return frame.metric(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """-x."""
+
+    of: Term
+
+    @property
+    def unit(self) -> Unit:
+        return self.of.unit
+
+    def __str__(self) -> str:
+        return f"-({self.of})" if isinstance(self.of, Chain) else f"-{self.of}"
+
+    def band(self, frame: Frame) -> Band:
+        x = self.of.band(frame)
+        value = -x.value
+        return (
+            Band(value, value, value, x.seen) if x.exact else Band(value, -x.high, -x.low, x.seen)
+        )
+
+
+class Step(NamedTuple):
+    """A link of a chain."""
+
+    symbol: str
+    term: Term
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Terms joined by + and -, or by * and /, from left to right."""
+
+    first: Term
+    steps: tuple[Step, ...]
+
+    @property
+    def adds(self) -> bool:
+        return self.steps[0].symbol in "+-"
+
+    @property
+    def unit(self) -> Unit:
+        """ConditionError where a sum is of what is not alike."""
+        unit = self.first.unit
+        for symbol, term, column in self.steps:
+            other = term.unit
+            if symbol in "*/":
+                unit = unit.times(other if symbol == "*" else other.inverse())
+            elif unit.fits(other):
+                unit = unit.joined(other)
+            else:
+                raise ConditionError(
+                    f"{unit.words} and {other.words} can't be added", column=column
+                )
+        return unit
+
+    def __str__(self) -> str:
+        text = self._part(self.first)
+        return text + "".join(f" {s.symbol} {self._part(s.term)}" for s in self.steps)
+
+    def _part(self, term: Term) -> str:
+        return f"({term})" if isinstance(term, Chain) and not (self.adds > term.adds) else f"{term}"
+
+    def band(self, frame: Frame) -> Band:
+        a = self.first.band(frame)
+        for symbol, term, _ in self.steps:
+            b = term.band(frame)
+            value = _OPERATORS[symbol](a.value, b.value)
+            exact = a.exact and b.exact
+            low, high = (value, value) if exact else _LIMITS[symbol](a, b)
+            a = Band(value, low, high, a.seen and b.seen)
+        return a
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """x per second."""
+
+    of: Term
+
+    @property
+    def unit(self) -> Unit:
+        return self.of.unit._replace(seconds=-1)
+
+    def __str__(self) -> str:
+        return f"rate({self.of})"
+
+    def band(self, frame: Frame) -> Band:
+        x, seconds = self.of.band(frame), frame.seconds
+        value = x.value / seconds
+        if x.exact:
+            return Band(value, value, value, x.seen)
+        return Band(value, x.low / seconds, x.high / seconds, x.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A function of the windows of a time."""
+
+    function: str
+    of: Term | None
+    """None: the other side of the comparison, until `resolved` says what that is."""
+    seconds: float
+    time: str
+    """As it is written."""
+    column: int
+    alone: bool
+    """Whether what it is of is not written."""
+
+    @property
+    def unit(self) -> Unit:
+        assert self.of
+        return self.of.unit
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.time if self.alone else f'{self.of}, {self.time}'})"
+
+    def band(self, frame: Frame) -> Band:
+        assert self.of
+        series, whole = frame.series, True
+        if self.function == BASELINE:
+            before = len(series) - 1
+            if frame.quiet is not None:
+                series, before = frame.quiet, len(frame.quiet)
+            key = series.usual(self.seconds, before, LEAST_WINDOWS)
+        else:
+            key, whole = series.recent(self.seconds)
+        x = self.of.band(Frame(series, None, key))
+        lengths = series.column("seconds")[key]
+        defined = ~np.isnan(x.value)
+        if not defined.all():
+            low, high = (x.value, x.value) if x.exact else (x.low, x.high)
+            value, lengths = x.value[defined], lengths[defined]
+            x = Band(value, value if x.exact else low[defined], high[defined], True)
+        if self.function == BASELINE and (
+            len(lengths) < LEAST_WINDOWS or lengths.sum() < LEAST_SHARE * self.seconds
+        ):
+            return self.of.band(_UNSEEN)
+        if not len(lengths):
+            return Band(NAN, NAN, NAN, True) if whole else self.of.band(_UNSEEN)
+        reduce = _REDUCE[self.function]
+        value = reduce(x.value, lengths)
+        if x.exact and whole:
+            return Band(value, value, value, True)
+        low, high = reduce(x.low, lengths), reduce(x.high, lengths)
+        if whole or self.function == "avg":
+            return Band(value, low, high, True)
+        unseen = self.of.band(_UNSEEN)
+        if self.function == "sum":
+            return Band(value, low if unseen.low >= 0 else -INFINITE, INFINITE, False)
+        if self.function == "min":
+            return Band(value, min(low, unseen.low), high, False)
+        return Band(value, low, max(high, unseen.high), False)
+
+
+Term: TypeAlias = Number | Metric | Negative | Chain | Rate | Over
+
+
+def parts(term: Term) -> Iterator[Term]:
+    """The term, and all of which it is made."""
+    yield term
+    match term:
+        case Negative(of) | Rate(of) | Over(of=of) if of:
+            yield from parts(of)
+        case Chain(first, steps):
+            yield from parts(first)
+            for step in steps:
+                yield from parts(step.term)
+
+
+def measured(term: Term) -> bool:
+    """Whether it says what was measured now, rather than a number or what is usual."""
+    match term:
+        case Metric():
+            return True
+        case Negative(of) | Rate(of):
+            return measured(of)
+        case Over(function, of) if of:
+            return function != BASELINE and measured(of)
+        case Chain(first, steps):
+            return measured(first) or any(measured(step.term) for step in steps)
+    return False
+
+
+def resolved(term: Term, other: Term) -> Term:
+    """With `other` as that of which a baseline is that is alone."""
+    match term:
+        case Over(of=None):
+            return replace(term, of=other)
+        case Negative(of):
+            return Negative(resolved(of, other))
+        case Chain(first, steps):
+            links = (step._replace(term=resolved(step.term, other)) for step in steps)
+            return Chain(resolved(first, other), tuple(links))
+    return term
+
+
+def _median(x: Values, _: Values) -> Values:
+    x = np.sort(x)
+    return (x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
+
+
+_REDUCE: dict[str, Callable[[Values, Values], Values]] = {
+    "avg": lambda x, seconds: x @ seconds / seconds.sum(),
+    "min": lambda x, _: x.min(),
+    "max": lambda x, _: x.max(),
+    "sum": lambda x, _: x.sum(),
+    BASELINE: _median,
+}
+FUNCTIONS = tuple(_REDUCE)
+"""Of the windows of a time."""
+
+
+def _product(a: Band, low: Values, high: Values) -> tuple[Values, Values]:
+    """Limits of a times what lies between `low` and `high`."""
+    corners = np.array([a.low * low, a.low * high, a.high * low, a.high * high])
+    # Nothing times a quantity without limit is nothing.
+    corners[np.isnan(corners)] = 0
+    return corners.min(axis=0), corners.max(axis=0)
+
+
+def _quotient(a: Band, b: Band) -> tuple[Values, Values]:
+    around_zero = (b.low < 0) & (b.high >= 0)
+    low = np.where(around_zero, -INFINITE, 1 / b.high)
+    return _product(a, low, np.where(around_zero, INFINITE, 1 / b.low))
+
+
+_OPERATORS: dict[str, Callable[[Values, Values], Values]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+_LIMITS: dict[str, Callable[[Band, Band], tuple[Values, Values]]] = {
+    "+": lambda a, b: (a.low + b.low, a.high + b.high),
+    "-": lambda a, b: (a.low - b.high, a.high - b.low),
+    "*": lambda a, b: _product(a, b.low, b.high),
+    "/": _quotient,
+}

@@ -1,0 +1,76 @@
+"""What quantities are counted in, so that only what is alike is added and compared."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """Powers of what is multiplied; None: any, as a number's without a unit."""
+
+    packets: int | None = 0
+    bytes: int | None = 0
+    flows: int | None = 0
+    seconds: int | None = 0
+
+    def fits(self, other: Unit) -> bool:
+        """Whether the two can be added or compared."""
+        return all(a is None or b is None or a == b for a, b in zip(self, other, strict=True))
+
+    def joined(self, other: Unit) -> Unit:
+        """Of the sum of two that fit."""
+        return Unit(*(b if a is None else a for a, b in zip(self, other, strict=True)))
+
+    def times(self, other: Unit) -> Unit:
+        """Of the product."""
+        if PLAIN in (self, other):
+            return other if self == PLAIN else self
+        powers = [
+            None if a is None or b is None else a + b for a, b in zip(self, other, strict=True)
+        ]
+        unit = Unit(*powers)
+        # Flows per packet are a share, and may be compared with one.
+        if unit.packets is not None and unit.flows == -unit.packets:
+            return unit._replace(packets=0, flows=0)
+        return unit
+
+    def inverse(self) -> Unit:
+        """Of 1 / x."""
+        return Unit(*(None if a is None else -a for a in self))
+
+    @property
+    def words(self) -> str:
+        """`bytes per packet`, `a ratio`; `a number per second` where the rest is open."""
+        over = [name[:-1] for name, power in self._asdict().items() for _ in range(-(power or 0))]
+        of = [name for name, power in self._asdict().items() for _ in range(power or 0)]
+        if self == RATIO:
+            return "a ratio"
+        return " per ".join([" times ".join(of) or "a number", *over])
+
+
+PLAIN = Unit(None, None, None, None)
+RATIO = Unit()
+PACKETS, BYTES, FLOWS = Unit(packets=1), Unit(bytes=1), Unit(flows=1)
+COUNTS = (PACKETS, BYTES, FLOWS)
+_SIZE = Unit(packets=None, bytes=1, flows=None)
+"""A number of bytes may be a packet's."""
+
+
+class Suffix(NamedTuple):
+    """What may follow a number."""
+
+    scale: float
+    unit: Unit
+
+
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+SUFFIXES = (
+    {prefix: Suffix(scale, PLAIN) for prefix, scale in _PREFIXES.items()}
+    | {f"{prefix}B": Suffix(scale, _SIZE) for prefix, scale in _PREFIXES.items()}
+    | {f"{p}iB": Suffix(1024.0**n, _SIZE) for n, p in enumerate("KMGT", 1)}
+    | {f"{prefix}bit": Suffix(scale / 8, _SIZE) for prefix, scale in _PREFIXES.items()}
+    | {"%": Suffix(0.01, RATIO)}
+)
+"""By its name; `/s` may follow all but %."""
+TIMES = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+"""Seconds."""

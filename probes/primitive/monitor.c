@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * The monitoring primitive (S2.5 to S2.9): every packet counted by protocol, and its flow in a
+ * HyperLogLog; where a policy is active, packets that it selects go to the applications.
+ *
+ * `monitor` parses for all. A register keeps the largest hash value that it has seen, not its
+ * number of leading zeros: that takes no counting of zeros here, and tells user space more
+ * (probes/primitive/sketch.py). Each CPU counts for itself (S2.21). There are two generations of
+ * this program, each with `sketches` of its own: one is written while the other is read (S2.8).
+ * Up to `count` it has no state: a NIC could do that much (S2.20).
+ *
+ * `route` looks a packet up in match+action tables, and calls the applications that it is for, each
+ * of which calls the next; `finish` is behind the last one.
+ *
+ * CPUS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY, VERDICT_END, HASH_0 ..
+ * HASH_5 (odd secrets) and LINK_ETHERNET come from probes/primitive/programs.py.
+ */
+#include "application.h"
+#include "hash.h"
+#include <uapi/linux/udp.h>
+
+#define POLICIES 32
+#define TABLES 8
+#define RULES 16384
+
+enum class {
+    CLASS_OTHER,
+    CLASS_TCP,
+    CLASS_UDP,
+    CLASS_ICMP,
+    CLASSES,
+};
+
+/* What one CPU has seen in this window. */
+struct sketch {
+    u64 packets[CLASSES];
+    u64 bytes[CLASSES];
+    u32 registers[REGISTERS]; /* 0: empty */
+};
+
+/* What user space tells the programs. */
+struct control {
+    u32 active;     /* bit n: policy n is; 0 spares packets the router */
+    u32 everything; /* policies that select every packet */
+    u32 tables;     /* in use */
+    u32 unused;
+    u32 applications[POLICIES];     /* by policy; bit n: it runs application n */
+    struct flow_key masks[TABLES]; /* by table: what its rules look at */
+};
+
+/* A match: what its table's mask leaves of a flow is as here. */
+struct rule {
+    struct flow_key key;
+    u64 table;
+};
+
+BPF_F_TABLE("array", u32, struct sketch, sketches, CPUS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct control, controls, 1, BPF_F_MMAPABLE);
+BPF_HASH(rules, struct rule, u32, RULES);    /* which policies the rule is of */
+BPF_PERCPU_ARRAY(chosen, u64, POLICIES);     /* packets that a policy selected while active */
+BPF_HASH(receivers, struct flow_key, u8, 256); /* outer 5-tuples of telemetry */
+BPF_PROG_ARRAY(router, 1);
+
+/* A switch's record of a packet, in network order (S2.2). */
+struct record {
+    __be32 source;
+    __be32 destination;
+    __be16 source_port;
+    __be16 destination_port;
+    __be32 queue_depth;
+    __be64 timestamp_us;
+    __be16 ingress_port;
+    __be16 bytes;
+    __be16 ip_id;
+    u8 protocol;
+    u8 tcp_flags;
+};
+
+/* Before the records of a datagram. */
+struct telemetry {
+    __be16 version;
+    __be16 count;
+};
+#define TELEMETRY_VERSION 1
+
+static __always_inline u64 class_of(u64 protocol) {
+    if (protocol == IPPROTO_TCP)
+        return CLASS_TCP;
+    if (protocol == IPPROTO_UDP)
+        return CLASS_UDP;
+    if (protocol == IPPROTO_ICMP || protocol == PROTO_ICMPV6)
+        return CLASS_ICMP;
+    return CLASS_OTHER;
+}
+
+static __always_inline void count(struct sketch *sketch, u64 class, u64 packets, u64 bytes) {
+    sketch->packets[class & (CLASSES - 1)] += packets;
+    sketch->bytes[class & (CLASSES - 1)] += bytes;
+}
+
+/* Count a packet of a flow; the flow's hash. */
+static __always_inline u64 observe(struct sketch *sketch, struct packet *packet, u64 packets,
+                                   u64 bytes) {
+    u64 hash = hash_of(&packet->key);
+    count(sketch, class_of(PROTOCOL(&packet->key)), packets, bytes);
+    u32 *largest = &sketch->registers[hash & (REGISTERS - 1)];
+    u32 value = hash >> 32 | 1;
+    if (value > *largest)
+        *largest = value;
+    return hash;
+}
+
+#if TELEMETRY
+
+/* Turn a record into what its packet would have been parsed to. */
+static __always_inline void decapsulate(struct record *record, struct selected *selected) {
+    u64 ports = (u64)record->source_port | (u64)record->destination_port << 16;
+    *selected = (struct selected){};
+    selected->packet.key.source[0] = record->source;
+    selected->packet.key.destination[0] = record->destination;
+    selected->packet.key.transport = TRANSPORT(ports, (u64)record->protocol, 4);
+    selected->packet.tcp_flags = record->tcp_flags;
+    selected->packets = 1;
+    selected->bytes = bpf_ntohs(record->bytes);
+    selected->timestamp_us = __be64_to_cpup(&record->timestamp_us);
+    selected->queue_depth = bpf_ntohl(record->queue_depth);
+    selected->ingress_port = bpf_ntohs(record->ingress_port);
+    selected->ip_id = bpf_ntohs(record->ip_id);
+}
+
+/* Count the records in a datagram, and leave them in `selection`; false: it is none of ours. */
+static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch,
+                                          struct selection *selection) {
+#ifndef HOOK_XDP
+    bpf_skb_pull_data(ctx, ctx->len);
+#endif
+    struct cursor c = {(void *)(long)ctx->data, (void *)(long)ctx->data_end};
+    struct packet outer = {};
+    if (parse_frame(&c, &outer) != PARSED || PROTOCOL(&outer.key) != IPPROTO_UDP ||
+        !receivers.lookup(&outer.key))
+        return false;
+    selection->count = 0;
+    struct telemetry *telemetry = c.at + sizeof(struct udphdr);
+    if ((void *)(telemetry + 1) > c.end || telemetry->version != bpf_htons(TELEMETRY_VERSION)) {
+        lose(LOSS_MALFORMED, 1, bytes_of(ctx));
+        return true;
+    }
+    u32 promised = bpf_ntohs(telemetry->count), found = 0;
+    struct record *record = (void *)(telemetry + 1);
+    for (; found < RECORDS && found < promised; found++, record++) {
+        if ((void *)(record + 1) > c.end)
+            break;
+        struct selected *selected = &selection->packets[found];
+        decapsulate(record, selected);
+        selected->hash = observe(sketch, &selected->packet, 1, selected->bytes);
+    }
+    if (found < promised)
+        lose(LOSS_MALFORMED, promised - found, 0);
+    selection->count = found;
+    return true;
+}
+
+#else
+
+/* Count a packet, and leave it in `selection` where that is wanted; false: there is no flow. */
+static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch,
+                                          struct selection *selection, u32 wanted) {
+    u64 packets = packets_of(ctx), bytes = bytes_of(ctx);
+    struct packet packet = {};
+    if (!parse_or_lose(ctx, &packet, packets, bytes)) {
+        count(sketch, CLASS_OTHER, packets, bytes);
+        return false;
+    }
+    u64 hash = observe(sketch, &packet, packets, bytes);
+    if (!wanted)
+        return false;
+    struct selected *selected = &selection->packets[0];
+    *selected = (struct selected){.packet = packet, .packets = packets, .bytes = bytes};
+    selected->hash = hash;
+    selection->count = 1;
+    return true;
+}
+
+#endif
+
+int monitor(CONTEXT *ctx) {
+    u32 cpu = bpf_get_smp_processor_id(), zero = 0;
+    struct sketch *sketch = sketches.lookup(&cpu);
+    struct control *control = controls.lookup(&zero);
+    struct selection *selection = selection_of_cpu();
+    if (!sketch || !control || !selection)
+        return VERDICT_PASS;
+#if TELEMETRY
+    if (!observe_frame(ctx, sketch, selection))
+        return VERDICT_PASS;
+    if (control->active)
+        router.call(ctx, 0);
+#else
+    if (observe_frame(ctx, sketch, selection, control->active))
+        router.call(ctx, 0);
+#endif
+    return VERDICT_END;
+}
+
+/* Policies that select a flow, by the tables; those that select every packet are among them. */
+static __always_inline u32 policies_of(struct control *control, struct flow_key *key) {
+    u32 found = control->everything, tables = control->tables;
+    struct rule rule = {};
+    for (u32 table = 0; table < TABLES && table < tables; table++) {
+        struct flow_key *mask = &control->masks[table];
+        rule.key.source[0] = key->source[0] & mask->source[0];
+        rule.key.source[1] = key->source[1] & mask->source[1];
+        rule.key.destination[0] = key->destination[0] & mask->destination[0];
+        rule.key.destination[1] = key->destination[1] & mask->destination[1];
+        rule.key.transport = key->transport & mask->transport;
+        rule.table = table;
+        u32 *policies = rules.lookup(&rule);
+        if (policies)
+            found |= *policies;
+    }
+    return found;
+}
+
+int route(CONTEXT *ctx) {
+    u32 zero = 0, pending = 0;
+    struct control *control = controls.lookup(&zero);
+    struct selection *selection = selection_of_cpu();
+    if (!control || !selection)
+        return VERDICT_END;
+    u32 active = control->active;
+    u64 now = bpf_ktime_get_coarse_ns();
+    for (u32 at = 0; at < RECORDS && at < selection->count; at++) {
+        struct selected *selected = &selection->packets[at];
+        u32 policies = policies_of(control, &selected->packet.key) & active;
+        u32 runs = 0;
+        for (u32 n = 0; n < POLICIES && policies; n++) {
+            u32 policy = lowest(policies);
+            policies &= policies - 1;
+            runs |= control->applications[policy & (POLICIES - 1)];
+            u64 *count = chosen.lookup(&policy);
+            if (count)
+                *count += 1;
+        }
+        selected->applications = runs;
+        selected->now_ns = now;
+        pending |= runs;
+    }
+    selection->pending = pending;
+    call_next(ctx, selection);
+    return VERDICT_END;
+}
+
+int finish(CONTEXT *ctx) {
+    return VERDICT_END;
+}

@@ -1,0 +1,82 @@
+"""How the primitive measures: what an operator chooses."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bpf.attach import Hook
+from bpf.errors import UsageError
+
+BITS = (4, 14)
+"""Least and most bits that choose a register."""
+
+
+class Input(StrEnum):
+    """What the packets of the interface are (S2.3)."""
+
+    REGULAR = "regular"
+    """The host's own traffic: measured as it is, and handed on."""
+    MIRRORED = "mirrored"
+    """Copies of others' traffic: measured as they are, and not for this host: they end here."""
+    TELEMETRY = "telemetry"
+    """Records of packets that switches saw, in UDP datagrams to `receivers` (S2.1, S2.2). They end
+    here; all other packets are handed on and not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Outer 5-tuple of datagrams with telemetry records, all of it exact."""
+
+    source: str
+    source_port: int
+    destination: str
+    destination_port: int
+
+    def check(self) -> None:
+        """UsageError for what no datagram can have."""
+        try:
+            versions = {ipaddress.ip_address(a).version for a in (self.source, self.destination)}
+        except ValueError as error:
+            raise UsageError(f"receiver: {error}") from None
+        if len(versions) > 1:
+            raise UsageError(f"receiver: {self.source} and {self.destination} differ in version")
+        for port in (self.source_port, self.destination_port):
+            if not 0 <= port <= 65535:
+                raise UsageError(f"receiver: {port} is not a port")
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorOptions:
+    """The primitive on one interface."""
+
+    bits: int = 12
+    """2**bits registers: the estimate's standard error is 1.04 / sqrt(2**bits) at most (S2.7)."""
+    interval: float = 1.0
+    """Seconds: conditions are looked at after each."""
+    input: Input = Input.REGULAR
+    receivers: tuple[Receiver, ...] = ()
+    ingress: Hook | None = None
+    """XDP or TC_INGRESS; None: XDP where the interface has Ethernet headers."""
+    seed: str = ""
+    """What the hash is keyed with; empty: a secret of this boot. Registers can be merged only where
+    the seed is the same, so hosts of a fleet are given one."""
+    offload: bool = False
+    """Whether the driver is asked to run it on the NIC (S2.20)."""
+
+    def check(self) -> None:
+        """Raises UsageError for what is not possible."""
+        least, most = BITS
+        if not least <= self.bits <= most:
+            raise UsageError(f"bits = {self.bits} is not between {least} and {most}")
+        if not 0.01 <= self.interval <= 300:
+            raise UsageError(f"an interval of {self.interval:g} s is not between 0.01 and 300")
+        if self.ingress is Hook.TC_EGRESS:
+            raise UsageError("the monitor sees incoming packets", hint="xdp or tc ingress")
+        if self.input is Input.TELEMETRY and not self.receivers:
+            raise UsageError("telemetry without receivers", hint="say which datagrams have records")
+        if self.receivers and self.input is not Input.TELEMETRY:
+            raise UsageError(f"receivers are for telemetry, not for {self.input} traffic")
+        for receiver in self.receivers:
+            receiver.check()

@@ -1,0 +1,196 @@
+"""How many distinct flows there were, by HyperLogLog registers that keep more than a rank (S2.7).
+
+A flow's 64-bit hash chooses register `hash % m`, m = 2**bits; the register keeps the largest
+`hash >> 32 | 1`, 0 where there was none. Such a value stands for the middle of a cell of
+2**-31 of the unit interval; what is left above it, U = 1 - value / 2**32 (1 where empty), tells
+more of the number of flows than the rank that HyperLogLog keeps.
+
+With n flows, all values are below x_1 .. x_m with probability (mean x)**n. So, with D registers in
+use and P = mean U, the likelihood of n is n! / (n - D)! * (1 - P)**(n - D), that of n trials, each
+of which changes a register with probability P, for D successes:
+
+- its maximum is n = D / P: one formula for any n, without a table and without linear counting;
+- that is too large by D / P * c / D, c = 1 - L / (exp(L) - 1), L = n / m, to second order; hence
+  (D - c) / P;
+- given the registers, n has a negative binomial distribution (prior 1 / n): the band. It is exactly
+  D where flows are few, and as wide as the estimate's error is where they are many.
+
+Cells make the likelihood exp(-L * P * m) * sinh(L / 2**32)**D for large n, whose maximum is
+L = 2**32 * atanh(D / S), S = P * m * 2**32. Estimates are right to about n = m * 2**31; the band
+is by 1 % too narrow at n = m * 2**30.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from bpf.errors import UsageError
+from probes.primitive.options import BITS
+from probes.primitive.records import Array
+
+_T = TypeVar("_T", int, str)
+
+_FULL = 1 << 32
+"""What an empty register leaves."""
+_SPREADS = 10.0
+"""Standard deviations to each side that a band is looked for in."""
+_POINTS = 2000
+"""At most so many counts are weighed for a band: each of them, or evenly spaced ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sketch:
+    """Distinct flows of a window, of several, or of several hosts."""
+
+    bits: int
+    registers: Array
+    """(2**bits,) u4, read only: the largest `hash >> 32 | 1` of each, 0: none."""
+    seed: str
+    """Which key the flows were hashed with: registers of different keys have nothing in common."""
+
+    def __post_init__(self) -> None:
+        least, most = BITS
+        if not least <= self.bits <= most:
+            raise UsageError(f"sketch: bits = {self.bits} is not between {least} and {most}")
+        if self.registers.shape != (1 << self.bits,) or self.registers.dtype != np.dtype("u4"):
+            raise UsageError(
+                f"sketch: {self.registers.shape} registers of {self.registers.dtype}",
+                hint=f"{self.bits} bits have {1 << self.bits} of uint32",
+            )
+        self.registers.flags.writeable = False
+
+    @classmethod
+    def of(cls, hashes: Array, bits: int, seed: str) -> Sketch:
+        """What the kernel would have kept of hashes (n,) u8."""
+        registers = np.zeros(1 << bits, "u4")
+        values = (hashes >> np.uint64(32)).astype("u4") | np.uint32(1)
+        np.maximum.at(registers, hashes & np.uint64(len(registers) - 1), values)
+        return cls(bits, registers, seed)
+
+    @classmethod
+    def of_cpus(cls, registers: Array, bits: int, seed: str) -> Sketch:
+        """What the CPUs kept, (cpus, 2**bits) u4, copied."""
+        return cls(bits, registers.max(axis=0), seed)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, object]) -> Sketch:
+        """What `to_dict` gave: of `bits`, `seed` and `registers`; the rest follows from them.
+
+        UsageError says which of these is missing or wrong.
+        """
+        bits = _field(document, "bits", int)
+        seed = _field(document, "seed", str)
+        text = _field(document, "registers", str)
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise UsageError(f"sketch: registers are not base64: {error}") from None
+        if len(data) % 4:
+            raise UsageError(f"sketch: registers of {len(data)} bytes", hint="each has 4 bytes")
+        registers = np.frombuffer(data, "<u4").astype("u4")
+        if np.any((registers != 0) & (registers % 2 == 0)):
+            raise UsageError("sketch: registers with even values", hint="little-endian, odd or 0")
+        return cls(bits, registers, seed)
+
+    def to_dict(self) -> dict[str, int | float | str]:
+        """For JSON: `bits`, `seed`, `estimate`, `low`, `high` (95 %), and in base64 `registers`
+        (little-endian u4) and `ranks` (u1)."""
+        low, high = self.band()
+        return {
+            "bits": self.bits,
+            "seed": self.seed,
+            "estimate": self.estimate(),
+            "low": low,
+            "high": high,
+            "registers": base64.b64encode(self.registers.astype("<u4").tobytes()).decode(),
+            "ranks": base64.b64encode(self.ranks().tobytes()).decode(),
+        }
+
+    def merged(self, *others: Sketch) -> Sketch:
+        """That of the flows that are in any of them, exactly: a flow in several counts once."""
+        for other in others:
+            if other.bits != self.bits:
+                raise UsageError(
+                    f"sketches of {self.bits} and {other.bits} bits can't be merged",
+                    hint="have all monitors use the same bits",
+                )
+            if other.seed != self.seed:
+                raise UsageError(
+                    f"sketches of seeds {self.seed} and {other.seed} can't be merged",
+                    hint="have all monitors use the same seed",
+                )
+        registers = (sketch.registers for sketch in others)
+        return Sketch(self.bits, functools.reduce(np.maximum, registers, self.registers), self.seed)
+
+    def ranks(self) -> Array:
+        """(2**bits,) u1: the registers of a classic HyperLogLog, for other tools.
+
+        It takes the register by the hash's low bits and the rank, 1 to 32, by how many ones the
+        hash begins with (as others do by zeros): 1 + the most of them among the upper 31 bits; 0
+        where empty.
+        """
+        zero = 32 - np.frexp(~self.registers >> np.uint32(1))[1]
+        return np.where(self.registers, zero, 0).astype("u1")
+
+    def estimate(self) -> float:
+        """Of the number of distinct flows: its standard error is 1 / sqrt(2**bits - 2) of it at
+        most, and it has no bias."""
+        used, excess, chance = self._moments()
+        return max(float(used), (used - excess) / chance)
+
+    def band(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Limits between which the number of distinct flows lies with that confidence, with the
+        estimate between them."""
+        if not 0 < confidence < 1:
+            raise UsageError(f"a confidence of {confidence:g} is not between 0 and 1")
+        used, _, chance = self._moments()
+        if not used:
+            return 0.0, 0.0
+        estimate = self.estimate()
+        mean = used * (1 - chance) / chance
+        spread = math.sqrt(mean / chance)
+        least = math.floor(max(0.0, mean - _SPREADS * spread))
+        # One more: where flows are few, a spread is less than one flow.
+        most = math.ceil(mean + _SPREADS * (spread + 1))
+        hidden = least + np.arange(0, most - least, max(1.0, (most - least) / _POINTS))
+        # ln((hidden + used - 1)! / hidden! * (1 - chance)**hidden) by Stirling's series, put so
+        # that no large number is subtracted from another.
+        weight = (
+            (hidden + 0.5) * np.log1p((used - 1) / (hidden + 1))
+            + (used - 1) * np.log(hidden + used)
+            + (1 / (hidden + used) - 1 / (hidden + 1)) / 12
+            + hidden * math.log1p(-chance)
+        )
+        below = np.cumsum(np.exp(weight - weight.max()))
+        tails = np.array([1 - confidence, 1 + confidence]) / 2 * below[-1]
+        low, high = used + hidden[np.searchsorted(below, tails)]
+        return min(float(low), estimate), max(float(high), estimate)
+
+    def _moments(self) -> tuple[int, float, float]:
+        """D, c and P of this module's docstring, P with the correction for cells in it."""
+        used = int(np.count_nonzero(self.registers))
+        if not used:
+            return 0, 0.0, 1.0
+        left = (_FULL << self.bits) - int(self.registers.sum(dtype="u8"))
+        rate = used / left * _FULL
+        excess = 1 + rate * math.exp(-rate) / math.expm1(-rate)
+        share = (used - excess) / left
+        return used, excess, share / math.atanh(share) * left / (_FULL << self.bits)
+
+
+def _field(document: Mapping[str, object], name: str, kind: type[_T]) -> _T:
+    """A field of the document, checked to be there and of that type."""
+    value = document.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise UsageError(
+            f"sketch: {name} = {value!r}" if name in document else f"sketch: no {name}"
+        )
+    return value
