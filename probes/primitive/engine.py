@@ -1,17 +1,17 @@
-"""Policies as state machines: after each window it is decided whose applications run (S2.11, S2.12).
+"""Policies as state machines: each window decides whose applications run (S2.11, S2.12, S2.23).
 
-    triggered   ARMED -> ACTIVE          its condition holds
-                ACTIVE -> HOLD           its reason is over, and the minimum time is not
-                HOLD -> ACTIVE           its condition holds again
-                ACTIVE, HOLD -> COOLDOWN both are over, or an operator ends it
-                COOLDOWN -> ARMED        that is over; it may become ACTIVE after the same window
-                any -> ACTIVE            an operator activates it: then only he ends it (forced)
-    operator    OFF <-> ACTIVE           an operator says so
-    permanent   ACTIVE                   always
+    triggered   ARMED -> ACTIVE             its condition holds
+                ACTIVE -> HOLD              its reason is over, and the minimum time is not
+                HOLD -> ACTIVE              its condition holds again
+                ACTIVE or HOLD -> COOLDOWN  both are over, or an operator ends it
+                COOLDOWN -> ARMED           that is over; the same window may make it ACTIVE
+                any -> ACTIVE               an operator activates it: only he ends it (forced)
+    operator    OFF <-> ACTIVE              an operator says so
+    permanent   ACTIVE                      always
 
 The reason is over when `deactivate` holds or, where there is none, when `condition` does not. What
-can't be told, as a baseline of the first windows, changes nothing. Without a cool-down the policy is
-ARMED at once, and looked at again after the next window.
+is not known, such as a baseline of the first windows, changes nothing. Without a cool-down it goes
+to ARMED instead, and is looked at again after the next window.
 
 There is no thread and no clock in here: times, of CLOCK_MONOTONIC, are arguments. It is for one
 thread at a time.
@@ -88,6 +88,17 @@ class _Machine:
         self._deactivate = Condition.parse(policy.deactivate) if policy.deactivate else None
         first = _FIRST[policy.mode]
         self.standing = Standing(policy, first, now_ns, now_ns if first.runs else 0)
+        self.span = max((c.span for c in (self._condition, self._deactivate) if c), default=0.0)
+        """Seconds that its conditions ask for."""
+        self._quiet = Series(self.span)
+        """What baselines are made of: windows in which it did not run, and had no reason to."""
+
+    def follow(self, old: _Machine) -> None:
+        """Go on from where the one of this name was."""
+        policy = self.standing.policy
+        self.standing = replace(old.standing, policy=policy, outcome=None, failure="")
+        self._quiet = old._quiet
+        self._quiet.keep(self.span)
 
     def move(self, after: State, at_ns: int, cause: str, forced: bool = False) -> Transition:
         """To another state, whatever that is for."""
@@ -119,18 +130,28 @@ class _Machine:
             return None
         return self.move(State.ACTIVE, at_ns, cause, forced=True)
 
-    def look(self, series: Series) -> None:
+    def window(self, series: Series, row: Array, end_ns: int, seconds: float) -> list[Transition]:
+        """What the last window of `series`, which `row` is, changes."""
+        before = self.standing.state
+        self._look(series)
+        transitions = list(self._decide(end_ns))
+        outcome = self.standing.outcome
+        if not (before.runs or self.standing.state.runs or (outcome and outcome.holds)):
+            self._quiet.append(row, end_ns, seconds)
+        return transitions
+
+    def _look(self, series: Series) -> None:
         """At the condition that may change the state now."""
         ends = self._deactivate if self.standing.state is State.ACTIVE else None
         if condition := ends or self._condition:
             outcome, failure = None, ""
             try:
-                outcome = condition.evaluate(series)
-            except Exception as error:  # That of one policy stops no other.
+                outcome = condition.evaluate(series, self._quiet)
+            except Exception as error:  # One policy's failure stops no other.
                 failure = f"{condition.text}: {error}"
             self.standing = replace(self.standing, outcome=outcome, failure=failure)
 
-    def decide(self, at_ns: int) -> Iterator[Transition]:
+    def _decide(self, at_ns: int) -> Iterator[Transition]:
         """By what was seen, after a window that ended then."""
         before, outcome = self.standing, self.standing.outcome
         over = at_ns >= before.until_ns
@@ -176,7 +197,7 @@ class Engine:
         new = _Machine(policy, now_ns)
         transition = None
         if old and old.standing.policy.mode == policy.mode:
-            new.standing = replace(old.standing, policy=policy, outcome=None, failure="")
+            new.follow(old)
         elif old and old.standing.state is not new.standing.state:
             cause = f"its mode is {policy.mode} from now on"
             transition = Transition(
@@ -184,6 +205,7 @@ class Engine:
             )
             new.standing = replace(new.standing, cause=cause)
         self._machines[policy.name] = new
+        self._series.keep(new.span)
         return transition
 
     def remove(self, name: str) -> None:
@@ -196,8 +218,7 @@ class Engine:
         self._series.append(row, end_ns, seconds)
         transitions = []
         for machine in self._machines.values():
-            machine.look(self._series)
-            transitions += machine.decide(end_ns)
+            transitions += machine.window(self._series, row, end_ns, seconds)
         return transitions
 
     def activate(self, name: str, now_ns: int) -> Transition | None:
@@ -219,18 +240,18 @@ class Engine:
             return None
         return machine.end(now_ns, "an operator deactivated it")
 
-    def standings(self) -> tuple[Standing, ...]:
+    def policies(self) -> tuple[Standing, ...]:
         """Where each policy stands."""
         return tuple(machine.standing for machine in self._machines.values())
 
     def active(self) -> tuple[str, ...]:
         """Names of the policies whose applications run."""
-        return tuple(s.policy.name for s in self.standings() if s.state.runs)
+        return tuple(s.policy.name for s in self.policies() if s.state.runs)
 
     def standing(self) -> Array:
         """Where each policy stands, of dtype POLICY (n,); `selected` is zero."""
         rows = np.zeros(len(self._machines), POLICY)
-        for row, standing in zip(rows, self.standings(), strict=True):
+        for row, standing in zip(rows, self.policies(), strict=True):
             row["policy"] = standing.policy.name
             row["state"], row["since_ns"] = standing.state, standing.since_ns
             outcome = standing.outcome

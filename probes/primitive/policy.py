@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -34,7 +34,8 @@ from probes import config
 from probes.config import MAX_FILE, Name, ProbeConfig, Text
 from probes.files import read_json, read_toml
 from probes.flow.filter import FlowFilter
-from probes.primitive.condition import Condition
+from probes.primitive.condition import Condition, ConditionError
+from probes.primitive.condition.units import TIMES
 from probes.primitive.engine import MAX_POLICIES
 from probes.primitive.options import Input, MonitorOptions, Receiver
 from probes.refusal import refusal, wrong
@@ -53,9 +54,8 @@ FORM = (
 )
 _WORDS: dict[str, Mode] = {"always": "permanent", "operator": "operator"}
 """In the place of a condition."""
-_T = TypeVar("_T")
-_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
+_UNITS = {"": 1.0} | TIMES
+_DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*({'|'.join(_UNITS)})")
 _CLAUSE = re.compile(r"(?<!\S)(until|hold|cooldown)(?!\S)")
 _CLAUSES = {"until": "deactivate", "hold": "hold", "cooldown": "cooldown"}
 _THEN = re.compile(r"\s*([^\s,]+(?:\s*,\s*[^\s,]+)*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
@@ -89,17 +89,13 @@ def _some(names: tuple[str, ...]) -> tuple[str, ...]:
 def _filter(text: str) -> str:
     if not text.strip():
         raise wrong("must not be empty", hint="leave select out for every packet")
-    if not _understood(lambda text: FlowFilter.parse(text).matches(), text):
-        raise wrong(f"{text[:40]!a} passes no packet")
-    return " ".join(text.split())
-
-
-def _understood(parse: Callable[[str], _T], text: str) -> _T:
-    """What `parse` makes of it; its UsageError as a validator's."""
     try:
-        return parse(text)
+        matches = FlowFilter.parse(text).matches()
     except UsageError as error:
         raise wrong(error.message, hint=error.hint) from None
+    if not matches:
+        raise wrong(f"{text[:40]!a} passes no packet")
+    return " ".join(text.split())
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=MAX_SECONDS)]
@@ -120,7 +116,7 @@ class Policy(_Model):
     """Where there is a condition and no mode is given, it is `triggered`. A triggered policy can be
     activated by an operator as well."""
     condition: Text = ""
-    """Of a triggered policy: it becomes active when this holds. See `probes.primitive.condition`."""
+    """Of a triggered policy: it becomes active when this holds (`probes.primitive.condition`)."""
     deactivate: Text = ""
     """It ends when this holds (hysteresis); empty: as soon as `condition` does not."""
     hold: Seconds = 0.0
@@ -141,8 +137,11 @@ class Policy(_Model):
     @field_validator("condition", "deactivate")
     @classmethod
     def _is_condition(cls, text: str) -> str:
-        if text.strip():
-            _understood(Condition.parse, text)
+        try:
+            if text.strip():
+                Condition.parse(text)
+        except ConditionError as error:
+            raise wrong(f"column {error.column}: {error.problem}", hint=error.hint) from None
         return " ".join(text.split())
 
     @model_validator(mode="after")
@@ -200,9 +199,11 @@ class Policy(_Model):
         when = [words.get(self.mode, self.condition)]
         if self.deactivate:
             when.append(f"until {self.deactivate}")
-        for key in ("hold", "cooldown"):
-            if seconds := getattr(self, key):
-                when.append(f"{key} {np.format_float_positional(seconds, trim='-')}s")
+        when += [
+            f"{key} {np.format_float_positional(seconds, trim='-')}s"
+            for key, seconds in (("hold", self.hold), ("cooldown", self.cooldown))
+            if seconds
+        ]
         then = [", ".join(self.run)]
         if self.select:
             then.append(f"on {' or '.join(self.select)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -195,7 +196,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         """Each policy, and where it stands."""
         with self._lock:
             selected = self.router.selected()
-            return tuple(self._told(s, selected[s.policy.name]) for s in self._engine.standings())
+            return tuple(self._told(s, selected[s.policy.name]) for s in self._engine.policies())
 
     def sketch(self, windows: int = 1) -> Sketch:
         """The last windows' registers, merged. UsageError where there is no window yet."""
@@ -289,7 +290,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         try:
             features.try_offload(self.interface.index)
         except OSError as error:
-            return f"{name}: its driver takes no programs ({error.strerror}); all runs on the host"
+            return f"{name}: its driver takes no programs ({os.strerror(error.errno or 0)}); all runs on the host"
         return f"{name}: its driver takes programs; this release still runs all on the host"
 
     def _become(self, new: Loaded) -> tuple[Item, ...]:

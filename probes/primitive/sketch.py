@@ -1,23 +1,21 @@
 """How many distinct flows there were, by HyperLogLog registers that keep more than a rank (S2.7).
 
-A flow's 64-bit hash chooses register `hash % m`, m = 2**bits; the register keeps the largest
-`hash >> 32 | 1`, 0 where there was none. Such a value stands for the middle of a cell of
-2**-31 of the unit interval; what is left above it, U = 1 - value / 2**32 (1 where empty), tells
-more of the number of flows than the rank that HyperLogLog keeps.
+Of a flow's 64-bit hash the lower bits choose one of m registers, which keeps the largest
+`hash >> 32 | 1`; 0 where there was none. Let U be what a register leaves of 1, 1 - value / 2**32, P
+the mean of all U, and D the number of registers in use. All of n flows are below x_1 .. x_m with
+probability (mean x)**n; so the likelihood of n is n! / (n - D)! * (1 - P)**(n - D), that of n trials
+for D successes of probability P each. Hence
 
-With n flows, all values are below x_1 .. x_m with probability (mean x)**n. So, with D registers in
-use and P = mean U, the likelihood of n is n! / (n - D)! * (1 - P)**(n - D), that of n trials, each
-of which changes a register with probability P, for D successes:
+- it is largest at n = D / P: one formula for any n, with no table and no linear counting;
+- that is too large by c / P, c = 1 - L / (exp(L) - 1), L = n / m, but for terms of second order in
+  1 / m: the estimate is (D - c) / P;
+- given the registers, n - D is negative binomial (with 1 / n as the prior): the band. It is nearly
+  exact where flows are few.
 
-- its maximum is n = D / P: one formula for any n, without a table and without linear counting;
-- that is too large by D / P * c / D, c = 1 - L / (exp(L) - 1), L = n / m, to second order; hence
-  (D - c) / P;
-- given the registers, n has a negative binomial distribution (prior 1 / n): the band. It is exactly
-  D where flows are few, and as wide as the estimate's error is where they are many.
-
-Cells make the likelihood exp(-L * P * m) * sinh(L / 2**32)**D for large n, whose maximum is
-L = 2**32 * atanh(D / S), S = P * m * 2**32. Estimates are right to about n = m * 2**31; the band
-is by 1 % too narrow at n = m * 2**30.
+A value is the middle of a cell that is 2**-31 wide, which matters where n is as large as m * 2**28:
+the likelihood of D cells is exp(-L * m * P) * sinh(L / 2**32)**D, and largest where
+L = 2**32 * atanh(D / S), S = 2**32 * m * P. With that the estimate is right to n = m * 2**31, and
+the band, which does not widen with cells, to m * 2**30.
 """
 
 from __future__ import annotations
@@ -188,9 +186,9 @@ class Sketch:
 
 def _field(document: Mapping[str, object], name: str, kind: type[_T]) -> _T:
     """A field of the document, checked to be there and of that type."""
-    value = document.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise UsageError(
-            f"sketch: {name} = {value!r}" if name in document else f"sketch: no {name}"
-        )
+    if name not in document:
+        raise UsageError(f"sketch: no {name}")
+    value = document[name]
+    if not isinstance(value, kind):
+        raise UsageError(f"sketch: {name} is {type(value).__name__}, not {kind.__name__}")
     return value

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 from scapy.layers.inet import ICMP, IP, TCP, UDP  # type: ignore[attr-defined]
@@ -101,9 +98,7 @@ class Bed:
         self.compiler = compiler
         self.hooks = Hooks(lambda point: None)
         self.changes: list[Transition] = []
-        self.monitor = MonitorProbe(
-            compiler, find("lo"), self.hooks, options, self.changes.extend
-        )
+        self.monitor = MonitorProbe(compiler, find("lo"), self.hooks, options, self.changes.extend)
         self.applications: dict[str, ApplicationProbe] = {}
 
     def add(self, configured: ProbeConfig) -> ApplicationProbe:
@@ -150,15 +145,3 @@ class Bed:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@contextmanager
-def pinned(cpu: int = 0) -> Iterator[None]:
-    """On one CPU."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
