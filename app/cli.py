@@ -11,6 +11,7 @@ import typer
 
 from app import headless
 from app.options import Options, takes
+from app.policy_cli import policy_cli
 from app.probe_cli import probe_cli
 from app.trace_cli import EXAMPLES as TRACE_EXAMPLES
 from app.trace_cli import Command, trace
@@ -25,7 +26,9 @@ Examples:
   probedeck run -i eth0 --capture 'proto:tcp port:80,443 !net:10.0.0.0/8'
   probedeck run -i eth0 --headless -o /var/log/flows --duration 3600
   probedeck run -i eth0 --headless --views windows | head
-  probedeck run -i eth0 --probe examples/sizes.toml --headless -o sizes"""
+  probedeck run -i eth0 --probe examples/sizes.toml --headless -o sizes
+  probedeck run -i eth0 --policy 'flood: flows > 500 -> heavy_hitters'
+  probedeck run -i eth0 --monitor --only --headless --views metrics"""
 LAB_EXAMPLES = """\b
 Examples:
   probedeck lab
@@ -48,6 +51,7 @@ cli = typer.Typer(
 )
 
 cli.add_typer(probe_cli)
+cli.add_typer(policy_cli)
 
 
 @cli.callback(invoke_without_command=True)

@@ -22,14 +22,13 @@ from app.session import Watch, start
 from bpf.errors import DeckError, UsageError
 from probes.controller import Controller
 from probes.path.records import HOPS, Outcome
+from probes.primitive.records import METRICS, PROBE, TRIGGERS
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
 
 if TYPE_CHECKING:
     from app.program import Program
     from probes.config import ProbeConfig
 
-METRICS = "metrics"
-"""The tables of probes' metrics, as if they were one view."""
 _QUEUE_BYTES = 512 << 20
 """Rows that may wait for a slow disk; then windows get longer, and what they can't hold is lost."""
 
@@ -53,18 +52,24 @@ class Target:
 
     @classmethod
     def of(
-        cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str
-    ) -> Target:
+        cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
+        *, monitor: bool = False,
+    ) -> Target:  # fmt: skip
         """`views` are names and commas; where there are none, `usual` for standard output, and
-        `every` for a directory. Raises UsageError for a view that there isn't."""
-        default = (usual,) if out == "-" else every
-        names = tuple(dict.fromkeys(views.split(","))) if views else default
+        `every` for a directory. Raises UsageError for a view that there isn't.
+
+        `metrics` are the monitor's, and a table for each metric of each probe; for standard output,
+        which takes one, the monitor's where it runs: `monitor`.
+        """
+        named = tuple(dict.fromkeys(views.split(","))) if views else ()
+        names = named or ((usual,) if out == "-" else tuple(every))
         for name in names:
-            if name not in (*VIEWS, METRICS):
-                known = ", ".join((*VIEWS, METRICS))
-                raise UsageError(f"no view {name!r}", hint=f"there are {known}")
-        built_in = tuple(name for name in names if name != METRICS)
-        return cls(out, format_name, built_in, METRICS in names)
+            if name not in VIEWS:
+                raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
+        # A policy that the API adds starts the monitor too.
+        own = monitor or (named and out != "-")
+        built_in = tuple(name for name in names if name != METRICS or own)
+        return cls(out, format_name, built_in, METRICS in names and not (monitor and out == "-"))
 
 
 class Mailbox:
@@ -139,6 +144,12 @@ class Totals:
         """Windows of path tracing."""
         self.outcomes = dict.fromkeys(Outcome, 0)
         """Probes."""
+        self.monitored = 0
+        """Windows of the monitor."""
+        self.seen = 0
+        """Packets in them."""
+        self.transitions = 0
+        """Of its policies."""
 
     def add(self, item: Snapshot | Event) -> None:
         if isinstance(item, Event):
@@ -148,7 +159,12 @@ class Totals:
             for outcome, probes in enumerate(np.bincount(item.rows["outcome"]).tolist()):
                 self.outcomes[Outcome(outcome)] += probes
             return
-        if item.is_metric:
+        if is_table(item, PROBE, TRIGGERS):
+            self.transitions += len(item.rows)
+        elif is_table(item, PROBE, METRICS):
+            self.monitored += 1
+            self.seen += int(item.rows["packets"].sum())
+        elif item.is_metric:
             self.tables += 1
         elif sums := counted(item):
             self.windows += 1
@@ -166,13 +182,20 @@ class Totals:
         )
         lost = lost_of(self.losses).packets
         parts = []
-        if self.windows or not (self.tables or self.traces):
+        if self.windows or not (self.tables or self.traces or self.monitored):
             parts.append(f"{self.windows} windows, {self.packets} packets in flows")
         if self.tables:
             parts.append(f"{self.tables} tables of metrics")
         if parts:
             parts.append(f"{lost} lost" + (f" ({left_out})" if left_out else ""))
-        return "; ".join(filter(None, (", ".join(parts), self._probes())))
+        return "; ".join(filter(None, (", ".join(parts), self._monitor(), self._probes())))
+
+    def _monitor(self) -> str:
+        """Empty where there was none."""
+        if not self.monitored:
+            return ""
+        what = f"{self.monitored} windows monitored, {self.seen} packets"
+        return f"{what}, {self.transitions} transitions"
 
     def _probes(self) -> str:
         """Of path tracing; empty where there was none."""

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar, get_type_hints
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from app.headless import METRICS, Target
+from app.headless import Target
+from app.monitoring import Policies, policies_of, receiver_of
 from app.outputs import FORMATS, VIEWS
 from app.session import Watch, probes_of
 from app.trace import addresses
 from bpf.attach import Hook
 from bpf.errors import UsageError
 from probes.flow import FlowFilter
+from probes.primitive.options import Input, MonitorOptions
+from probes.primitive.records import METRICS, POLICIES, TRIGGERS
+
+if TYPE_CHECKING:
+    from probes.config import ProbeConfig
 
 INGRESS = {"xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 T = TypeVar("T")
@@ -75,9 +81,10 @@ class Options:
     views: Annotated[
         str | None,
         typer.Option(
-            metavar=",".join((*VIEWS, METRICS)),
-            help="Which tables are written; metrics are a table each, of the probes given.",
-            show_default="all (hops and paths with --trace); flows on standard output",
+            metavar=",".join(VIEWS),
+            help="Which tables are written; metrics are the monitor's, and into a directory also a "
+            "table for each metric of the probes.",
+            show_default="all that can have rows; flows on standard output",
         ),
     ] = None
     probe: Annotated[
@@ -93,11 +100,57 @@ class Options:
             help="Trace the path to this host, with its own traffic's packets; may be repeated.",
         ),
     ] = field(default_factory=list)
+    monitor: Annotated[
+        bool,
+        typer.Option(
+            "--monitor",
+            help="Run the monitor: counters and a sketch of all incoming packets. Each of the next "
+            "six options runs it too.",
+        ),
+    ] = False
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            metavar="TEXT",
+            help="What the monitor wakes, and when, such as 'flood: flows > 500 -> "
+            "heavy_hitters'; may be repeated.",
+        ),
+    ] = field(default_factory=list)
+    policies: Annotated[
+        str, typer.Option(metavar="FILE", help="Policies, and what they need: .toml or .json.")
+    ] = ""
+    bits: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="The sketch has 2^N registers, 4 to 14: more are more exact.",
+            show_default="12",
+        ),
+    ] = None
+    input: Annotated[
+        Input | None,
+        typer.Option(
+            help="What incoming packets are: the host's own, copies of others', or datagrams with "
+            "records of switches.",
+            show_default="regular",
+        ),
+    ] = None
+    receiver: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SRC:PORT-DST:PORT",
+            help="Which UDP datagrams have such records; may be repeated.",
+        ),
+    ] = field(default_factory=list)
+    offload: Annotated[
+        bool, typer.Option("--offload", help="Ask the driver to run the monitor on the NIC.")
+    ] = False
     no_names: Annotated[
         bool, typer.Option("--no-names", help="Show addresses only: ask no name server.")
     ] = False
     only: Annotated[
-        bool, typer.Option("--only", help="Run the probes given, and not the flow probe.")
+        bool,
+        typer.Option("--only", help="Run what else is asked for, and not the flow probe."),
     ] = False
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Refuse every change to what runs.")
@@ -134,16 +187,28 @@ class Options:
             raise UsageError(f"--interval {self.interval:g} is not between 0.01 and 300 seconds")
         if self.duration is not None and not self.duration > 0:
             raise UsageError(f"--duration {self.duration:g} is not more than 0")
-        if self.only and not (self.probe or self.api or self.api_socket or self.api_listen):
+        others = self.probe or self.monitors or self.api or self.api_socket or self.api_listen
+        if self.only and not others:
             raise UsageError("--only without a probe", hint="give --probe FILE, or --api")
         self.target()
 
+    @property
+    def monitors(self) -> bool:
+        """Whether the monitor runs: any option of it has been given."""
+        given = self.monitor or self.policy or self.policies or self.receiver or self.offload
+        return bool(given) or self.bits is not None or self.input is not None
+
     def target(self) -> Target:
         """Where tables go. Raises UsageError for a view that there isn't."""
-        left_out = {*(("flows",) if self.only else ()), *(() if self.trace else ("hops", "paths"))}
-        every = [name for name in (*VIEWS, METRICS) if name not in left_out]
+        left_out = {
+            *(("flows",) if self.only else ()),
+            *(() if self.trace or self.policy or self.policies else ("hops", "paths")),
+            *(() if self.monitors else (TRIGGERS, POLICIES)),
+        }
+        every = [name for name in VIEWS if name not in left_out]
         usual = METRICS if self.only else "flows"
-        return Target.of(self.out, self.format, self.views or "", every, usual)
+        monitor = self.monitors
+        return Target.of(self.out, self.format, self.views or "", every, usual, monitor=monitor)
 
     def watch(self, interface: str, version: str) -> Watch:
         """What is to be watched on `interface`. Raises UsageError."""
@@ -151,21 +216,48 @@ class Options:
             raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
         capture = FlowFilter.parse(self.capture)
         capture.to_c()
+        probes = probes_of(self.probe, interface)
+        monitor, policies = self._monitor(interface, probes)
         watch = Watch(
             interface=interface,
             interval=self.interval,
             ingress=INGRESS[self.ingress] if self.ingress else None,
             capture=capture,
             duration=self.duration,
-            probes=probes_of(self.probe, interface),
+            probes=tuple(probe for probe in probes if probe not in policies.applications),
             flows=not self.only,
             read_only="started with --read-only" if self.read_only else "",
             api=self._api(version),
             trace=tuple(address for name in self.trace for address in addresses(name)),
             names=not self.no_names,
+            monitor=monitor,
+            policies=policies,
         )
         watch.check()
         return watch
+
+    def _monitor(
+        self, interface: str, probes: Sequence[ProbeConfig]
+    ) -> tuple[MonitorOptions | None, Policies]:
+        """The monitor's options, the command line's put over the file's, and what it is to do;
+        applications among `probes` are its own."""
+        if not self.monitors:
+            return None, Policies()
+        if not interface:
+            raise UsageError("nothing for the monitor to watch", hint="give -i NAME")
+        policies, said = policies_of(self.policies, self.policy, probes)
+        applications = tuple(each.on(interface) for each in policies.applications)
+        given = {
+            "bits": self.bits,
+            "input": self.input,
+            "receivers": tuple(map(receiver_of, self.receiver)) or None,
+            "offload": self.offload or None,
+            "ingress": INGRESS[self.ingress] if self.ingress else None,
+        }
+        over = {name: value for name, value in given.items() if value is not None}
+        options = MonitorOptions(**{"interval": self.interval, **said, **over})
+        options.check()
+        return options, replace(policies, applications=applications)
 
     def _api(self, version: str) -> Any:
         """The API's options; None where it is not asked for."""

@@ -1,4 +1,4 @@
-"""What one run of probedeck watches: flows, probes from files, and who may ask for more."""
+"""What one run of probedeck watches: flows, metrics, probes from files; who may ask for more."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from app.monitoring import Policies
 from bpf import interface as interfaces
 from bpf.attach import Hook
 from bpf.errors import UsageError
 from probes.controller import Controller
 from probes.flow import FlowFilter
 from probes.path.options import PathOptions
+from probes.primitive.options import MonitorOptions
 
 if TYPE_CHECKING:
     from app.rest.listener import Api
@@ -42,12 +44,16 @@ class Watch:
     paths: PathOptions = field(default_factory=PathOptions)
     names: bool = True
     """Whether the console looks for the names of routers."""
+    monitor: MonitorOptions | None = None
+    """The monitoring primitive's; None: it does not run."""
+    policies: Policies = field(default_factory=Policies)
+    """What it is to do."""
 
     def check(self) -> None:
         """Raises UsageError for an interface that there isn't, before anything is begun."""
         if self.interface:
             interfaces.find(self.interface)
-        for probe in self.probes:
+        for probe in (*self.probes, *self.policies.applications):
             for _, direction in probe.directions():
                 interfaces.find(direction.interface)
 
@@ -67,10 +73,19 @@ def start(
             capture=watch.capture,
             first=first,
         )
+    if watch.interface:
+        # Before policies, which may trace paths.
+        controller.configure_paths(watch.interface, watch.ingress, watch.paths)
+    if watch.monitor:
+        controller.watch_metrics(
+            watch.interface,
+            watch.monitor,
+            policies=watch.policies.policies,
+            profiles=watch.policies.profiles,
+            applications=watch.policies.applications,
+        )
     for probe in watch.probes:
         controller.add(probe)
-    if watch.interface:
-        controller.configure_paths(watch.interface, watch.ingress, watch.paths)
     for address in watch.trace:
         controller.trace(address)
     controller.read_only = watch.read_only

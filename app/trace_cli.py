@@ -10,7 +10,6 @@ from typer.core import TyperCommand
 from app import headless
 from app.headless import Target
 from app.options import INGRESS, Options, takes
-from app.outputs import VIEWS
 from app.program import Program
 from app.session import Watch
 from app.trace import addresses
@@ -29,7 +28,7 @@ Examples:
 INGRESSES: dict[str, Hook | None] = {"auto": None, **INGRESS}
 _STDERR = 2
 _DEFAULT = PathOptions()
-_TABLES = tuple(name for name in VIEWS if name != "flows")
+_TABLES = ("hops", "paths", "windows", "events")
 
 
 class Command(TyperCommand):

@@ -82,8 +82,8 @@ def _expiry_findings(
     if path not in dtypes:
         yield "expire.field", f"{name} has no field {path!r}", did_you_mean(path, times)
     elif path not in times:
-        hint = "a time is a u64, of nanoseconds"
-        yield "expire.field", f"{path} of {name} is a {dtypes[path]}", hint
+        hint = "a time is one, nanoseconds of CLOCK_MONOTONIC"
+        yield "expire.field", f"{path} of {name} is no u64", hint
 
 
 def _no_number(dtype: np.dtype[Any], path: str) -> str:

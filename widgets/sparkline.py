@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -46,13 +47,33 @@ def sparkline(
     stay bars and crosses are muted. `marked` puts a mark in the place of the bar.
     """
     known = np.isfinite(values)
-    eighths = np.zeros(len(values), int)
-    eighths[known] = np.clip(np.ceil(values[known] / scale * len(BARS)), 1, len(BARS)) - 1
+    eighths = _eighths(values, scale)
     cells = zip(known.tolist(), eighths.tolist(), lost.tolist(), marked.tolist(), strict=True)
-    drawn = [_cell(*cell, tone, forgiven) for cell in cells]
-    return tuple(
-        ("".join(text for text, _ in run), of) for of, run in groupby(drawn, lambda cell: cell[1])
-    )
+    return _pieces(_cell(*cell, tone, forgiven) for cell in cells)
+
+
+def bars(values: NDArray[np.float64], tones: Iterable[Tone], scale: float) -> Pieces:
+    """A bar for each of `values` (n,), the last one at the right, from 0 to `scale`, each in its
+    tone.
+
+    NaN is where there is no value; what is beyond the scale is as high as it.
+    """
+    drawn = (BARS[n] if n >= 0 else NOTHING for n in _eighths(values, scale).tolist())
+    return _pieces(zip(drawn, tones, strict=True))
+
+
+def _eighths(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
+    """Which of BARS each value is; -1 for none."""
+    known = ~np.isnan(values)
+    eighths = np.full(len(values), -1)
+    high = np.ceil(np.minimum(values[known] / scale, 1.0) * len(BARS))
+    eighths[known] = np.maximum(high, 1).astype(int) - 1
+    return eighths
+
+
+def _pieces(cells: Iterable[tuple[str, Tone]]) -> Pieces:
+    runs = groupby(cells, lambda cell: cell[1])
+    return tuple(("".join(text for text, _ in run), tone) for tone, run in runs)
 
 
 def _cell(

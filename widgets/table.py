@@ -364,10 +364,11 @@ class VirtualTable(ScrollView, can_focus=True):
             content = cells[place.position]
             if not isinstance(content, str):
                 under = over.background_style if over is not None else Style.null()
-                segments += [
-                    Segment(text, self._tones[tone] + under)
-                    for text, tone in placed_pieces(content, place.width)
-                ]
+                for text, tone in placed_pieces(content, place.width):
+                    style = self._tones[tone]
+                    # A ground that a tone has of its own means something under the cursor too.
+                    covered = style.bgcolor == self._tones[Tone.NORMAL].bgcolor
+                    segments.append(Segment(text, style + under if covered else style))
                 segments.append(Segment(" " * GAP, base))
                 continue
             tone = tones if isinstance(tones, Tone) else tones[place.position]

@@ -19,6 +19,8 @@ class Tone(StrEnum):
     BAD = "bad"
     LOST = "lost"
     """Of a bar for whose samples some answers are missing: it hangs from above, in any colour."""
+    ACTIVE = "active"
+    """Of a bar of a time at which something ran: it stands on a ground of its own."""
 
 
 TONE_CLASSES = frozenset(f"tone--{tone}" for tone in Tone)
@@ -32,6 +34,7 @@ TONE_RULES = """
     & > .tone--warn { color: $text-warning; }
     & > .tone--bad { color: $text-error; text-style: bold; }
     & > .tone--lost { color: $text-error; text-style: reverse; }
+    & > .tone--active { color: $text-warning; background: $warning-muted; }
 """
 """Their rules, to be placed inside the widget's own block of DEFAULT_CSS."""
 

@@ -23,6 +23,7 @@ from app.console.screens.flows import FlowsScreen
 from app.console.screens.keys import KeysScreen
 from app.console.screens.paths import PathsScreen
 from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
+from app.console.screens.triggers import TriggersScreen
 from app.console.state import Frame, State
 from app.session import Watch, start
 from bpf.attach import Hook
@@ -63,7 +64,8 @@ class ConsoleApp(App[int]):
 
     TITLE = "probedeck"
     MODES = {
-        "paths": PathsScreen, "flows": FlowsScreen, "programs": _programs, "events": EventsScreen,
+        "paths": PathsScreen, "flows": FlowsScreen, "triggers": TriggersScreen,
+        "programs": _programs, "events": EventsScreen,
     }  # fmt: skip
     DEFAULT_MODE = "flows"
     BINDINGS = bindings()
@@ -260,6 +262,9 @@ class ConsoleApp(App[int]):
 
     def do_view_flows(self) -> None:
         self.switch_mode("flows")
+
+    def do_view_triggers(self) -> None:
+        self.switch_mode("triggers")
 
     def do_view_programs(self) -> None:
         self.switch_mode("programs")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from app.console.trigger_model import LiveMonitor, MonitorView
 from probes.flow.live import LiveFlows, LiveView
 from probes.path.live import LivePaths, PathView
+from probes.primitive.records import PROBE as MONITOR
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
 
 MAX_EVENTS = 2000
-_RANKS = {"flow": 2, "path": 1}
+_RANKS = {"flow": 3, MONITOR: 2, "path": 1}
 """Whose last window is told of, where several probes run."""
 
 
@@ -26,6 +29,7 @@ class Frame:
     """Newest first."""
     metrics: tuple[Snapshot, ...] = ()
     """The last table of each metric of each probe."""
+    monitor: MonitorView = field(default_factory=MonitorView)
 
 
 @dataclass(slots=True)
@@ -33,15 +37,21 @@ class State:
     """Filled by `take`, called from any thread; read by the screens."""
 
     last: Snapshot | None = None
-    """Of the flow probe; where none runs, of the path probe; else of any."""
+    """Of the flow probe; where none runs, of the monitor or the path probe; else of any."""
     last_at: float = 0.0
     """When `last` came, `time.monotonic()`: its own times may be another host's."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _paths: LivePaths = field(default_factory=LivePaths)
+    _monitor: LiveMonitor = field(default_factory=LiveMonitor)
+    _live: Mapping[str, LivePaths | LiveMonitor] = field(init=False)
+    """Who takes a built-in probe's tables, where it is not the flows."""
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _metrics: dict[tuple[str, str, str], Snapshot] = field(default_factory=dict)
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._live = {"path": self._paths, MONITOR: self._monitor}
 
     def take(self, item: Snapshot | Event) -> None:
         """Take in what a probe published."""
@@ -50,7 +60,7 @@ class State:
                 self._events.append(item)
             return
         if not item.is_metric:
-            (self._paths if item.probe == "path" else self._flows).add(item)
+            self._live.get(item.probe, self._flows).add(item)
         with self._lock:
             if item.is_metric:
                 self._metrics[item.probe, item.side, item.metric] = item
@@ -72,7 +82,8 @@ class State:
         with self._lock:
             events = tuple(reversed(self._events))
             metrics = tuple(self._metrics.values())
-            return Frame(self._flows.view(), self._paths.view(), events, metrics)
+            views = self._flows.view(), self._paths.view()
+            return Frame(*views, events, metrics, self._monitor.view())
 
     @property
     def lost(self) -> int:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import repeat
 
+from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
 from app.outputs.path_views import HOPS, PATHS
 from app.outputs.view import Row, View, addresses, is_table, iso, iso_all, parts
 from probes.flow.records import Direction
 from probes.path import records as path_records
+from probes.primitive import records as monitor_records
 from probes.snapshot import Event, LossReason, Snapshot
 
 DIRECTIONS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
@@ -106,7 +108,7 @@ WINDOWS = View(
         ("end_monotonic_ns", "CLOCK_MONOTONIC"),
         ("interface", "what is watched"),
         ("probe", "what measured it"),
-        ("side", "ingress or egress, of a metric; empty for a built-in probe, which sees both"),
+        ("side", "ingress or egress, of a metric; empty for a built-in probe's tables"),
         ("metric", "the metric or table, each has a row; empty for flows"),
         ("generation", "number of the program, from 1: one more at each reconfiguration"),
         ("rows", "rows of the table"),
@@ -134,11 +136,14 @@ EVENTS = View(
     ),
     _event_rows,
 )
-VIEWS = {view.name: view for view in (FLOWS, HOPS, PATHS, WINDOWS, EVENTS)}
+VIEWS = {
+    view.name: view for view in (FLOWS, HOPS, PATHS, METRICS, TRIGGERS, POLICIES, WINDOWS, EVENTS)
+}
 _BUILT_IN = {
     ("flow", ""): FLOWS,
     ("path", path_records.HOPS): HOPS,
     ("path", path_records.PATHS): PATHS,
+    **{(monitor_records.PROBE, view.name): view for view in (METRICS, TRIGGERS, POLICIES)},
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -15,12 +16,21 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from app.rest import wire
+from app.rest.desk import Desk
 from app.rest.endpoints import Endpoints
 from app.rest.gate import Gate, Rights, refusal
 from app.rest.hub import Hub, TooManyError
-from app.rest.models import ExistsError, ForbiddenError, Problem, UnknownError, problem_of
+from app.rest.models import (
+    ExistsError,
+    ForbiddenError,
+    Problem,
+    Registers,
+    UnknownError,
+    problem_of,
+)
+from app.rest.monitor import MonitorEndpoints
 from bpf.errors import DeckError, UsageError, did_you_mean
-from probes.plane import ControlPlane, Traced
+from probes.plane import ControlPlane, PolicyInfo, Traced
 from probes.snapshot import Event
 
 _STATUS: dict[type[DeckError], HTTPStatus] = {
@@ -82,7 +92,9 @@ def create(plane: ControlPlane, hub: Hub, rights: Rights, version: str) -> Gate:
         responses=_refusals(400, 401, 413),
         dependencies=[Depends(_no_others), *((bearer,) if rights.token else ())],
     )
-    _add_routes(app, Endpoints(plane, hub, version))
+    desk = Desk(plane)
+    _add_routes(app, Endpoints(desk, hub, version))
+    _add_monitor_routes(app, MonitorEndpoints(desk))
 
     def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, DeckError)
@@ -120,14 +132,22 @@ def create(plane: ControlPlane, hub: Hub, rights: Rights, version: str) -> Gate:
     return Gate(app, rights)
 
 
+def _route(
+    app: FastAPI, method: str, path: str, endpoint: Callable[..., Any], **options: Any
+) -> None:
+    app.add_api_route(path, endpoint, methods=[method], operation_id=endpoint.__name__, **options)
+
+
+def _made(what: type) -> dict[int | str, dict[str, Any]]:
+    """Beside 200: made or not is told by the status."""
+    return {201: {"model": what, "description": "Created"}}
+
+
 def _add_routes(app: FastAPI, do: Endpoints) -> None:
     change = _refusals(403, 409, 422)
     named = "/v1/probes/{name}"
 
-    def route(method: str, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        app.add_api_route(
-            path, endpoint, methods=[method], operation_id=endpoint.__name__, **options
-        )
+    route = partial(_route, app)
 
     def tables(codes: dict[int | str, dict[str, Any]]) -> dict[str, Any]:
         return {"response_class": Response, "responses": {200: _TABLES, **codes}}
@@ -147,9 +167,8 @@ def _add_routes(app: FastAPI, do: Endpoints) -> None:
     route("GET", f"{named}/cost", do.cost, responses=_refusals(404, 409, 422))
     route("PUT", "/v1/capture", do.capture, responses=change | _refusals(404))
     route("GET", "/v1/paths", do.traced)
-    # Made or not is told by the status.
-    both: dict[int | str, dict[str, Any]] = {201: {"model": Traced, "description": "Created"}}
-    route("POST", "/v1/paths", do.trace, responses=change | _refusals(404) | both)
+    made = _made(Traced)
+    route("POST", "/v1/paths", do.trace, responses=change | _refusals(404) | made)
     route(
         "DELETE",
         "/v1/paths/{destination}",
@@ -160,3 +179,24 @@ def _add_routes(app: FastAPI, do: Endpoints) -> None:
     route("GET", "/v1/events", do.events, responses=_refusals(422))
     # Endless, and not in the description: a program that tries all that is in it would hang.
     route("GET", "/v1/stream", do.stream, response_class=Response, include_in_schema=False)
+
+
+def _add_monitor_routes(app: FastAPI, do: MonitorEndpoints) -> None:
+    change = _refusals(403, 409, 422)
+    known = change | _refusals(404)
+    every = "/v1/monitor/policies"
+    named = f"{every}/{{name}}"
+    route = partial(_route, app)
+    route("GET", "/v1/monitor", do.monitor)
+    route(
+        "GET", "/v1/monitor/sketch", do.sketch,
+        response_model=Registers, responses=_refusals(409, 422),
+    )  # fmt: skip
+    route("GET", every, do.policies)
+    route("POST", every, do.add_policy, status_code=201, responses=change | _refusals(415))
+    route("GET", named, do.policy, responses=_refusals(404))
+    made = _made(PolicyInfo)
+    route("PUT", named, do.set_policy, responses=change | _refusals(415) | made)
+    route("DELETE", named, do.remove_policy, status_code=204, responses=known)
+    route("POST", f"{named}/activate", do.activate_policy, responses=known)
+    route("POST", f"{named}/deactivate", do.deactivate_policy, responses=known)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -22,7 +22,17 @@ from bpf.errors import DeckError, UsageError
 from probes.config import ProbeConfig, dump
 from probes.flow import FlowFilter
 from probes.path import TracedFlow
-from probes.plane import Check, Cost, ProbeInfo, Replacement, Traced
+from probes.plane import (
+    Check,
+    Cost,
+    MonitorInfo,
+    PolicyInfo,
+    ProbeInfo,
+    Replacement,
+    Traced,
+)
+from probes.primitive.policy import Policy
+from probes.primitive.sketch import Sketch
 from probes.snapshot import Snapshot
 
 DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
@@ -98,6 +108,26 @@ class Client:
     def traced(self) -> tuple[Traced, ...]:
         return self._ask(tuple[Traced, ...], "GET", "paths")
 
+    def monitor(self) -> MonitorInfo | None:
+        kind = cast("type[MonitorInfo | None]", MonitorInfo | None)
+        return self._ask(kind, "GET", "monitor")
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        return self._ask(PolicyInfo, "PUT", _policy(policy.name), policy.dump())
+
+    def remove_policy(self, name: str) -> None:
+        self._answer("DELETE", _policy(name), {})
+
+    def activate_policy(self, name: str) -> PolicyInfo:
+        return self._ask(PolicyInfo, "POST", _policy(name, "activate"))
+
+    def deactivate_policy(self, name: str) -> PolicyInfo:
+        return self._ask(PolicyInfo, "POST", _policy(name, "deactivate"))
+
+    def sketch(self, windows: int = 1) -> Sketch:
+        answer = self._answer("GET", "monitor/sketch", {"windows": str(windows)})
+        return Sketch.from_dict(self._read_as(dict[str, Any], answer))
+
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         return self._tables("DELETE", _path(name))
 
@@ -130,7 +160,9 @@ class Client:
     def _ask(
         self, kind: type[_T], method: str, path: str, sent: dict[str, Any] | None = None
     ) -> _T:
-        answer = self._answer(method, path, {}, sent)
+        return self._read_as(kind, self._answer(method, path, {}, sent))
+
+    def _read_as(self, kind: type[_T], answer: bytes) -> _T:
         try:
             found: _T = _adapter(kind).validate_json(answer)
         except ValidationError:
@@ -170,6 +202,10 @@ class Client:
 
 def _path(name: str, *more: str) -> str:
     return "/".join(("probes", _quoted(name), *more))
+
+
+def _policy(name: str, *more: str) -> str:
+    return "/".join(("monitor/policies", _quoted(name), *more))
 
 
 def _quoted(name: str) -> str:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import anyio.to_thread
 from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BeforeValidator, WrapValidator
+from pydantic import WrapValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app import outputs
 from app.rest import windows, wire
+from app.rest.desk import Desk, Number
 from app.rest.hub import Hub
 from app.rest.models import (
     Capture,
     Events,
     ExistsError,
-    ForbiddenError,
     Status,
     Trace,
     UnknownError,
@@ -32,7 +30,7 @@ from probes import config as configuration
 from probes.config import ProbeConfig
 from probes.flow import FlowFilter, FlowProbe
 from probes.path import TracedFlow
-from probes.plane import Check, ControlPlane, Cost, ProbeInfo, Replacement, Traced
+from probes.plane import Check, Cost, ProbeInfo, Replacement, Traced
 from probes.snapshot import Snapshot
 
 Kind = Literal["json", "xml", "csv", "jsonl", "binary"]
@@ -44,7 +42,6 @@ MEDIA_TYPES: dict[str, str] = {
     "jsonl": "application/x-ndjson",
     "binary": wire.MEDIA_TYPE,
 }
-_T = TypeVar("_T")
 
 
 def _parse(value: Any, _: Callable[[Any], ProbeConfig]) -> ProbeConfig:
@@ -57,30 +54,18 @@ def _parse(value: Any, _: Callable[[Any], ProbeConfig]) -> ProbeConfig:
 Submitted = Annotated[ProbeConfig, WrapValidator(_parse)]
 
 
-def _digits(text: Any) -> Any:
-    if isinstance(text, str) and not (text.isascii() and text.isdigit()):
-        raise ValueError("it is no whole number")
-    return text
-
-
-Number = Annotated[int, BeforeValidator(_digits)]
-"""Of a query; pydantic alone would take 1.0 too."""
-
-
 class Endpoints:
-    """One method each. Whatever may block is done by a thread, and only so many at a time."""
+    """One method each."""
 
-    def __init__(self, plane: ControlPlane, hub: Hub, version: str) -> None:
-        self._plane = plane
+    def __init__(self, desk: Desk, hub: Hub, version: str) -> None:
+        self._desk = desk
+        self._plane = desk.plane
         self._hub = hub
         self._version = version
-        self._readers = anyio.CapacityLimiter(4)
-        # Apart, or a few compiles would keep everybody from reading.
-        self._workers = anyio.CapacityLimiter(4)
 
     async def status(self, request: Request) -> Status:
         """The controller: its version, and whether this client may change anything."""
-        modes = await self._read(self._plane.modes)
+        modes = await self._desk.read(self._plane.modes)
         failure = self._plane.failure()
         words = "" if failure is None else str(failure)
         why_not = self._plane.read_only or request.state.read_only
@@ -88,15 +73,15 @@ class Endpoints:
 
     async def probes(self) -> tuple[ProbeInfo, ...]:
         """All probes, in the order in which they were added."""
-        return await self._read(self._plane.probes)
+        return await self._desk.read(self._plane.probes)
 
     async def probe(self, name: str) -> ProbeInfo:
         """One probe."""
-        return await self._read(self._find, name)
+        return await self._desk.read(self._find, name)
 
     async def config(self, name: str) -> ProbeConfig:
         """The configuration that runs."""
-        return (await self._read(self._find, name)).config
+        return (await self._desk.read(self._find, name)).config
 
     async def metrics(
         self,
@@ -106,7 +91,7 @@ class Endpoints:
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Tables of the latest window that has ended, or of an older one that is still kept."""
-        return await self._read(self._metrics, name, window, format, if_none_match)
+        return await self._desk.read(self._metrics, name, window, format, if_none_match)
 
     async def cost(self, name: str) -> tuple[Cost, ...]:
         """Nanoseconds a packet, measured now."""
@@ -115,7 +100,7 @@ class Endpoints:
             self._find(name)
             return self._plane.cost(name)
 
-        return await self._work(measure)
+        return await self._desk.work(measure)
 
     async def events(self, after: Annotated[Number, Query(ge=0)] = 0) -> Events:
         """What happened since event number `after`."""
@@ -140,16 +125,16 @@ class Endpoints:
 
         A source that is refused is answered as it would be by adding it: 422, with diagnostics.
         """
-        return await self._work(self._plane.check, config)
+        return await self._desk.work(self._plane.check, config)
 
     async def add(self, config: Submitted, response: Response) -> ProbeInfo:
         """Start a probe."""
         response.headers["location"] = f"/v1/probes/{config.name}"
-        return await self._work(self._add, config)
+        return await self._desk.work(self._add, config)
 
     async def replace(self, name: str, config: Submitted) -> Replacement:
         """Put another generation in the place of the one that runs; no packet is lost."""
-        return await self._work(self._replace, name, config)
+        return await self._desk.work(self._replace, name, config)
 
     async def roll_back(self, name: str) -> Replacement:
         """Put the generation before back."""
@@ -158,7 +143,7 @@ class Endpoints:
             self._may_change(name)
             return self._plane.roll_back(name)
 
-        return await self._work(roll_back)
+        return await self._desk.work(roll_back)
 
     async def capture(self, capture: Capture) -> Replacement:
         """Have the flow probe count other flows from now on."""
@@ -167,11 +152,11 @@ class Endpoints:
             self._may_change(FlowProbe.name)
             return self._plane.reconfigure(FlowFilter.parse(capture.filter))
 
-        return await self._work(reconfigure)
+        return await self._desk.work(reconfigure)
 
     async def traced(self) -> tuple[Traced, ...]:
         """The destinations whose paths are traced, in the order in which they were asked for."""
-        return await self._read(self._plane.traced)
+        return await self._desk.read(self._plane.traced)
 
     async def trace(self, wanted: Trace, response: Response) -> Traced:
         """Trace the path of every flow to an address, or of one flow; 200 where it is already."""
@@ -188,7 +173,7 @@ class Endpoints:
                 response.status_code = HTTPStatus.CREATED
             return now
 
-        return await self._work(trace)
+        return await self._desk.work(trace)
 
     async def untrace(
         self,
@@ -208,21 +193,15 @@ class Endpoints:
                 raise UnknownError(f"that is not traced: {destination}")
             self._plane.untrace(found.destination, flow)
 
-        await self._work(untrace)
+        await self._desk.work(untrace)
 
     async def export(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
         """End the window now; its tables."""
-        return await self._work(self._tables_of, self._plane.export, name, format)
+        return await self._desk.work(self._tables_of, self._plane.export, name, format)
 
     async def remove(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
         """End a probe; the tables of its last window."""
-        return await self._work(self._tables_of, self._plane.remove, name, format)
-
-    async def _read(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return await _in_thread(self._readers, function, *arguments)
-
-    async def _work(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return await _in_thread(self._workers, function, *arguments)
+        return await self._desk.work(self._tables_of, self._plane.remove, name, format)
 
     def _find(self, name: str) -> ProbeInfo:
         infos = {info.name: info for info in self._plane.probes()}
@@ -235,8 +214,7 @@ class Endpoints:
         return next((t for t in self._plane.traced() if t.destination == destination), None)
 
     def _may_change(self, name: str = "") -> None:
-        if self._plane.read_only:
-            raise ForbiddenError(self._plane.read_only)
+        self._desk.may_change()
         if name:
             self._find(name)
 
@@ -272,15 +250,6 @@ class Endpoints:
         self._may_change(name)
         default = self._find(name).config.format
         return _tables(end(name), kind or default)
-
-
-async def _in_thread(
-    limiter: anyio.CapacityLimiter, function: Callable[..., _T], *arguments: Any
-) -> _T:
-    # Abandoned only when the listener closes: a compile then ends by itself.
-    return await anyio.to_thread.run_sync(
-        partial(function, *arguments), limiter=limiter, abandon_on_cancel=True
-    )
 
 
 def _whole(given: Sequence[int | None]) -> list[int]:

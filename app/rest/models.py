@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, GetPydanticSchema
+import pydantic.dataclasses
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainSerializer,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from bpf.compiler import CompileError, Diagnostic
@@ -13,6 +21,8 @@ from bpf.errors import DeckError, KernelError, UsageError
 from probes import plane
 from probes.config import ProbeConfig, Side
 from probes.path import TracedFlow
+from probes.primitive.policy import Policy
+from probes.primitive.records import State
 from probes.snapshot import Event
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
@@ -40,16 +50,43 @@ def _as_object(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
 
 Flow = Annotated[TracedFlow, GetPydanticSchema(_as_object)]
 """An object with the names of its fields, not an array as tuples are."""
+
+_STATES = {state.words: state for state in State}
+StateName = Annotated[
+    State,
+    BeforeValidator(
+        lambda words: _STATES.get(words, words),
+        json_schema_input_type=Literal["off", "armed", "active", "hold", "cool-down"],
+    ),
+    PlainSerializer(lambda state: state.words, return_type=str),
+]
+"""A policy's state by its name, not by its number."""
+Measured = Annotated[
+    float,
+    BeforeValidator(
+        lambda value: math.nan if value is None else value, json_schema_input_type=float | None
+    ),
+    PlainSerializer(lambda value: None if math.isnan(value) else value, return_type=float | None),
+]
+"""null, as JSON has no NaN, where it could not be measured."""
 # pydantic looks up what a dataclass mentions in the module that defines it, and that one does
 # without pydantic, so that a console starts faster.
-vars(plane).update(ProbeConfig=ProbeConfig, Side=Side, TracedFlow=Flow)
+vars(plane).update(
+    ProbeConfig=ProbeConfig,
+    Side=Side,
+    TracedFlow=Flow,
+    Policy=Policy,
+    State=StateName,
+    Measured=Measured,
+)
 
 DEFAULT_SOCKET = "/run/probedeck/api.sock"
 MAX_BODY = 4 << 20
 """Bytes of a request."""
 
 
-@dataclass(frozen=True, slots=True)
+# pydantic's own, which keeps its schema: more than a hundred answers mention it.
+@pydantic.dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
     """Why a request was refused. What ran before goes on running."""
 
@@ -113,12 +150,40 @@ class Trace:
     """None: every flow to it."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShortPolicy:
+    """A policy in its short form."""
+
+    short: str
+    """`flood: flows > 500 -> heavy_hitters`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """A HyperLogLog sketch of 5-tuples."""
+
+    bits: int
+    """There are 2**bits registers."""
+    seed: str
+    """What the hash was keyed with: only registers of the same seed can be merged."""
+    estimate: float
+    """Distinct 5-tuples."""
+    low: float
+    """At least so many, at 95 % confidence."""
+    high: float
+    """At most so many, at 95 % confidence."""
+    registers: str
+    """Base64 of what the registers keep, a little-endian u32 each: a hash value."""
+    ranks: str
+    """Base64 of the registers of a classic HyperLogLog, a byte each."""
+
+
 class UnknownError(UsageError):
-    """No such probe, window or destination."""
+    """No such probe, window, destination, monitor or policy."""
 
 
 class ExistsError(UsageError):
-    """A probe of this name runs."""
+    """There is a probe, or a policy, of this name."""
 
 
 class ForbiddenError(UsageError):

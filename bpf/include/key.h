@@ -2,9 +2,9 @@
 /*
  * A key that is chosen when a program is compiled: parts of the 5-tuple, addresses by prefix.
  *
- * KEY_SOURCE, KEY_DESTINATION, KEY_PROTOCOL, KEY_SOURCE_PORT and KEY_DESTINATION_PORT are 1 for what
- * is in it, else 0; PREFIX_V4 and PREFIX_V6 are the leading bits of an address that are. What is not
- * in the key is zero.
+ * KEY_SOURCE, KEY_DESTINATION, KEY_PROTOCOL, KEY_SOURCE_PORT and KEY_DESTINATION_PORT are 1 for
+ * what is in it, else 0; PREFIX_V4 and PREFIX_V6 are the leading bits of an address that are. What
+ * is not in the key is zero.
  */
 #ifndef KEY_H
 #define KEY_H

@@ -2,9 +2,9 @@
 
 Of a flow's 64-bit hash the lower bits choose one of m registers, which keeps the largest
 `hash >> 32 | 1`; 0 where there was none. Let U be what a register leaves of 1, 1 - value / 2**32, P
-the mean of all U, and D the number of registers in use. All of n flows are below x_1 .. x_m with
-probability (mean x)**n; so the likelihood of n is n! / (n - D)! * (1 - P)**(n - D), that of n trials
-for D successes of probability P each. Hence
+the mean of all U, and D the number of registers in use. Those of n flows are below x_1 .. x_m with
+probability (mean x)**n, so the likelihood of n is n! / (n - D)! * (1 - P)**(n - D): that of n
+trials, had they had D successes of probability P each. Hence
 
 - it is largest at n = D / P: one formula for any n, with no table and no linear counting;
 - that is too large by c / P, c = 1 - L / (exp(L) - 1), L = n / m, but for terms of second order in
@@ -21,7 +21,6 @@ the band, which does not widen with cells, to m * 2**30.
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import math
 from collections.abc import Mapping
@@ -89,7 +88,7 @@ class Sketch:
         text = _field(document, "registers", str)
         try:
             data = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError) as error:
+        except ValueError as error:
             raise UsageError(f"sketch: registers are not base64: {error}") from None
         if len(data) % 4:
             raise UsageError(f"sketch: registers of {len(data)} bytes", hint="each has 4 bytes")
@@ -131,9 +130,8 @@ class Sketch:
     def ranks(self) -> Array:
         """(2**bits,) u1: the registers of a classic HyperLogLog, for other tools.
 
-        It takes the register by the hash's low bits and the rank, 1 to 32, by how many ones the
-        hash begins with (as others do by zeros): 1 + the most of them among the upper 31 bits; 0
-        where empty.
+        Of one that takes the register by the hash's lowest bits, and as the rank the place, 1 to
+        32, of the first 0 (others: of the first 1) among its upper 31 bits. 0: empty.
         """
         zero = 32 - np.frexp(~self.registers >> np.uint32(1))[1]
         return np.where(self.registers, zero, 0).astype("u1")
@@ -141,18 +139,16 @@ class Sketch:
     def estimate(self) -> float:
         """Of the number of distinct flows: its standard error is 1 / sqrt(2**bits - 2) of it at
         most, and it has no bias."""
-        used, excess, chance = self._moments()
-        return max(float(used), (used - excess) / chance)
+        return self._moments()[1]
 
     def band(self, confidence: float = 0.95) -> tuple[float, float]:
         """Limits between which the number of distinct flows lies with that confidence, with the
         estimate between them."""
         if not 0 < confidence < 1:
             raise UsageError(f"a confidence of {confidence:g} is not between 0 and 1")
-        used, _, chance = self._moments()
+        used, estimate, chance = self._moments()
         if not used:
             return 0.0, 0.0
-        estimate = self.estimate()
         mean = used * (1 - chance) / chance
         spread = math.sqrt(mean / chance)
         least = math.floor(max(0.0, mean - _SPREADS * spread))
@@ -173,7 +169,7 @@ class Sketch:
         return min(float(low), estimate), max(float(high), estimate)
 
     def _moments(self) -> tuple[int, float, float]:
-        """D, c and P of this module's docstring, P with the correction for cells in it."""
+        """D, the estimate, and P with the correction for cells in it."""
         used = int(np.count_nonzero(self.registers))
         if not used:
             return 0, 0.0, 1.0
@@ -181,7 +177,8 @@ class Sketch:
         rate = used / left * _FULL
         excess = 1 + rate * math.exp(-rate) / math.expm1(-rate)
         share = (used - excess) / left
-        return used, excess, share / math.atanh(share) * left / (_FULL << self.bits)
+        chance = share / math.atanh(share) * left / (_FULL << self.bits)
+        return used, max(float(used), (used - excess) / chance), chance
 
 
 def _field(document: Mapping[str, object], name: str, kind: type[_T]) -> _T:

@@ -45,7 +45,8 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lo --ingress nat", "--ingress 'nat' is neither xdp nor tc"),
         (
             "run -i lo --headless --views hop",
-            "no view 'hop'; there are flows, hops, paths, windows, events, metrics",
+            "no view 'hop'; there are flows, hops, paths, metrics, triggers, policies, windows, "
+            "events",
         ),
         ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
         ("run -i lo --headless --capture prot:tcp", "filter term 'prot:tcp' is not understood; "),

@@ -19,8 +19,9 @@ from app.outputs import FORMATS, VIEWS, Sink
 from bpf.errors import DeckError, UsageError
 from probes.flow import FLOW
 from probes.path import Kind, Outcome
+from probes.primitive.records import State
 from probes.snapshot import Event, Loss, LossReason, Snapshot
-from tests.app import paths
+from tests.app import monitors, paths
 from tests.app.runs import rows
 from tests.app.tables import rows_in
 
@@ -102,6 +103,9 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
             sink.write(snapshot(50))
             sink.write(paths.probes(*Outcome, losses=paths.OVERRUN))
             sink.write(paths.told(*Kind))
+            sink.write(monitors.metrics())
+            sink.write(monitors.policies(*State))
+            sink.write(monitors.triggers(*State))
             sink.write(event)
     for view in ALL:
         truth = rows_in(tmp_path / f"{view.name}.csv")
@@ -244,7 +248,7 @@ def test_directories_are_made(tmp_path: Path) -> None:
 
 
 def test_standard_output_takes_one_view() -> None:
-    with pytest.raises(UsageError, match="one view, not 5; choose with --views"):
+    with pytest.raises(UsageError, match="one view, not 8; choose with --views"):
         Sink("-", "csv", ALL)
 
 

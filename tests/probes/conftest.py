@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from bpf.interface import Interface
 from probes.flow import Direction, FlowFilter, FlowProbe
 from probes.flow.generation import Geometry
 from probes.hook import Hooks
+from tests.compiling import Thrifty
 
 
 @dataclass
@@ -37,8 +39,8 @@ def _any_cpu() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def compiler() -> Iterator[Compiler]:
-    with Compiler() as helper:
-        yield helper
+    with Compiler() as helper, closing(Thrifty(helper)) as thrifty:
+        yield cast(Compiler, thrifty)
 
 
 MakeProbe = Callable[..., LooseProbe]

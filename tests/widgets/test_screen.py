@@ -127,7 +127,7 @@ class Watch:
     async def matches(self) -> bool:
         quiet = 0
         for _ in range(60):
-            await self.pilot.pause(0.02)
+            await self.pilot.pause()
             quiet = 0 if self.replay() else quiet + 1
             # Asking for what should be shown while a layout is due would make Textual miss it.
             if quiet >= 2 and self.emulator.cells == self.expected():

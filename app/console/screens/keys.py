@@ -19,7 +19,10 @@ _MOVING = (
     ("g G, end", "First, last row"),
     ("home", "Top, and stay there"),
 )
-_ENTER = {"flows": "flow.trace", "paths": "path.detail", "programs": "program.edit"}
+_ENTER = {
+    "flows": "flow.trace", "paths": "path.detail", "triggers": "trigger.detail",
+    "programs": "program.edit",
+}  # fmt: skip
 """The command that Enter is, by screen."""
 _TIME_LINE = (
     ("◆", "Another way was taken"),
@@ -27,8 +30,15 @@ _TIME_LINE = (
     ("a hanging bar", "Some were lost"),
     ("host +1", "Another router answers too"),
 )
+_POLICIES = (
+    ("▄", "As high as the threshold"),
+    ("a ground", "It was active then"),
+    ("12 k ?", "The verdict is not sure"),
+    ("-3 s", "So long it stays so"),
+    ("forced", "By an operator"),
+)
 _FILTER = (
-    ("tcp 443", "A protocol, port or address"),
+    ("tcp 443", "Protocol, port, address"),
     ("net:10.0.0.0/8", "Also src: dst:"),
     ("port:80,443", "Also sport: dport:"),
     ("proto:udp", "ip:6  dir:in"),
@@ -71,6 +81,9 @@ class KeysScreen(DiffModalScreen[None]):
             _section(right, "Filter: terms that must all hold", _FILTER)
         if self._of == "paths":
             _section(right, "On the time line", _TIME_LINE)
+        if self._of == "triggers":
+            _section(right, "Of policies", _POLICIES)
+        left.rstrip()
         right.append("esc", "bold")
         right.append(" closes this")
         with VerticalScroll(), Horizontal():

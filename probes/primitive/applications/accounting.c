@@ -26,8 +26,8 @@ APPLICATION(accounting) {
     struct key key = {};
     write_key(&key, &packet->packet.key);
     struct traffic none = {};
-    struct traffic *traffic = *full == packet->now_ns ? accounts.lookup(&key)
-                                                      : accounts.lookup_or_try_init(&key, &none);
+    struct traffic *traffic =
+        *full == packet->now_ns ? accounts.lookup(&key) : accounts.lookup_or_try_init(&key, &none);
     if (traffic) {
         traffic->packets += packet->packets;
         traffic->bytes += packet->bytes;

@@ -3,9 +3,10 @@
  * DNS flows (S2.19): what a client asks of a server, and what it is answered; each port of a client
  * is the same flow.
  *
- * By ports, as the bytes are out of reach: what comes from PORT is a response, also where it goes to
- * PORT. A response in fragments has its ports in the first one only: later ones of a datagram from a
- * server to a client that it has answered are counted with that, as far as they are selected.
+ * By ports, as the bytes are out of reach: what comes from PORT is a response, also where it goes
+ * to PORT. A response in fragments has its ports in the first one only: later ones of a datagram
+ * from a server to a client that it has answered are counted with that, as far as they are
+ * selected.
  *
  * Flows are common to all CPUs, as neither times nor the largest response could be added up. What
  * finds no room is a counted loss; a full table is not asked again before the next tick.

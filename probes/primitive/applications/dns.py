@@ -82,7 +82,7 @@ class _Sums:
             (responses / seconds).tolist(),
             (answered / np.maximum(responses, 1)).tolist(),
             self.largest[at].tolist(),
-            [a / q if q else "no query" for a, q in zip(answered.tolist(), asked.tolist())],
+            [_ratio(*each) for each in zip(answered.tolist(), asked.tolist(), strict=True)],
         )
 
 
@@ -153,7 +153,10 @@ def _lines(
     alarm: _Alarm, window: Snapshot, threshold: int, least: str
 ) -> Iterator[tuple[float, str]]:
     """What is above the threshold: rates, and lines about them."""
-    there = window.rows[window.rows["value"][alarm.direction]["packets"] > 0]
+    packets = window.rows["value"][alarm.direction]["packets"]
+    if packets.sum() <= threshold * window.seconds:
+        return
+    there = window.rows[packets > 0]
     key = there["key"]
     first, of = groups(key[f"{alarm.end}_address"])
     sums = _Sums.of(there["value"], of, len(first))
@@ -169,15 +172,20 @@ def _lines(
             f"{alarm.preposition} {counted(int(peers[n]), _PEERS[alarm.end])}"
         )
         if alarm.direction == "responses":
-            text += f", {_times(sums.bytes['responses'][n], sums.bytes['queries'][n])}"
+            text += f", {_words(sums.bytes['responses'][n], sums.bytes['queries'][n])}"
         yield float(rates[n]), text
 
 
-def _times(answered: float, asked: float) -> str:
+def _ratio(answered: float, asked: float) -> Cell:
+    """The amplification; there is none where nothing was asked."""
+    return answered / asked if asked else "no query"
+
+
+def _words(answered: float, asked: float) -> str:
     if not asked:
-        return "and no query of it was seen"
+        return "and no query was seen"
     times = answered / asked
-    return f"{times:.{0 if times >= 10 else 1}f} times the bytes of its queries"
+    return f"{times:.{0 if times >= 10 else 1}f} times the bytes of the queries"
 
 
 VIEW = ApplicationView(_tables, _findings)

@@ -15,9 +15,9 @@
  * this for itself, with its own total (S2.21): user space adds up. Where `hitters` is full, what
  * was counted for a flow is counted as lost.
  *
- * SHARE, in thousandths; BY_BYTES, 0 for shares of packets; ENTRIES of `hitters`, SETS of candidates
- * on each CPU (a power of two), and the macros of key.h come from the configuration, HASH_0 ..
- * HASH_5 from probes/primitive.
+ * SHARE, in thousandths; BY_BYTES, 0 for shares of packets; ENTRIES of `hitters`, SETS of
+ * candidates on each CPU (a power of two), and the macros of key.h come from the configuration,
+ * HASH_0 .. HASH_5 from probes/primitive.
  */
 #include "application.h"
 #include "hash.h"
@@ -49,8 +49,8 @@ struct candidate {
 };
 
 struct set {
-    u64 window; /* all that follows is of this one */
-    u64 missed; /* by any that is not in the set */
+    u64 window;     /* all that follows is of this one */
+    u64 missed;     /* by any that is not in the set */
     u64 most[WAYS]; /* what a candidate has at most; 0: the place is free */
     u32 tag[WAYS];  /* of the hash; 0: the place is free */
     struct candidate candidates[WAYS];

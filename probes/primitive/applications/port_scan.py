@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
+from probes.flow.filter import protocol_name
 from probes.primitive.applications.top import (
     ApplicationView,
     Array,
     TopTable,
     addresses,
+    clock,
     largest,
     metric,
 )
@@ -26,7 +27,6 @@ from probes.snapshot import Snapshot
 
 _SLOTS = 64
 """Of a line."""
-_PROTOCOLS = {6: "tcp", 17: "udp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _table(tried: _Tried) -> TopTable:
         tried.scan.of: tried.counts.round().astype("i8").tolist(),
         "± %": (100 * tried.errors).round(2).tolist(),
         "packets": value["packets"].tolist(),
-        "first": _clock(tried.window, value["first"]),
-        "last": _clock(tried.window, value["last"]),
+        "first": clock(tried.window, value["first"]),
+        "last": clock(tried.window, value["last"]),
     }
     return TopTable(tried.scan.title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
@@ -125,13 +125,7 @@ def _has_port(key: Array) -> bool:
 def _ports(key: Array) -> list[str]:
     """`tcp:22`."""
     pairs = zip(key["protocol"].tolist(), key["port"].tolist(), strict=True)
-    return [f"{_PROTOCOLS[protocol]}:{port}" for protocol, port in pairs]
-
-
-def _clock(window: Snapshot, times: Array) -> list[str]:
-    """Times of a window, (n,) ns of CLOCK_MONOTONIC, as UTC."""
-    seconds = (window.utc_ns(int(time)) / 1e9 for time in times)
-    return [datetime.fromtimestamp(each, UTC).strftime("%H:%M:%S.%f")[:-3] for each in seconds]
+    return [f"{protocol_name(protocol)}:{port}" for protocol, port in pairs]
 
 
 VIEW = ApplicationView(_tables, _findings)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
-from probes.primitive.applications import half_open, port_scan
+from probes.primitive.applications import accounting, dns, half_open, heavy_hitters, port_scan
 from probes.primitive.applications.top import ApplicationView, TopTable, largest
 from probes.snapshot import Snapshot
 from probes.tables import columns, flat_rows
@@ -14,10 +15,15 @@ from probes.tables import columns, flat_rows
 __all__ = ["VIEWS", "ApplicationView", "TopTable", "findings", "tables"]
 
 VIEWS: dict[str, ApplicationView] = {
+    "accounting": accounting.VIEW,
+    "dns": dns.VIEW,
     "half_open": half_open.VIEW,
+    "heavy_hitters": heavy_hitters.VIEW,
     "port_scan": port_scan.VIEW,
 }
 """By the application's name."""
+_NOT_ITS_OWN = (LookupError, ValueError)
+"""What a view runs into where an operator's edit took a macro, or a field, away that it shows."""
 
 
 def tables(
@@ -29,7 +35,8 @@ def tables(
     application without a view has its metrics' rows, largest number first.
     """
     if view := VIEWS.get(name):
-        return view.tables(define, snapshots, most)
+        with suppress(*_NOT_ITS_OWN):
+            return view.tables(define, snapshots, most)
     return tuple(_plain(snapshot, most) for snapshot in snapshots if snapshot.schema)
 
 
@@ -37,8 +44,10 @@ def findings(
     name: str, define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int = 20
 ) -> tuple[str, ...]:
     """What an operator should know of the window, a line each; most important first."""
-    view = VIEWS.get(name)
-    return view.findings(define, snapshots, most) if view else ()
+    if view := VIEWS.get(name):
+        with suppress(*_NOT_ITS_OWN):
+            return view.findings(define, snapshots, most)
+    return ()
 
 
 def _plain(snapshot: Snapshot, most: int) -> TopTable:

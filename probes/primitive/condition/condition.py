@@ -29,15 +29,16 @@ class Condition:
         return cls(str(root), span, root)
 
     def evaluate(self, series: Series, quiet: Series | None = None) -> Outcome:
-        """What comes of it in the last window of `series`, which from now on keeps as many as that
-        takes.
+        """What comes of it in the last window of `series`.
 
         `quiet` has what is usual: the windows before this one in which the policy was not active
-        and its condition did not hold; None: all windows of `series` before this one. It is to keep
-        windows for `span`; what is usual is of the last ones in it, however long ago they were, so
-        it stays as it was for as long as the policy is active.
+        and its condition did not hold; None: all windows of `series` before this one. A baseline is
+        of the last ones in it, however long ago they were, so that it stays as it was for as long
+        as the policy is active. Both keep as many windows as this takes from now on.
         """
-        series.keep(self.span)
+        for windows in (series, quiet):
+            if windows is not None:
+                windows.keep(self.span)
         with np.errstate(all="ignore"):
             judged = self._root.judge(Frame(series, quiet, -1 if len(series) else None))
         certain = judged.holds is not None and judged.sure is judged.holds

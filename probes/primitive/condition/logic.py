@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isnan
 from typing import NamedTuple, TypeAlias
 
 from probes.primitive.condition.terms import Band, Frame, Number, Term, Values
@@ -52,8 +53,9 @@ class Comparison:
         left, symbol, right = self.of.left, self.of.symbol, self.of.right
         if self.holds is None:
             return f"{self.text} is not known yet"
-        if self.value != self.value:
-            return f"{left} is 0 / 0"
+        if isnan(self.value) or isnan(self.threshold):
+            undefined = "" if self.holds else " does not hold"
+            return f"{left} is 0 / 0" if isnan(self.low) else self.text + undefined
         symbol = symbol if self.holds else OPPOSITES[symbol]
         scale, suffix = (right.scale, right.suffix) if isinstance(right, Number) else (1.0, "")
         unit = f" {suffix}" if suffix else ""
@@ -63,8 +65,10 @@ class Comparison:
             low, high = _figures(self.low / scale, self.high / scale)
             said += f" ({low} to {high})"
         if isinstance(right, Number):
-            return f"{said} {symbol} {threshold}{unit}"
-        return f"{said} {symbol} {right}" + (f" = {threshold}" if threshold != "nan" else "")
+            threshold += unit
+        elif str(right) != threshold:
+            threshold = f"{right} = {threshold}"
+        return f"{said} {symbol} {threshold}"
 
 
 @dataclass(frozen=True, slots=True)

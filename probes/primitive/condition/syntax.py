@@ -27,6 +27,7 @@ from probes.primitive.condition.terms import (
     Term,
     measured,
     parts,
+    rate_hint,
     resolved,
 )
 from probes.primitive.condition.tokens import WORDS, Token, tokens
@@ -113,11 +114,13 @@ class _Parser:
                 "comparisons are not chained",
                 f"write {left} {symbol} {right} and {right} {self._token.text} ...",
             )
+        self._check_continued()
         sides = _given(left, right), _given(right, left)
-        if not any(isinstance(part, Metric) for side in sides for part in parts(side)):
+        weights = [_weight(side) for side in sides]
+        if not any(weights):
             raise ConditionError("no metric is compared here", column=start, hint=EXAMPLE)
         _check_units(*sides, column)
-        if measured(sides[1]) and not measured(sides[0]):
+        if weights[0] < weights[1]:
             return Compare(sides[1], MIRRORED[symbol], sides[0])
         return Compare(sides[0], symbol, sides[1])
 
@@ -162,7 +165,7 @@ class _Parser:
         if token.kind == "wrong":
             self._fail(*token.problem)
         if token.kind == "end":
-            self._fail(f"nothing follows {self._before!r}", "a metric or a number does")
+            self._fail(f"nothing follows {self._before!r}", "a metric or a number should")
         self._fail(f"{token.text!r} where a metric or a number should be", EXAMPLE)
 
     def _metric(self) -> Term:
@@ -175,7 +178,8 @@ class _Parser:
             self._next()
             if self._token.text == "(":
                 hint = f"write {token.text}, or {FUNCTIONS[0]}({token.text}, 60s)"
-                self._fail(f"{token.text!r} is no function", hint)
+                problem = f"{token.text!r} is no function"
+                raise ConditionError(problem, column=token.column, hint=hint)
             return Metric(token.text)
         if token.text == "s":
             self._fail("'s' is no metric", "rate(packets) is packets per second")
@@ -189,8 +193,11 @@ class _Parser:
         example = "rate(packets)" if function == "rate" else f"{function}(packets, 60s)"
         opening = self._token
         if opening.text != "(":
-            self._fail(f"{function} without what it is of", f"write {example}")
+            problem, hint = f"{function} is a function", f"such as {example}"
+            raise ConditionError(problem, column=name.column, hint=hint)
         self._enter()
+        if self._token.text == ")" or (self._token.kind == "time" and function != BASELINE):
+            self._fail(f"{function}() without what it is of", f"such as {example}")
         of = None
         start = self._token.column
         if function != BASELINE or self._token.kind != "time":
@@ -234,7 +241,7 @@ class _Parser:
             hint = f"write {token.text}s" if plain else "such as 60s"
             self._fail(f"{function}() needs a time here", hint)
         if not 0 < token.value <= MAX_TIME:
-            self._fail(f"{token.text} is not above 0 and at most 1h")
+            self._fail(f"a time is above 0 and at most 1h, not {token.text}")
         self.span = max(self.span, token.value)
         self._next()
         return token.text, token.value
@@ -269,12 +276,15 @@ class _Parser:
 
     def _logic(self, node: Node, column: int) -> Logic:
         if not isinstance(node, Logic):
-            if self._token.kind != "end" and self._token.text not in (")", ",", "and", "or"):
-                self._not_continued()
+            self._check_continued()
             example = f"flows > {node}" if isinstance(node, Number) else f"{node} > 10000"
             problem = f"{shown(node)} alone is no condition"
             raise ConditionError(problem, column=column, hint=f"compare it, such as {example}")
         return node
+
+    def _check_continued(self) -> None:
+        if self._token.kind != "end" and self._token.text not in (")", ",", "and", "or"):
+            self._not_continued()
 
     def _not_continued(self, opening: Token | None = None) -> NoReturn:
         """What comes after something complete is nothing that can."""
@@ -289,13 +299,21 @@ class _Parser:
             self._fail("',' is only between what a function takes", "10,000 is 10000 or 10k")
         if self._before.endswith("%"):
             self._fail(f"{shown(token.text)} follows a percentage", "there is no remainder")
-        hint = "such as *, > or and"
-        if token.text.lower() in WORDS:
+        if token.text in OPERATORS:
+            self._fail(f"{token.text!r} where ',' or ')' should be")
+        hint = "" if token.kind == "time" else "such as *, > or and"
+        if token.text.lower() in ("and", "or"):
             hint = f"write {token.text.lower()}"
-        self._fail(f"an operator is missing before {shown(token.text)}", hint)
+        missing = "a comma" if token.kind == "time" else "an operator"
+        self._fail(f"{missing} is missing before {shown(token.text)}", hint)
 
     def _fail(self, problem: str, hint: str = "") -> NoReturn:
         raise ConditionError(problem, column=self._token.column, hint=hint)
+
+
+def _weight(term: Term) -> int:
+    """How much it is what is compared: more than what it is compared with."""
+    return measured(term) + any(isinstance(part, Metric) for part in parts(term))
 
 
 def _given(term: Term, other: Term) -> Term:
@@ -313,20 +331,8 @@ def _check_units(left: Term, right: Term, column: int) -> None:
     units = left.unit, right.unit
     if units[0].fits(units[1]):
         return
-    hint = ""
-    for slow, fast in ((0, 1), (1, 0)):
-        if units[slow]._replace(seconds=-1).fits(units[fast]) and units[slow].seconds == 0:
-            hint = f"write {_per_second((left, right)[slow])}"
+    hint = rate_hint((left, units[0]), (right, units[1]))
     if not hint and RATIO in units:
         hint = "a ratio is that of two alike, as udp_packets / packets"
     problem = f"{units[0].words} can't be compared with {units[1].words}"
     raise ConditionError(problem, column=column, hint=hint)
-
-
-def _per_second(term: Term) -> str:
-    match term:
-        case Number():
-            return f"{term}/s"
-        case Over(function, of) if of:
-            return f"{function}({_per_second(of)}, {term.time})"
-    return f"rate({term})"

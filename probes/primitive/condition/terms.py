@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from probes.primitive.condition.error import ConditionError
-from probes.primitive.condition.units import BYTES, FLOWS, PACKETS, Unit
+from probes.primitive.condition.units import BYTES, COUNTS, FLOWS, PACKETS, Unit
 from probes.primitive.series import Series
 
 Values: TypeAlias = Any
@@ -156,9 +156,9 @@ class Chain:
             elif unit.fits(other):
                 unit = unit.joined(other)
             else:
-                raise ConditionError(
-                    f"{unit.words} and {other.words} can't be added", column=column
-                )
+                problem = f"{unit.words} and {other.words} can't be added"
+                hint = rate_hint((self.first, unit), (term, other))
+                raise ConditionError(problem, column=column, hint=hint)
         return unit
 
     def __str__(self) -> str:
@@ -275,8 +275,26 @@ def parts(term: Term) -> Iterator[Term]:
                 yield from parts(step.term)
 
 
+def rate_hint(*sides: tuple[Term, Unit]) -> str:
+    """How to write one of two sides that differ, where it is only not per second."""
+    for (term, unit), (_, other) in zip(sides, reversed(sides), strict=True):
+        if unit.seconds == 0 and unit._replace(seconds=-1).fits(other):
+            return f"write {written}" if (written := _per_second(term)) else ""
+    return ""
+
+
+def _per_second(term: Term) -> str:
+    match term:
+        case Number():
+            return f"{term}/s"
+        case Over(function, of, time=time) if of:
+            return f"{function}({_per_second(of)}, {time})"
+    possible = term.unit in COUNTS and not any(isinstance(part, Over) for part in parts(term))
+    return f"rate({term})" if possible else ""
+
+
 def measured(term: Term) -> bool:
-    """Whether it says what was measured now, rather than a number or what is usual."""
+    """Whether it says what is measured now, rather than a number or what is usual."""
     match term:
         case Metric():
             return True

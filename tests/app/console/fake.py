@@ -57,8 +57,7 @@ class Desk:
         await self.still()
 
     async def still(self) -> None:
-        # Updates that come close together are drawn as one, a quarter of a second later.
-        await self.pilot.pause(0.3)
+        await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from bench.feed import FakeController
 from bpf.abi import ProgType
@@ -17,12 +19,18 @@ from probes.plane import (
     Cost,
     Fate,
     MapFate,
+    MonitorInfo,
+    PolicyInfo,
     ProbeInfo,
     ProgramInfo,
     Replacement,
     Traced,
 )
+from probes.primitive.records import State
 from probes.snapshot import Event, Snapshot
+
+if TYPE_CHECKING:
+    from probes.primitive.policy import Policy
 
 SOURCE = """\
 #include "probe.h"
@@ -105,6 +113,7 @@ class FakePlane(FakeController):
         self.refusal: Exception | None = None
         """What every check, or change, raises."""
         self.paths: dict[str, Traced] = {}
+        self.primitive: MonitorInfo | None = None
         self.compiler: Compiler | None = None
         self.gate = threading.Event()
         """A check waits for it."""
@@ -175,6 +184,40 @@ class FakePlane(FakeController):
 
     def traced(self) -> tuple[Traced, ...]:
         return tuple(self.paths.values())
+
+    def monitor(self) -> MonitorInfo | None:
+        return self.primitive
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        self.asked.append(("set_policy", policy.to_short()))
+        self.gate.wait(10)
+        return self._stands(policy.name, policy=policy, state=State.ARMED)
+
+    def remove_policy(self, name: str) -> None:
+        self.asked.append(("remove_policy", name))
+        assert self.primitive is not None
+        rest = tuple(one for one in self.primitive.policies if one.policy.name != name)
+        self.primitive = replace(self.primitive, policies=rest)
+
+    def activate_policy(self, name: str) -> PolicyInfo:
+        self.asked.append(("activate_policy", name))
+        return self._stands(name, state=State.ACTIVE, forced=True)
+
+    def deactivate_policy(self, name: str) -> PolicyInfo:
+        self.asked.append(("deactivate_policy", name))
+        return self._stands(name, state=State.ARMED, forced=False)
+
+    def _stands(self, name: str, **changes: object) -> PolicyInfo:
+        """Have a policy, a new one too, be as `changes` say."""
+        if self.refusal is not None:
+            raise self.refusal
+        assert self.primitive is not None
+        known = {one.policy.name: one for one in self.primitive.policies}
+        now = time.time_ns()
+        before = known.get(name) or PolicyInfo(None, State.OFF, now, 0, False, "", 0)  # type: ignore[arg-type]
+        known[name] = replace(before, since_utc_ns=now, **changes)  # type: ignore[arg-type]
+        self.primitive = replace(self.primitive, policies=tuple(known.values()))
+        return known[name]
 
     def fail(self, name: str, why: str) -> None:
         self.running[name] = replace(self.running[name], failure=why)

@@ -37,14 +37,13 @@ async def test_the_palette_tells_keys_and_names_and_runs_a_command() -> None:
     async with desk(80, 24) as console:
         await console.feed(flow(1, 10), flow(2, 30))
         await console.press("ctrl+p")
-        await console.pilot.pause(0.5)
+        await console.still()
         line = next(line for line in console.lines if "flow.reverse" in line)
         assert "Reverse the order" in line
         assert " S " in line
         await console.type("revers")
-        await console.pilot.pause(0.5)
         await console.press("enter")
-        await console.pilot.pause(0.3)
+        await console.still()
         assert console.sources == [1, 2]
 
 
@@ -139,6 +138,6 @@ async def test_a_probe_that_does_not_start_ends_the_console(
 
         console.app._start = fail
         console.app._start_probes()
-        await console.pilot.pause(0.2)
+        await console.still()
         assert said in str(console.app.failure)
         assert console.app.return_value == code

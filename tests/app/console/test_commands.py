@@ -14,12 +14,14 @@ from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
 from app.console.screens.paths import PathsScreen
 from app.console.screens.programs import ProgramsScreen
+from app.console.screens.triggers import TriggersScreen
 from widgets.table import VirtualTable
 
 SCREENS: dict[str, type[ConsoleApp] | type[DeckScreen]] = {
     "": ConsoleApp,
     "paths": PathsScreen,
     "flows": FlowsScreen,
+    "triggers": TriggersScreen,
     "programs": ProgramsScreen,
     "events": EventsScreen,
 }

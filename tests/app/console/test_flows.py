@@ -132,7 +132,7 @@ async def test_a_wrong_filter_is_refused_and_can_be_mended() -> None:
         await ask(console, "slash", "prot:udp")
         (complaint,) = console.complaints
         assert complaint == "filter term 'prot:udp' is not understood; did you mean proto:?"
-        await console.pilot.pause(0.5)
+        await console.still()
         assert "filter term 'prot:udp'" in console.text
         assert console.sources == [2, 3, 1]
         # What was typed is still there; letters go into it and are no keys.

@@ -33,8 +33,7 @@ UDP = TracedFlow(17, 5004, 9000)
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The screen is drawn, and what is traced looked at, as soon as there is something."""
-    monkeypatch.setattr("app.console.app._SHORTEST_INTERVAL", 0.01)
+    """What is traced is looked at as soon as there is something."""
     monkeypatch.setattr("app.console.screens.paths._LOOK", 0.1)
 
 
@@ -56,7 +55,7 @@ class Tracer:
         await self.still()
 
     async def still(self) -> None:
-        await self.desk.pilot.pause(0.05)
+        await self.desk.still()
 
     async def find_out(self, rows: Array) -> None:
         self.plane.publish(table(rows, self.now_ns - 1))

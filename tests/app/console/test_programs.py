@@ -57,14 +57,15 @@ class Bench(Desk):
         return "\n".join(self.lines[region.y : region.bottom])
 
     async def until_still(self) -> None:
-        for _ in range(3):
-            await self.pilot.pause(0.05)
-            await self.app.workers.wait_for_complete()
         await self.pilot.pause()
+        while self.app.workers:
+            await self.app.workers.wait_for_complete()
+            await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:
-        await super().press(*keys)
-        await self.until_still()
+        for key in keys:
+            await super().press(key)
+            await self.until_still()
 
     async def write(self, text: str) -> None:
         """Have other source in the editor, as typed."""
@@ -538,7 +539,6 @@ async def test_the_last_window_of_a_metric_is_shown_entry_by_entry(width: int, h
         assert "no window has ended yet" in b.panel
         b.plane.publish(table)
         b.plane.publish(replace(table, side="egress", metric="others"))
-        await b.pilot.pause(0.5)
         await b.until_still()
         assert "senders" in b.panel
         assert "window 12, 1.0 s, 205 entries" in b.panel
@@ -549,7 +549,7 @@ async def test_the_last_window_of_a_metric_is_shown_entry_by_entry(width: int, h
         await b.press("G")
         assert "5 more entries" in b.panel
         b.plane.publish(replace(table, rows=rows[:1], window=13))
-        await b.pilot.pause(0.5)
+        await b.until_still()
         assert "window 13, 1.0 s, 1 entry, and its map is full" in b.panel or width == 80
         assert "more entries" not in b.panel
 

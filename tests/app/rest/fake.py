@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -15,17 +16,24 @@ from probes.config import Direction, Metric, ProbeConfig
 from probes.flow import FlowFilter
 from probes.path import TracedFlow
 from probes.plane import (
+    ApplicationInfo,
     Check,
     Compatibility,
     Cost,
     Fate,
     Listener,
     MapFate,
+    MonitorInfo,
+    PolicyInfo,
     ProbeInfo,
     ProgramInfo,
     Replacement,
     Traced,
 )
+from probes.primitive.options import Input
+from probes.primitive.policy import BUILT_IN, Policy, check_names
+from probes.primitive.records import State
+from probes.primitive.sketch import Sketch
 from probes.snapshot import Event, History, Snapshot
 from probes.tables import TableKind, TableSchema
 
@@ -37,6 +45,7 @@ NO_KERNEL = "no_kernel"
 """The kernel can't run this one."""
 VERIFIER_LOG = "0: (b7) r0 = 0\n; for (;;) @ probe.c:3\ninfinite loop detected at insn 2\n"
 DTYPE = np.dtype([("key", "<u4"), ("value", "<u8")])
+PROFILES = {"both": ("dns", "half_open")}
 KEPT = MapFate("ingress", "packets", Fate.KEPT, "", 3)
 LOST = MapFate("ingress", "seen", Fate.EMPTY, "value 8 bytes, was 4", 4)
 
@@ -61,10 +70,13 @@ class FakePlane:
         """Filters of flows, one after another."""
         self.busy = 0
         """How many wait or work now."""
+        self.monitors = True
+        """Whether the primitive runs."""
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._probes: dict[str, ProbeInfo] = {}
         self._traced: dict[str, tuple[TracedFlow, ...]] = {}
+        self._policies: dict[str, PolicyInfo] = {}
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -145,6 +157,39 @@ class FakePlane:
             for destination, flows in self._traced.items()
         )
 
+    def monitor(self) -> MonitorInfo | None:
+        """Its second application's cost could not be measured."""
+        if not self.monitors:
+            return None
+        applications = (
+            ApplicationInfo("dns", "DNS flows", True, 7, 21.5),
+            ApplicationInfo("half_open", "half-open TCP", False, 0, math.nan),
+        )
+        policies = tuple(self._policies.values())
+        return MonitorInfo("lo", "xdp", Input.REGULAR, 8, 1.0, "", policies, applications, PROFILES)
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        self.monitors = True
+        check_names((policy,), BUILT_IN, PROFILES)
+        self._policies[policy.name] = PolicyInfo(policy, State.ARMED, 1, 0, False, "", 0)
+        return self._policies[policy.name]
+
+    def remove_policy(self, name: str) -> None:
+        self._policy(name)
+        del self._policies[name]
+
+    def activate_policy(self, name: str) -> PolicyInfo:
+        return self._move(name, State.ACTIVE, 0, True)
+
+    def deactivate_policy(self, name: str) -> PolicyInfo:
+        return self._move(name, State.COOLDOWN, 99, False)
+
+    def sketch(self, windows: int = 1) -> Sketch:
+        """Each window has a hundred flows of its own."""
+        self._monitor()
+        hashes = np.random.default_rng(1).integers(0, 1 << 64, 100 * min(windows, 5), "u8")
+        return Sketch.of(hashes, 8, "seed")
+
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         with self._lock:
             tables = self.export(name)
@@ -185,6 +230,22 @@ class FakePlane:
         if name not in self._probes:
             raise UsageError(f"no probe {name}")
         return self._probes[name]
+
+    def _monitor(self) -> None:
+        if not self.monitors:
+            raise UsageError("no monitor runs")
+
+    def _policy(self, name: str) -> PolicyInfo:
+        self._monitor()
+        if name not in self._policies:
+            raise UsageError(f"no policy {name}")
+        return self._policies[name]
+
+    def _move(self, name: str, state: State, until: int, forced: bool) -> PolicyInfo:
+        info = self._policy(name)
+        moved = replace(info, state=state, until_utc_ns=until, forced=forced, cause="an operator")
+        self._policies[name] = moved
+        return moved
 
     def _put(self, info: ProbeInfo, config: ProbeConfig) -> Replacement:
         self._probes[info.name] = replace(

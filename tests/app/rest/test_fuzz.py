@@ -14,6 +14,7 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from app.rest.listener import Api, serve
+from probes.primitive.policy import Policy
 from tests.app.rest.conftest import TOKEN, token_files
 from tests.app.rest.fake import FakePlane, config
 
@@ -27,6 +28,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
     plane = FakePlane()
     plane.add(config())
     plane.export("counter")
+    plane.set_policy(Policy.parse_short("flood: flows > 500 hold 5s -> dns, trace:2 on port:53"))
     options = Api("1", socket="", address="127.0.0.1:0", token=token_files(directory)["token"])
     with serve(plane, options) as listener:
         assert listener.address is not None

@@ -21,11 +21,12 @@ from probes.primitive.options import Input, MonitorOptions
 from probes.primitive.policy import Policy
 from probes.primitive.records import METRICS, POLICIES, PROBE, TRIGGERS, Array, State
 from probes.snapshot import Snapshot
-from tests.probes.deck import Deck, deck  # noqa: F401 - a fixture
+from tests.probes.deck import Deck, deck
 from tests.probes.flow.test_windows import counting
 from tests.probes.primitive.bed import application
 
 PORT = 7777
+__all__ = ["deck"]
 
 
 def tables(deck: Deck, metric: str, probe: str = PROBE) -> Array:
@@ -77,9 +78,9 @@ def talking(deck: Deck) -> Iterator[None]:
 
 
 @pytest.fixture
-def monitored(deck: Deck) -> Iterator[Deck]:  # noqa: F811 - the fixture
+def monitored(deck: Deck) -> Deck:
     deck.controller.watch_metrics("right", MonitorOptions(bits=8, interval=0.1))
-    yield deck
+    return deck
 
 
 def test_every_packet_is_in_one_window_and_in_each_of_its_applications_once(
@@ -182,7 +183,7 @@ def test_applications_come_with_their_policy_and_go_with_the_monitor(monitored: 
         controller.add(application("late", interface="right"))
 
 
-def test_what_does_not_fit_leaves_nothing_behind(deck: Deck) -> None:  # noqa: F811
+def test_what_does_not_fit_leaves_nothing_behind(deck: Deck) -> None:
     controller = deck.controller
     wrong = (Policy.parse_short("a: always -> nothing"),)
     with pytest.raises(UsageError, match="nothing"):
@@ -197,7 +198,7 @@ def test_what_does_not_fit_leaves_nothing_behind(deck: Deck) -> None:  # noqa: F
         controller.watch_metrics("right")
 
 
-def test_a_policy_traces_the_flows_that_it_is_about(deck: Deck) -> None:  # noqa: F811
+def test_a_policy_traces_the_flows_that_it_is_about(deck: Deck) -> None:
     """The very flows: answered ones, as their answers are what can be traced; until it ends."""
     controller = deck.controller
     with netns.inside(deck.right.ns):

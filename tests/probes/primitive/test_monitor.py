@@ -1,4 +1,4 @@
-"""The primitive's programs in the kernel: counted, selected, given to applications, to the packet."""
+"""The primitive's programs in the kernel: counted, selected, and given to applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries that are swept by their age: reported once more, then gone, and nothing else with them."""
+"""Entries that are swept by their age: told once more, then gone, and nothing else with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from bpf.errors import UsageError
 from bpf.maps import Map
 from probes.config import ProbeConfig, dump, parse
-from probes.program import metrics
 from tests.probes.program.tools import Loose, direction, metric, snapshots, table
 
 SECONDS = 300
@@ -114,7 +113,7 @@ def test_an_entry_that_the_program_deletes_meanwhile_is_no_error(
         return entries
 
     with monkeypatch.context() as patched:
-        patched.setattr(metrics.Map, "read", interrupted)
+        patched.setattr(Map, "read", interrupted)
         assert table(probe.export(), "entries").keys() == set(lengths)
     assert table(probe.export(), "entries").keys() == {YOUNG}
 
@@ -124,8 +123,8 @@ def test_an_entry_that_the_program_deletes_meanwhile_is_no_error(
     [
         ("entries", "value.sinc", "expire.field: entries has no field 'value.sinc'; did you mean "
          "value.since?"),
-        ("entries", "value.small", "expire.field: value.small of entries is a uint32; a time is a"),
-        ("entries", "value", "expire.field: value of entries is "),
+        ("entries", "value.small", "expire.field: value.small of entries is no u64; a time is one"),
+        ("entries", "value", "expire.field: value of entries is no u64; a time is one"),
         ("numbered", "value", "expire: numbered is a array: only entries of a hash can be swept"),
         ("apart", "value", "expire: apart is a percpu hash: only entries of a hash can be swept"),
     ],
