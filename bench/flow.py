@@ -30,12 +30,12 @@ from bpf.program import Program
 from bpf.syscall import map_lookup, possible_cpus, prog_test_run
 from probes.flow import Direction, FlowProbe
 from probes.hook import Hooks
-from probes.probe import Poller, Publish
+from probes.probe import Poller, Probe, Publish
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 
 FLOWS = 25_000
 
-_VARY = """
+VARY = """
 #include "probe.h"
 
 BPF_PERCPU_ARRAY(sequence, u64, 1);
@@ -57,7 +57,7 @@ vary(struct xdp_md *ctx)
 }
 """
 
-_DROP = """
+DROP = """
 #include "probe.h"
 
 int
@@ -132,14 +132,14 @@ class Bench:
 
     def __init__(self, compiler: Compiler, right: netns.End, stack: ExitStack) -> None:
         self._compiler = compiler
-        self._right = right
+        self.space = right.ns
         self._stack = stack
         with netns.inside(right.ns):
-            self._interface = interfaces.find(right.ifname)
-            self._hooks = Hooks(lambda point: None)
-            self.point = self._hooks.acquire(self._interface, Hook.XDP)
+            self.interface = interfaces.find(right.ifname)
+            self.hooks = Hooks(lambda point: None)
+            self.point = self.hooks.acquire(self.interface, Hook.XDP)
             self.point.attach()
-        stack.callback(self._hooks.release, self.point)
+        stack.callback(self.hooks.release, self.point)
 
     def add(self, source: str, name: str, **macros: object) -> Program:
         """Append a stage: one function `name`, compiled from `source`."""
@@ -153,17 +153,17 @@ class Bench:
         self._stack.callback(self.point.chain.remove, stage)
         return program
 
-    def poller(self, probe: FlowProbe, publish: Publish) -> Poller:
+    def poller(self, probe: Probe, publish: Publish) -> Poller:
         """A thread that swaps each 100 ms, started; to be stopped."""
         poller = Poller(probe, 0.1, publish)
-        with netns.inside(self._right.ns):
+        with netns.inside(self.space):
             poller.start()
         return poller
 
     def add_flow(self) -> FlowProbe:
         """Append the flow probe."""
         where = [(Hook.XDP, Direction.INGRESS)]
-        probe = FlowProbe(self._compiler, self._interface, where, self._hooks)
+        probe = FlowProbe(self._compiler, self.interface, where, self.hooks)
         self._stack.callback(probe.close)
         return probe
 
@@ -186,7 +186,7 @@ def cost_of_a_packet(compiler: Compiler, report: Report, version: int, rounds: i
         fds: dict[str, int] = {}
         for name in ("nothing", "percpu_hash", "flow"):
             bench, _ = stack.enter_context(bench_on(compiler))
-            bench.add(_VARY, "vary", FLOWS=FLOWS, **places)
+            bench.add(VARY, "vary", FLOWS=FLOWS, **places)
             if name == "percpu_hash":
                 bench.add(_PERCPU_HASH, "hash")
             elif name == "flow":
@@ -218,7 +218,7 @@ def live_rate(compiler: Compiler, report: Report, frames: int, rounds: int) -> N
                     stack.callback(poller.stop)
                 elif name == "hash":
                     bench.add(_PERCPU_HASH, "hash")
-                bench.add(_DROP, "drop")
+                bench.add(DROP, "drop")
                 with Generator(compiler, left, flows=FLOWS) as generator:
                     generator.send(frames)
                     measured.append(frames / generator.seconds / 1e6)
@@ -255,7 +255,7 @@ def exactness(
         counter = bench.add(_COUNT, "count_seen")
         probe = bench.add_flow()
         if dropped:
-            bench.add(_DROP, "drop")
+            bench.add(DROP, "drop")
         poller = bench.poller(probe, add)
         with Generator(compiler, left, version=version, flows=flows) as generator:
             generator.send(frames)
