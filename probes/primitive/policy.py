@@ -98,9 +98,13 @@ def _filter(text: str) -> str:
     return " ".join(text.split())
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=MAX_SECONDS)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    Field(ge=0, le=MAX_SECONDS),
+]
 Select = Annotated[Text, AfterValidator(_filter)]
-Run = Annotated[Name, WrapValidator(_traced)]
+Run = Annotated[Name, WrapValidator(_traced, json_schema_input_type=str)]
 """Name of an application or of a profile, `trace`, or `trace:N`."""
 
 
@@ -340,8 +344,8 @@ def check_names(
         for name in names:
             if name not in applications:
                 text = f"{where}profiles.{profile}: there is no application {name!r}"
-                raise UsageError(text, hint=did_you_mean(name, applications))
-    known = (*applications, *profiles, TRACE)
+                raise UsageError(text, hint=did_you_mean(name, sorted(applications)))
+    known = sorted({*applications, *profiles, TRACE})
     for policy in policies:
         for name in policy.run:
             if name.partition(":")[0] not in known:

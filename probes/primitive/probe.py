@@ -103,6 +103,8 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         self._engine = Engine()
         self._selected: dict[str, int] = {}
         """Packets of each policy until the last window."""
+        self._failed: set[str] = set()
+        """Policies whose condition could not be looked at after the last window."""
         self._made: list[_Made] = []
         """Transitions that are to be published with the next window."""
         self._seed = seed_id(options.seed)
@@ -166,14 +168,11 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         """Add a policy, or put it in the place of the one of this name; nothing is stopped."""
         with self._lock:
             self.router.set_policy(policy.name, applications, matches)
-            self._selected[policy.name] = 0
-            try:
-                transition = self._engine.set(policy, time.monotonic_ns())
-            except BaseException:
-                self.router.remove_policy(policy.name)
-                raise
-            self._made_now(transition)
+            # It refuses nothing that the router takes, and that a policy was made of.
+            transition = self._engine.set(policy, time.monotonic_ns())
+            self._selected.setdefault(policy.name, 0)
             self.router.activate(self._engine.active())
+            self._made_now(transition)
 
     def remove_policy(self, name: str) -> None:
         """Forget a policy. UsageError where there is none of this name."""
@@ -290,7 +289,8 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         try:
             features.try_offload(self.interface.index)
         except OSError as error:
-            return f"{name}: its driver takes no programs ({os.strerror(error.errno or 0)}); all runs on the host"
+            why = os.strerror(error.errno or 0)
+            return f"{name}: its driver takes no programs ({why}); all runs on the host"
         return f"{name}: its driver takes programs; this release still runs all on the host"
 
     def _become(self, new: Loaded) -> tuple[Item, ...]:
@@ -337,7 +337,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         events = [self._event(made.transition) for made in self._made]
         self._made.clear()
         self._start_ns = end_ns
-        return (*self.latest, *events)
+        return (*self.latest, *events, *self._failures())
 
     def _made_now(self, transition: Transition | None) -> None:
         """An operator's."""
@@ -360,6 +360,14 @@ class MonitorProbe(BuiltinProbe[Loaded]):
             row["selected"] = selected[name] - self._selected[name]
         self._selected.update(selected)
         return rows
+
+    def _failures(self) -> list[Event]:
+        """Of conditions that could be looked at in the window before, and now can't."""
+        found = {each.policy.name: each.failure for each in self._engine.policies()}
+        new = [(name, why) for name, why in found.items() if why and name not in self._failed]
+        self._failed = {name for name, why in found.items() if why}
+        text = "policy {} can't be looked at: {}"
+        return [Event.now("error", self.name, text.format(name, why)) for name, why in new]
 
     def _told(self, standing: Standing, selected: int) -> PolicyInfo:
         until = standing.until_ns

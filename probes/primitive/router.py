@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from bpf.maps import Map
 from bpf.syscall import map_update, prog_array_clear, prog_array_set
 from probes.builtin import SharedMaps
 from probes.flow.filter import Match
+from probes.primitive.engine import MAX_POLICIES
 from probes.primitive.programs import APPLICATIONS, CONTROL, POLICIES
 from probes.primitive.selection import Rules
-
-MAX_POLICIES = POLICIES - 1
-"""One bit is for what a policy is replaced by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,9 @@ class _Placed:
     bit: int
     applications: tuple[str, ...]
     matches: tuple[Match, ...]
-    selected: int
-    """What the kernel had counted for that bit before."""
+    before: int
+    """What the kernel had counted for that bit before; less what an older policy of the same name
+    had selected."""
 
 
 class Router:
@@ -112,11 +111,13 @@ class Router:
                 raise UsageError(f"there are {MAX_POLICIES} policies, and no more can be")
             bit = free[0]
             self._rules.add(bit, matches)
-            selected = int(self._counts("chosen")[bit])
-            self._policies[name] = _Placed(bit, tuple(applications), tuple(matches), selected)
+            before = int(self._counts("chosen")[bit])
+            placed = _Placed(bit, tuple(applications), tuple(matches), before)
+            self._policies[name] = placed
             self._write_policies()
             if old:
-                self._forget(old)
+                so_far = self._forget(old)
+                self._policies[name] = replace(placed, before=before - so_far)
 
     def remove_policy(self, name: str) -> None:
         """Forget it."""
@@ -136,7 +137,7 @@ class Router:
         with self._lock:
             counts = self._counts("chosen")
             return {
-                name: int(counts[placed.bit]) - placed.selected
+                name: int(counts[placed.bit]) - placed.before
                 for name, placed in self._policies.items()
             }
 
@@ -161,10 +162,12 @@ class Router:
         for owned in self._maps.values():
             owned.close()
 
-    def _forget(self, old: _Placed) -> None:
+    def _forget(self, old: _Placed) -> int:
+        """What it selected."""
         grace.wait()  # a packet may have been selected by it, and not yet counted
         self._rules.remove(old.bit, old.matches)
         self._control["applications"][old.bit] = 0
+        return int(self._counts("chosen")[old.bit]) - old.before
 
     def _write_policies(self) -> None:
         """What each policy runs, of the applications that are here; and who is active."""

@@ -26,6 +26,7 @@
 #define RST 4
 #define ACK 16
 #define SLOTS 64
+_Static_assert((LINES & (LINES - 1)) == 0, "LINES must be a power of two");
 
 struct source {
     u64 address[2];

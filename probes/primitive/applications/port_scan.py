@@ -8,6 +8,7 @@ came before, or after, the others', and twice the standard deviation.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,8 +60,7 @@ def estimate(counts: Array, taken: float) -> tuple[Array, Array]:
     counts = np.maximum(counts, 1).astype("f8")  # what has an entry was there
     factor = -np.log1p(-taken) / taken if taken else 1.0
     estimates = counts * factor
-    deviations = np.sqrt(estimates * (factor - 1))
-    most = counts / (1 - taken) + 2 * deviations
+    most = (counts + 2 * np.sqrt(counts * taken)) / (1 - taken)
     return estimates, np.maximum(most / estimates - 1, 1 - 1 / factor)
 
 
@@ -100,11 +100,12 @@ def _table(tried: _Tried) -> TopTable:
 def _findings(
     define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
 ) -> tuple[str, ...]:
-    return tuple(
+    lines = (
         line
         for tried in _tried(define, snapshots, most)
         for line in _lines(tried, define[tried.scan.of.upper()])
     )
+    return tuple(itertools.islice(lines, most))
 
 
 def _lines(tried: _Tried, limit: int) -> Iterator[str]:

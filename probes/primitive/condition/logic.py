@@ -130,7 +130,7 @@ class Compare:
         if seen:
             defined = left.value == left.value and right.value == right.value
             holds = bool(defined and OPERATORS[self.symbol](left.value, right.value))
-            exact = not defined or (left.exact and right.exact)
+            exact = left.exact and right.exact
             sure = holds if exact else _by_limits(self.symbol, left, right)
         comparison = Comparison(
             self,

@@ -30,7 +30,8 @@ class Band(NamedTuple):
 
     value: Values
     low: Values
-    """The same object as `value`, as `high` is, where that is exact."""
+    """The same object as `value`, as `high` is, where that is exact; NaN, as `high` is, where it
+    may be 0 / 0."""
     high: Values
     seen: bool
     """Whether `value` is what was measured, with the estimate of flows within its limits; else
@@ -59,7 +60,9 @@ class Frame(NamedTuple):
         if name != "flows":
             return Band(value, value, value, True)
         low, high = (self.series.column(limit)[self.key] for limit in ("flows_low", "flows_high"))
-        return Band(value, low, high, True)
+        return (
+            Band(value, value, value, True) if (low == high).all() else Band(value, low, high, True)
+        )
 
     @property
     def seconds(self) -> Values:
@@ -235,13 +238,12 @@ class Over:
         x = self.of.band(Frame(series, None, key))
         lengths = series.column("seconds")[key]
         defined = ~np.isnan(x.value)
+        vague = not x.exact and bool(np.isnan(x.low + x.high).any())
         if not defined.all():
-            low, high = (x.value, x.value) if x.exact else (x.low, x.high)
             value, lengths = x.value[defined], lengths[defined]
-            x = Band(value, value if x.exact else low[defined], high[defined], True)
-        if self.function == BASELINE and (
-            len(lengths) < LEAST_WINDOWS or lengths.sum() < LEAST_SHARE * self.seconds
-        ):
+            limits = (value, value) if x.exact else (x.low[defined], x.high[defined])
+            x = Band(value, *limits, True)
+        if self.function == BASELINE and not self._learnt(lengths):
             return self.of.band(_UNSEEN)
         if not len(lengths):
             return Band(NAN, NAN, NAN, True) if whole else self.of.band(_UNSEEN)
@@ -249,15 +251,20 @@ class Over:
         value = reduce(x.value, lengths)
         if x.exact and whole:
             return Band(value, value, value, True)
-        low, high = reduce(x.low, lengths), reduce(x.high, lengths)
+        low, high = (NAN if vague else reduce(limit, lengths) for limit in (x.low, x.high))
         if whole or self.function == "avg":
             return Band(value, low, high, True)
         unseen = self.of.band(_UNSEEN)
         if self.function == "sum":
             return Band(value, low if unseen.low >= 0 else -INFINITE, INFINITE, False)
         if self.function == "min":
-            return Band(value, min(low, unseen.low), high, False)
-        return Band(value, low, max(high, unseen.high), False)
+            return Band(value, np.minimum(low, unseen.low), high, False)
+        return Band(value, low, np.maximum(high, unseen.high), False)
+
+    def _learnt(self, lengths: Values) -> bool:
+        # To half a window, as with every time.
+        needed = LEAST_SHARE * self.seconds
+        return len(lengths) >= LEAST_WINDOWS and lengths.sum() > needed - lengths[-1] / 2
 
 
 Term: TypeAlias = Number | Metric | Negative | Chain | Rate | Over
@@ -339,8 +346,6 @@ FUNCTIONS = tuple(_REDUCE)
 def _product(a: Band, low: Values, high: Values) -> tuple[Values, Values]:
     """Limits of a times what lies between `low` and `high`."""
     corners = np.array([a.low * low, a.low * high, a.high * low, a.high * high])
-    # Nothing times a quantity without limit is nothing.
-    corners[np.isnan(corners)] = 0
     return corners.min(axis=0), corners.max(axis=0)
 
 

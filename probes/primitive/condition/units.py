@@ -15,7 +15,8 @@ class Unit(NamedTuple):
 
     def fits(self, other: Unit) -> bool:
         """Whether the two can be added or compared."""
-        return all(a is None or b is None or a == b for a, b in zip(self, other, strict=True))
+        pairs = zip(self._reduced, other._reduced, strict=True)
+        return all(a is None or b is None or a == b for a, b in pairs)
 
     def joined(self, other: Unit) -> Unit:
         """Of the sum of two that fit."""
@@ -28,15 +29,18 @@ class Unit(NamedTuple):
         powers = [
             None if a is None or b is None else a + b for a, b in zip(self, other, strict=True)
         ]
-        unit = Unit(*powers)
-        # Flows per packet are a share, and may be compared with one.
-        if unit.packets is not None and unit.flows == -unit.packets:
-            return unit._replace(packets=0, flows=0)
-        return unit
+        return Unit(*powers)
 
     def inverse(self) -> Unit:
         """Of 1 / x."""
         return Unit(*(None if a is None else -a for a in self))
+
+    @property
+    def _reduced(self) -> Unit:
+        """Flows per packet are a share, and may be compared with one."""
+        if self.packets is not None and self.flows == -self.packets:
+            return self._replace(packets=0, flows=0)
+        return self
 
     @property
     def words(self) -> str:

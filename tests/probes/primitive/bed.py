@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Self
 
-from scapy.layers.inet import ICMP, IP, TCP, UDP  # type: ignore[attr-defined]
+from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw

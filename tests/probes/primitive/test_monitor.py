@@ -13,10 +13,10 @@ from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.interface import find
 from probes.hook import Hooks
+from probes.primitive.engine import MAX_POLICIES
 from probes.primitive.options import Input, MonitorOptions, Receiver
 from probes.primitive.probe import MonitorProbe
 from probes.primitive.records import METRIC, State
-from probes.primitive.router import MAX_POLICIES
 from probes.primitive.sketch import Sketch
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.primitive.bed import (
@@ -178,7 +178,7 @@ def test_policies_and_applications_change_while_others_run_on(bed: Bed) -> None:
     bed.set("p: always -> counting on proto:tcp or dst:203.0.113.0/24")
     bed.run(frame(), 2)
     bed.run(frame(layer=tcp()), 4)
-    assert bed.counted("counting")[0] == 7
+    assert bed.counted("counting")[0] == bed.monitor.router.selected()["p"] == 7
     app = bed.applications["counting"]
     double = application("counting", COUNTING.replace("+= packet->packets", "+= 2"))
     with app.compile(double) as compiled:
