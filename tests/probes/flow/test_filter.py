@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -11,6 +13,7 @@ from scapy.layers.l2 import Ether
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run as run
 from probes.flow import FlowFilter
+from probes.flow.filter import KEY_SIZE, Match
 from probes.snapshot import LossReason
 from tests.probes.conftest import MakeProbe
 
@@ -68,9 +71,36 @@ def test_kernel_and_rows_agree(make_probe: MakeProbe, text: str, packets: int) -
     assert sorted(row.tobytes()[:40] for row in shown) == sorted(
         row.tobytes()[:40] for row in snapshot.rows
     )
+    if "!" not in text:
+        matches = FlowFilter.parse(text).matches()
+        assert [row.tobytes() for row in all_rows if selected(matches, row)] == [
+            row.tobytes() for row in shown
+        ]
     filtered = snapshot.losses.get(LossReason.FILTERED)
     assert (filtered.packets if filtered else 0) == len(FRAMES) - packets
     assert snapshot.lost.packets == 0
+
+
+def selected(matches: Sequence[Match], row: np.void) -> bool:
+    """Whether match+action tables that have `matches` would select the flow of a row."""
+    key = int.from_bytes(row.tobytes()[:38].ljust(KEY_SIZE, b"\0"), "big")
+    return any(
+        key & int.from_bytes(match.mask, "big") == int.from_bytes(match.value, "big")
+        for match in matches
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("!tcp", "'!tcp' can't select packets"),
+        ("tcp dir:in", "'dir:in' can't select packets"),
+        (" ".join(["port:" + ",".join(map(str, range(200)))] * 2), "more than 4096 matches"),
+    ],
+)
+def test_not_every_filter_can_select(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        FlowFilter.parse(text).matches()
 
 
 def test_direction_is_of_rows_only(make_probe: MakeProbe) -> None:
