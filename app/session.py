@@ -100,6 +100,9 @@ def probes_of(paths: list[str], interface: str) -> tuple[ProbeConfig, ...]:
 
     Raises UsageError, naming file and key.
     """
+    if not paths:
+        # The console starts without pydantic then.
+        return ()
     from probes.config import load
 
     found = tuple(load(path).on(interface) for path in paths)

@@ -283,6 +283,11 @@ class ProbeConfig(_Model):
                 raise wrong(text, at=f"health.metrics[{number}]", hint=hint)
         return self
 
+    @property
+    def is_application(self) -> bool:
+        """Whether it gets its packets from a monitor."""
+        return self.ingress is not None and self.ingress.hook == "monitor"
+
     def directions(self) -> Iterator[tuple[Side, Direction]]:
         """Those that have a program."""
         for side in SIDES:

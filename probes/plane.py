@@ -256,8 +256,8 @@ class ControlPlane(Protocol):
     def set_policy(self, policy: Policy) -> PolicyInfo:
         """Add a policy, or put it in the place of the one of this name; nothing is stopped.
 
-        Applications that it runs and that are not loaded are. UsageError where there is no monitor,
-        and for what it names and there is not.
+        Applications that it runs and that are not loaded are; so is the monitor, where there is an
+        interface to watch. UsageError for what it names and there is not.
         """
 
     def remove_policy(self, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from probes.config import ProbeConfig
     from probes.hook import Hooks
     from probes.path.options import TracedFlow
+    from probes.primitive.application import ApplicationProbe
     from probes.primitive.options import MonitorOptions
 
 
@@ -31,7 +31,7 @@ class Host(Protocol):
 
     def publish(self, item: Item) -> None: ...
 
-    def probes(self) -> tuple[ProbeInfo, ...]: ...
+    def applications(self) -> Sequence[ApplicationProbe]: ...
 
     def add(self, config: ProbeConfig) -> ProbeInfo: ...
 
@@ -59,15 +59,13 @@ class Triggers:
         self._traced: dict[str, Wish] = {}
         """By policy, what it has traced while it is active."""
         self._tracing: Tracing | None = None
-        self.costs: dict[str, float] = {}
-        """Nanoseconds a packet of each application, as far as it could be measured."""
         self.probe = MonitorProbe(compiler, interface, hooks, options, self._follow)
 
     def info(self) -> MonitorInfo:
         """All of it."""
         probe = self.probe
         running = probe.router.running()
-        summaries = {info.name: catalog.summary(info.config) for info in self._host.probes()}
+        applications = {each.name: each for each in self._host.applications()}
         return MonitorInfo(
             probe.interface.name,
             probe.hook.value,
@@ -79,12 +77,13 @@ class Triggers:
             tuple(
                 ApplicationInfo(
                     name,
-                    summaries.get(name, ""),
+                    catalog.summary(applications[name].config),
                     name in running,
                     packets,
-                    self.costs.get(name, math.nan),
+                    applications[name].ns,
                 )
                 for name, packets in probe.router.given().items()
+                if name in applications
             ),
             self._profiles,
         )

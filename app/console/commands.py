@@ -86,7 +86,7 @@ REGISTRY: dict[str, Command] = {
         Command("trigger.change", "Change the policy", "e", "triggers", writes=True, asks=True),
         Command("trigger.remove", "Remove the policy", "x", "triggers", writes=True),
         Command("trigger.sort", "Sort by the next column", "s", "triggers", "Sort"),
-        Command("trigger.next", "Application's next table", "n", "triggers", "Next"),
+        Command("trigger.next", "Application's next table", "n", "triggers"),
         Command("trigger.previous", "Application's table before", "p", "triggers"),
         Command("trigger.leave", "Close the detail", "escape", "triggers"),
         Command("program.edit", "Edit the source", "", "programs"),

@@ -139,10 +139,10 @@ class FlowFilter:
         for term in self.terms:
             alternatives = [match for test in term.tests for match in test.matches]
             if term.negated or not all(test.matches for test in term.tests):
-                raise UsageError(
-                    f"{term.text!r} can't select packets",
-                    hint="tables hold what matches, not what does not" if term.negated else "",
-                )
+                hint = "leave it out: the monitor sees incoming packets"
+                if term.negated:
+                    hint = "tables hold what matches, not what does not"
+                raise UsageError(f"{term.text!r} can't select packets", hint=hint)
             if len(found) * len(alternatives) > _MAX_MATCHES:
                 raise UsageError(f"{self.text!r} is more than {_MAX_MATCHES} matches")
             both = (one & other for one in found for other in alternatives)

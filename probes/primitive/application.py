@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 
+from bpf import trial
 from bpf.compiler import Compiler
 from probes.hook import Hooks
 from probes.primitive import catalog
@@ -20,6 +23,11 @@ class ApplicationProbe(ProgramProbe):
     def __init__(self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks) -> None:
         self._told: frozenset[str] = frozenset()
         """What the findings of the last window were about."""
+        self.ns = math.nan
+        """What a packet costs, measured once; NaN where it could not be."""
+        for _, program in compiled.programs():
+            with suppress(OSError):
+                self.ns = trial.cost(program.fd, program.type)
         super().__init__(compiler, compiled, hooks)
 
     def _end_window(

@@ -172,7 +172,9 @@ def test_without_arguments_it_helps() -> None:
         assert re.search(rf"^  {command} +[A-Z].*\.$", out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", ["", "run", "lab", "trace", "doctor", "version", "test"])
+@pytest.mark.parametrize(
+    "command", ["", "run", "lab", "trace", "doctor", "version", "test", "policy", "policy check"]
+)
 def test_help_fits_a_terminal(command: str) -> None:
     code, out, err = deck_ends(*command.split(), "--help", env={"COLUMNS": "80"})
     assert (code, err) == (0, "")

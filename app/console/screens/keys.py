@@ -38,7 +38,7 @@ _POLICIES = (
     ("forced", "By an operator"),
 )
 _FILTER = (
-    ("tcp 443", "Protocol, port, address"),
+    ("tcp 443", "Protocol, port, host"),
     ("net:10.0.0.0/8", "Also src: dst:"),
     ("port:80,443", "Also sport: dport:"),
     ("proto:udp", "ip:6  dir:in"),

@@ -86,25 +86,49 @@ class _Sums:
         )
 
 
-def _peers(key: Array, of: Array, count: int) -> Array:
-    """How many others each of `count` hosts has, by the rows' host numbers `of`."""
-    first, _ = groups(np.column_stack([key["client_address"], key["server_address"]]))
-    return np.bincount(of[first], minlength=count)
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """Clients, or servers, of a window."""
+
+    end: str
+    rows: Array
+    """The metric's, (m,)."""
+    first: Array
+    """A row of each host, (n,)."""
+    of: Array
+    """Which host each row has, (m,)."""
+    sums: _Sums
+
+    @classmethod
+    def at(cls, end: str, rows: Array) -> _Hosts:
+        """Those at one end of each exchange."""
+        first, of = groups(rows["key"][f"{end}_address"])
+        return cls(end, rows, first, of, _Sums.of(rows["value"], of, len(first)))
+
+    def names(self, hosts: Array) -> list[str]:
+        return addresses(self.rows["key"][f"{self.end}_address"][self.first[hosts]])
+
+    def peers(self, hosts: Array, there: Array) -> list[int]:
+        """How many others each of some has, in the rows that are `there`, bool (m,)."""
+        wanted = np.zeros(len(self.first), bool)
+        wanted[hosts] = True
+        rows = np.flatnonzero(wanted[self.of] & there)
+        key = self.rows["key"][rows]
+        first, _ = groups(np.column_stack([key["client_address"], key["server_address"]]))
+        counts = np.bincount(self.of[rows[first]], minlength=len(wanted))
+        result: list[int] = counts[hosts].tolist()
+        return result
 
 
-def _hosts(end: str, window: Snapshot, most: int) -> TopTable:
-    """By client, or by server."""
-    key = window.rows["key"]
-    first, of = groups(key[f"{end}_address"])
-    sums = _Sums.of(window.rows["value"], of, len(first))
-    top = sums.top(most)
+def _table(hosts: _Hosts, seconds: float, most: int) -> TopTable:
+    top = hosts.sums.top(most)
     columns = (
-        addresses(key[f"{end}_address"][first[top]]),
-        _peers(key, of, len(first))[top].tolist(),
-        *sums.columns(top, window.seconds),
+        hosts.names(top),
+        hosts.peers(top, np.ones(len(hosts.rows), bool)),
+        *hosts.sums.columns(top, seconds),
     )
-    names = (end, f"{_PEERS[end]}s", *_MEASURES)
-    return TopTable(f"DNS by {end}", names, tuple(zip(*columns, strict=True)))
+    names = (hosts.end, f"{_PEERS[hosts.end]}s", *_MEASURES)
+    return TopTable(f"DNS by {hosts.end}", names, tuple(zip(*columns, strict=True)))
 
 
 def _flows(window: Snapshot, most: int) -> TopTable:
@@ -133,7 +157,8 @@ def _tables(
     window = metric(snapshots, "flows")
     if window is None:
         return ()
-    return (*(_hosts(end, window, most) for end in _PEERS), _flows(window, most))
+    by_host = (_table(_Hosts.at(end, window.rows), window.seconds, most) for end in _PEERS)
+    return (*by_host, _flows(window, most))
 
 
 def _findings(
@@ -142,50 +167,46 @@ def _findings(
     window = metric(snapshots, "flows")
     if window is None:
         return ()
+    limit = define["THRESHOLD"] * window.seconds
+    values = window.rows["value"]
+    # Most windows have so little of everything that it need not be added up by host.
+    alarms = [a for a in _ALARMS if values[a.direction]["packets"].sum() > limit]
+    hosts = {end: _Hosts.at(end, window.rows) for end in {alarm.end for alarm in alarms}}
     least = "at least " if is_incomplete(snapshots) else ""
-    found = [
-        line for alarm in _ALARMS for line in _lines(alarm, window, define["THRESHOLD"], least)
-    ]
+    found: list[tuple[int, str]] = []
+    for alarm in alarms:
+        found += _lines(alarm, hosts[alarm.end], limit, window.seconds, least, most)
     return tuple(text for _, text in sorted(found, reverse=True)[:most])
 
 
 def _lines(
-    alarm: _Alarm, window: Snapshot, threshold: int, least: str
-) -> Iterator[tuple[float, str]]:
-    """What is above the threshold: rates, and lines about them."""
-    packets = window.rows["value"][alarm.direction]["packets"]
-    if packets.sum() <= threshold * window.seconds:
-        return
-    there = window.rows[packets > 0]
-    key = there["key"]
-    first, of = groups(key[f"{alarm.end}_address"])
-    sums = _Sums.of(there["value"], of, len(first))
-    rates = sums.packets[alarm.direction] / window.seconds
-    above = np.flatnonzero(rates > threshold)
-    if not len(above):
-        return
-    peers = _peers(key, of, len(first))
-    names = addresses(key[f"{alarm.end}_address"][first[above]])
-    for name, n in zip(names, above.tolist(), strict=True):
+    alarm: _Alarm, hosts: _Hosts, limit: float, seconds: float, least: str, most: int
+) -> Iterator[tuple[int, str]]:
+    """Of hosts with more packets than the limit the `most` largest: how many, and what is said."""
+    packets = hosts.sums.packets[alarm.direction]
+    above = np.flatnonzero(packets > limit)
+    top = above[largest(packets[above], most)]
+    peers = hosts.peers(top, hosts.rows["value"][alarm.direction]["packets"] > 0)
+    for name, n, others in zip(hosts.names(top), top.tolist(), peers, strict=True):
         text = (
-            f"{name} {alarm.verb} {least}{rates[n]:.0f} DNS {alarm.direction}/s "
-            f"{alarm.preposition} {counted(int(peers[n]), _PEERS[alarm.end])}"
+            f"{name} {alarm.verb} {least}{packets[n] / seconds:.0f} DNS {alarm.direction}/s "
+            f"{alarm.preposition} {counted(others, _PEERS[alarm.end])}"
         )
         if alarm.direction == "responses":
-            text += f", {_words(sums.bytes['responses'][n], sums.bytes['queries'][n])}"
-        yield float(rates[n]), text
+            text += f", {_times(hosts.sums.bytes['responses'][n], hosts.sums.bytes['queries'][n])}"
+        yield int(packets[n]), text
+
+
+def _times(answered: float, asked: float) -> str:
+    if not asked:
+        return "and no query was seen"
+    times = answered / asked
+    return f"{times:.{0 if times >= 10 else 1}f} times the bytes of its queries"
 
 
 def _ratio(answered: float, asked: float) -> Cell:
     """The amplification; there is none where nothing was asked."""
     return answered / asked if asked else "no query"
-
-
-def _words(answered: float, asked: float) -> str:
-    if not asked:
-        return "and no query was seen"
-    times = answered / asked
-    return f"{times:.{0 if times >= 10 else 1}f} times the bytes of the queries"
 
 
 VIEW = ApplicationView(_tables, _findings)

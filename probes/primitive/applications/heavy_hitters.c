@@ -101,7 +101,7 @@ static __always_inline void consider(struct set *set, u32 tag, struct hitter *hi
         return;
 
     struct counts counts = {candidate->packets, candidate->bytes};
-    
+    counts.missed = set->most[at] - WEIGHT(candidate);
     if (hitters.insert(hitter, &counts))
         lose(LOSS_TABLE_FULL, counts.packets, counts.bytes);
     set->tag[at] = 0;

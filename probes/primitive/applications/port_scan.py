@@ -115,7 +115,7 @@ def _lines(tried: _Tried, limit: int) -> Iterator[str]:
     what = [f"hosts at {port}" for port in _ports(key)] if _has_port(key) else ["ports"] * len(key)
     for name, each, count, error in zip(names, what, tried.counts, tried.errors, strict=True):
         if count > limit:
-            seconds = f"{tried.window.seconds:g} s"
+            seconds = f"{tried.window.seconds:.3g} s"
             yield f"{name} tried {count:.0f} {each} (± {error:.1%}) in {seconds}"
 
 

@@ -76,7 +76,8 @@ def groups(keys: Array) -> tuple[Array, Array]:
 
     `keys` has shape (n,) or (n, m), and at most KEY_WORDS words of 8 bytes in a row.
     """
-    words = np.ascontiguousarray(keys).view("u8").reshape(len(keys), -1)
+    width = keys.itemsize * int(np.prod(keys.shape[1:])) // 8
+    words = np.ascontiguousarray(keys).view("u8").reshape(len(keys), width)
     filled = np.zeros((len(words), KEY_WORDS), "u8")
     # As in bpf/include/hash.h: else the upper bits of words would hardly matter.
     filled[:, : words.shape[1]] = words ^ words >> np.uint64(32)

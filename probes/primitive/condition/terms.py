@@ -30,17 +30,13 @@ class Band(NamedTuple):
 
     value: Values
     low: Values
-    """The same object as `value`, as `high` is, where that is exact; NaN, as `high` is, where it
-    may be 0 / 0."""
+    """NaN, as `high` is, where it may be 0 / 0."""
     high: Values
-    seen: bool
+    exact: bool = False
+    """Whether there are no other limits than the value."""
+    seen: bool = True
     """Whether `value` is what was measured, with the estimate of flows within its limits; else
     only the limits are of use, as some of the windows are not there."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether there are no other limits than the value."""
-        return self.low is self.value
 
 
 class Frame(NamedTuple):
@@ -55,14 +51,12 @@ class Frame(NamedTuple):
     def metric(self, name: str) -> Band:
         """One of METRICS."""
         if self.key is None:
-            return Band(NAN, np.float64(0), INFINITE, False)
+            return Band(NAN, np.float64(0), INFINITE, seen=False)
         value = self.series.column(name)[self.key]
         if name != "flows":
-            return Band(value, value, value, True)
+            return Band(value, value, value, exact=True)
         low, high = (self.series.column(limit)[self.key] for limit in ("flows_low", "flows_high"))
-        return (
-            Band(value, value, value, True) if (low == high).all() else Band(value, low, high, True)
-        )
+        return Band(value, low, high, exact=bool((low == high).all()))
 
     @property
     def seconds(self) -> Values:
@@ -87,7 +81,7 @@ class Number:
         return self.digits + self.suffix
 
     def band(self, frame: Frame) -> Band:
-        return Band(self.value, self.value, self.value, True)
+        return Band(self.value, self.value, self.value, exact=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +117,7 @@ class Negative:
 
     def band(self, frame: Frame) -> Band:
         x = self.of.band(frame)
-        value = -x.value
-        return (
-            Band(value, value, value, x.seen) if x.exact else Band(value, -x.high, -x.low, x.seen)
-        )
+        return x._replace(value=-x.value, low=-x.high, high=-x.low)
 
 
 class Step(NamedTuple):
@@ -175,10 +166,9 @@ class Chain:
         a = self.first.band(frame)
         for symbol, term, _ in self.steps:
             b = term.band(frame)
-            value = _OPERATORS[symbol](a.value, b.value)
-            exact = a.exact and b.exact
+            value, exact = _OPERATORS[symbol](a.value, b.value), a.exact and b.exact
             low, high = (value, value) if exact else _LIMITS[symbol](a, b)
-            a = Band(value, low, high, a.seen and b.seen)
+            a = Band(value, low, high, exact, a.seen and b.seen)
         return a
 
 
@@ -197,10 +187,7 @@ class Rate:
 
     def band(self, frame: Frame) -> Band:
         x, seconds = self.of.band(frame), frame.seconds
-        value = x.value / seconds
-        if x.exact:
-            return Band(value, value, value, x.seen)
-        return Band(value, x.low / seconds, x.high / seconds, x.seen)
+        return x._replace(value=x.value / seconds, low=x.low / seconds, high=x.high / seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,29 +224,30 @@ class Over:
             key, whole = series.recent(self.seconds)
         x = self.of.band(Frame(series, None, key))
         lengths = series.column("seconds")[key]
-        defined = ~np.isnan(x.value)
         vague = not x.exact and bool(np.isnan(x.low + x.high).any())
-        if not defined.all():
-            value, lengths = x.value[defined], lengths[defined]
-            limits = (value, value) if x.exact else (x.low[defined], x.high[defined])
-            x = Band(value, *limits, True)
+        undefined = np.isnan(x.value)
+        if undefined.any():
+            kept = ~undefined
+            lengths = lengths[kept]
+            x = x._replace(value=x.value[kept], low=x.low[kept], high=x.high[kept])
         if self.function == BASELINE and not self._learnt(lengths):
             return self.of.band(_UNSEEN)
         if not len(lengths):
-            return Band(NAN, NAN, NAN, True) if whole else self.of.band(_UNSEEN)
+            return Band(NAN, NAN, NAN, not vague) if whole else self.of.band(_UNSEEN)
         reduce = _REDUCE[self.function]
-        value = reduce(x.value, lengths)
-        if x.exact and whole:
-            return Band(value, value, value, True)
-        low, high = (NAN if vague else reduce(limit, lengths) for limit in (x.low, x.high))
+        value = low = high = reduce(x.value, lengths)
+        if not x.exact:
+            low, high = (NAN if vague else reduce(limit, lengths) for limit in (x.low, x.high))
         if whole or self.function == "avg":
-            return Band(value, low, high, True)
+            return Band(value, low, high, x.exact)
         unseen = self.of.band(_UNSEEN)
         if self.function == "sum":
-            return Band(value, low if unseen.low >= 0 else -INFINITE, INFINITE, False)
-        if self.function == "min":
-            return Band(value, np.minimum(low, unseen.low), high, False)
-        return Band(value, low, np.maximum(high, unseen.high), False)
+            low, high = low if unseen.low >= 0 else -INFINITE, INFINITE
+        elif self.function == "min":
+            low = np.minimum(low, unseen.low)
+        else:
+            high = np.maximum(high, unseen.high)
+        return Band(value, low, high, seen=False)
 
     def _learnt(self, lengths: Values) -> bool:
         # To half a window, as with every time.
@@ -351,15 +339,15 @@ def _product(a: Band, low: Values, high: Values) -> tuple[Values, Values]:
 
 def _quotient(a: Band, b: Band) -> tuple[Values, Values]:
     around_zero = (b.low < 0) & (b.high >= 0)
-    low = np.where(around_zero, -INFINITE, 1 / b.high)
-    return _product(a, low, np.where(around_zero, INFINITE, 1 / b.low))
+    low = np.where(around_zero, -INFINITE, 1 / (b.high + 0.0))
+    return _product(a, low, np.where(around_zero, INFINITE, 1 / (b.low + 0.0)))
 
 
 _OPERATORS: dict[str, Callable[[Values, Values], Values]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": operator.truediv,
+    "/": lambda a, b: a / (b + 0.0),  # 0 has no sign here.
 }
 _LIMITS: dict[str, Callable[[Band, Band], tuple[Values, Values]]] = {
     "+": lambda a, b: (a.low + b.low, a.high + b.high),

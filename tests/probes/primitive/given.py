@@ -173,11 +173,11 @@ class Given:
 
     def view(self, snapshots: Sequence[Snapshot], most: int = 20) -> tuple[TopTable, ...]:
         """As an operator is shown it."""
-        return views.tables(self.name, self.define, snapshots, most)
+        return views.VIEWS[self.name].tables(self.define, snapshots, most)
 
     def findings(self, snapshots: Sequence[Snapshot], most: int = 20) -> tuple[str, ...]:
         """As an operator is told of it."""
-        return views.findings(self.name, self.define, snapshots, most)
+        return views.VIEWS[self.name].findings(self.define, snapshots, most)
 
     def close(self) -> None:
         self._selections.close()

@@ -113,7 +113,7 @@ def test_an_amplified_flood_is_told_of(compiler: Compiler) -> None:
         app.give(Flow("203.0.113.1", servers[0], 40000, 53), repeat=50)
         assert app.findings(app.window()) == (
             f"{CLIENT} gets 3330 DNS responses/s from 37 servers, "
-            "90 times the bytes of the queries",
+            "90 times the bytes of its queries",
         )
 
 

@@ -117,8 +117,8 @@ def test_a_late_flow_is_found_in_a_flood(compiler: Compiler) -> None:
     """A table that fills in order of arrival would not have it."""
     flood = flows_of(9000)
     with Given(compiler, "heavy_hitters", records=8, SETS=64, ENTRIES=2048) as app:
-        app.run(app.packets(flood))
-        app.give(BIG, repeat=400)
+        app.run(app.packets(flood), cpu=0)
+        app.give(BIG, repeat=400, cpu=0)
         window = app.window()
         assert not window[0].losses
         (table,) = app.view(window)
@@ -173,8 +173,8 @@ def test_who_takes_most_is_told(compiler: Compiler) -> None:
     noise = flows_of(900)
 
     def told(app: Given, packets: int, **fields: Any) -> tuple[str, ...]:
-        app.run(app.packets(noise))
-        app.give(BIG, repeat=packets, **fields)
+        app.run(app.packets(noise), cpu=0)
+        app.give(BIG, repeat=packets, cpu=0, **fields)
         return app.findings(app.window())
 
     with Given(compiler, "heavy_hitters", records=8) as app:

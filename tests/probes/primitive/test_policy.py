@@ -183,7 +183,8 @@ MALFORMED = {
     ),
     "a direction": (
         f'{A}select = ["dir:in"]\n',
-        "policy[0].select[0]: 'dir:in' can't select packets",
+        "policy[0].select[0]: 'dir:in' can't select packets;"
+        " leave it out: the monitor sees incoming packets",
     ),
     "an empty filter": (
         f'{A}select = [" "]\n',

@@ -1,0 +1,244 @@
+"""What screen 4 shows: counters, the policies, the applications, and a detail of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from textual.binding import Binding
+from textual.widget import Widget
+
+from app.console.mistake import Mistake
+from app.console.prompt import Prompt
+from app.console.screens.base import DeckScreen
+from app.console.trigger_detail import TriggerDetail
+from app.console.trigger_model import Standing, Triggers
+from app.console.trigger_rows import (
+    application_columns,
+    application_rows,
+    counter_items,
+    empty_text,
+    mix_items,
+    policy_columns,
+    policy_rows,
+)
+from bpf.errors import DeckError
+from probes.plane import MonitorInfo
+from probes.snapshot import Snapshot
+from widgets.rows import Rows
+from widgets.status import StatusItem, StatusStrip
+from widgets.table import VirtualTable
+from widgets.tones import Tone
+
+_Looked = tuple["MonitorInfo | None", Mapping[str, Mapping[str, int]]]
+"""What runs, and the macros of each application; those only while they are needed."""
+_LOOK = 1.0
+"""Seconds between two looks at what runs."""
+_NARROW, _WIDE = (11, 12), (30, 24)
+"""Cells of the flows' time line and of the protocols' bar."""
+
+
+class PolicyTable(VirtualTable):
+    """The policies."""
+
+    BINDINGS = [Binding("enter", "select", "Detail", id="table.select")]
+
+
+class ApplicationTable(PolicyTable):
+    """The applications."""
+
+
+class TriggerView(DeckScreen):
+    """Counters above, policies and applications below, and a detail of one of them."""
+
+    AUTO_FOCUS = "PolicyTable"
+    # By the name of the screen that has it: Textual confines a screen's rules to that.
+    CSS = """
+    TriggersScreen .counters { background: $surface; }
+    TriggersScreen #policies { max-height: 60%; }
+    TriggersScreen.-empty #policies { height: 1fr; max-height: 100%; }
+    TriggersScreen.-none .counters, TriggersScreen.-none #applications { display: none; }
+    TriggersScreen.-detail #policies { max-height: 5; }
+    TriggersScreen.-detail TriggerDetail { height: 1fr; }
+    TriggersScreen.-short.-detail #applications { max-height: 5; }
+    TriggersScreen.-short.-policy #applications { display: none; }
+    TriggersScreen.-short.-application #policies { display: none; }
+    TriggersScreen.-tall.-detail #policies { max-height: 10; }
+    TriggersScreen.-tall.-detail #applications { max-height: 7; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._triggers = Triggers()
+        self._known = self._looking = False
+        self._trouble = ""
+        """Why what runs is not known."""
+        self._macros: Mapping[str, Mapping[str, int]] = {}
+        self._standings: list[Standing] = []
+        self._sort = ""
+        self._descending = False
+        self._last: tuple[Snapshot, ...] = ()
+        """The last window that was shown."""
+        self._busy = ""
+        """The change that is being made."""
+
+    def compose_body(self) -> list[Widget]:
+        return [
+            StatusStrip(id="counters", classes="counters"),
+            StatusStrip(id="mix", classes="counters"),
+            PolicyTable((), id="policies"),
+            ApplicationTable((), empty="no application is loaded", id="applications"),
+            TriggerDetail(),
+            Mistake(),
+            Prompt("trigger.leave"),
+        ]
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(_LOOK, self._look)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self._look()
+
+    @property
+    def listing(self) -> PolicyTable:
+        return self.query_one("#policies", PolicyTable)
+
+    @property
+    def applications(self) -> ApplicationTable:
+        return self.query_one(ApplicationTable)
+
+    @property
+    def detail(self) -> TriggerDetail:
+        return self.query_one(TriggerDetail)
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    # What runs
+
+    def _look(self) -> None:
+        """Ask what runs; a paused screen stays as it is."""
+        if self.is_current and not self._looking and not self.deck.paused:
+            self._looking = True
+            plane, macros = self.deck.plane, self.detail.has_class("-application")
+
+            def ask() -> _Looked:
+                configs = [info.config for info in plane.probes()] if macros else ()
+                defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
+                return plane.monitor(), defined
+
+            self.in_thread(ask, self._looked, self._not_known)
+
+    def _looked(self, looked: _Looked) -> None:
+        self._looking, self._known, self._trouble = False, True, ""
+        if not self.deck.paused:
+            self._triggers.info, self._macros = looked
+            self.show()
+
+    def _not_known(self, error: DeckError) -> None:
+        self._looking, self._trouble = False, str(error)
+        self.show()
+
+    # What is shown
+
+    def show(self) -> None:
+        self._triggers.view = self.deck.frame.monitor
+        self._show_counters()
+        self._show_policies()
+        self._show_applications()
+        self._show_detail()
+        self._show_notes()
+        last = self._triggers.view.policies[-1:]
+        if last != self._last:
+            self._last = last
+            if self._triggers.outdated:
+                self._look()
+
+    def _show_notes(self) -> None:
+        info = self._triggers.info
+        notes = []
+        if info is not None and info.policies:
+            running = sum(one.state.runs for one in info.policies)
+            told = f"{running} of {len(info.policies)} active"
+            notes.append(StatusItem(told, Tone.MUTED, priority=4, label="policies"))
+            if info.offload:
+                notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
+        if self._busy:
+            notes.append(StatusItem(self._busy, Tone.ACCENT, priority=1))
+        if self._trouble:
+            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
+        self.deck.show_notes(*notes)
+
+    def _show_counters(self) -> None:
+        line, bar = _WIDE if self.has_class("-wide") else _NARROW
+        view = self._triggers.view
+        self.query_one("#counters", StatusStrip).show(counter_items(self._triggers, line))
+        self.query_one("#mix", StatusStrip).show(mix_items(view.metrics, bar))
+
+    def _show_policies(self) -> None:
+        triggers, table = self._triggers, self.listing
+        self.set_class(triggers.info is None, "-none")
+        names = [one.policy.name for one in triggers.info.policies] if triggers.info else []
+        cells = table.width_of("line")
+        columns = policy_columns(names, triggers.span(cells), cells)
+        if columns != table.columns:
+            table.columns = columns
+            if table.width_of("line") != cells:
+                # Names are wider than they were, or narrower.
+                self.call_later(self._show_policies)
+        self._standings = triggers.standings(cells, self._sort, descending=self._descending)
+        table.empty = empty_text(triggers.info, self._known, bool(self.deck.read_only))
+        self.set_class(not names, "-empty")
+        table.styles.height = 1 + len(names) if names else None
+        table.show(policy_rows(self._standings, triggers.view.now_utc_ns))
+        table.show_sort(self._sort, descending=self._descending)
+
+    def _show_applications(self) -> None:
+        info, table = self._triggers.info, self.applications
+        if info is None:
+            table.show(Rows())
+            return
+        columns = application_columns([one.name for one in info.applications], info.input)
+        if columns != table.columns:
+            table.columns = columns
+        rows = application_rows(self._triggers)
+        # What is last on the screen takes what room is left.
+        table.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
+        table.show(rows)
+
+    def _show_detail(self) -> None:
+        detail, info = self.detail, self._triggers.info
+        if detail.has_class("-policy") and (chosen := self._chosen) is not None:
+            detail.show_policy(self._triggers, chosen)
+        elif detail.has_class("-application") and info is not None:
+            name = self.applications.cursor_key
+            for one in info.applications:
+                if one.name == name:
+                    tables = [t for t in self.deck.frame.metrics if t.probe == name]
+                    detail.show_application(
+                        self._triggers, one, self._macros.get(one.name, {}), tables
+                    )
+        elif detail.is_open:
+            self._open("")
+
+    @property
+    def _chosen(self) -> Standing | None:
+        """The policy under the cursor."""
+        name = self.listing.cursor_key
+        return next((one for one in self._standings if one.name == name), None)
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self.show)
+
+    def _open(self, kind: str) -> None:
+        """Open the detail of a `policy` or an `application`, or close it."""
+        if not kind and self.focused not in (self.listing, self.applications):
+            self.set_focus(self.listing)
+        self.detail.turn_to(kind)
+        self.set_class(bool(kind), "-detail")
+        for one in ("policy", "application"):
+            self.set_class(one == kind, f"-{one}")
+        self.show()

@@ -1,0 +1,348 @@
+"""Running probes, whatever they measure: started, polled, replaced, watched, rolled back, ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Self
+
+from bpf import trial
+from bpf.compiler import Compiler
+from bpf.errors import DeckError, UsageError, did_you_mean
+from probes.hook import HookPoint, Hooks
+from probes.plane import Check, Compatibility, Cost, Fate, Listener, ProbeInfo, Replacement
+from probes.running import Compiled, Replaceable, Running
+from probes.snapshot import Event, History, Item, Snapshot
+
+if TYPE_CHECKING:
+    from bpf.layout import Array
+    from probes.config import ProbeConfig
+    from probes.health import HealthWatch
+
+_KEPT = 4
+"""Names in an event's list of maps before it is cut."""
+
+
+class Runner:
+    """Runs probes, and tells its listeners of each window and event, from the probes' threads.
+
+    Its methods may be called from any thread.
+    """
+
+    def __init__(self, compiler: Compiler, *, by_link: bool = True) -> None:
+        self.history = History()
+        """The last snapshots of every probe."""
+        self.read_only = ""
+        """Why changes are refused; empty where they are not."""
+        self._by_link = by_link
+        self._compiler = compiler
+        self._hooks = Hooks(self._attach)
+        self._running: dict[str, Running] = {}
+        self._watches: dict[str, HealthWatch] = {}
+        self._changing = threading.RLock()
+        self._listeners: tuple[Listener, ...] = ()
+        self._checked: tuple[Running | None, Compiled] | None = None
+        """What the last check compiled, and what ran under its name."""
+        self._closed = False
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener` called, by any thread, with all that is published from now on.
+
+        It may ask, but change nothing: what publishes is often in the middle of a change.
+        """
+        self._listeners = (*self._listeners, listener)
+
+    def publish(self, item: Item) -> None:
+        """Keep a snapshot in the history, and tell the listeners."""
+        if isinstance(item, Snapshot):
+            self.history.append(item)
+        for watch in tuple(self._watches.values()):
+            watch.take(item)
+        for listener in self._listeners:
+            listener(item)
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        """All, in the order in which they were added."""
+        # Without the lock: a change that waits for a slow listener keeps nobody from looking.
+        return tuple(running.info() for running in tuple(self._running.values()))
+
+    def check(self, config: ProbeConfig) -> Check:
+        """Compile and verify without changing anything that runs.
+
+        What came of it is kept until the next check, so that a replacement by the same
+        configuration need not compile again.
+        """
+        started = time.perf_counter()
+        running = self._running.get(config.name)
+        compiled = running.probe.compile(config) if running else self._compile(config)
+        costs = tuple(_costs(compiled))
+        report = self._compare(running, compiled, _verdicts(compiled)) if running else None
+        with self._changing:
+            self._forget_check()
+            self._checked = running, compiled
+        return Check(compiled.diagnostics, report, time.perf_counter() - started, costs)
+
+    def add(self, config: ProbeConfig) -> ProbeInfo:
+        """Start a probe; UsageError where one of this name runs. Nothing changes on an error."""
+        from probes.program import ProgramProbe
+        from probes.program.loading import CompiledProbe
+
+        self._refuse_changes()
+        self._refuse_twice(config.name)
+        with closing(self._taken_check(config, None) or self._compile(config)) as compiled:
+            assert isinstance(compiled, CompiledProbe)
+            verdicts = _verdicts(compiled)
+            with self._changing:
+                self._refuse_twice(config.name)
+                kind: type[ProgramProbe] = ProgramProbe
+                if config.is_application:
+                    from probes.primitive.application import ApplicationProbe
+
+                    kind = ApplicationProbe
+                running = self._run(
+                    kind(self._compiler, compiled, self._hooks), config.interval, None
+                )
+                running.verdicts = verdicts
+            self._tell_warnings(compiled)
+            return running.info()
+
+    def replace(self, config: ProbeConfig) -> Replacement:
+        """Put another generation in the place of the one of this name; no packet is lost."""
+        self._refuse_changes()
+        started = time.perf_counter()
+        running = self._find(config.name)
+        checked = self._taken_check(config, running)
+        with closing(checked or running.probe.compile(config)) as compiled:
+            verdicts = _verdicts(compiled)
+            with self._changing:
+                if self._running.get(config.name) is not running:
+                    raise UsageError(f"probe {config.name} was removed meanwhile")
+                report = self._compare(running, compiled, verdicts)
+                running.replace(compiled, verdicts)
+                self._stop_watching(config.name)
+                self._watch_health(running, report)
+            self._tell_warnings(compiled)
+        return self._replaced(running, started, report)
+
+    def roll_back(self, name: str) -> Replacement:
+        """Put the generation before back, as a new one."""
+        self._refuse_changes()
+        return self._roll_back(name)
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        """End a probe; what it had collected is published, and returned."""
+        self._refuse_changes()
+        return self._remove(name)
+
+    def _remove(self, name: str) -> tuple[Snapshot, ...]:
+        return self._finish(self._taken_out(name))
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        """End the probe's window now; its tables, which are published too."""
+        return self._find(name).export_now()
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        """Run time of the programs that run now."""
+        probe = self._find(name).probe
+        with closing(probe.compile(probe.config)) as compiled:
+            return tuple(_costs(compiled))
+
+    def modes(self) -> dict[str, str]:
+        """How each hook in use is attached, by the hook's name."""
+        return {point.hook.value: point.mode for point in self._hooks.points()}
+
+    def hooks(self) -> Sequence[HookPoint]:
+        """Every hook in use."""
+        return self._hooks.points()
+
+    def close(self) -> None:
+        """Poll every probe a last time, publish that, and detach everything."""
+        with self._changing:
+            self._closed = True
+            for name in tuple(self._watches):
+                self._stop_watching(name)
+            running, self._running = self._running, {}
+        for each in running.values():
+            each.stop()
+        # Applications leave the monitor before it ends.
+        for each in reversed(running.values()):
+            each.close()
+        self._forget_check()
+        self._compiler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _taken_out(self, name: str) -> Running:
+        """A probe that is to end; under its name another can be started from now on."""
+        with self._changing:
+            running = self._find(name)
+            self._stop_watching(name)
+            del self._running[name]
+            return running
+
+    def _finish(self, running: Running) -> tuple[Snapshot, ...]:
+        """End it. It publishes its last window: a slow listener is waited for."""
+        running.stop()
+        latest = running.close()
+        self.publish(Event.now("info", running.name, "removed"))
+        return latest
+
+    def _run(self, probe: Replaceable, interval: float, first: float | None) -> Running:
+        running = Running(probe, interval, self.publish, first)
+        self._running[probe.name] = running
+        running.start()
+        return running
+
+    def _find(self, name: str) -> Running:
+        running = self._running.get(name)
+        if running is None:
+            hint = did_you_mean(name, sorted(self._running)) or "there are none"
+            raise UsageError(f"no probe {name!r}", hint=hint)
+        return running
+
+    def _refuse_twice(self, name: str) -> None:
+        if self._closed:
+            raise DeckError("the controller is closed")
+        if name in self._running:
+            raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
+
+    def _refuse_changes(self) -> None:
+        if self.read_only:
+            raise UsageError(f"read only: {self.read_only}")
+
+    def _compile(self, config: ProbeConfig) -> Compiled:
+        from probes.program.loading import compile_probe
+
+        return compile_probe(self._compiler, config, self._hooks)
+
+    def _taken_check(self, config: ProbeConfig, running: Running | None) -> Compiled | None:
+        """What the last check compiled, if that was this configuration; now the caller's."""
+        with self._changing:
+            if self._checked is None:
+                return None
+            against, compiled = self._checked
+            if against is not running or compiled.config != config:
+                return None
+            self._checked = None
+            return compiled
+
+    def _forget_check(self) -> None:
+        if self._checked is not None:
+            self._checked[1].close()
+            self._checked = None
+
+    def _compare(
+        self, running: Running, compiled: Compiled, verdicts: dict[str, dict[str, int]]
+    ) -> Compatibility:
+        """The probe's report, with what the test frames tell."""
+        report = running.probe.compare(compiled)
+        changes = tuple(_verdict_changes(running.verdicts, verdicts))
+        return Compatibility(
+            report.maps, report.lost_metrics, report.new_metrics, (*report.warnings, *changes)
+        )
+
+    def _roll_back(self, name: str) -> Replacement:
+        started = time.perf_counter()
+        with self._changing:
+            running = self._find(name)
+            report = running.roll_back()
+            self._stop_watching(name)
+        return self._replaced(running, started, report)
+
+    def _replaced(self, running: Running, started: float, report: Compatibility) -> Replacement:
+        seconds = time.perf_counter() - started
+        generation = running.probe.generation
+        lost = [f"{m.map} {m.fate.value}" for m in report.maps if m.fate in (Fate.EMPTY, Fate.GONE)]
+        more = f", and {len(lost) - _KEPT} more" if len(lost) > _KEPT else ""
+        what = f"; {', '.join(lost[:_KEPT])}{more}" if lost else ""
+        text = f"generation {generation} runs, after {seconds * 1000:.0f} ms{what}"
+        self.publish(Event.now("info", running.name, text))
+        return Replacement(generation, seconds, report)
+
+    def _tell_warnings(self, compiled: Compiled) -> None:
+        for diagnostic in compiled.diagnostics:
+            if diagnostic.severity == "warning":
+                self.publish(Event.now("warning", compiled.config.name, str(diagnostic)))
+
+    def _watch_health(self, running: Running, report: Compatibility) -> None:
+        probe = running.probe
+        health = probe.config.health
+        if health is None:
+            return
+        from probes.health import HealthWatch
+
+        generation = probe.generation
+
+        def decide(trouble: str) -> None:
+            with self._changing:
+                if self._watches.get(probe.name) is not watch:
+                    return
+                del self._watches[probe.name]
+                if not trouble:
+                    self.publish(Event.now("info", probe.name, f"generation {generation} is well"))
+                    return
+                text = f"generation {generation} is rolled back: {trouble}"
+                self.publish(Event.now("warning", probe.name, text))
+                try:
+                    self._roll_back(probe.name)
+                except DeckError as error:
+                    self.publish(Event.now("error", probe.name, f"it could not be: {error}"))
+
+        sides = [side for side, _ in probe.config.directions()]
+        kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
+        before: dict[str, Array] = {
+            f"{snapshot.side}.{snapshot.metric}": snapshot.rows
+            for snapshot in probe.latest
+            for side, direction in probe.config.directions()
+            for metric in direction.metrics
+            if (side, metric.name) == (snapshot.side, snapshot.metric)
+            and (side, metric.map) in kept
+            and not metric.init
+        }
+        watched = tuple(zip(probe.interfaces, sides, strict=True))
+        watch = HealthWatch(probe.config, generation, watched, before, running.export_now, decide)
+        self._watches[probe.name] = watch
+        watch.start()
+
+    def _stop_watching(self, name: str) -> None:
+        watch = self._watches.pop(name, None)
+        if watch is not None:
+            watch.cancel()
+
+    def _attach(self, point: HookPoint) -> None:
+        note = point.attach(by_link=self._by_link).note
+        text = f"{point.hook.value}: {point.mode}" + (f" ({note})" if note else "")
+        self.publish(Event.now("info", point.interface.name, text))
+
+
+def _costs(compiled: Compiled) -> Iterator[Cost]:
+    for side, program in compiled.programs():
+        if trial.is_harmless(program.instructions):
+            with suppress(OSError):
+                yield Cost(side, trial.cost(program.fd, program.type))
+
+
+def _verdicts(compiled: Compiled) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for side, program in compiled.programs():
+        if trial.is_harmless(program.instructions):
+            with suppress(OSError):
+                found[side] = trial.verdicts(program.fd)
+    return found
+
+
+def _verdict_changes(
+    before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]
+) -> Iterator[str]:
+    """Warnings: a monitoring program seldom means to pass other packets than it did."""
+    for side, said in after.items():
+        for frame, verdict in said.items():
+            old = before.get(side, {}).get(frame, verdict)
+            if verdict != old:
+                yield f"{side}: {frame} gets verdict {verdict}, was {old}"

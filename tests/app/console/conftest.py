@@ -1,0 +1,13 @@
+"""The console is drawn as soon as there is something, and waited for by what it has to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.idle import be_prompt
+
+
+@pytest.fixture(autouse=True)
+def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_prompt(monkeypatch)
+    monkeypatch.setattr("app.console.app._SHORTEST_INTERVAL", 0.01)

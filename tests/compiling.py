@@ -1,0 +1,73 @@
+"""A compile helper for tests that are not about compiling: it compiles the same only once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bpf.abi import ProgType
+from bpf.compiler import Compiled, Compiler
+
+_MOST = 64
+"""Sources that are kept; their maps are memory of the kernel."""
+_SECRET = "-DHASH_"
+"""Drawn anew for each compile of the flow probe; here it is what it was the first time."""
+
+Key = tuple[str, ProgType, str, tuple[tuple[str, str], ...], tuple[str, ...]]
+
+
+class Thrifty:
+    """What it gives is the caller's to close, as ever: the same programs and maps once more."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._kept: dict[Key, Compiled] = {}
+
+    def compile(
+        self,
+        source: str,
+        prog_type: ProgType,
+        *,
+        name: str = "probe.c",
+        headers: Mapping[str, str] | None = None,
+        cflags: Sequence[str] = (),
+    ) -> Compiled:
+        secret = _SECRET if name.startswith("flow.") else "none"
+        flags = tuple(flag for flag in cflags if not flag.startswith(secret))
+        key = (source, prog_type, name, tuple((headers or {}).items()), flags)
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            kept = self._compiler.compile(
+                source, prog_type, name=name, headers=headers, cflags=cflags
+            )
+            _KEPT.update(_fds(kept))
+        self._kept[key] = kept
+        while len(self._kept) > _MOST:
+            self._forget(next(iter(self._kept)))
+        return replace(
+            kept,
+            programs={n: replace(p, fd=os.dup(p.fd)) for n, p in kept.programs.items()},
+            maps={n: replace(m, fd=os.dup(m.fd)) for n, m in kept.maps.items()},
+        )
+
+    def close(self) -> None:
+        for key in tuple(self._kept):
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        forgotten = self._kept.pop(key)
+        _KEPT.difference_update(_fds(forgotten))
+        forgotten.close()
+
+
+_KEPT: set[int] = set()
+
+
+def kept_fds() -> frozenset[int]:
+    """Descriptors of this process that are kept for another compile: no test has left them."""
+    return frozenset(_KEPT)
+
+
+def _fds(compiled: Compiled) -> set[int]:
+    return {p.fd for p in compiled.programs.values()} | {m.fd for m in compiled.maps.values()}

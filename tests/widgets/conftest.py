@@ -1,0 +1,12 @@
+"""Widgets are waited for by what they still have to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.idle import be_prompt
+
+
+@pytest.fixture(autouse=True)
+def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_prompt(monkeypatch)
