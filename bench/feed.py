@@ -17,7 +17,7 @@ from bpf.attach import Hook
 from bpf.errors import DeckError
 from probes.flow.records import FLOW, Array, Direction
 from probes.hook import HookPoint
-from probes.plane import Listener, ProbeInfo, Traced
+from probes.plane import Listener, MonitorInfo, ProbeInfo, Traced
 from probes.snapshot import Event, History, Loss, LossReason, Snapshot
 
 _TCP, _UDP = 6, 17
@@ -123,6 +123,9 @@ class FakeController:
 
     def traced(self) -> tuple[Traced, ...]:
         return ()
+
+    def monitor(self) -> MonitorInfo | None:
+        return None
 
     def failure(self) -> DeckError | None:
         return self.ended

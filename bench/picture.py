@@ -13,14 +13,23 @@ from textual.pilot import Pilot
 
 from app.console.app import ConsoleApp
 from app.lab import Lab
+from app.monitoring import Policies
 from app.session import Watch, probes_of, start
 from bpf.attach import Hook
 from probes.controller import Controller
 from probes.flow import FlowFilter
+from probes.primitive.options import MonitorOptions
+from probes.primitive.policy import Policy
 
 _ROOT = Path(__file__).parents[1]
 _SIZE = (120, 36)
 _SECONDS = 40.0
+_POLICIES = (
+    "busy: flows > 1.2 * baseline(60s) or rate(packets) > 800/s hold 5s -> heavy_hitters, trace:2",
+    "flood: rate(flows) > 500/s cooldown 30s -> half_open, port_scan on proto:tcp",
+    "dns: operator -> dns on port:53",
+    "all: always -> accounting",
+)
 _EXAMPLES = [str(_ROOT / "examples" / name) for name in ("destinations.toml", "tcp-flags.toml")]
 
 
@@ -28,7 +37,8 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
     interface = lab.interface
     watch = Watch(
         interface, 1.0, Hook.XDP, FlowFilter(), None, probes=probes_of(_EXAMPLES, interface),
-        trace=(lab.server_ipv4, lab.server_ipv6),
+        trace=(lab.server_ipv4, lab.server_ipv6), monitor=MonitorOptions(),
+        policies=Policies(tuple(map(Policy.parse_short, _POLICIES))),
     )  # fmt: skip
     with ExitStack() as stack:
         app = ConsoleApp(
@@ -43,8 +53,12 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
             await pilot.press("escape", "2", "j", "j", "j", "enter")
             await pilot.pause(1.0)
             paths = app.export_screenshot()
+            await pilot.press("escape", "4", "enter")
+            await pilot.pause(1.0)
+            triggers = app.export_screenshot()
             await _edit(pilot)
-            return {"console": flows, "paths": paths, "programs": app.export_screenshot()}
+            programs = app.export_screenshot()
+            return {"console": flows, "paths": paths, "triggers": triggers, "programs": programs}
 
 
 async def _edit(pilot: Pilot[int]) -> None:

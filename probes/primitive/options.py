@@ -52,7 +52,7 @@ class MonitorOptions:
     """The primitive on one interface."""
 
     bits: int = 12
-    """2**bits registers: the estimate's standard error is 1.04 / sqrt(2**bits) at most (S2.7)."""
+    """2**bits registers: the estimate's standard error is about 1 / sqrt(2**bits) (S2.7)."""
     interval: float = 1.0
     """Seconds: conditions are looked at after each."""
     input: Input = Input.REGULAR

@@ -313,7 +313,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         losses = ended.losses()
         sketch = Sketch.of_cpus(registers, self.options.bits, self._seed)
         ended.clear()
-        row["flows"] = round(sketch.estimate())  # `flows > 5` is not to hold for five
+        row["flows"] = sketch.flows()
         row["flows_low"], row["flows_high"] = sketch.band()
         transitions = self._engine.window(row, end_ns, (end_ns - self._start_ns) / 1e9)
         self._apply(transitions, row)

@@ -90,7 +90,7 @@ class Series:
         oldest = middles[-1] + lengths[stop - 1] / 2 - seconds
         start = min(int(middles.searchsorted(oldest, "right")), max(stop - least, 0))
         # Up to half a window may be missing, as where one lies half in that time.
-        return slice(start, stop), bool(start or middles[0] - lengths[0] <= oldest)
+        return slice(start, stop), bool(middles[0] - lengths[0] <= oldest)
 
     def _make_room(self) -> None:
         kept = self._table[:, self._first : self._end]

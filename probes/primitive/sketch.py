@@ -39,6 +39,8 @@ _FULL = 1 << 32
 """What an empty register leaves."""
 _SPREADS = 10.0
 """Standard deviations to each side that a band is looked for in."""
+_HARDLY = 0.1
+"""Flows, of which it is not worth to say that there may be so many more."""
 _POINTS = 2000
 """At most so many counts are weighed for a band: each of them, or evenly spaced ones."""
 
@@ -140,6 +142,12 @@ class Sketch:
         """Of the number of distinct flows: its standard error is 1 / sqrt(2**bits - 2) of it at
         most, and it has no bias."""
         return self._moments()[1]
+
+    def flows(self) -> float:
+        """The estimate, whole where hardly any two flows share a register: five are five then, and
+        `flows > 5` does not hold. What that takes off is a tenth of a flow at most."""
+        used, estimate, _ = self._moments()
+        return float(used) if estimate - used < _HARDLY else estimate
 
     def band(self, confidence: float = 0.95) -> tuple[float, float]:
         """Limits between which the number of distinct flows lies with that confidence, with the

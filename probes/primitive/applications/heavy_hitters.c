@@ -23,6 +23,10 @@
 #include "hash.h"
 #include "key.h"
 
+#if SETS & (SETS - 1)
+#error "SETS must be a power of two"
+#endif
+
 #define WAYS 8
 #define WEIGHT(of) (BY_BYTES ? (of)->bytes : (of)->packets)
 

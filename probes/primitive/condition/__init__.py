@@ -22,8 +22,8 @@ is a ratio.
 A comparison holds, does not, or is not known. Not known is a baseline of less than three windows or
 less than a quarter of its time; and `min`, `max` and `sum` as far as the part of their time that
 was not seen could change them: `sum(packets, 60s) > 1M` may hold in the first window,
-`max(packets, 60s) < 10` not in the first minute. 0 / 0 is no number, and no comparison with it
-holds; anything else over 0 is infinite.
+`max(packets, 60s) < 10` not in the first minute. `avg` is of what there is. 0 / 0 is no number, and
+no comparison with it holds; anything else over 0 is infinite.
 """
 
 from probes.primitive.condition.condition import Condition

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bpf.compiler import Compiler
+from bpf.compiler import CompileError, Compiler
 from probes.primitive.applications import views
 from probes.snapshot import Loss, LossReason
 from tests.probes.primitive.given import Flow, Given
@@ -106,6 +106,29 @@ def test_the_largest_come_first(compiler: Compiler) -> None:
         assert [row[0] for row in table.rows] == ["198.51.100.57", "198.51.100.14", "198.51.100.71"]
         assert table.rows[0][1:3] == (2.0, 199 * 8 * 2)
         assert app.findings(windows) == ()
+
+
+@pytest.mark.parametrize("name", ["accounting", "dns", "heavy_hitters"])
+def test_a_window_without_packets_is_shown_too(compiler: Compiler, name: str) -> None:
+    with Given(compiler, name) as app:
+        windows = app.window()
+        assert [table.rows for table in app.view(windows) if table.rows] == []
+        assert app.view(()) == ()
+        assert app.findings(windows) == app.findings(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "define", "reason"),
+    [
+        ("accounting", key_of(), "nothing in the key"),
+        ("heavy_hitters", {"SETS": 100}, "SETS must be a power of two"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(
+    compiler: Compiler, name: str, define: dict[str, int], reason: str
+) -> None:
+    with pytest.raises(CompileError, match=reason):
+        Given(compiler, name, **define)
 
 
 def test_an_edited_source_is_shown_by_its_own_rows(compiler: Compiler) -> None:

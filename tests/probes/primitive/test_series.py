@@ -28,7 +28,15 @@ def test_metrics_of_a_window() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "seconds", "windows"),
-    [(1.0, 60, 60), (0.1, 60, 600), (0.1, 0.5, 5), (1.0, 0.2, 1), (10.0, 60, 6), (0.3, 1, 3)],
+    [
+        (1.0, 60, 60),
+        (0.1, 60, 600),
+        (0.1, 0.5, 5),
+        (1.0, 0.2, 1),
+        (10.0, 60, 6),
+        (0.3, 1, 3),
+        (1.0, 1.5, 1),
+    ],
 )
 def test_windows_of_a_time(interval: float, seconds: float, windows: int) -> None:
     series = series_of([{"packets": n} for n in range(700)], interval)

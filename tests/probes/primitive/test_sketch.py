@@ -237,3 +237,18 @@ def test_what_is_missing_is_named(name: str) -> None:
 def test_registers_of_another_type_are_refused() -> None:
     with pytest.raises(UsageError, match="uint32"):
         Sketch(4, np.zeros(16, "u8"), "")
+
+
+@pytest.mark.parametrize(("bits", "most"), [(8, 7), (10, 14), (12, 28), (14, 57)])
+def test_few_flows_are_a_whole_number(bits: int, most: int) -> None:
+    """What is compared with a number is not a little above it; many are as estimated."""
+    rng = np.random.default_rng(bits)
+    errors = []
+    for _ in range(200):
+        hashes = rng.integers(0, 1 << 64, most, dtype="u8")
+        few = Sketch.of(hashes[: most // 3], bits, "x")
+        assert few.flows() == np.count_nonzero(few.registers)
+        errors.append(Sketch.of(hashes, bits, "x").flows() / most - 1)
+    assert abs(np.mean(errors)) <= 1.04 / 3 / 2 ** (bits / 2)
+    many = Sketch.of(rng.integers(0, 1 << 64, 5000, dtype="u8"), bits, "x")
+    assert many.flows() == many.estimate()
