@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, NoReturn
 
 import typer
@@ -13,6 +15,7 @@ from app import headless
 from app.options import Options, takes
 from app.policy_cli import policy_cli
 from app.probe_cli import probe_cli
+from app.session import Beside
 from app.trace_cli import EXAMPLES as TRACE_EXAMPLES
 from app.trace_cli import Command, trace
 from bpf.errors import DeckError, UsageError
@@ -32,7 +35,8 @@ Examples:
 LAB_EXAMPLES = """\b
 Examples:
   probedeck lab
-  probedeck lab --headless --duration 10 --format jsonl"""
+  probedeck lab --headless --duration 10 --format jsonl
+  probedeck lab --replay attack.pcap --policies examples/policies.toml"""
 CONSOLE_EXAMPLES = """\b
 Examples:
   probedeck console
@@ -89,9 +93,27 @@ def run(
 def lab(
     options: Options,
     rate: Annotated[
-        float,
-        typer.Option(metavar="FACTOR", help="How busy it is, 0.1 to 10; 1 is a calm office."),
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            metavar="FACTOR",
+            help="How busy it is, 0.1 to 10; 1 is a calm office.",
+            show_default="1; no traffic with --replay",
+        ),
+    ] = None,
+    replay: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Have the frames of a pcap or pcapng file come in, once. Without --duration, a "
+            "headless run ends after them.",
+        ),
+    ] = "",
+    speed: Annotated[
+        str,
+        typer.Option(
+            metavar="FACTOR|max", help="How much faster than they were recorded.", show_default="1"
+        ),
+    ] = "",
 ) -> None:
     """Watch a lab: a small network with traffic of its own.
 
@@ -99,15 +121,21 @@ def lab(
     DNS and ICMP. Leaving removes it all.
     """
     from app.lab import Lab
+    from app.lab.replay import Replay, speed_of
 
     # Looked at before the lab is built, as far as there is no interface to look at.
     options.check()
+    if speed and not replay:
+        raise UsageError("--speed without a capture", hint="give --replay FILE")
+    capture = Replay(replay, speed_of(speed or "1")) if replay else None
     instead = "probedeck lab --headless --duration 10"
     if not options.headless:
         _need_terminal(instead)
-    with Lab(rate=rate) as network:
+    traffic = rate is not None or not replay
+    with Lab(rate=1.0 if rate is None else rate, traffic=traffic) as network:
         network.enter()
-        _watch(options, network.interface, instead)
+        beside = partial(capture.running, network) if capture else None
+        _watch(options, network.interface, instead, beside)
 
 
 cli.command(cls=Command, epilog=TRACE_EXAMPLES)(trace)
@@ -163,10 +191,10 @@ def test() -> None:
     raise UsageError("the tests are run by the launcher", hint="./probedeck test")
 
 
-def _watch(options: Options, interface: str, instead: str) -> None:
+def _watch(options: Options, interface: str, instead: str, beside: Beside | None = None) -> None:
     """`instead` is what to do without a terminal."""
     options.check()
-    watch = options.watch(interface, VERSION)
+    watch = replace(options.watch(interface, VERSION), beside=beside)
     if not options.headless:
         _need_terminal(instead)
         from app import console

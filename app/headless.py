@@ -276,12 +276,18 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
                 time.sleep(_LOOK_S)
             mailbox.stop()
 
+        def beside_over() -> None:
+            """Look one window further, if nothing was said of how long."""
+            if watch.duration is None:
+                time.sleep(watch.interval)
+                mailbox.stop()
+
         controller = Controller()
         controller.listen(listener)
         with ExitStack() as stack:
             stack.callback(controller.close)
             stack.callback(mailbox.let_all_in)
-            start(controller, watch, stack)
+            start(controller, watch, stack, over=beside_over)
             if program:
                 stack.enter_context(program.running(program_ended))
             # Before the program is left: then nobody waits for its last answers.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,15 @@ from probes.controller import Controller
 from probes.flow import FlowFilter
 from probes.path.options import PathOptions
 from probes.primitive.options import MonitorOptions
+from probes.snapshot import Event
 
 if TYPE_CHECKING:
     from app.rest.listener import Api
     from probes.config import ProbeConfig
+
+Beside = Callable[[Callable[[Event], None], Callable[[], None]], AbstractContextManager[None]]
+"""What goes on while something is watched, for as long as the block is not left. It is given what
+publishes, and what to call when it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class Watch:
     """The monitoring primitive's; None: it does not run."""
     policies: Policies = field(default_factory=Policies)
     """What it is to do."""
+    beside: Beside | None = None
 
     def check(self) -> None:
         """Raises UsageError for an interface that there isn't, before anything is begun."""
@@ -59,11 +66,13 @@ class Watch:
 
 
 def start(
-    controller: Controller, watch: Watch, stack: ExitStack, *, first: float | None = None
-) -> None:
+    controller: Controller, watch: Watch, stack: ExitStack, *, first: float | None = None,
+    over: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
     """Start all of it; `stack` ends what is not the controller's. Raises DeckError.
 
-    `first` is how long the first window of the flow probe lasts.
+    `first` is how long the first window of the flow probe lasts; `over` is called by another thread
+    when what goes on beside it is over.
     """
     if watch.flows:
         controller.watch_flows(
@@ -93,6 +102,8 @@ def start(
         from app.rest.listener import serve
 
         stack.enter_context(serve(controller, watch.api))
+    if watch.beside:
+        stack.enter_context(watch.beside(controller.publish, over))
 
 
 def probes_of(paths: list[str], interface: str) -> tuple[ProbeConfig, ...]:

@@ -1,8 +1,8 @@
 """The lab: a small network of namespaces with live traffic, for `probedeck lab` and for tests.
 
 Client, routers and server exist only through one holder process and its children: two for traffic,
-and one that carries packets where a link has a delay. However this process or one of those ends,
-`kill -9` included, nothing is left behind.
+one that carries packets where a link has a delay, and one for each capture that is replayed.
+However this process or one of those ends, `kill -9` included, nothing is left behind.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from app.lab import netns, topology
 from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, Detour, Plan
 from bpf.errors import DeckError, KernelError, UsageError
+
+if TYPE_CHECKING:
+    from app.lab.replay import Replay, Replaying
 
 _ANSWER_SECONDS = 20.0
 _END_SECONDS = 5.0
@@ -67,18 +71,19 @@ class Lab:
         self.client_ipv4, self.client_ipv6 = client.ipv4, client.ipv6
         self.server_ipv4, self.server_ipv6 = server.ipv4, server.ipv6
         arguments = (os.getpid(), self.plan.dump(), rate if traffic else 0)
-        self._holder = subprocess.Popen(
-            [sys.executable, "-I", "-m", "app.lab.holder", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            # A key such as ctrl+c at the terminal is the main process's to handle.
-            start_new_session=True,
-        )
-        self._input, self._output, self._errors = cast(
-            tuple[IO[bytes], IO[bytes], IO[bytes]],
-            (self._holder.stdin, self._holder.stdout, self._holder.stderr),
+        self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with orders:
+            self._holder = subprocess.Popen(
+                [sys.executable, "-I", "-m", "app.lab.holder", *map(str, arguments)],
+                stdin=orders.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                # A key such as ctrl+c at the terminal is the main process's to handle.
+                start_new_session=True,
+            )
+        self._output, self._errors = cast(
+            tuple[IO[bytes], IO[bytes]], (self._holder.stdout, self._holder.stderr)
         )
         try:
             self._spaces: dict[str, int] = json.loads(self._answer("the lab could not be made"))
@@ -137,11 +142,25 @@ class Lab:
         """
         if not self.plan.detour:
             raise UsageError("the lab has no detour", hint="ask for one in its plan")
-        try:
-            self._input.write(json.dumps(on).encode())
-        except (OSError, ValueError):
-            raise DeckError("the lab has ended") from None
+        self._order(on)
         return int(self._answer("the lab has ended"))
+
+    def replay(self, replay: Replay) -> Replaying:
+        """Have the frames of a capture come in at the client's interface, from now on.
+
+        Several at once mix. Raises UsageError where the file can't be read any more, and DeckError
+        when the lab has ended.
+        """
+        from app.lab.replay import Replaying
+
+        mine, reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with replay.open() as file, reports:
+                self._order(replay.speed, file.fileno(), reports.fileno())
+        except BaseException:
+            mine.close()
+            raise
+        return Replaying(mine)
 
     def silence(self, node: str, on: bool) -> None:
         """Have `node` send no ICMP errors, or again as in the plan; raises as `open_namespace`."""
@@ -174,15 +193,22 @@ class Lab:
 
     def close(self) -> None:
         """End the lab; returns when its processes are gone. May be called again."""
-        if self._input.closed:
+        if self._orders.fileno() < 0:
             return
-        self._input.close()
+        self._orders.close()
         # Every process of the lab has the other end open: its end means that all are gone.
         if not select.select([self._output], [], [], _END_SECONDS)[0]:
             self._holder.kill()
         self._holder.wait()
         self._output.close()
         self._errors.close()
+
+    def _order(self, what: object, *fds: int) -> None:
+        """Tell the holder, and hand it descriptors; raises DeckError where there is none."""
+        try:
+            socket.send_fds(self._orders, [json.dumps(what).encode()], fds)
+        except OSError:
+            raise DeckError("the lab has ended") from None
 
     def _answer(self, otherwise: str) -> bytes:
         """What the holder says next; raises DeckError where it ends instead, with its reason."""

@@ -2,8 +2,10 @@
 
 It makes the network, writes `{node: descriptor}` as one line of JSON to its standard output,
 keeps the traffic running (RATE 0: none) and ends everything as soon as its standard input or the
-main process does. A line of its input is `true` or `false`: packets take the detour from now on,
-or do not; the answer is the CLOCK_MONOTONIC time in ns at which the routes were changed.
+main process does. Its input is a Unix socket with an order in each packet. `true` or `false`:
+packets take the detour from now on, or do not; the answer is the CLOCK_MONOTONIC time in ns at
+which the routes were changed. A number and two descriptors: replay the capture, which is the first,
+at this speed, and report to the other; there is no other answer.
 As no namespace has a name, its own death by any signal ends everything too.
 Standard output is left open in every process of the lab, so that its end tells that all are gone.
 """
@@ -17,11 +19,12 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
-from app.lab import client, netns, server, topology
+from app.lab import client, netns, sender, server, topology
 from app.lab.cable import carry
 from app.lab.plan import CLIENT, SERVER, Plan
 from bpf.errors import DeckError
@@ -30,14 +33,18 @@ _LIBC = ct.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _RESTART_SECONDS = 1.0
 """Least time between two starts of the same traffic process."""
-_ORDER_BYTES = 16
-"""More than an order has; the main process gives one only after the answer to the one before."""
+_ORDER_BYTES = 64
+"""More than an order has."""
+_QUIET_NS = 1_000_000_000
+"""After which a new network has no more packets of its own: they tell of its multicast groups."""
 
 
 class _Worker:
     """A child process that does one work, with the descriptors it needs for it."""
 
-    def __init__(self, work: Callable[[], None], *keeps: int) -> None:
+    def __init__(self, work: Callable[[], None], *keeps: int, again: bool = True) -> None:
+        """With `again` it is to be started again when it ends."""
+        self.again = again
         self._work = work
         self._keeps = keeps
         self.start()
@@ -92,8 +99,11 @@ def _traffic(ns: int, traffic: Callable[[], Coroutine[None, None, None]]) -> _Wo
     return _Worker(work, ns)
 
 
-def _watch(main_fd: int, workers: list[_Worker], obey: Callable[[bytes], None]) -> None:
+def _watch(
+    main_fd: int, workers: list[_Worker], obey: Callable[[bytes, Sequence[int]], None]
+) -> None:
     """Obey what comes in and restart workers that end, until the main process or the input ends."""
+    orders = socket.socket(fileno=os.dup(0))
     while True:
         poll = select.poll()
         for fd in (0, main_fd, *(worker.pidfd for worker in workers if worker.pidfd >= 0)):
@@ -104,13 +114,17 @@ def _watch(main_fd: int, workers: list[_Worker], obey: Callable[[bytes], None]) 
         if main_fd in ready:
             return
         if 0 in ready:
-            order = os.read(0, _ORDER_BYTES)
+            order, fds, _, _ = socket.recv_fds(orders, _ORDER_BYTES, 2)
             if not order:
                 return
-            obey(order)
-        for worker in workers:
+            obey(order, fds)
+            for fd in fds:
+                os.close(fd)
+        for worker in list(workers):
             if worker.pidfd in ready:
                 worker.reap()
+                if not worker.again:
+                    workers.remove(worker)
             elif worker.pidfd < 0 and worker.restart_at <= time.monotonic():
                 worker.start()
 
@@ -121,6 +135,7 @@ def main(main_pid: int, plan: Plan, rate: float) -> None:
     if os.getppid() != main_pid:
         return  # It was gone before its end could be watched.
     network = asyncio.run(topology.build(plan))
+    quiet_ns = time.monotonic_ns() + _QUIET_NS
     spaces, cables = network.spaces, network.cables
     workers: list[_Worker] = []
     if cables:
@@ -133,8 +148,21 @@ def main(main_pid: int, plan: Plan, rate: float) -> None:
         workers.append(_traffic(spaces[CLIENT], lambda: client.run(target, rate)))
     print(json.dumps(spaces), flush=True)
 
-    def obey(order: bytes) -> None:
-        asyncio.run(topology.switch(plan, spaces, detour=json.loads(order)))
+    def replay(speed: float, file: int, reports: int) -> None:
+        far = plan.links[0]
+        ns = spaces[far.right]
+
+        def work() -> None:
+            sender.serve(ns, far.right_interface, file, reports, speed, quiet_ns)
+
+        workers.append(_Worker(work, ns, file, reports, again=False))
+
+    def obey(order: bytes, fds: Sequence[int]) -> None:
+        what = json.loads(order)
+        if fds:
+            replay(what, *fds)
+            return
+        asyncio.run(topology.switch(plan, spaces, detour=what))
         print(time.monotonic_ns(), flush=True)
 
     _watch(main_fd, workers, obey)

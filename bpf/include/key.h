@@ -11,6 +11,10 @@
 
 #include "address.h"
 
+#if !(KEY_SOURCE || KEY_DESTINATION || KEY_PROTOCOL || KEY_SOURCE_PORT || KEY_DESTINATION_PORT)
+#error "there is nothing in the key: one of KEY_SOURCE, KEY_DESTINATION, ... must be 1"
+#endif
+
 struct key {
     u64 source_address[2];
     u64 destination_address[2];
