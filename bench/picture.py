@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[1]
 _SIZE = (120, 36)
 _SECONDS = 40.0
 _POLICIES = (
-    "busy: flows > 1.2 * baseline(60s) or rate(packets) > 800/s hold 5s -> heavy_hitters, trace:2",
+    "busy: rate(packets) > 800/s hold 5s -> heavy_hitters, trace:2",
     "flood: rate(flows) > 500/s cooldown 30s -> half_open, port_scan on proto:tcp",
     "dns: operator -> dns on port:53",
     "all: always -> accounting",

@@ -24,7 +24,7 @@ from bpf.attach import Hook
 from bpf.errors import UsageError, did_you_mean
 from probes import netflow
 from probes.checks import check_metrics
-from probes.files import read_json, read_text, read_toml, why_no_text
+from probes.files import read_data, read_text, why_no_text
 from probes.netflow import FEATURES, Method
 from probes.refusal import refusal, wrong
 
@@ -328,11 +328,7 @@ def load(path: str | Path) -> ProbeConfig:
     Raises UsageError, naming file and key, for anything that is wrong.
     """
     path = Path(path)
-    where = str(path)
-    readers = {".json": read_json, ".toml": read_toml}
-    if path.suffix not in readers:
-        raise UsageError(f"{where}: a configuration's name ends in .toml or .json")
-    return parse(readers[path.suffix](path, MAX_FILE), where, path.parent)
+    return parse(read_data(path, MAX_FILE, "a configuration's name"), str(path), path.parent)
 
 
 def parse(data: object, where: str, directory: Path | None = None) -> ProbeConfig:

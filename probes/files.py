@@ -96,3 +96,14 @@ def read_toml(path: Path, limit: int) -> object:
         raise UsageError(f"{where}: a number has too many digits") from None
     except RecursionError:
         raise UsageError(f"{where}: it is nested too deeply") from None
+
+
+def read_data(path: Path, limit: int, what: str) -> object:
+    """What a JSON or TOML file says, by its name; UsageError as `read_json` and `read_toml`.
+
+    `what` is what a file of another name is not, such as `a configuration`.
+    """
+    readers = {".json": read_json, ".toml": read_toml}
+    if path.suffix not in readers:
+        raise UsageError(f"{path}: {what} ends in .toml or .json")
+    return readers[path.suffix](path, limit)

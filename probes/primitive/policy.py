@@ -32,7 +32,7 @@ from pydantic import (
 from bpf.errors import UsageError, did_you_mean
 from probes import config
 from probes.config import MAX_FILE, Name, ProbeConfig, Text
-from probes.files import read_json, read_toml
+from probes.files import read_data
 from probes.flow.filter import FlowFilter
 from probes.primitive.condition import Condition, ConditionError
 from probes.primitive.condition.units import TIMES
@@ -297,11 +297,8 @@ def load(path: str | Path) -> PolicyFile:
     """
     path = Path(path)
     where = str(path)
-    readers = {".json": read_json, ".toml": read_toml}
-    if path.suffix not in readers:
-        raise UsageError(f"{where}: a file of policies ends in .toml or .json")
     try:
-        file = PolicyFile.model_validate(readers[path.suffix](path, MAX_FILE))
+        file = PolicyFile.model_validate(read_data(path, MAX_FILE, "a file of policies"))
     except ValidationError as error:
         raise refusal(error, PolicyFile, where) from None
     taken = [*BUILT_IN, TRACE]

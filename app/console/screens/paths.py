@@ -26,7 +26,8 @@ from app.console.path_rows import (
     scale_of,
 )
 from app.console.prompt import Prompt
-from app.console.screens.base import DeckScreen, Told, counted
+from app.console.screens.base import Told, counted
+from app.console.screens.looking import LookingScreen
 from app.trace import addresses
 from bpf.errors import DeckError, UsageError
 from probes.plane import Traced
@@ -35,8 +36,6 @@ from widgets.status import StatusItem
 from widgets.table import VirtualTable
 from widgets.tones import Tone
 
-_LOOK = 1.0
-"""Seconds between two looks at what is traced."""
 _NOTHING = """\
 nothing is traced
 
@@ -51,7 +50,7 @@ class HopTable(VirtualTable):
     BINDINGS = [Binding("enter", "select", "Detail", id="table.select")]
 
 
-class PathsScreen(DeckScreen):
+class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     """Paths above, the hops of the chosen one below."""
 
     AUTO_FOCUS = "HopTable"
@@ -68,9 +67,6 @@ class PathsScreen(DeckScreen):
         super().__init__()
         self._paths = Paths()
         self._traced: tuple[Traced, ...] = ()
-        self._trouble = ""
-        """Why what is traced is not known."""
-        self._looking = False
         self._choice: Choice | None = None
         self._hops: list[Hop] = []
 
@@ -81,14 +77,6 @@ class PathsScreen(DeckScreen):
             PathDetail(),
             Prompt("path.leave"),
         ]
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.set_interval(_LOOK, self._look)
-
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
-        self._look()
 
     @property
     def listing(self) -> VirtualTable:
@@ -108,21 +96,11 @@ class PathsScreen(DeckScreen):
 
     # What is traced
 
-    def _look(self) -> None:
-        """Ask what is traced; a paused screen stays as it is."""
-        if self.is_current and not self._looking and not self.deck.paused:
-            self._looking = True
-            self.in_thread(self.deck.plane.traced, self._looked, self._not_known)
+    def question(self) -> Callable[[], tuple[Traced, ...]]:
+        return self.deck.plane.traced
 
-    def _looked(self, traced: tuple[Traced, ...]) -> None:
-        self._looking, self._trouble = False, ""
-        if not self.deck.paused:
-            self._traced = traced
-            self.show()
-
-    def _not_known(self, error: DeckError) -> None:
-        self._looking, self._trouble = False, str(error)
-        self.show()
+    def take(self, answer: tuple[Traced, ...]) -> None:
+        self._traced = answer
 
     def do_path_trace(self) -> None:
         self.prompt.ask("path.trace", "Trace", "an address or a name", "")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from textual.binding import Binding
 from textual.widget import Widget
 
 from app.console.mistake import Mistake
 from app.console.prompt import Prompt
-from app.console.screens.base import DeckScreen
+from app.console.screens.looking import LookingScreen
 from app.console.trigger_detail import TriggerDetail
 from app.console.trigger_model import Standing, Triggers
 from app.console.trigger_rows import (
@@ -21,7 +21,6 @@ from app.console.trigger_rows import (
     policy_columns,
     policy_rows,
 )
-from bpf.errors import DeckError
 from probes.plane import MonitorInfo
 from probes.snapshot import Snapshot
 from widgets.rows import Rows
@@ -29,10 +28,8 @@ from widgets.status import StatusItem, StatusStrip
 from widgets.table import VirtualTable
 from widgets.tones import Tone
 
-_Looked = tuple["MonitorInfo | None", Mapping[str, Mapping[str, int]]]
+_Looked = tuple[MonitorInfo | None, Mapping[str, Mapping[str, int]]]
 """What runs, and the macros of each application; those only while they are needed."""
-_LOOK = 1.0
-"""Seconds between two looks at what runs."""
 _NARROW, _WIDE = (11, 12), (30, 24)
 """Cells of the flows' time line and of the protocols' bar."""
 
@@ -47,7 +44,7 @@ class ApplicationTable(PolicyTable):
     """The applications."""
 
 
-class TriggerView(DeckScreen):
+class TriggerView(LookingScreen[_Looked]):
     """Counters above, policies and applications below, and a detail of one of them."""
 
     AUTO_FOCUS = "PolicyTable"
@@ -69,9 +66,8 @@ class TriggerView(DeckScreen):
     def __init__(self) -> None:
         super().__init__()
         self._triggers = Triggers()
-        self._known = self._looking = False
-        self._trouble = ""
-        """Why what runs is not known."""
+        self._known = False
+        """Whether it was told yet whether a monitor runs."""
         self._macros: Mapping[str, Mapping[str, int]] = {}
         self._standings: list[Standing] = []
         self._sort = ""
@@ -92,14 +88,6 @@ class TriggerView(DeckScreen):
             Prompt("trigger.leave"),
         ]
 
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.set_interval(_LOOK, self._look)
-
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
-        self._look()
-
     @property
     def listing(self) -> PolicyTable:
         return self.query_one("#policies", PolicyTable)
@@ -118,28 +106,19 @@ class TriggerView(DeckScreen):
 
     # What runs
 
-    def _look(self) -> None:
-        """Ask what runs; a paused screen stays as it is."""
-        if self.is_current and not self._looking and not self.deck.paused:
-            self._looking = True
-            plane, macros = self.deck.plane, self.detail.has_class("-application")
+    def question(self) -> Callable[[], _Looked]:
+        plane, macros = self.deck.plane, self.detail.has_class("-application")
 
-            def ask() -> _Looked:
-                configs = [info.config for info in plane.probes()] if macros else ()
-                defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
-                return plane.monitor(), defined
+        def ask() -> _Looked:
+            configs = [info.config for info in plane.probes()] if macros else ()
+            defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
+            return plane.monitor(), defined
 
-            self.in_thread(ask, self._looked, self._not_known)
+        return ask
 
-    def _looked(self, looked: _Looked) -> None:
-        self._looking, self._known, self._trouble = False, True, ""
-        if not self.deck.paused:
-            self._triggers.info, self._macros = looked
-            self.show()
-
-    def _not_known(self, error: DeckError) -> None:
-        self._looking, self._trouble = False, str(error)
-        self.show()
+    def take(self, answer: _Looked) -> None:
+        self._known = True
+        self._triggers.info, self._macros = answer
 
     # What is shown
 

@@ -34,7 +34,7 @@ UDP = TracedFlow(17, 5004, 9000)
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is traced is looked at as soon as there is something."""
-    monkeypatch.setattr("app.console.screens.paths._LOOK", 0.1)
+    monkeypatch.setattr("app.console.screens.looking._LOOK", 0.1)
 
 
 class Tracer:

@@ -1,0 +1,54 @@
+"""Screens that show what only the control plane can tell: it is asked again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from app.console.screens.base import DeckScreen
+from bpf.errors import DeckError
+
+_T = TypeVar("_T")
+_LOOK = 1.0
+"""Seconds between two questions."""
+
+
+class LookingScreen(DeckScreen, Generic[_T]):
+    """Asks while it is in front, one question at a time; a paused screen stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looking = False
+        self._trouble = ""
+        """Why the last question had no answer; empty where it had one."""
+
+    def question(self) -> Callable[[], _T]:
+        """What to ask now, in a thread."""
+        raise NotImplementedError
+
+    def take(self, answer: _T) -> None:
+        """Keep an answer; `show` is called afterwards."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(_LOOK, self._look)
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self._look()
+
+    def _look(self) -> None:
+        if self.is_current and not self._looking and not self.deck.paused:
+            self._looking = True
+            self.in_thread(self.question(), self._looked, self._not_known)
+
+    def _looked(self, answer: _T) -> None:
+        self._looking, self._trouble = False, ""
+        if not self.deck.paused:
+            self.take(answer)
+            self.show()
+
+    def _not_known(self, error: DeckError) -> None:
+        self._looking, self._trouble = False, str(error)
+        self.show()
