@@ -142,6 +142,9 @@ class Options:
             help="Which UDP datagrams have such records; may be repeated.",
         ),
     ] = field(default_factory=list)
+    drop_others: Annotated[
+        bool, typer.Option("--drop-others", help="Drop all that is no telemetry, too.")
+    ] = False
     offload: Annotated[
         bool, typer.Option("--offload", help="Ask the driver to run the monitor on the NIC.")
     ] = False
@@ -195,8 +198,9 @@ class Options:
     @property
     def monitors(self) -> bool:
         """Whether the monitor runs: any option of it has been given."""
-        given = self.monitor or self.policy or self.policies or self.receiver or self.offload
-        return bool(given) or self.bits is not None or self.input is not None
+        flags = self.monitor or self.drop_others or self.offload
+        lists = self.policy or self.policies or self.receiver
+        return bool(flags or lists) or self.bits is not None or self.input is not None
 
     def target(self) -> Target:
         """Where tables go. Raises UsageError for a view that there isn't."""
@@ -251,6 +255,7 @@ class Options:
             "bits": self.bits,
             "input": self.input,
             "receivers": tuple(map(receiver_of, self.receiver)) or None,
+            "drop_others": self.drop_others or None,
             "offload": self.offload or None,
             "ingress": INGRESS[self.ingress] if self.ingress else None,
         }

@@ -51,6 +51,8 @@ class Chain:
     def __init__(self, prog_type: ProgType) -> None:
         """Load the dispatcher; KernelError where that is not allowed."""
         self._stages: list[Stage] = []
+        self._reserved = 0
+        """Calls that probes here make beside the one to the next."""
         self._lock = threading.Lock()
         try:
             self._head_fd = _program_array("chain_head")
@@ -93,6 +95,16 @@ class Chain:
             prog_array_set(self._head_fd, 0, prog_fd)
             self._stages.insert(0, stage)
 
+    def reserve(self, calls: int) -> None:
+        """Keep so many of the kernel's tail calls for a probe's own programs; negative: give back.
+
+        Raises UsageError where there are not so many left.
+        """
+        with self._lock:
+            if calls > 0:
+                self._refuse_too_many(calls)
+            self._reserved += calls
+
     def replace(self, stage: Stage, prog_fd: int) -> None:
         """Swap a probe's program. The old one may still run until the grace period is over."""
         with self._lock:
@@ -120,9 +132,13 @@ class Chain:
             stage.close()
         self._stages.clear()
 
-    def _refuse_too_many(self) -> None:
-        if len(self._stages) >= MAX_PROBES:
-            raise UsageError(f"a hook takes at most {MAX_PROBES} probes")
+    def _refuse_too_many(self, more: int = 1) -> None:
+        if len(self._stages) + self._reserved + more > MAX_PROBES:
+            applications = " and applications" if self._reserved else ""
+            raise UsageError(
+                f"a hook takes at most {MAX_PROBES} probes{applications}",
+                hint="the kernel allows a packet 33 tail calls",
+            )
 
     def _entry(self, at: int) -> int:
         """The array through which stage `at` is called."""

@@ -190,8 +190,8 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
 }
 
 /*
- * Fill `packet`, which is zero, from the frame at `c`; where it was parsed whole, `c` is then at its
- * transport header. The bytes of a socket buffer may go on past the end.
+ * Fill `packet`, which is zero, from the frame at `c`; where it was parsed whole, `c` is then at
+ * its transport header. The bytes of a socket buffer may go on past the end.
  */
 static __always_inline int parse_frame(struct cursor *c, struct packet *packet) {
 #if LINK_ETHERNET

@@ -12,8 +12,9 @@
  * `route` looks a packet up in match+action tables, and calls the applications that it is for, each
  * of which calls the next; `finish` is behind the last one.
  *
- * CPUS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY, VERDICT_END, HASH_0 ..
- * HASH_5 (odd secrets) and LINK_ETHERNET come from probes/primitive/programs.py.
+ * CPUS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY, VERDICT_END,
+ * VERDICT_OTHERS, HASH_0 .. HASH_5 (odd secrets) and LINK_ETHERNET come from
+ * probes/primitive/programs.py.
  */
 #include "application.h"
 #include "hash.h"
@@ -44,7 +45,7 @@ struct control {
     u32 everything; /* policies that select every packet */
     u32 tables;     /* in use */
     u32 unused;
-    u32 applications[POLICIES];     /* by policy; bit n: it runs application n */
+    u32 applications[POLICIES];    /* by policy; bit n: it runs application n */
     struct flow_key masks[TABLES]; /* by table: what its rules look at */
 };
 
@@ -56,8 +57,8 @@ struct rule {
 
 BPF_F_TABLE("array", u32, struct sketch, sketches, CPUS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct control, controls, 1, BPF_F_MMAPABLE);
-BPF_HASH(rules, struct rule, u32, RULES);    /* which policies the rule is of */
-BPF_PERCPU_ARRAY(chosen, u64, POLICIES);     /* packets that a policy selected while active */
+BPF_HASH(rules, struct rule, u32, RULES);      /* which policies the rule is of */
+BPF_PERCPU_ARRAY(chosen, u64, POLICIES);       /* packets that a policy selected while active */
 BPF_HASH(receivers, struct flow_key, u8, 256); /* outer 5-tuples of telemetry */
 BPF_PROG_ARRAY(router, 1);
 
@@ -192,7 +193,7 @@ int monitor(CONTEXT *ctx) {
         return VERDICT_PASS;
 #if TELEMETRY
     if (!observe_frame(ctx, sketch, selection))
-        return VERDICT_PASS;
+        return VERDICT_OTHERS;
     if (control->active)
         router.call(ctx, 0);
 #else

@@ -57,6 +57,8 @@ class MonitorOptions:
     """Seconds: conditions are looked at after each."""
     input: Input = Input.REGULAR
     receivers: tuple[Receiver, ...] = ()
+    drop_others: bool = False
+    """Whether packets that are no telemetry end here too, instead of being handed on (S2.1)."""
     ingress: Hook | None = None
     """XDP or TC_INGRESS; None: XDP where the interface has Ethernet headers."""
     seed: str = ""
@@ -78,5 +80,7 @@ class MonitorOptions:
             raise UsageError("telemetry without receivers", hint="say which datagrams have records")
         if self.receivers and self.input is not Input.TELEMETRY:
             raise UsageError(f"receivers are for telemetry, not for {self.input} traffic")
+        if self.drop_others and self.input is not Input.TELEMETRY:
+            raise UsageError(f"of {self.input} traffic there are no others to drop")
         for receiver in self.receivers:
             receiver.check()

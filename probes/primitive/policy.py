@@ -237,6 +237,7 @@ class Monitor(_Model):
     interval: float = _DEFAULT.interval
     input: Input = _DEFAULT.input
     receivers: tuple[_Receiver, ...] = ()
+    drop_others: bool = _DEFAULT.drop_others
     seed: Text = _DEFAULT.seed
     offload: bool = _DEFAULT.offload
 

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 _SKETCHES = 16 << 20
 """Bytes of registers of past windows that are kept."""
 _MAX_SKETCHES = 3600
+_CALLS = 2
+"""Of the kernel's tail calls: to `route`, and to `finish`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
             hook = Hook.TC_INGRESS  # as for flows
         self._point = hooks.acquire(interface, hook)
         self._stage = Stage(self.name)
+        self._reserved = 0
         self._active = 0
         self._engine = Engine()
         self._selected: dict[str, int] = {}
@@ -124,13 +127,15 @@ class MonitorProbe(BuiltinProbe[Loaded]):
     def _start(self) -> None:
         with self._compile(self._current.source) as compiled:
             self._shared = SharedMaps(compiled, SHARED)
-            self._router = Router(compiled, self._shared)
+            self._router = Router(compiled, self._shared, self._point.chain.reserve)
             self._shapes = {name: shape_of(compiled.maps[name]) for name in (*SHARED, "sketches")}
             self._current = self._load(self._current.source, compiled)
         for receiver in self.options.receivers:
             self._router.receive(receiver_key(receiver))
         self._lead_to(self._current)
         self._point.chain.append(self._stage, self._current.generations[0].program.fd)
+        self._point.chain.reserve(_CALLS)
+        self._reserved = _CALLS
         # Last: what does not load must not touch the interface.
         self._registry.attach(self._point)
         macros = macros_of(self.options, self.interface, self._point.hook)
@@ -271,6 +276,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
                 self._behind = None
             if self._stage.prog_fd >= 0:
                 self._point.chain.remove(self._stage)
+            self._point.chain.reserve(-self._reserved)
             self._stage.close()
             self._forget_previous()
             self._current.close()

@@ -71,6 +71,7 @@ def own_macros(options: MonitorOptions) -> dict[str, int | str]:
     return {
         "TELEMETRY": int(options.input is Input.TELEMETRY),
         "VERDICT_END": "VERDICT_DROP" if ends else "VERDICT_PASS",
+        "VERDICT_OTHERS": "VERDICT_DROP" if options.drop_others else "VERDICT_PASS",
         "CPUS": possible_cpus(),
         "REGISTERS": 1 << options.bits,
     }

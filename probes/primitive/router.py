@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,7 +41,11 @@ class _Placed:
 class Router:
     """Applications and policies in the kernel's tables. For use by several threads."""
 
-    def __init__(self, compiled: Compiled, shared: SharedMaps) -> None:
+    def __init__(
+        self, compiled: Compiled, shared: SharedMaps, reserve: Callable[[int], None]
+    ) -> None:
+        """`reserve` keeps tail calls of the hook for applications, or gives them back (S2.15)."""
+        self._reserve = reserve
         self._fds = shared.fds
         self._maps = {
             name: Map(os.dup(shared.fds[name]), declared.spec, declared.key, declared.value)
@@ -74,6 +78,7 @@ class Router:
         with self._lock:
             if None not in self._stages:
                 raise UsageError(f"the monitor takes at most {APPLICATIONS} applications")
+            self._reserve(1)
             slot = self._stages.index(None)
             prog_array_set(stage.next_fd, 0, self._finish_fd)
             prog_array_set(self._fds["applications"], slot, prog_fd)
@@ -98,6 +103,7 @@ class Router:
             prog_array_clear(self._fds["applications"], slot)
             prog_array_clear(stage.next_fd, 0)
             stage.prog_fd = -1
+            self._reserve(-1)
             return waited
 
     def set_policy(self, name: str, applications: Sequence[str], matches: Sequence[Match]) -> None:

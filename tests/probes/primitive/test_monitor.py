@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from bpf.attach import Hook
+from bpf.chain import Stage
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
+from bpf.features import load_passing
 from bpf.interface import find
 from probes.hook import Hooks
 from probes.primitive.engine import MAX_POLICIES
@@ -238,6 +241,43 @@ def test_telemetry_records_are_counted_by_their_own_flow(compiler: Compiler) -> 
         (row,) = made.window()["metrics"]
         assert row.tolist()[:8] == (45, 25 * 1000 + 300 + 2000, 25, 25300, 20, 2000, 0, 0)
         assert row["flows_low"] <= 45 <= row["flows_high"]
+
+
+def test_what_is_no_telemetry_is_dropped_where_that_is_wanted(compiler: Compiler) -> None:
+    """S2.1: and not measured either way."""
+    options = MonitorOptions(
+        bits=8, input=Input.TELEMETRY, receivers=(RECEIVER,), drop_others=True, seed="x"
+    )
+    with Bed(compiler, options) as made:
+        assert made.run(frame(layer=tcp())) == made.run(ARP) == DROP
+        assert made.window()["metrics"]["packets"] == [0]
+    with pytest.raises(UsageError, match="no others to drop"):
+        MonitorOptions(drop_others=True).check()
+
+
+def test_a_packet_never_needs_more_tail_calls_than_the_kernel_allows(bed: Bed) -> None:
+    """S2.15: what is too many is refused, and everything on the hook still sees each packet."""
+    (point,) = bed.hooks.points()
+    bed.add(application("counting"))
+    bed.set("p: always -> counting")
+    prog_fd = load_passing(Hook.XDP)
+    stages = [Stage() for _ in range(32 - 1 - 2 - 1)]  # monitor, route and finish, application
+    for stage in stages:
+        point.chain.append(stage, prog_fd)
+    last = Stage()
+    with pytest.raises(UsageError, match="at most 32 probes and applications"):
+        point.chain.append(last, prog_fd)
+    with pytest.raises(UsageError, match="at most 32 probes and applications"):
+        bed.add(application("more"))
+    assert bed.run(frame(), 3) == PASS
+    assert bed.counted("counting")[0] == 3
+    point.chain.remove(stages[0])
+    bed.add(application("more"))
+    for stage in stages[1:]:
+        point.chain.remove(stage)
+    for stage in (*stages, last):
+        stage.close()
+    os.close(prog_fd)
 
 
 @pytest.mark.parametrize(
