@@ -22,7 +22,7 @@ from bench.flow import DROP, FLOWS, VARY, Bench, bench_on
 from bench.generator import Generator, frame
 from bench.report import Report
 from bpf.compiler import Compiler
-from bpf.syscall import enable_run_time_stats, prog_test_run
+from bpf.syscall import enable_run_time_stats, map_update, prog_test_run
 from probes.config import parse
 from probes.controller import Controller
 from probes.primitive import catalog
@@ -51,6 +51,29 @@ parse_alone(struct xdp_md *ctx)
     if (!kept || parse_packet(ctx, &packet) != PARSED)
         return VERDICT_PASS;
     *kept = packet;
+    return VERDICT_PASS;
+}
+"""
+_FLOOD = """
+#include "probe.h"
+
+BPF_ARRAY(on, u32, 1);
+
+/* A thousand flows; while `on`, one packet in ten is another's, from anywhere. */
+int
+flood(struct xdp_md *ctx)
+{
+    void *data = (void *)(long)ctx->data;
+    u32 zero = 0, random = bpf_get_prandom_u32(), *flooded = on.lookup(&zero);
+    if (data + 60 > (void *)(long)ctx->data_end || !flooded)
+        return XDP_ABORTED;
+    if (*flooded && random % 10 == 0) {
+        *(u32 *)(data + 26) = bpf_get_prandom_u32();
+        *(u32 *)(data + 34) = bpf_get_prandom_u32();
+    } else {
+        *(u32 *)(data + 26) = bpf_htonl(0x0a5f4000u + random % 1000);
+        *(u32 *)(data + 34) = 1;
+    }
     return VERDICT_PASS;
 }
 """
@@ -264,6 +287,43 @@ def reaction(report: Report, rounds: int) -> None:
     )
 
 
+def flood(compiler: Compiler, report: Report) -> None:
+    """The paper's figure 8: the estimate against an exact count, and a flood from a set moment."""
+    windows, flooded = 40, range(20, 30)
+    with bench_on(compiler) as (bench, _), ExitStack() as stack:
+        flooding = bench.add(_FLOOD, "flood")
+        exact = bench.add_flow()
+        monitor = Monitored(compiler, bench, stack)
+        conditions = {"level": "flows > 1500", "anomaly": "flows > 2 * baseline(200ms)"}
+        for name, condition in conditions.items():
+            monitor.policy(f"{name}: {condition} -> accounting")
+        errors: list[float] = []
+        active: dict[str, list[int]] = {name: [] for name in conditions}
+        for window in range(windows):
+            value = int(window in flooded).to_bytes(4, "little")
+            map_update(flooding.map_fd("on"), bytes(4), value)
+            prog_test_run(bench.point.chain.fd, frame(4), repeat=40_000)
+            time.sleep(0.02)
+            items = monitor.probe.export()
+            count = len(exact.poll().rows)
+            errors.append(float(_rows(items, METRICS)["flows"][0]) / count - 1)
+            for standing in monitor.probe.policies():
+                if standing.state.runs:
+                    active[standing.policy.name].append(window)
+    worst, rms = max(map(abs, errors)), float(np.sqrt(np.mean(np.square(errors))))
+    report.target(
+        "estimate against exact counts, b = 12",
+        f"RMS {rms:.2%}, worst {worst:.2%} of {windows} windows",
+        rms <= 1.04 / 64,
+    )
+    for name, found in active.items():
+        report.target(
+            f"a flood in windows {flooded[0]} to {flooded[-1]}: {conditions[name]}",
+            f"active after windows {found[0]} to {found[-1]}" if found else "never active",
+            found == list(flooded),
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=6_000_000, help="of a live measurement")
@@ -275,6 +335,7 @@ def main() -> None:
         lambda c: costs(c, report, 6, options.rounds),
         lambda c: live_rate(c, report, options.frames, options.rounds),
         lambda c: exactness(c, report, 4 * options.frames),
+        lambda c: flood(c, report),
     ]
     with Compiler() as compiler:
         for part in parts:
