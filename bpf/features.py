@@ -137,8 +137,8 @@ def try_statistics() -> None:
         pass
 
 
-def try_offload(ifindex: int) -> None:
-    """Whether a NIC takes XDP programs itself."""
+def ask_offload(ifindex: int) -> None:
+    """Whether a NIC takes XDP programs itself; OSError, as its driver refused, where not."""
     os.close(load_passing(Hook.XDP, ifindex))
 
 

@@ -293,7 +293,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
             return ""
         name = self.interface.name
         try:
-            features.try_offload(self.interface.index)
+            features.ask_offload(self.interface.index)
         except OSError as error:
             why = os.strerror(error.errno or 0)
             return f"{name}: its driver takes no programs ({why}); all runs on the host"
