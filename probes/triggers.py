@@ -58,7 +58,7 @@ class Triggers:
         self._profiles = dict(profiles)
         self._traced: dict[str, Wish] = {}
         """By policy, what it has traced while it is active."""
-        self._tracing: Tracing | None = None
+        self._tracing = Tracing(host.history, host.trace_flow, host.untrace_flow, host.publish)
         self.probe = MonitorProbe(compiler, interface, hooks, options, self._follow)
 
     def info(self) -> MonitorInfo:
@@ -97,15 +97,19 @@ class Triggers:
         for name in applications:
             if name not in loaded:
                 self._host.add(catalog.built_in(name, self.probe.interface.name))
-        self._traced[policy.name] = Wish(policy.name, policy.select, traced)
+        old = self._traced.get(policy.name)
         self.probe.set_policy(policy, applications, matches)
-        return self.policy(policy.name)
+        wish = self._traced[policy.name] = Wish(policy.name, policy.select, traced)
+        info = self.policy(policy.name)
+        if wish != old and (traced or (old and old.count)):
+            self._tracing.wish(wish if info.state.runs else Wish(policy.name))
+        return info
 
     def remove_policy(self, name: str) -> None:
         """Forget it; what it has traced is traced no more."""
         self.probe.remove_policy(name)
         if self._traced.pop(name).count:
-            self._wish(Wish(name))
+            self._tracing.wish(Wish(name))
 
     def policy(self, name: str) -> PolicyInfo:
         """One policy."""
@@ -114,17 +118,10 @@ class Triggers:
 
     def close(self) -> None:
         """Trace nothing more for policies. The probe is its poller's to close."""
-        if self._tracing:
-            self._tracing.close()
+        self._tracing.close()
 
     def _follow(self, transitions: Sequence[Transition]) -> None:
         for transition in transitions:
             wish = self._traced.get(transition.policy)
             if wish and wish.count:
-                self._wish(wish if transition.after.runs else Wish(wish.policy))
-
-    def _wish(self, wish: Wish) -> None:
-        if self._tracing is None:
-            host = self._host
-            self._tracing = Tracing(host.history, host.trace_flow, host.untrace_flow, host.publish)
-        self._tracing.wish(wish)
+                self._tracing.wish(wish if transition.after.runs else Wish(wish.policy))
