@@ -37,6 +37,8 @@ Examples:
   probedeck lab
   probedeck lab --headless --duration 10 --format jsonl
   probedeck lab --replay attack.pcap --policies examples/policies.toml"""
+_QUIET_S = 2.0
+"""Before a replay: what it brings is told from what was there before."""
 CONSOLE_EXAMPLES = """\b
 Examples:
   probedeck console
@@ -127,13 +129,16 @@ def lab(
     options.check()
     if speed and not replay:
         raise UsageError("--speed without a capture", hint="give --replay FILE")
-    capture = Replay(replay, speed_of(speed or "1")) if replay else None
+    capture = Replay(replay, speed_of(speed or "1"), delay=_QUIET_S) if replay else None
     instead = "probedeck lab --headless --duration 10"
     if not options.headless:
         _need_terminal(instead)
     traffic = rate is not None or not replay
     with Lab(rate=1.0 if rate is None else rate, traffic=traffic) as network:
         network.enter()
+        if capture:
+            # Nothing but the capture is to be measured.
+            network.settle()
         beside = partial(capture.running, network) if capture else None
         _watch(options, network.interface, instead, beside)
 

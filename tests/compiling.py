@@ -1,4 +1,4 @@
-"""A compile helper for tests that are not about compiling: it compiles the same only once."""
+"""Compile helpers for tests that are not about compiling: the same is compiled only once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from bpf.compiler import Compiled, Compiler
 
 _MOST = 64
 """Sources that are kept; their maps are memory of the kernel."""
-_SECRET = "-DHASH_"
+_SECRET, _DRAWN = "-DHASH_", "flow."
 """Drawn anew for each compile of the flow probe; here it is what it was the first time."""
+
+_KEPT: set[int] = set()
+"""Descriptors of what is kept."""
 
 Key = tuple[str, ProgType, str, tuple[tuple[str, str], ...], tuple[str, ...]]
 
@@ -33,7 +36,7 @@ class Thrifty:
         headers: Mapping[str, str] | None = None,
         cflags: Sequence[str] = (),
     ) -> Compiled:
-        secret = _SECRET if name.startswith("flow.") else "none"
+        secret = _SECRET if name.startswith(_DRAWN) else ()
         flags = tuple(flag for flag in cflags if not flag.startswith(secret))
         key = (source, prog_type, name, tuple((headers or {}).items()), flags)
         kept = self._kept.pop(key, None)
@@ -61,7 +64,14 @@ class Thrifty:
         forgotten.close()
 
 
-_KEPT: set[int] = set()
+class Shared:
+    """The compile helper of all tests, for a controller: it would start and end its own."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self.compile = compiler.compile
+
+    def close(self) -> None:
+        pass
 
 
 def kept_fds() -> frozenset[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from textual._context import active_app
+from textual.pilot import Pilot
 
 SOON = 0.02
 """Seconds; a timer that is due within them is waited for, and so long a thread of the app's."""
@@ -35,8 +36,19 @@ async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
             rounds += 1
 
 
+_pause = Pilot.pause
+
+
+async def _pause_twice(pilot: Pilot[Any], delay: float | None = None) -> None:
+    """What the update at the end of a pause leads to is waited for, too."""
+    await _pause(pilot, delay)
+    if delay is None:
+        await _pause(pilot)
+
+
 def be_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have pilots wait no longer than there is something to wait for."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_for_idle)
     monkeypatch.setattr("textual.screen.UPDATE_PERIOD", 0.002)
+    monkeypatch.setattr(Pilot, "pause", _pause_twice)

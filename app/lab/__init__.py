@@ -13,6 +13,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 20.0
 _END_SECONDS = 5.0
+_QUIET_SECONDS = 1.2
 
 __all__ = ["Counters", "Detour", "Lab", "Plan"]
 
@@ -90,6 +92,7 @@ class Lab:
         except BaseException:
             self.close()
             raise
+        self._quiet = time.monotonic() + _QUIET_SECONDS
 
     def __enter__(self) -> Lab:
         return self
@@ -145,6 +148,13 @@ class Lab:
         self._order(on)
         return int(self._answer("the lab has ended"))
 
+    def settle(self) -> None:
+        """Wait until the network, but for its traffic, has no packets of its own any more.
+
+        At first, in the second after it was made, nodes tell of their multicast groups.
+        """
+        time.sleep(max(0.0, self._quiet - time.monotonic()))
+
     def replay(self, replay: Replay) -> Replaying:
         """Have the frames of a capture come in at the client's interface, from now on.
 
@@ -156,7 +166,8 @@ class Lab:
         mine, reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with replay.open() as file, reports:
-                self._order(replay.speed, file.fileno(), reports.fileno())
+                begin_ns = time.monotonic_ns() + round(replay.delay * 1e9)
+                self._order((replay.speed, begin_ns), file.fileno(), reports.fileno())
         except BaseException:
             mine.close()
             raise

@@ -4,8 +4,8 @@ It makes the network, writes `{node: descriptor}` as one line of JSON to its sta
 keeps the traffic running (RATE 0: none) and ends everything as soon as its standard input or the
 main process does. Its input is a Unix socket with an order in each packet. `true` or `false`:
 packets take the detour from now on, or do not; the answer is the CLOCK_MONOTONIC time in ns at
-which the routes were changed. A number and two descriptors: replay the capture, which is the first,
-at this speed, and report to the other; there is no other answer.
+which the routes were changed. `[speed, ns]` and two descriptors: replay the capture, which is the
+first, from that time of CLOCK_MONOTONIC on, and report to the other; there is no other answer.
 As no namespace has a name, its own death by any signal ends everything too.
 Standard output is left open in every process of the lab, so that its end tells that all are gone.
 """
@@ -33,10 +33,8 @@ _LIBC = ct.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _RESTART_SECONDS = 1.0
 """Least time between two starts of the same traffic process."""
-_ORDER_BYTES = 64
+_ORDER_BYTES = 128
 """More than an order has."""
-_QUIET_NS = 1_000_000_000
-"""After which a new network has no more packets of its own: they tell of its multicast groups."""
 
 
 class _Worker:
@@ -135,7 +133,6 @@ def main(main_pid: int, plan: Plan, rate: float) -> None:
     if os.getppid() != main_pid:
         return  # It was gone before its end could be watched.
     network = asyncio.run(topology.build(plan))
-    quiet_ns = time.monotonic_ns() + _QUIET_NS
     spaces, cables = network.spaces, network.cables
     workers: list[_Worker] = []
     if cables:
@@ -148,19 +145,19 @@ def main(main_pid: int, plan: Plan, rate: float) -> None:
         workers.append(_traffic(spaces[CLIENT], lambda: client.run(target, rate)))
     print(json.dumps(spaces), flush=True)
 
-    def replay(speed: float, file: int, reports: int) -> None:
+    def replay(speed: float, begin_ns: int, file: int, reports: int) -> None:
         far = plan.links[0]
         ns = spaces[far.right]
 
         def work() -> None:
-            sender.serve(ns, far.right_interface, file, reports, speed, quiet_ns)
+            sender.serve(ns, far.right_interface, file, reports, speed, begin_ns)
 
         workers.append(_Worker(work, ns, file, reports, again=False))
 
     def obey(order: bytes, fds: Sequence[int]) -> None:
         what = json.loads(order)
         if fds:
-            replay(what, *fds)
+            replay(*what, *fds)
             return
         asyncio.run(topology.switch(plan, spaces, detour=what))
         print(time.monotonic_ns(), flush=True)

@@ -21,7 +21,7 @@ shortest of which takes 256."""
 _LOOK_FRAMES = 256
 """After so many without a pause it is looked whether to stop."""
 _LONGEST = 1 << 16
-"""No cable takes more; of what claims to be longer no frame is made."""
+"""No cable takes more; of what claims to be longer no frame is made up."""
 _LATE_S = 0.1
 """What is worth telling."""
 _PR_SET_TIMERSLACK = 29
@@ -125,10 +125,9 @@ def _replay(
             stopped = True
             break
         frames += 1
-        cut = 0 < length - len(data) < _LONGEST
-        what = _send(cable, data.ljust(length, b"\0") if cut else data)
+        what = "too_long" if length > _LONGEST else _send(cable, data.ljust(length, b"\0"))
         counts[what] += 1
-        filled += cut and what == "sent"
+        filled += what == "sent" and length > len(data)
     end_ns = time.monotonic_ns()
     return Outcome(
         frames=frames + capture.left_out.total(),

@@ -57,8 +57,6 @@ class MonitorOptions:
     """Seconds: conditions are looked at after each."""
     input: Input = Input.REGULAR
     receivers: tuple[Receiver, ...] = ()
-    drop_others: bool = False
-    """Whether packets that are no telemetry end here too, instead of being handed on (S2.1)."""
     ingress: Hook | None = None
     """XDP or TC_INGRESS; None: XDP where the interface has Ethernet headers."""
     seed: str = ""
@@ -66,6 +64,8 @@ class MonitorOptions:
     the seed is the same, so hosts of a fleet are given one."""
     offload: bool = False
     """Whether the driver is asked to run it on the NIC (S2.20)."""
+    drop_others: bool = False
+    """Whether packets that are no telemetry end here too, instead of being handed on (S2.1)."""
 
     def check(self) -> None:
         """Raises UsageError for what is not possible."""

@@ -15,22 +15,32 @@ from typing import Any
 from app.lab import netns
 from bpf.syscall import prog_fd_by_id
 from tests.app.sight import alive, becomes
+from tests.app.warm import WarmRun
 
 COMMAND = (sys.executable, "-I", "-m", "app")
 Run = subprocess.Popen[str]
 Row = Mapping[str, str]
 
 
-def _start(arguments: tuple[str, ...], ns: int | None, **options: Any) -> Run:
+def _start(arguments: tuple[str, ...], ns: int | None, cold: bool, **options: Any) -> Run:
+    """Start it as its users do where it is to be `cold`, or where more than streams is given."""
+    cold = cold or not options.keys() <= {"stdin", "stdout", "stderr"}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     with contextlib.nullcontext() if ns is None else netns.inside(ns):
-        return subprocess.Popen([*COMMAND, *arguments], text=True, **options)
+        if cold:
+            return subprocess.Popen([*COMMAND, *arguments], text=True, **options)
+        return WarmRun(arguments, text=True, **options)
 
 
 @contextlib.contextmanager
-def deck(*arguments: str, ns: int | None = None, **options: Any) -> Iterator[Run]:
-    """A running `probedeck`, in namespace `ns`; killed where the block leaves it running."""
-    with _start(arguments, ns, **options) as run:
+def deck(
+    *arguments: str, ns: int | None = None, cold: bool = False, **options: Any
+) -> Iterator[Run]:
+    """A running `probedeck`, in namespace `ns`; killed where the block leaves it running.
+
+    Its libraries are there already, unless it is to start `cold`.
+    """
+    with _start(arguments, ns, cold, **options) as run:
         try:
             yield run
         finally:

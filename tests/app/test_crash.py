@@ -96,7 +96,7 @@ def test_a_signal_ends_it_with_the_last_window_written(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Signals) -> None:
     for milliseconds in (50, 200, 350, 500, 650):
-        with deck(*command(tmp_path), ns=left.ns) as run:
+        with deck(*command(tmp_path), ns=left.ns, cold=True) as run:
             time.sleep(milliseconds / 1000)
             code, out, err = stop(run, number)
         # Killed or interrupted while there was nothing to put right, or ended in good order.

@@ -30,13 +30,13 @@ int slow(CONTEXT *ctx)
     if (!begun || !ended)
         return VERDICT_PASS;
     lock_xadd(begun, 1);
-    for (int i = 0; i < 16000; i++)
+    for (int i = 0; i < 64000; i++)
         bpf_get_prandom_u32();
     lock_xadd(ended, 1);
     return VERDICT_PASS;
 }
 """
-"""Takes some 100 us between its two marks."""
+"""Takes some 400 us between its two marks."""
 
 
 def fail(*_: object) -> bool:
@@ -112,8 +112,8 @@ def test_after_the_grace_period_every_reading_is_consistent_and_no_packet_is_los
 
 def test_without_it_readings_are_torn(slow: Compiled) -> None:
     """The control: were this consistent too, the test above would show nothing."""
-    consistent, _, _ = swap_and_read(slow, 1.5, wait=False)
-    assert not all(consistent)
+    # Chance: on a machine that has other things to do it may take a while.
+    assert any(not all(swap_and_read(slow, 0.5, wait=False)[0]) for _ in range(20))
 
 
 def force(method: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from probes.config import ProbeConfig
 from probes.controller import Controller
 from probes.snapshot import Event, Item
 from tests.bpf.tools import send
+from tests.compiling import Shared
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import PACKETS, config
 
@@ -85,19 +86,9 @@ class Deck:
         return netlink.xdp_program(self.right.ifindex)
 
 
-class _Shared:
-    """The compile helper of all tests: a controller would start and end its own."""
-
-    def __init__(self, compiler: Compiler) -> None:
-        self.compile = compiler.compile
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.fixture
 def deck(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deck]:
-    monkeypatch.setattr(controllers, "Compiler", lambda: _Shared(compiler))
+    monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
     with silent_pair() as (left, right), inside(right.ns):
         made = Deck(left, right)
         with made.controller:

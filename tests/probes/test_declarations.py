@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,7 @@ def test_no_text_breaks_it(text: str) -> None:
     assert all(declared.name for declared in found.maps.values())
 
 
+@cache
 def megabytes() -> dict[str, str]:
     size = 1 << 20
     chance = random.Random(1)

@@ -25,7 +25,7 @@ from probes.snapshot import Snapshot
 from tests.app.sight import becomes
 from tests.probes.program.tools import COUNTER, Traffic, held_ids
 
-TIME_LIMIT = 1.5
+TIME_LIMIT = 1.0
 PROGRAM = "int f(struct xdp_md *ctx)\n{{\n    {}\n    return XDP_PASS;\n}}\n"
 
 

@@ -20,11 +20,19 @@ from bpf.compiler import Compiler
 from bpf.errors import DeckError
 from bpf.syscall import enable_run_time_stats
 from bpf.syscall import prog_test_run as run
+from probes import controller as controllers
 from probes.controller import Controller
 from probes.flow import FlowFilter, FlowProbe
 from probes.flow.records import Array, Direction, hash_keys, key_words
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
+from tests.compiling import Shared
 from tests.probes.conftest import MakeProbe
+
+
+@pytest.fixture(autouse=True)
+def _shared(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controllers have no compile helper of their own."""
+    monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
 
 
 class Collected:

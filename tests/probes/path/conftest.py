@@ -26,7 +26,7 @@ from probes.path.options import PathOptions
 from probes.path.probe import PathProbe
 from probes.path.records import HOP, HOPS, Array, Outcome
 from probes.snapshot import Event, Item, Snapshot
-from tests.probes.deck import _Shared
+from tests.compiling import Shared
 from tests.probes.path.wire import ECHO, PEER, ROUTER, UDP, Wire, ip_packet, packed, wire
 
 EXCEEDED, REFUSED = {4: (11, 0), 6: (3, 0)}, {4: (3, 3), 6: (1, 4)}
@@ -243,7 +243,7 @@ def make_host(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[M
     """Make hosts that trace; those that are given no options with 100 probes/s at each hop."""
     from tests.probes.path.wire import Frugal
 
-    monkeypatch.setattr(controllers, "Compiler", lambda: _Shared(Frugal(compiler)))  # type: ignore[arg-type]
+    monkeypatch.setattr(controllers, "Compiler", lambda: Shared(Frugal(compiler)))  # type: ignore[arg-type]
     switch = sys.getswitchinterval()
     sys.setswitchinterval(0.0005)  # or the network would hold up the application
     with ExitStack() as stack:

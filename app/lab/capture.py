@@ -1,0 +1,267 @@
+"""Captures: the frames of a pcap or pcapng file, one after the other, as Ethernet carries them.
+
+The formats are those of draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, the link types those
+of tcpdump.org. Times are whole nanoseconds; interfaces have clocks and link types of their own; how
+long a frame was before it was cut, and where a file breaks off, is told. (dpkt does none of that.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import BinaryIO, NamedTuple
+
+from bpf.errors import UsageError
+
+MAX_BLOCK = 16 << 20
+"""Bytes of a frame, or of a block of pcapng; where one claims to have more, the file is broken."""
+_PCAP = {
+    bytes.fromhex(magic): (order, unit)
+    for magic, order, unit in (
+        ("d4c3b2a1", "<", 1000), ("a1b2c3d4", ">", 1000),
+        ("4d3cb2a1", "<", 1), ("a1b23c4d", ">", 1),
+    )
+}  # fmt: skip
+"""Byte order, and ns of the unit of a time's fraction, by magic number."""
+_SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
+"""Blocks of pcapng."""
+_SECTION_MAGIC = struct.pack(">I", _SECTION)
+_ORDERS = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"): ">"}
+_RESOLUTION, _OFFSET = 9, 14
+"""Options of an interface: the unit of its times, and the seconds to be added to them."""
+# Nobody's, so that no host takes what was not sent to it.
+_ADDRESS = b"\x02\0\0\0\0\x01"
+_ETHERTYPES = {4: b"\x08\x00", 6: b"\x86\xdd"}
+_NO_ETHERTYPE = b"\xff\xff"
+"""Reserved; the monitor, too, counts what has no version as no IP."""
+
+
+class Frame(NamedTuple):
+    """An Ethernet frame without its checksum."""
+
+    time_ns: int
+    """Since the epoch, mostly; only differences are of use."""
+    data: bytes
+    """As far as it was captured."""
+    length: int
+    """Bytes that it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A link type whose frames can be made Ethernet's."""
+
+    ethernet: Callable[[bytes], bytes]
+    header: int = 0
+    """Bytes that take the place of Ethernet's."""
+
+
+def _raw(data: bytes) -> bytes:
+    return _ADDRESS * 2 + _ETHERTYPES.get(data[0] >> 4 if data else 0, _NO_ETHERTYPE) + data
+
+
+def _cooked(data: bytes) -> bytes:
+    return _ADDRESS + data[6:12] + data[14:]
+
+
+def _cooked2(data: bytes) -> bytes:
+    return _ADDRESS + data[12:18] + data[:2] + data[20:]
+
+
+_ETHERNET_BYTES = 14
+_LINKS = {
+    1: _Link(bytes, _ETHERNET_BYTES),
+    # What raw IP was called by some systems, its name for all of them, and by version.
+    **dict.fromkeys((12, 14, 101, 228, 229), _Link(_raw)),
+    # BSD's loopback: four bytes that say which version.
+    **dict.fromkeys((0, 108), _Link(lambda data: _raw(data[4:]), 4)),
+    113: _Link(_cooked, 16),
+    276: _Link(_cooked2, 20),
+}
+_KNOWN = "Ethernet, raw IP, Linux cooked and BSD loopback are known"
+_NAMES = {9: "PPP", 105: "802.11", 127: "802.11 radiotap", 189: "USB", 220: "USB"}
+
+
+def link_words(kind: int) -> str:
+    """A link type as an operator reads it: `105 (802.11)`."""
+    return f"{kind} ({_NAMES[kind]})" if kind in _NAMES else str(kind)
+
+
+class _Interface(NamedTuple):
+    """What the frames of one interface have in common."""
+
+    kind: int
+    """Link type."""
+    units: int
+    """Of its times, in a second."""
+    offset: int
+    """Seconds."""
+    snap: int
+    """Bytes that its frames are cut to; 0: none."""
+
+    def ns(self, time: int) -> int:
+        return self.offset * 1_000_000_000 + time * 1_000_000_000 // self.units
+
+
+class _Record(NamedTuple):
+    """A frame as it is in the file."""
+
+    kind: int
+    time_ns: int
+    data: bytes
+    length: int
+
+
+class _BrokenError(Exception):
+    """The file is over before what it promises, or says what cannot be."""
+
+
+class Capture:
+    """Reads a file from its beginning; `for frame in capture` gives its frames, once.
+
+    Only the frame that is looked at is in memory. Raises UsageError for a file that is no capture
+    or has none of the link types that can be Ethernet's.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.broken = ""
+        """How the file ends where it is not whole; known after the last frame."""
+        self.left_out: Counter[int] = Counter()
+        """Frames that can't be Ethernet's, by link type."""
+        self._file = file
+        self._order = "<"
+        self._kinds: set[int] = set()
+        magic = file.read(4)
+        if magic in _PCAP:
+            records = self._pcap(*_PCAP[magic])
+        elif magic == _SECTION_MAGIC:
+            records = self._pcapng()
+        else:
+            raise UsageError(f"{name} is neither a pcap nor a pcapng file")
+        records = self._whole(records)
+        # What comes before the first frame tells the link types.
+        first = list(islice(records, 1))
+        if not self._kinds and self.broken:
+            raise UsageError(f"{name} has no frame: {self.broken}")
+        if self._kinds and not self._kinds & _LINKS.keys():
+            words = ", ".join(map(link_words, sorted(self._kinds)))
+            raise UsageError(f"{name} has link type {words}", hint=_KNOWN)
+        self._records = chain(first, records)
+
+    def __iter__(self) -> Iterator[Frame]:
+        for kind, time_ns, data, length in self._records:
+            if link := _LINKS.get(kind):
+                frame = link.ethernet(data)
+                yield Frame(time_ns, frame, length + _ETHERNET_BYTES - link.header)
+            else:
+                self.left_out[kind] += 1
+
+    def _whole(self, records: Iterator[_Record]) -> Iterator[_Record]:
+        """Those before the file breaks off."""
+        try:
+            yield from records
+        except _BrokenError as error:
+            self.broken = str(error)
+
+    def _pcap(self, order: str, unit: int) -> Iterator[_Record]:
+        _, _, _, _, _, kind = struct.unpack(order + "HHiIII", self._need(20))
+        # Above the type are flags and the length of checksums.
+        kind &= 0xFFFF
+        self._kinds.add(kind)
+        header = struct.Struct(order + "4I")
+        while start := self._next(header.size):
+            seconds, fraction, captured, length = header.unpack(start)
+            data = self._need(captured)
+            yield _Record(kind, seconds * 1_000_000_000 + fraction * unit, data, length)
+
+    def _pcapng(self) -> Iterator[_Record]:
+        interfaces: list[_Interface] = []
+        last_ns = 0
+        start = _SECTION_MAGIC + self._need(4)
+        while start:
+            (kind,) = self._fields("I", start)
+            if start[:4] == _SECTION_MAGIC:
+                body = self._section(start[4:])
+                interfaces.clear()
+            else:
+                body = self._body(self._fields("I", start[4:])[0])
+            if kind == _INTERFACE:
+                interfaces.append(self._interface(body))
+                self._kinds.add(interfaces[-1].kind)
+            elif kind in (_PACKET, _OLD_PACKET):
+                number, high, low, captured, length = self._fields("5I", body)
+                if kind == _OLD_PACKET:
+                    # The other half counts what was dropped.
+                    (number,) = self._fields("H", body)
+                interface = self._of(interfaces, number)
+                last_ns = interface.ns(high << 32 | low)
+                yield _Record(interface.kind, last_ns, self._part(body, 20, captured), length)
+            elif kind == _SIMPLE_PACKET:
+                # It has no time.
+                (length,) = self._fields("I", body)
+                interface = self._of(interfaces, 0)
+                captured = min(length, interface.snap or length)
+                yield _Record(interface.kind, last_ns, self._part(body, 4, captured), length)
+            start = self._next(8)
+
+    def _section(self, size: bytes) -> bytes:
+        """The rest of a section's header, which says in what order its bytes are."""
+        magic = self._need(4)
+        if magic not in _ORDERS:
+            raise _BrokenError("a section has no byte order")
+        self._order = _ORDERS[magic]
+        return magic + self._body(self._fields("I", size)[0], read=12)
+
+    def _body(self, size: int, read: int = 8) -> bytes:
+        """The rest of a block, of which `read` bytes were read, without its size at the end."""
+        if size % 4 or size < 12:
+            raise _BrokenError(f"a block claims to have {size} bytes")
+        return self._need(size - read)[:-4]
+
+    def _interface(self, body: bytes) -> _Interface:
+        kind, _, snap = self._fields("HHI", body)
+        units, offset, at = 1_000_000, 0, 8
+        while at + 4 <= len(body):
+            option, size = struct.unpack_from(self._order + "HH", body, at)
+            value = self._part(body, at + 4, size)
+            if option == _RESOLUTION and value:
+                # The highest bit says of what it is a power.
+                units = (2 if value[0] & 0x80 else 10) ** (value[0] & 0x7F)
+            elif option == _OFFSET:
+                (offset,) = self._fields("q", value)
+            at += 4 + (size + 3 & ~3)
+        return _Interface(kind, units, offset, snap)
+
+    def _of(self, interfaces: list[_Interface], number: int) -> _Interface:
+        if number >= len(interfaces):
+            raise _BrokenError(f"a frame is of interface {number}, and there are {len(interfaces)}")
+        return interfaces[number]
+
+    def _fields(self, form: str, data: bytes) -> tuple[int, ...]:
+        """Numbers at the beginning of `data`."""
+        size = struct.calcsize(self._order + form)
+        return struct.unpack(self._order + form, self._part(data, 0, size))
+
+    def _part(self, data: bytes, start: int, size: int) -> bytes:
+        part = data[start : start + size]
+        if len(part) < size:
+            raise _BrokenError("a block is shorter than what is in it")
+        return part
+
+    def _next(self, size: int) -> bytes:
+        """The next bytes; empty at the end of the file."""
+        data = self._file.read(size)
+        if data and len(data) < size:
+            raise _BrokenError("it breaks off")
+        return data
+
+    def _need(self, size: int) -> bytes:
+        if size > MAX_BLOCK:
+            raise _BrokenError(f"a frame claims to have {size} bytes")
+        data = self._file.read(size)
+        if len(data) < size:
+            raise _BrokenError("it breaks off")
+        return data
