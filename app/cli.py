@@ -37,8 +37,6 @@ Examples:
   probedeck lab
   probedeck lab --headless --duration 10 --format jsonl
   probedeck lab --replay attack.pcap --policies examples/policies.toml"""
-_QUIET_S = 2.0
-"""Before a replay: what it brings is told from what was there before."""
 CONSOLE_EXAMPLES = """\b
 Examples:
   probedeck console
@@ -129,7 +127,11 @@ def lab(
     options.check()
     if speed and not replay:
         raise UsageError("--speed without a capture", hint="give --replay FILE")
-    capture = Replay(replay, speed_of(speed or "1"), delay=_QUIET_S) if replay else None
+    capture = None
+    if replay:
+        # Conditions tell what it brings from what was before.
+        delay = min(2 * options.interval, 2.0)
+        capture = Replay(replay, speed_of(speed or "1"), delay=delay)
     instead = "probedeck lab --headless --duration 10"
     if not options.headless:
         _need_terminal(instead)
