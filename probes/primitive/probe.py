@@ -122,6 +122,8 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         except BaseException:
             self.close()
             raise
+        self.offload = _ask_for_offload(interface) if options.offload else ""
+        """What became of a wish for it, in one line; empty where there was none (S2.20)."""
         self._start_ns = time.monotonic_ns()
 
     def _start(self) -> None:
@@ -286,19 +288,6 @@ class MonitorProbe(BuiltinProbe[Loaded]):
                 self._shared.close()
             self._registry.release(self._point)
 
-    @property
-    def offload(self) -> str:
-        """What became of a wish for it, in one line; empty where there was none (S2.20)."""
-        if not self.options.offload:
-            return ""
-        name = self.interface.name
-        try:
-            features.ask_offload(self.interface.index)
-        except OSError as error:
-            why = os.strerror(error.errno or 0)
-            return f"{name}: its driver takes no programs ({why}); all runs on the host"
-        return f"{name}: its driver takes programs; this release still runs all on the host"
-
     def _become(self, new: Loaded) -> tuple[Item, ...]:
         started = time.monotonic_ns()
         old = self._current.generations[self._active]
@@ -425,3 +414,12 @@ def _trigger(made: _Made) -> Array:
     row["before"], row["after"] = transition.before, transition.after
     row["at_ns"], row["metrics"] = transition.at_ns, made.row
     return row
+
+
+def _ask_for_offload(interface: Interface) -> str:
+    try:
+        features.ask_offload(interface.index)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        return f"{interface.name}: its driver takes no programs ({why}); all runs on the host"
+    return f"{interface.name}: its driver takes programs; this release still runs all on the host"
