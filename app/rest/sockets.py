@@ -100,6 +100,9 @@ def tcp(address: str) -> Listening:
     except OSError as error:
         raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from None
     listening.setblocking(False)
+    # Connections inherit it; asyncio sets it only where it makes the socket. An answer in two parts
+    # would wait 40 ms for the acknowledgement of the first.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Listening(listening)
 
 

@@ -38,7 +38,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "policies.toml"
 START_NS = 1_700_000_000_123_456_789
 HOST, PEER = "192.0.2.9", "198.51.100.7"
 ETHER = Ether(dst="02:00:00:00:00:09", src="02:00:00:00:00:07")
-INTERVAL = 0.5
+INTERVAL = 0.25
 
 
 def frames_of(data: bytes) -> tuple[list[Frame], Capture]:
@@ -391,7 +391,10 @@ def test_each_attack_wakes_its_policy_and_every_frame_is_counted_once(
         watched = Watched(lab, stack)
         told: list[str] = []
         packets = octets = 0
-        for policy, frames in captures().items():
+        recorded = captures()
+        # Seconds of silence, from which a scan is told.
+        assert becomes(lambda: len(watched.tables(METRICS)) * INTERVAL >= 2, 5)
+        for policy, frames in recorded.items():
             path.write_bytes(pcap(*frames))
             # 0: as fast as it goes.
             assert replayed(lab, path, 0.0 if policy == "syn_flood" else 2.0).whole
