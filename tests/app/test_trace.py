@@ -277,7 +277,7 @@ class FakeController:
 def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
     fake = FakeController()
 
-    def start(controller: FakeController, watch: Watch, stack: object) -> None:
+    def start(controller: FakeController, watch: Watch, stack: object, **_: object) -> None:
         controller.publish(paths.probes(*[Outcome.ANSWERED] * 5))
 
     monkeypatch.setattr(headless, "Controller", lambda: fake)
