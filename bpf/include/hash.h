@@ -10,11 +10,17 @@ static __always_inline u64 folded(u64 word) {
     return word ^ word >> 32;
 }
 
-/* Multilinear hashing with secret factors: nobody outside can aim at one place of a table. */
+/*
+ * Multilinear hashing with secret factors: nobody outside can aim at one place of a table. Of IPv4
+ * three words are all, and have nothing in their upper halves.
+ */
 static __always_inline u64 hash_of(struct flow_key *key) {
-    u64 hash = HASH_5 + folded(key->source[0]) * HASH_0 + folded(key->source[1]) * HASH_1 +
-               folded(key->destination[0]) * HASH_2 + folded(key->destination[1]) * HASH_3 +
-               key->transport * HASH_4;
+    u64 hash = HASH_5 + key->transport * HASH_4;
+    if (VERSION(key) == 4)
+        hash += key->source[0] * HASH_0 + key->destination[0] * HASH_2;
+    else
+        hash += folded(key->source[0]) * HASH_0 + folded(key->source[1]) * HASH_1 +
+                folded(key->destination[0]) * HASH_2 + folded(key->destination[1]) * HASH_3;
     hash ^= hash >> 32;
     hash *= HASH_0;
     return hash ^ hash >> 29;

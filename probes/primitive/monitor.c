@@ -24,24 +24,25 @@
 #define TABLES 8
 #define RULES 16384
 
-enum class {
-    CLASS_OTHER,
-    CLASS_TCP,
-    CLASS_UDP,
-    CLASS_ICMP,
-    CLASSES,
+#define NO_PROTOCOL 256 /* not IP, or not to be parsed */
+
+struct tally {
+    u64 packets;
+    u64 bytes;
 };
 
 /* What one CPU has seen in this window. */
 struct sketch {
-    u64 packets[CLASSES];
-    u64 bytes[CLASSES];
+    struct tally
+        tallies[NO_PROTOCOL + 1]; /* by protocol: user space makes the eight counters of it */
+    u32 unused;
+    u32 routed; /* whether a policy may be active: spares packets the router, and a look-up */
     u32 registers[REGISTERS]; /* 0: empty */
 };
 
 /* What user space tells the programs. */
 struct control {
-    u32 active;     /* bit n: policy n is; 0 spares packets the router */
+    u32 active;     /* bit n: policy n is */
     u32 everything; /* policies that select every packet */
     u32 tables;     /* in use */
     u32 unused;
@@ -84,26 +85,16 @@ struct telemetry {
 };
 #define TELEMETRY_VERSION 1
 
-static __always_inline u64 class_of(u64 protocol) {
-    if (protocol == IPPROTO_TCP)
-        return CLASS_TCP;
-    if (protocol == IPPROTO_UDP)
-        return CLASS_UDP;
-    if (protocol == IPPROTO_ICMP || protocol == PROTO_ICMPV6)
-        return CLASS_ICMP;
-    return CLASS_OTHER;
-}
-
-static __always_inline void count(struct sketch *sketch, u64 class, u64 packets, u64 bytes) {
-    sketch->packets[class & (CLASSES - 1)] += packets;
-    sketch->bytes[class & (CLASSES - 1)] += bytes;
+static __always_inline void count(struct tally *tally, u64 packets, u64 bytes) {
+    tally->packets += packets;
+    tally->bytes += bytes;
 }
 
 /* Count a packet of a flow; the flow's hash. */
 static __always_inline u64 observe(struct sketch *sketch, struct packet *packet, u64 packets,
                                    u64 bytes) {
     u64 hash = hash_of(&packet->key);
-    count(sketch, class_of(PROTOCOL(&packet->key)), packets, bytes);
+    count(&sketch->tallies[PROTOCOL(&packet->key)], packets, bytes);
     u32 *largest = &sketch->registers[hash & (REGISTERS - 1)];
     u32 value = hash >> 32 | 1;
     if (value > *largest)
@@ -129,9 +120,8 @@ static __always_inline void decapsulate(struct record *record, struct selected *
     selected->ip_id = bpf_ntohs(record->ip_id);
 }
 
-/* Count the records in a datagram, and leave them in `selection`; false: it is none of ours. */
-static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch,
-                                          struct selection *selection) {
+/* Count the records in a datagram, and have them selected; false: it is none of ours. */
+static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
 #ifndef HOOK_XDP
     bpf_skb_pull_data(ctx, ctx->len);
 #endif
@@ -140,7 +130,9 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch,
     if (parse_frame(&c, &outer) != PARSED || PROTOCOL(&outer.key) != IPPROTO_UDP ||
         !receivers.lookup(&outer.key))
         return false;
-    selection->count = 0;
+    struct selection *selection = selection_of_cpu();
+    if (!selection)
+        return true;
     struct telemetry *telemetry = c.at + sizeof(struct udphdr);
     if ((void *)(telemetry + 1) > c.end || telemetry->version != bpf_htons(TELEMETRY_VERSION)) {
         lose(LOSS_MALFORMED, 1, bytes_of(ctx));
@@ -158,49 +150,41 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch,
     if (found < promised)
         lose(LOSS_MALFORMED, promised - found, 0);
     selection->count = found;
+    if (sketch->routed)
+        router.call(ctx, 0);
     return true;
 }
 
 #else
 
-/* Count a packet, and leave it in `selection` where that is wanted; false: there is no flow. */
-static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch,
-                                          struct selection *selection, u32 wanted) {
+/* Count a packet, and have it selected; true: whatever it is, it is ours. */
+static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     u64 packets = packets_of(ctx), bytes = bytes_of(ctx);
     struct packet packet = {};
     if (!parse_or_lose(ctx, &packet, packets, bytes)) {
-        count(sketch, CLASS_OTHER, packets, bytes);
-        return false;
+        count(&sketch->tallies[NO_PROTOCOL], packets, bytes);
+        return true;
     }
     u64 hash = observe(sketch, &packet, packets, bytes);
-    if (!wanted)
-        return false;
+    struct selection *selection = sketch->routed ? selection_of_cpu() : 0;
+    if (!selection)
+        return true;
     struct selected *selected = &selection->packets[0];
     *selected = (struct selected){.packet = packet, .packets = packets, .bytes = bytes};
     selected->hash = hash;
     selection->count = 1;
+    router.call(ctx, 0);
     return true;
 }
 
 #endif
 
 int monitor(CONTEXT *ctx) {
-    u32 cpu = bpf_get_smp_processor_id(), zero = 0;
+    u32 cpu = bpf_get_smp_processor_id();
     struct sketch *sketch = sketches.lookup(&cpu);
-    struct control *control = controls.lookup(&zero);
-    struct selection *selection = selection_of_cpu();
-    if (!sketch || !control || !selection)
+    if (!sketch)
         return VERDICT_PASS;
-#if TELEMETRY
-    if (!observe_frame(ctx, sketch, selection))
-        return VERDICT_OTHERS;
-    if (control->active)
-        router.call(ctx, 0);
-#else
-    if (observe_frame(ctx, sketch, selection, control->active))
-        router.call(ctx, 0);
-#endif
-    return VERDICT_END;
+    return observe_frame(ctx, sketch) ? VERDICT_END : VERDICT_OTHERS;
 }
 
 /* Policies that select a flow, by the tables; those that select every packet are among them. */

@@ -386,8 +386,8 @@ class MonitorProbe(BuiltinProbe[Loaded]):
     def _lead_to(self, loaded: Loaded) -> None:
         """Have packets go to this source's router, and come back to it."""
         assert self._shared
-        self.router.set_finish(loaded.finish_fd)
         set_router(self._shared, loaded)
+        self.router.lead_to(loaded.finish_fd, [each.route for each in loaded.generations])
 
     def _load(self, source: str, compiled: Compiled) -> Loaded:
         assert self._shared

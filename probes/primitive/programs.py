@@ -51,8 +51,8 @@ CONTROL = np.dtype(
 """`struct control` of monitor.c."""
 _FACTORS = 6
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_CLASSES = ("other", "tcp", "udp", "icmp")
-"""In the order of `enum class`."""
+_PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
+"""IANA's numbers, by what the metrics are called."""
 
 
 def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict[str, int | str]:
@@ -118,21 +118,26 @@ class Generation:
         Exact only when no CPU runs the program any more.
         """
         row = np.zeros((), METRIC)
+        tallies = self._sketches["tallies"]
         for name in ("packets", "bytes"):
-            sums = self._sketches[name].sum(axis=0)
-            row[name] = sums.sum()
-            for each, count in zip(_CLASSES, sums, strict=True):
-                if each != "other":
-                    row[f"{each}_{name}"] = count
+            counts = tallies[name].sum(axis=0)
+            row[name] = counts.sum()
+            for each, protocols in _PROTOCOLS.items():
+                row[f"{each}_{name}"] = counts[protocols].sum()
         return row, self._sketches["registers"]
+
+    def route(self, routed: bool) -> None:
+        """Whether packets are to come to the router."""
+        self._sketches["routed"] = routed
 
     def losses(self) -> dict[LossReason, Loss]:
         """What is in no flow; counted from 0 again."""
         return read_losses(self._maps["losses"])
 
     def clear(self) -> None:
-        """Forget all of it."""
-        self._sketches.view("u8")[:] = 0
+        """Forget what was counted."""
+        for name in ("tallies", "registers"):
+            self._sketches[name] = 0
 
     def close(self) -> None:
         for owned in self._maps.values():

@@ -61,17 +61,21 @@ class Router:
         self._policies: dict[str, _Placed] = {}
         self._active: frozenset[str] = frozenset()
         self._finish_fd = -1
+        self._gates: Sequence[Callable[[bool], None]] = ()
 
     def receive(self, key: bytes) -> None:
         """Take datagrams with this flow key for telemetry."""
         map_update(self._fds["receivers"], key, b"\1")
 
-    def set_finish(self, prog_fd: int) -> None:
-        """Have packets go to this program after their last application."""
+    def lead_to(self, finish_fd: int, gates: Sequence[Callable[[bool], None]]) -> None:
+        """Have packets go to program `finish_fd` after their last application; `gates` say whether
+        they come to the router at all."""
         with self._lock:
-            self._finish_fd = prog_fd
+            self._finish_fd = finish_fd
+            self._gates = gates
             for stage in filter(None, self._stages):
-                prog_array_set(stage.next_fd, 0, prog_fd)
+                prog_array_set(stage.next_fd, 0, finish_fd)
+            self._write_active()
 
     def append(self, stage: Stage, prog_fd: int) -> None:
         """Give an application, by its stage's name, a place. UsageError where there is no room."""
@@ -184,12 +188,14 @@ class Router:
         self._write_active()
 
     def _write_active(self) -> None:
-        """One store; policies that run nothing here cost no packet anything."""
+        """One store says who; policies that run nothing here cost no packet anything."""
         active = 0
         for name, placed in self._policies.items():
             if name in self._active and self._control["applications"][placed.bit]:
                 active |= 1 << placed.bit
         self._control["active"] = active
+        for gate in self._gates:
+            gate(active != 0)
 
     def _counts(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         """Sums over the CPUs."""

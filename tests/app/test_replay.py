@@ -239,6 +239,7 @@ def test_nothing_is_left_out_silently(lab: Lab, tmp_path: Path) -> None:
     outcome = replayed(lab, tmp_path / "x.pcapng")
     after = lab.interface_counters("client", "eth0")
     assert after.received_packets - before.received_packets == outcome.sent
+    assert after.received_bytes - before.received_bytes == len(tagged) + 60 + 1060
     assert outcome.words("x.pcapng") == (
         "replayed 3 of 7 frames of x.pcapng in 0.0 s, 2 longer than the cable's 1500 bytes, 1 too "
         "short for Ethernet, 1 of link type 105 (802.11), 1 cut when they were captured and filled "

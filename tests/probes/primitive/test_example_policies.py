@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 from probes.primitive.engine import Engine
 from probes.primitive.policy import load
@@ -153,11 +154,16 @@ ATTACKS = {
     },
 }
 UDP_SCAN = (Mix("udp", 1_150, 43, 1_150), Mix("icmp", 1_100, 70, 3))
-CASES = [
-    pytest.param(policy, attack, id=f"{policy}: {kind}")
-    for policy, kinds in ATTACKS.items()
-    for kind, attack in kinds.items()
-]
+
+
+def cases(least: float = 0.0) -> list[ParameterSet]:
+    """Policies and their attacks that last for so many seconds at least."""
+    return [
+        pytest.param(policy, attack, id=f"{policy}: {kind}")
+        for policy, kinds in ATTACKS.items()
+        for kind, attack in kinds.items()
+        if attack.seconds >= least
+    ]
 
 
 def window(
@@ -209,7 +215,7 @@ def test_ordinary_traffic_wakes_none(case: str, seconds: float) -> None:
     assert not fired(spans, 31 * seconds, seconds)
 
 
-@pytest.mark.parametrize(("policy", "attack"), CASES)
+@pytest.mark.parametrize(("policy", "attack"), cases())
 @pytest.mark.parametrize("phase", [0.0, 0.3, 0.9])
 def test_an_attack_wakes_its_policy_and_no_other(policy: str, attack: Attack, phase: float) -> None:
     """Soon, and once, also when it begins and ends within a window."""
@@ -221,19 +227,16 @@ def test_an_attack_wakes_its_policy_and_no_other(policy: str, attack: Attack, ph
         assert 4 <= told[policy][0] < 4 + attack.told + (phase > 0)
 
 
-@pytest.mark.parametrize(("policy", "attack"), CASES)
-@pytest.mark.parametrize("seconds", [0.25, 10.0])
-def test_the_interval_makes_no_difference(policy: str, attack: Attack, seconds: float) -> None:
-    """Where the attack lasts for some windows."""
-    lasts = attack.seconds
-    if lasts < seconds:
-        if lasts < 8:
-            pytest.skip("it lasts for a part of a window")
-        lasts = 3 * seconds
-    start = max(6, 2 * seconds)
-    end = start + lasts
-    spans = [Span(0, end + start, QUIET), Span(start, end, attack.mixes)]
-    assert fired(spans, end + start, seconds).keys() == {policy}
+@pytest.mark.parametrize(("policy", "attack"), cases())
+def test_a_shorter_interval_makes_no_difference(policy: str, attack: Attack) -> None:
+    spans = [Span(0, 12 + attack.seconds, QUIET), Span(6, 6 + attack.seconds, attack.mixes)]
+    assert fired(spans, 12 + attack.seconds, 0.25).keys() == {policy}
+
+
+@pytest.mark.parametrize(("policy", "attack"), cases(8.0))
+def test_a_longer_interval_makes_no_difference(policy: str, attack: Attack) -> None:
+    spans = [Span(0, 60, QUIET), Span(20, 50, attack.mixes)]
+    assert fired(spans, 60, 10.0).keys() == {policy}
 
 
 def test_a_scan_by_udp_is_no_flood() -> None:
