@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from bpf.compiler import Compiled
-from bpf.maps import Map
 from probes.config import ProbeConfig, load
+from probes.program.metrics import open_map
 
 _HERE = Path(__file__).with_name("applications")
 _FLAGS_SYN = 2
@@ -36,8 +35,7 @@ def summary(config: ProbeConfig) -> str:
 def give_a_packet(compiled: Compiled) -> None:
     """Have a trial of a compiled application take a TCP SYN, as if it had been selected."""
     declared = compiled.maps["selections"]
-    assert declared.value is not None
-    with Map(os.dup(declared.fd), declared.spec, declared.key, declared.value) as selections:
+    with open_map(declared, declared.fd) as selections:
         values = selections.read().values
         values["count"] = 1
         first = values["packets"][..., 0]

@@ -40,7 +40,6 @@ from probes.primitive.programs import (
     SOURCE,
     Generation,
     Loaded,
-    check_router,
     load,
     macros_of,
     own_macros,
@@ -233,7 +232,6 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         try:
             check_programs(compiled, "ingress", PROGRAMS)
             check_maps(compiled, "ingress", self._shapes)
-            check_router(compiled)
         except BaseException:
             sides.close()
             raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +11,16 @@ from socket import IPPROTO_UDP
 
 import numpy as np
 
-from bpf.abi import MapType
 from bpf.attach import Hook
 from bpf.compiler import Compiled
-from bpf.errors import UsageError
 from bpf.interface import Interface
-from bpf.maps import Map
 from bpf.program import Program
 from bpf.syscall import possible_cpus, prog_array_set
 from probes.builtin import SharedMaps
 from probes.losses import read_losses
 from probes.primitive.options import Input, MonitorOptions, Receiver
 from probes.primitive.records import METRIC, Array
+from probes.program.metrics import open_map
 from probes.snapshot import Loss, LossReason
 
 FUNCTION, ROUTE, FINISH = PROGRAMS = ("monitor", "route", "finish")
@@ -104,11 +101,8 @@ class Generation:
     def __init__(self, compiled: Compiled, shared: Mapping[str, int], next_fd: int) -> None:
         self.program = Program(compiled, FUNCTION, shared=shared, next_fd=next_fd)
         self._maps = {
-            name: Map(
-                os.dup(self.program.map_fd(name)), declared.spec, declared.key, declared.value
-            )
+            name: open_map(compiled.maps[name], self.program.map_fd(name))
             for name in ("sketches", "losses")
-            for declared in (compiled.maps[name],)
         }
         self._sketches = self._maps["sketches"].view()
 
@@ -188,13 +182,6 @@ def load(source: str, compiled: Compiled, shared: SharedMaps, next_fd: int) -> L
         Loaded(source, tuple(generations), tuple(steps)).close()
         raise
     return Loaded(source, tuple(generations), tuple(steps))
-
-
-def check_router(compiled: Compiled) -> None:
-    """UsageError where `route` has no place to be called from."""
-    router = compiled.maps.get("router")
-    if router is None or router.spec.type is not MapType.PROG_ARRAY:
-        raise UsageError("ingress: the source must have the program array router")
 
 
 def set_router(shared: SharedMaps, loaded: Loaded) -> None:

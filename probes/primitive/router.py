@@ -6,7 +6,6 @@ place unless an active policy runs it: activation is one store into memory that 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +16,13 @@ from bpf import grace
 from bpf.chain import Stage
 from bpf.compiler import Compiled
 from bpf.errors import UsageError
-from bpf.maps import Map
 from bpf.syscall import map_update, prog_array_clear, prog_array_set
 from probes.builtin import SharedMaps
 from probes.flow.filter import Match
 from probes.primitive.engine import MAX_POLICIES
 from probes.primitive.programs import APPLICATIONS, CONTROL, POLICIES
 from probes.primitive.selection import Rules
+from probes.program.metrics import open_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,8 @@ class Router:
         self._reserve = reserve
         self._fds = shared.fds
         self._maps = {
-            name: Map(os.dup(shared.fds[name]), declared.spec, declared.key, declared.value)
+            name: open_map(compiled.maps[name], shared.fds[name])
             for name in ("controls", "given", "chosen")
-            for declared in (compiled.maps[name],)
         }
         self._control = self._maps["controls"].view().view(CONTROL)[0]
         self._rules = Rules(shared.fds["rules"], self._control)
