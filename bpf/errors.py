@@ -28,6 +28,22 @@ class UsageError(DeckError):
     exit_code = 2
 
 
+class TextError(UsageError):
+    """Something that was typed and is not understood, and where in it."""
+
+    def __init__(self, problem: str, text: str, column: int, *, hint: str = "") -> None:
+        """`column` of `text` counts from 1."""
+        super().__init__(f"{problem} (column {column})", hint=hint)
+        self.text = text
+        self.column = column
+
+    @property
+    def marked(self) -> str:
+        """Two lines: the text, and a caret below the place."""
+        before = "".join("\t" if c == "\t" else " " for c in self.text[: self.column - 1])
+        return f"{self.text}\n{before}^"
+
+
 class KernelError(DeckError):
     """A privilege or a kernel feature that monitoring needs and does not have."""
 

@@ -13,7 +13,8 @@ from textual.app import App
 from textual.message import Message
 from textual.screen import Screen
 
-from app.console.commands import REGISTRY, bindings
+from app.commands import Invocation, parse
+from app.console.commands import bindings
 from app.console.names import Names
 from app.console.palette import CommandProvider, Palette
 from app.console.path_model import Choice
@@ -26,6 +27,7 @@ from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
 from app.console.screens.triggers import TriggersScreen
 from app.console.state import Frame, State
 from app.session import Watch, start
+from app.settings.model import Settings
 from bpf.attach import Hook
 from bpf.errors import DeckError, UsageError
 from probes.controller import Controller
@@ -75,7 +77,7 @@ class ConsoleApp(App[int]):
     def __init__(
         self, plane: ControlPlane, start: Callable[[], object], where: str, interval: float,
         capture: FlowFilter, duration_s: float | None = None, *, flows: bool = True,
-        names: bool = True,
+        names: bool = True, settings: Settings | None = None,
     ) -> None:  # fmt: skip
         """`start` starts the probes; it runs in a thread after the first paint.
 
@@ -83,6 +85,7 @@ class ConsoleApp(App[int]):
         is looked at first; without `names` no address is looked up until the operator asks for it.
         """
         super().__init__(ansi_color=False)
+        self.settings = settings or Settings()
         self.plane = plane
         """What runs the probes; to be asked in threads, as it may take its time."""
         self.state = State()
@@ -240,16 +243,28 @@ class ConsoleApp(App[int]):
             return False
         return not isinstance(screen, DeckScreen) or screen.offers(command)
 
-    async def action_command(self, name: str) -> None:
-        """Run a command of the registry, by the screen in front or the app."""
-        if REGISTRY[name].writes and self.read_only:
-            self.complain(UsageError(f"{name} is refused: {self.read_only}"))
-            return
-        method = REGISTRY[name].method
-        for owner in (self.screen, self):
-            if (run := getattr(owner, method, None)) is not None:
-                run()
-                return
+    async def action_command(self, line: str) -> None:
+        """Do what a line of a command and its values says; an error is shown."""
+        try:
+            await self.perform(parse(line))
+        except DeckError as error:
+            self.complain(error)
+
+    async def perform(self, asked: Invocation) -> None:
+        """Have a command done by its screen, which is turned to, or by the app. Raises DeckError.
+
+        What takes its time goes on in a worker afterwards, and complains by itself.
+        """
+        command = asked.command
+        if command.writes and self.read_only:
+            raise UsageError(f"{command.name} is refused: {self.read_only}")
+        if command.screen and not self._in_front(command.screen):
+            await self.switch_mode(command.screen)
+        owner = self.screen if command.screen else self
+        getattr(owner, command.method)(*asked.values)
+
+    def _in_front(self, mode: str) -> bool:
+        return self.current_mode == mode and isinstance(self.screen, DeckScreen)
 
     def open_path(self, choice: Choice) -> None:
         """Turn to a path that is traced."""
@@ -293,9 +308,9 @@ class ConsoleApp(App[int]):
         if isinstance(self.screen, DeckScreen):
             self.screen.refresh_terminal()
 
-    def do_app_theme(self) -> None:
-        dark = self.current_theme.dark
-        self.theme = "textual-light" if dark else "textual-dark"
+    def do_app_theme(self, theme: str = "") -> None:
+        wanted = theme or ("light" if self.current_theme.dark else "dark")
+        self.theme = f"textual-{wanted}"
 
     def do_app_quit(self) -> None:
         if self.unsaved and self.unsaved != self._asked_about:

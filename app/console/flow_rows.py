@@ -33,10 +33,6 @@ COLUMNS = (
 )
 """In the order of the cells of FlowRows."""
 
-SORTS = ("rate", "packet_rate", "packets", "bytes", "age", "idle", "source", "destination",
-         "protocol", "direction")  # fmt: skip
-"""Columns that can be sorted by, in the order of the sort key."""
-
 _FLAG_LETTERS = "FSRPAUEW"
 _ARROWS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
 _QUIET_NS = 3_000_000_000

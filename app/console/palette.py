@@ -8,7 +8,8 @@ from functools import partial
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from app.console.commands import REGISTRY, Command
+from app.commands import REGISTRY, Command
+from app.commands.model import spoken
 
 _TITLE_CELLS = 46
 _KEYS_CELLS = 8
@@ -55,6 +56,6 @@ class Palette(CommandPalette):
 def _line(entry: Command) -> Content:
     return Content.assemble(
         entry.title.ljust(_TITLE_CELLS),
-        (entry.keys_text.ljust(_KEYS_CELLS), "$text-primary"),
+        (spoken(entry.keys).ljust(_KEYS_CELLS), "$text-primary"),
         (entry.name, "$text-muted"),
     )

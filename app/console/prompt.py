@@ -7,7 +7,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.widgets import Input, Label
 
-from app.console.commands import PRINTABLE
+from app.commands.model import PRINTABLE
 
 
 class PromptInput(Input):

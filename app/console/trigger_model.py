@@ -24,8 +24,6 @@ _WINDOWS = 1200
 _MISTAKE = re.compile(r"policy '[^']*': (.*)", re.DOTALL)
 _COLUMN = re.compile(r"(condition|deactivate): column (\d+)")
 _QUOTED = re.compile(r"'([^']+)'")
-SORTS = ("state", "value", "selected", "policy")
-"""Columns that policies can be sorted by; else they stay in the order in which they were given."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

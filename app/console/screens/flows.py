@@ -8,9 +8,11 @@ from textual.binding import Binding
 from textual.widget import Widget
 from textual.widgets import Input
 
+from app.commands import REGISTRY
+from app.commands.registry import FLOW_COLUMNS
 from app.console.commands import bindings
 from app.console.flow_detail import FlowDetail
-from app.console.flow_rows import COLUMNS, SORTS, FlowRows, path_of
+from app.console.flow_rows import COLUMNS, FlowRows, path_of
 from app.console.prompt import Prompt
 from app.console.screens.base import DeckScreen, counted
 from bpf.errors import UsageError
@@ -42,7 +44,7 @@ class FlowsScreen(DeckScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sort = SORTS[0]
+        self._sort = FLOW_COLUMNS[0]
         self._descending = True
         self._filter = FlowFilter()
 
@@ -91,9 +93,10 @@ class FlowsScreen(DeckScreen):
         if not self.detail.is_open:
             self.table.unpin()
 
-    def do_flow_sort(self) -> None:
-        following = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
-        self.sort_by(following, descending=_largest_first(following))
+    def do_flow_sort(self, column: str = "") -> None:
+        following = FLOW_COLUMNS[(FLOW_COLUMNS.index(self._sort) + 1) % len(FLOW_COLUMNS)]
+        wanted = column or following
+        self.sort_by(wanted, descending=_largest_first(wanted))
 
     def do_flow_reverse(self) -> None:
         self.sort_by(self._sort, descending=not self._descending)
@@ -117,12 +120,21 @@ class FlowsScreen(DeckScreen):
         except UsageError as error:
             self.deck.complain(error)
 
-    def do_flow_filter(self) -> None:
-        example = "tcp port:443 net:10.0.0.0/8"
-        self.prompt.ask("flow.filter", "Show only", example, self._filter.text)
+    def do_flow_filter(self, text: str | None = None) -> None:
+        if text is None:
+            example = "tcp port:443 net:10.0.0.0/8"
+            self.prompt.ask("flow.filter", "Show only", example, self._filter.text)
+            return
+        self._filter = FlowFilter.parse(text)
+        self._show_rows()
 
-    def do_flow_capture(self) -> None:
-        self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture.text)
+    def do_flow_capture(self, text: str | None = None) -> None:
+        if text is None:
+            self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture.text)
+            return
+        capture = FlowFilter.parse(text)
+        capture.to_c()
+        self.deck.reconfigure(capture)
 
     def do_flow_clear(self) -> None:
         if self.prompt.is_open:
@@ -139,24 +151,16 @@ class FlowsScreen(DeckScreen):
 
     @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:
-        capturing = self.prompt.command == "flow.capture"
         try:
-            parsed = FlowFilter.parse(event.value)
-            if capturing:
-                parsed.to_c()
+            getattr(self, REGISTRY[self.prompt.command].method)(event.value)
         except UsageError as error:
             self.deck.complain(error)
-            return
-        self._close_prompt()
-        if capturing:
-            self.deck.reconfigure(parsed)
         else:
-            self._filter = parsed
-            self._show_rows()
+            self._close_prompt()
 
     @on(VirtualTable.HeaderSelected)
     def _header_selected(self, event: VirtualTable.HeaderSelected) -> None:
-        if event.column in SORTS:
+        if event.column in FLOW_COLUMNS:
             again = event.column == self._sort
             descending = not self._descending if again else _largest_first(event.column)
             self.sort_by(event.column, descending=descending)

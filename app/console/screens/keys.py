@@ -10,7 +10,8 @@ from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static
 
-from app.console.commands import REGISTRY
+from app.commands import REGISTRY
+from app.commands.model import spoken
 from widgets.screen import DiffModalScreen
 
 _MOVING = (
@@ -66,7 +67,7 @@ class KeysScreen(DiffModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         own, everywhere = (
-            [(e.keys_text, e.title) for e in REGISTRY.values() if e.screen == screen and e.keys]
+            [(spoken(e.keys), e.title) for e in REGISTRY.values() if e.screen == screen and e.keys]
             for screen in (self._of, "")
         )
         left, right = Text(), Text()

@@ -28,7 +28,7 @@ from app.console.path_rows import (
 from app.console.prompt import Prompt
 from app.console.screens.base import Told, counted
 from app.console.screens.looking import LookingScreen
-from app.trace import addresses
+from app.trace import address, addresses
 from bpf.errors import DeckError, UsageError
 from probes.plane import Traced
 from widgets.rows import Rows
@@ -102,17 +102,18 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     def take(self, answer: tuple[Traced, ...]) -> None:
         self._traced = answer
 
-    def do_path_trace(self) -> None:
-        self.prompt.ask("path.trace", "Trace", "an address or a name", "")
+    def do_path_trace(self, destination: str = "") -> None:
+        if not destination:
+            self.prompt.ask("path.trace", "Trace", "an address or a name", "")
+            return
+        # Not one of Textual's threads: the end of the program would wait for the name server.
+        threading.Thread(target=self._resolve, args=(destination,), daemon=True).start()
 
     @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:
-        text = event.value.strip()
-        if not text:
-            return
-        self._close_prompt()
-        # Not one of Textual's threads: the end of the program would wait for the name server.
-        threading.Thread(target=self._resolve, args=(text,), daemon=True).start()
+        if text := event.value.strip():
+            self._close_prompt()
+            self.do_path_trace(text)
 
     def _resolve(self, destination: str) -> None:
         follow: Callable[[], None]
@@ -123,8 +124,8 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         with contextlib.suppress(RuntimeError):  # The console has ended meanwhile.
             self.post_message(Told(follow))
 
-    def do_path_untrace(self) -> None:
-        choice = self._choice
+    def do_path_untrace(self, destination: str = "") -> None:
+        choice = Choice(address(destination)) if destination else self._choice
         if choice is None or (running := self._paths.running(choice.destination)) is None:
             self.deck.complain(UsageError("there is no tracing to stop here"))
             return

@@ -11,13 +11,14 @@ from textual.app import SuspendNotSupported
 from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
+from app.commands import REGISTRY
 from app.console.commands import bindings
 from app.console.program_files import edit_outside, write_source
 from app.console.program_model import Place, Slot, Verdict, examine, loses, place_of
 from app.console.program_panels import Panel, Spot
 from app.console.screens.base import counted
 from app.console.screens.program_view import ProgramView
-from bpf.errors import DeckError, UsageError
+from bpf.errors import DeckError, UsageError, did_you_mean
 from probes.config import ProbeConfig, load
 from probes.plane import Cost, ProbeInfo, Replacement
 from probes.snapshot import Snapshot
@@ -138,29 +139,42 @@ class ProgramsScreen(ProgramView):
         else:
             self._choose(Panel.REPORT)
 
-    def do_program_rollback(self) -> None:
-        if self._slot is None:
-            return
-        name = self._slot.probe
+    def _target(self, probe: str = "") -> str:
+        """The probe of a name, or the one under the cursor. UsageError where there is none."""
+        if not probe:
+            if self._slot is None:
+                raise UsageError("there is no probe here")
+            return self._slot.probe
+        if probe not in self.model.infos:
+            hint = did_you_mean(probe, self.model.infos)
+            raise UsageError(f"there is no probe {probe!r}", hint=hint)
+        return probe
+
+    def do_program_rollback(self, probe: str = "") -> None:
+        name = self._target(probe)
         ask = partial(self.deck.plane.roll_back, name)
         self._do(f"rolling back {name}", ask, partial(self._replaced, name))
 
     def _replaced(self, name: str, made: Replacement) -> None:
         self._say(f"generation {made.generation} of {name} runs; it took {duration(made.seconds)}")
 
-    def do_program_cost(self) -> None:
-        if self._slot is not None:
-            name = self._slot.probe
-            ask = partial(self.deck.plane.cost, name)
-            self._do(f"measuring {name}", ask, partial(self._measured, name))
+    def do_program_cost(self, probe: str = "") -> None:
+        name = self._target(probe)
+        ask = partial(self.deck.plane.cost, name)
+        self._do(f"measuring {name}", ask, partial(self._measured, name))
 
     def _measured(self, name: str, costs: Sequence[Cost]) -> None:
         self.model.measured(name, costs)
 
-    def do_probe_add(self) -> None:
-        self.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
+    def do_probe_add(self, file: str = "") -> None:
+        if file:
+            self._add(Path(file))
+        else:
+            self.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
 
     def _add(self, path: Path) -> None:
+        if self.prompt.is_open:
+            self._close_prompt()
         # What names no interface goes where the others are.
         programs = [program for info in self.model.infos.values() for program in info.programs]
         interface = programs[0].interface if programs else ""
@@ -170,16 +184,15 @@ class ProgramsScreen(ProgramView):
 
         self._do(f"adding {path.name}", ask, lambda info: self._say(f"{info.name} runs"))
 
-    def do_probe_remove(self) -> None:
-        if self._slot is None:
-            return
-        name = self._slot.probe
+    def do_probe_remove(self, probe: str = "") -> None:
+        name = self._target(probe)
         edits = " and loses its edits" if self.model.modified(name) else ""
         if name in self.model.removed:
             self.model.forget(name)
             self._follow()
             self._show_all()
-        elif self._meant(("remove", name), f"x again removes {name}{edits}"):
+        # Who says which one means it.
+        elif probe or self._meant(("remove", name), f"x again removes {name}{edits}"):
             ask = partial(self.deck.plane.remove, name)
             self._do(f"removing {name}", ask, partial(self._removed, name))
 
@@ -187,11 +200,10 @@ class ProgramsScreen(ProgramView):
         self.model.forget(name)
         self._say(f"{name} is removed; {counted(len(last), 'table')} published")
 
-    def do_probe_export(self) -> None:
-        if self._slot is not None:
-            name = self._slot.probe
-            ask = partial(self.deck.plane.export, name)
-            self._do(f"exporting {name}", ask, partial(self._exported, name))
+    def do_probe_export(self, probe: str = "") -> None:
+        name = self._target(probe)
+        ask = partial(self.deck.plane.export, name)
+        self._do(f"exporting {name}", ask, partial(self._exported, name))
 
     def _exported(self, name: str, tables: Sequence[Snapshot]) -> None:
         window = f"window {tables[0].window} of {name}" if tables else name
@@ -200,22 +212,22 @@ class ProgramsScreen(ProgramView):
 
     # The source
 
-    def do_program_save(self) -> None:
-        if self._slot is not None:
+    def do_program_save(self, file: str = "") -> None:
+        if self._slot is None:
+            raise UsageError("there is no source to save")
+        if not file:
             self.prompt.ask("program.save", "Write to", "a file", self._slot.file)
-
-    def _save(self, path: Path) -> bool:
-        assert self._slot is not None
-        draft = self.model.drafts[self._slot]
+            return
+        path, draft = Path(file), self.model.drafts[self._slot]
         known = draft.saved is not None or not path.expanduser().exists()
         if not known and not self._meant(path, f"{path} exists; enter again overwrites it"):
-            return False
+            return
         text = draft.text if draft.modified else draft.running
         write_source(path, text)
         draft.saved = draft.text
         self._say(f"{path} is written")
         self._show_editing()
-        return True
+        self._close_prompt()
 
     def do_program_external(self) -> None:
         if self._slot is None or (editor := self.editor) is None:
@@ -281,7 +293,10 @@ class ProgramsScreen(ProgramView):
 
     # Moving about
 
-    def do_program_edit(self) -> None:
+    def do_program_edit(self, probe: str = "") -> None:
+        if probe:
+            name = self._target(probe)
+            self._turn_to(next(slot for slot in self.model.slots() if slot.probe == name))
         self.set_focus(self.editor)
 
     def do_program_leave(self) -> None:
@@ -342,17 +357,14 @@ class ProgramsScreen(ProgramView):
 
     @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:
-        path = Path(event.value.strip())
-        if not event.value.strip():
+        if not (text := event.value.strip()):
             return
         try:
-            if self.prompt.command == "probe.add":
-                self._add(path)
-            elif not self._save(path):
-                return
+            getattr(self, REGISTRY[self.prompt.command].method)(text)
         except DeckError as error:
             self.deck.complain(error)
-            return
+
+    def _close_prompt(self) -> None:
         self.prompt.close()
         self.set_focus(self.editor if self.prompt.command == "program.save" else self.listing)
 

@@ -9,13 +9,14 @@ from typing import TypeVar
 from textual import on
 from textual.widgets import Input
 
+from app.commands.registry import TRIGGER_COLUMNS
 from app.console.commands import bindings
 from app.console.mistake import Mistake
 from app.console.prompt import PromptInput
 from app.console.screens.trigger_view import TriggerView
-from app.console.trigger_model import SORTS, place_of
+from app.console.trigger_model import place_of
 from app.console.trigger_rows import EXAMPLE
-from bpf.errors import DeckError, UsageError
+from bpf.errors import DeckError, UsageError, did_you_mean
 from probes.plane import PolicyInfo
 from widgets.table import VirtualTable
 
@@ -57,16 +58,20 @@ class TriggersScreen(TriggerView):
             lambda error: ended(partial(failed, error)),
         )
 
-    def _target(self) -> PolicyInfo | None:
-        """The policy that a key is for; where there is none it is said."""
-        if (chosen := self._chosen) is None:
-            self.deck.complain(UsageError("there is no policy here"))
-            return None
-        return chosen.info
+    def _target(self, name: str = "") -> PolicyInfo:
+        """The policy of a name, or the one under the cursor. UsageError where there is none."""
+        if not name:
+            if (chosen := self._chosen) is None:
+                raise UsageError("there is no policy here")
+            return chosen.info
+        info = self._triggers.info
+        infos = {one.policy.name: one for one in info.policies} if info is not None else {}
+        if name not in infos:
+            raise UsageError(f"there is no policy {name!r}", hint=did_you_mean(name, infos))
+        return infos[name]
 
-    def do_trigger_toggle(self) -> None:
-        if (info := self._target()) is None:
-            return
+    def do_trigger_toggle(self, policy: str = "") -> None:
+        info = self._target(policy)
         plane, name = self.deck.plane, info.policy.name
         if info.state.runs:
             what, ask = "deactivating", partial(plane.deactivate_policy, name)
@@ -77,11 +82,11 @@ class TriggersScreen(TriggerView):
     def _is_now(self, info: PolicyInfo) -> None:
         self.notify(f"{info.policy.name} is {info.state.words}", timeout=2.0, markup=False)
 
-    def do_trigger_remove(self) -> None:
-        if (info := self._target()) is None:
-            return
+    def do_trigger_remove(self, policy: str = "") -> None:
+        info = self._target(policy)
         name = info.policy.name
-        if self._warned != name:
+        # Who says which one means it.
+        if not policy and self._warned != name:
             self._warned = name
             self.notify(f"x again removes {name}", severity="warning", markup=False)
             return
@@ -91,18 +96,22 @@ class TriggersScreen(TriggerView):
     def _removed(self, info: PolicyInfo) -> None:
         self.notify(f"removed {info.policy.to_short()}", markup=False)
 
-    def do_trigger_add(self) -> None:
-        self.prompt.ask("trigger.add", "Add", EXAMPLE, "")
+    def do_trigger_add(self, text: str = "") -> None:
+        if text:
+            self._set(text)
+        else:
+            self.prompt.ask("trigger.add", "Add", EXAMPLE, "")
 
-    def do_trigger_change(self) -> None:
-        if (info := self._target()) is not None:
-            self.prompt.ask("trigger.change", "Change", EXAMPLE, info.policy.to_short())
+    def do_trigger_change(self, policy: str = "") -> None:
+        text = self._target(policy).policy.to_short()
+        self.prompt.ask("trigger.change", "Change", EXAMPLE, text)
 
     @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:
-        text = event.value.strip()
-        if not text:
-            return
+        if text := event.value.strip():
+            self._set(text)
+
+    def _set(self, text: str) -> None:
         plane = self.deck.plane
 
         def ask() -> PolicyInfo:
@@ -166,9 +175,9 @@ class TriggersScreen(TriggerView):
         self.detail.step(by)
         self._show_detail()
 
-    def do_trigger_sort(self) -> None:
-        orders = ("", *SORTS)
-        self._sort_by(orders[(orders.index(self._sort) + 1) % len(orders)])
+    def do_trigger_sort(self, column: str = "") -> None:
+        orders = ("", *TRIGGER_COLUMNS)
+        self._sort_by(column or orders[(orders.index(self._sort) + 1) % len(orders)])
 
     def _sort_by(self, column: str) -> None:
         again = column == self._sort and bool(column)
@@ -180,7 +189,7 @@ class TriggersScreen(TriggerView):
 
     @on(VirtualTable.HeaderSelected, "#policies")
     def _header_selected(self, event: VirtualTable.HeaderSelected) -> None:
-        if event.column in SORTS:
+        if event.column in TRIGGER_COLUMNS:
             self._sort_by(event.column)
 
     @on(VirtualTable.RowSelected, "#policies")

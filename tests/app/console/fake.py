@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from app.console.app import ConsoleApp
 from app.console.screens.flows import FlowsScreen
+from app.settings.model import Settings
 from bench.feed import FakeController, window
 from probes.flow import Direction, FlowFilter
 from probes.flow.records import FLOW, Array
@@ -120,11 +121,14 @@ class Desk:
 
 @asynccontextmanager
 async def desk(
-    width: int = 120, height: int = 40, controller: FakeController | None = None
+    width: int = 120,
+    height: int = 40,
+    controller: FakeController | None = None,
+    settings: Settings | None = None,
 ) -> AsyncIterator[Desk]:
     controller = controller or FakePlane()
     plane = cast("ControlPlane", controller)
-    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter(), names=False)
+    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter(), names=False, settings=settings)
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await pilot.pause()
         yield Desk(app, controller, pilot)

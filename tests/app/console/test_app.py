@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.console.commands import REGISTRY
+from app.commands import REGISTRY
+from app.commands.model import spoken
 from app.console.screens.keys import KeysScreen
 from app.console.screens.program_info import ProgramInfoScreen
 from bpf.errors import DeckError, KernelError
@@ -24,7 +25,7 @@ async def test_help_names_every_key_of_the_screen_without_scrolling(
         for entry in REGISTRY.values():
             if entry.keys and entry.screen in ("", "flows"):
                 assert any(
-                    entry.keys_text in line and entry.title in line for line in console.lines
+                    spoken(entry.keys) in line and entry.title in line for line in console.lines
                 ), entry.name
         assert "esc closes this" in console.text
         await console.press("escape", "6", "question_mark")

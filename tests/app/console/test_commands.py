@@ -7,8 +7,9 @@ from itertools import combinations
 import pytest
 from textual.binding import Binding
 
+from app.commands import REGISTRY, Command
+from app.commands.model import spoken
 from app.console.app import ConsoleApp
-from app.console.commands import REGISTRY, Command
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
@@ -33,7 +34,7 @@ def test_each_command_is_done_by_its_screen(entry: Command) -> None:
     assert entry.title
     # Titles stand beside keys and names in 80 columns.
     assert len(entry.title) <= 40
-    assert len(entry.keys_text) <= 8
+    assert len(spoken(entry.keys)) <= 8
 
 
 @pytest.mark.parametrize("screen", SCREENS)

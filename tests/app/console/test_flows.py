@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from app.console.flow_rows import COLUMNS, SORTS
+from app.commands.registry import FLOW_COLUMNS
+from app.console.flow_rows import COLUMNS
 from bpf.errors import DeckError
 from probes.flow.records import Array
 from probes.snapshot import Loss, LossReason
@@ -36,7 +37,7 @@ async def test_sorting_goes_through_each_column_and_can_be_reversed() -> None:
     async with desk(width=80, height=24) as console:
         await console.feed(*three())
         titles = {column.id: column.title for column in COLUMNS}
-        for sort in (*SORTS[1:], SORTS[0]):
+        for sort in (*FLOW_COLUMNS[1:], FLOW_COLUMNS[0]):
             await console.press("s")
             words = sort in ("source", "destination", "protocol", "direction", "idle")
             # Also where the table has no room for it otherwise.
@@ -62,7 +63,7 @@ async def test_each_column_has_its_order(sort: str, order: list[int]) -> None:
     ]
     async with desk() as console:
         await console.feed(*flows)
-        for _ in range(SORTS.index(sort)):
+        for _ in range(FLOW_COLUMNS.index(sort)):
             await console.press("s")
         assert console.sources == order
 

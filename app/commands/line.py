@@ -1,0 +1,106 @@
+"""A command as it is typed: a name, and values after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.commands.model import Command, Kind, Parameter
+from app.commands.registry import REGISTRY
+from bpf.errors import TextError, did_you_mean
+
+Value = str | int
+QUOTE = '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A value of a line."""
+
+    text: str
+    column: int
+    """Where it begins, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command with the values that it is done with."""
+
+    command: Command
+    values: tuple[Value, ...] = ()
+    """As many as were given, in the order of the command's parameters."""
+
+    @property
+    def line(self) -> str:
+        """The line that `parse` makes this of again."""
+        words = [self.command.name]
+        for parameter, value in zip(self.command.parameters, self.values, strict=False):
+            words.append(str(value) if parameter.rest else quoted(str(value)))
+        return " ".join(words)
+
+
+def parse(line: str) -> Invocation:
+    """Read a line such as `flow.sort rate`. Raises TextError, with the column."""
+    text = line.rstrip()
+    begin = len(text) - len(text.lstrip())
+    name = text[begin:].split(maxsplit=1)[0] if text else ""
+    if name not in REGISTRY:
+        problem = f"there is no command {name!r}" if name else "a command is missing"
+        hint = did_you_mean(name, REGISTRY) if name else ""
+        # What there is would be a long list.
+        hint = hint if hint.startswith("did you") else "ctrl+p lists all"
+        raise TextError(problem, line, begin + 1, hint=hint)
+    command = REGISTRY[name]
+    values: list[Value] = []
+    at = begin + len(name)
+    for parameter in command.parameters:
+        word, at = _next(line, text, at, parameter)
+        if word is None:
+            break
+        values.append(_value(line, word, parameter))
+    if (rest := text[at:].lstrip()) and len(values) == len(command.parameters):
+        column = len(text) - len(rest) + 1
+        raise TextError(f"{name} takes no {rest!r}", line, column, hint=f"usage: {command.usage}")
+    missing = [each for each in command.parameters[len(values) :] if each.needed]
+    if missing:
+        problem = f"{name} needs a {missing[0].name}"
+        raise TextError(problem, line, len(text) + 1, hint=f"usage: {command.usage}")
+    return Invocation(command, tuple(values))
+
+
+def quoted(value: str) -> str:
+    """A value as one word of a line."""
+    plain = value and not any(c.isspace() or c == QUOTE for c in value)
+    return value if plain else QUOTE + value.replace("\\", "\\\\").replace(QUOTE, '\\"') + QUOTE
+
+
+def _next(line: str, text: str, at: int, parameter: Parameter) -> tuple[Word | None, int]:
+    """The next value from `at` on, and where the rest begins."""
+    begin = at + len(text[at:]) - len(text[at:].lstrip())
+    if begin == len(text):
+        return None, begin
+    if parameter.rest:
+        return Word(text[begin:], begin + 1), len(text)
+    if text[begin] != QUOTE:
+        end = begin + len(text[begin:].split(maxsplit=1)[0])
+        return Word(text[begin:end], begin + 1), end
+    found, at = [], begin + 1
+    while at < len(text) and text[at] != QUOTE:
+        at += text[at] == "\\" and at + 1 < len(text)
+        found.append(text[at])
+        at += 1
+    if at >= len(text):
+        raise TextError("this quotation has no end", line, begin + 1)
+    return Word("".join(found), begin + 1), at + 1
+
+
+def _value(line: str, word: Word, parameter: Parameter) -> Value:
+    if parameter.kind is Kind.COUNT:
+        if not (word.text.isascii() and word.text.isdigit() and int(word.text)):
+            problem = f"{word.text!r} is no whole number from 1"
+            raise TextError(problem, line, word.column)
+        return int(word.text)
+    if parameter.choices and word.text not in parameter.choices:
+        problem = f"there is no {parameter.name} {word.text!r}"
+        hint = did_you_mean(word.text, parameter.choices)
+        raise TextError(problem, line, word.column, hint=hint)
+    return word.text

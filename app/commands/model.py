@@ -1,0 +1,105 @@
+"""What a command is: its name, its parameters, its keys, and what it may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+PRINTABLE = {
+    "slash": "/", "question_mark": "?", "colon": ":", "at": "@", "left_square_bracket": "[",
+    "right_square_bracket": "]", "space": " ",
+}  # fmt: skip
+"""Characters of keys that have a longer name with Textual."""
+_SPOKEN = {**PRINTABLE, "space": "space", "escape": "esc"}
+
+
+class Kind(StrEnum):
+    """What a parameter's value is, and so how it is checked and completed."""
+
+    CHOICE = "choice"
+    """One of the parameter's `choices`."""
+    COLUMN = "column"
+    """A column of the screen's table; `choices` has them."""
+    COUNT = "count"
+    """A whole number from 1."""
+    TEXT = "text"
+    FILTER = "filter"
+    """Terms of the filter language."""
+    FILE = "file"
+    DESTINATION = "destination"
+    """An address or a host name."""
+    PROBE = "probe"
+    """The name of a probe that runs."""
+    POLICY = "policy"
+    """The name of a policy that there is."""
+    TAPE = "tape"
+    """A tape's file, or the letter of a register."""
+    MOMENT = "moment"
+    """A time of day in UTC, `12:30:05`, or how long ago, `30s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One value that may follow a command's name; without it the command asks, or takes what is
+    under the cursor."""
+
+    name: str
+    """As help calls it."""
+    kind: Kind = Kind.TEXT
+    choices: tuple[str, ...] = ()
+    rest: bool = False
+    """Whether it is all the rest of the line, spaces included. Only the last one."""
+    needed: bool = False
+    """Whether the command means nothing without it."""
+
+    @property
+    def usage(self) -> str:
+        """`[COLUMN]`, `FILE`, `[on|off]`."""
+        short = self.kind is Kind.CHOICE and len(self.choices) <= 4
+        word = "|".join(self.choices) if short else self.name.upper()
+        return word if self.needed else f"[{word}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something that an operator can have done.
+
+    It is done by the method `do_NAME`, dots as underscores, of the screen or of the app; that gets
+    the values which follow the name, in their order.
+    """
+
+    name: str
+    """Dotted, such as `flow.sort`."""
+    title: str
+    """What it does, in a few words."""
+    keys: str = ""
+    """Its usual keys by comma, in Textual's names; empty for none."""
+    screen: str = ""
+    """The screen that has it, and that is turned to when it is done; empty for those that are
+    everywhere."""
+    footer: str = ""
+    """Its word in the footer; empty where it is not shown there."""
+    parameters: tuple[Parameter, ...] = ()
+    help: str = ""
+    """More about it, in whole sentences; empty where the title says all."""
+
+    writes: bool = False
+    """Whether it changes what runs, which a read-only console refuses, and a tape without
+    `--allow-write`."""
+    asks: bool = False
+    """Whether it opens a line to type into. Its key then acts at once, so that what is typed ahead
+    goes into that line and is not taken for commands."""
+
+    @property
+    def method(self) -> str:
+        return "do_" + self.name.replace(".", "_")
+
+    @property
+    def usage(self) -> str:
+        """`flow.sort [COLUMN]`."""
+        return " ".join((self.name, *(parameter.usage for parameter in self.parameters)))
+
+
+def spoken(keys: str) -> str:
+    """Keys by comma as an operator calls them."""
+    return ", ".join(_SPOKEN.get(key, key) for key in keys.split(",") if key)

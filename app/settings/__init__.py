@@ -1,0 +1,1 @@
+"""Settings: configuration file, environment and options, in that order; the last one wins."""

@@ -1,0 +1,55 @@
+"""Commands as they are typed: what is understood, and where a mistake is."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.commands import parse
+from app.commands.line import quoted
+from bpf.errors import TextError
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("flow.sort", ()),
+        ("flow.sort  bytes ", ("bytes",)),
+        ("flow.filter tcp  port:443", ("tcp  port:443",)),
+        ('flow.filter "tcp"', ('"tcp"',)),
+        ('probe.add "a file.toml"', ("a file.toml",)),
+        (r'probe.add "a \"file\".toml"', ('a "file".toml',)),
+        ("  view.flows", ()),
+    ],
+)
+def test_a_line_is_read_and_written_again(line: str, values: tuple[str, ...]) -> None:
+    asked = parse(line)
+    assert asked.values == values
+    assert parse(asked.line) == asked
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "words"),
+    [
+        ("", 1, "missing"),
+        ("flow.sorted", 1, "did you mean flow.sort?"),
+        ("  nonsense", 3, "ctrl+p"),
+        ("flow.sort byts", 11, "did you mean bytes?"),
+        ("flow.sort bytes rate", 17, "usage: flow.sort [COLUMN]"),
+        ("view.flows now", 12, "takes no 'now'"),
+        ('probe.add "a', 11, "no end"),
+    ],
+)
+def test_a_mistake_has_its_column_and_what_to_do(line: str, column: int, words: str) -> None:
+    with pytest.raises(TextError) as caught:
+        parse(line)
+    assert caught.value.column == column
+    assert words in str(caught.value)
+    text, caret = caught.value.marked.splitlines()
+    assert text == line
+    assert caret.index("^") == column - 1
+
+
+def test_a_value_is_quoted_where_it_must_be() -> None:
+    assert [quoted(text) for text in ("a", "", "a b", 'say "a"')] == [
+        "a", '""', '"a b"', '"say \\"a\\""',
+    ]  # fmt: skip
