@@ -7,12 +7,14 @@ import signal
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from app import headless
 from app.options import Options, takes
+from app.manual_cli import get_ready, manual_cli
 from app.policy_cli import policy_cli
 from app.probe_cli import probe_cli
 from app.session import Beside
@@ -44,6 +46,8 @@ Examples:
 DOCTOR_EXAMPLES = """\b
 Example:
   probedeck doctor -i eth0"""
+TOUR_PROBE = Path(__file__).parent.parent / "examples" / "packet-counter.toml"
+TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
 
 cli = typer.Typer(
     name="probedeck",
@@ -56,6 +60,7 @@ cli = typer.Typer(
 
 cli.add_typer(probe_cli)
 cli.add_typer(policy_cli)
+cli.add_typer(manual_cli)
 
 
 @cli.callback(invoke_without_command=True)
@@ -145,6 +150,18 @@ def lab(
         _watch(options, network.interface, instead, beside)
 
 
+@cli.command()
+def tour() -> None:
+    """Learn the console in five minutes, on a lab: nothing leaves this machine."""
+    from app.lab import Lab
+
+    _need_terminal("probedeck man")
+    with Lab() as network:
+        network.enter()
+        options = Options(probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True)
+        _watch(options, network.interface, "probedeck man", tour=True)
+
+
 cli.command(cls=Command, epilog=TRACE_EXAMPLES)(trace)
 
 
@@ -198,10 +215,13 @@ def test() -> None:
     raise UsageError("the tests are run by the launcher", hint="./probedeck test")
 
 
-def _watch(options: Options, interface: str, instead: str, beside: Beside | None = None) -> None:
+def _watch(
+    options: Options, interface: str, instead: str, beside: Beside | None = None, *,
+    tour: bool = False,
+) -> None:  # fmt: skip
     """`instead` is what to do without a terminal."""
     options.check()
-    watch = replace(options.watch(interface, VERSION), beside=beside)
+    watch = replace(options.watch(interface, VERSION), beside=beside, tour=tour)
     if not options.headless:
         _need_terminal(instead)
         from app import console
@@ -219,6 +239,7 @@ def _need_terminal(instead: str) -> None:
 def main() -> NoReturn:
     """Run the command line; a DeckError becomes one line on standard error."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    get_ready()
     try:
         code = cli(prog_name="probedeck", standalone_mode=False)
         print(end="", flush=True)

@@ -55,6 +55,8 @@ class Watch:
     policies: Policies = field(default_factory=Policies)
     """What it is to do."""
     beside: Beside | None = None
+    tour: bool = False
+    """Whether the console begins with the tour."""
 
     def check(self) -> None:
         """Raises UsageError for an interface that there isn't, before anything is begun."""

@@ -21,11 +21,13 @@ from app.console.path_model import Choice
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
+from app.console.screens.focus_help import FocusHelp
 from app.console.screens.keys import KeysScreen
 from app.console.screens.paths import PathsScreen
 from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
 from app.console.screens.triggers import TriggersScreen
 from app.console.state import Frame, State
+from app.console.tour import Tour
 from app.session import Watch, start
 from app.settings.model import Settings
 from bpf.attach import Hook
@@ -77,7 +79,7 @@ class ConsoleApp(App[int]):
     def __init__(
         self, plane: ControlPlane, start: Callable[[], object], where: str, interval: float,
         capture: FlowFilter, duration_s: float | None = None, *, flows: bool = True,
-        names: bool = True, settings: Settings | None = None,
+        names: bool = True, settings: Settings | None = None, tour: bool = False,
     ) -> None:  # fmt: skip
         """`start` starts the probes; it runs in a thread after the first paint.
 
@@ -98,6 +100,9 @@ class ConsoleApp(App[int]):
         """What screen 2 turns to as soon as there is something of it."""
         self.failure: DeckError | None = None
         """Why the console ended by itself."""
+        self.tour = Tour()
+        if tour:
+            self.tour.begin()
         self.unsaved: tuple[str, ...] = ()
         """Files that edited sources would be in, had they been saved."""
         self._asked_about: tuple[str, ...] = ()
@@ -194,7 +199,13 @@ class ConsoleApp(App[int]):
     def complain(self, error: DeckError) -> None:
         self.notify(safe(str(error), REPLACED), severity="error", markup=False)
 
+    def _show_tour(self) -> None:
+        self.tour.look(self)
+        if (front := self._front()) is not None:
+            front.show_tour(self.tour)
+
     def _show_status(self) -> None:
+        self._show_tour()
         if (front := self._front()) is not None:
             front.show_status(self._status())
 
@@ -239,7 +250,9 @@ class ConsoleApp(App[int]):
         if action != "command" or not parameters:
             return super().check_action(action, parameters)
         screen, command = self.screen, str(parameters[0])
-        if command == f"view.{self.current_mode}":
+        if command == f"view.{self.current_mode}" or (
+            command.startswith("tour.") and self.tour.step is None
+        ):
             return False
         return not isinstance(screen, DeckScreen) or screen.offers(command)
 
@@ -293,6 +306,21 @@ class ConsoleApp(App[int]):
 
     def do_help_keys(self) -> None:
         self.push_screen(KeysScreen(self.current_mode))
+
+    def do_help_focus(self) -> None:
+        self.push_screen(FocusHelp(self.screen.focused, self.current_mode))
+
+    def do_help_tour(self) -> None:
+        self.tour.begin()
+        self._show_tour()
+
+    def do_tour_next(self) -> None:
+        self.tour.skip()
+        self._show_tour()
+
+    def do_tour_end(self) -> None:
+        self.tour.end()
+        self._show_tour()
 
     def do_probe_info(self) -> None:
         if not isinstance(self.plane, LocalHooks):
@@ -348,7 +376,7 @@ def run(watch: Watch) -> int:
 
         app = ConsoleApp(
             controller, begin, watch.interface, watch.interval, watch.capture, watch.duration,
-            flows=watch.flows, names=watch.names,
+            flows=watch.flows, names=watch.names, tour=watch.tour,
         )  # fmt: skip
         return _run(app)
 

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from app.console.commands import is_view
 from app.console.path_model import Choice
+from app.console.tour import Tour, TourPanel
 from bpf.errors import DeckError
 from widgets.keybar import KeyBar
 from widgets.screen import DiffScreen
@@ -67,6 +68,14 @@ class DeckScreen(DiffScreen[None]):
 
     def show(self) -> None:
         """Show the app's frame, and tell the app's `show_notes` about it."""
+
+    def show_tour(self, tour: Tour) -> None:
+        """Show where an operator is on the tour."""
+        panels = self.query(TourPanel)
+        if panels:
+            panels.first().show(tour)
+        elif tour.step is not None:
+            self.mount(TourPanel(tour), before=self.query_one(KeyBar))
 
     def show_status(self, items: list[StatusItem]) -> None:
         self.query_one(StatusStrip).show(items)

@@ -52,6 +52,11 @@ class FlowsScreen(DeckScreen):
         return [FlowTable(COLUMNS, empty=_WAITING, id="flows"), FlowDetail(), Prompt()]
 
     @property
+    def filter(self) -> FlowFilter:
+        """Which flows are shown."""
+        return self._filter
+
+    @property
     def table(self) -> VirtualTable:
         return self.query_one(VirtualTable)
 

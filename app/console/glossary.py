@@ -1,0 +1,128 @@
+"""What the columns of each table mean, and what can be done in the other things that have the focus:
+what `f1` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_TIME_LINE = (
+    "A bar is two seconds; all rows have the scale that the title ends with. \N{MULTIPLICATION SIGN}: every probe was "
+    "lost. A bar that hangs: some were. ◆: another way was taken then."
+)  # fmt: skip
+
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "flows": {
+        "direction": "Into this host, or out of it.",
+        "protocol": "TCP, UDP, ICMP, ...; a number where it has no usual name.",
+        "source": "Address and port that packets come from.",
+        "destination": "Address and port that they go to; of ICMP the message's type.",
+        "rate": "Bits per second over the last window, or the last half second.",
+        "packet_rate": "Packets per second, likewise.",
+        "packets": "Since the flow was first seen here.",
+        "bytes": "Since then; of IP packets, with their headers.",
+        "age": "Since its first packet.",
+        "idle": "Since its last packet, where that is more than 3 s ago.",
+        "rtt": "Median round-trip time of the last minute on its path, where that is traced.",
+        "flags": "Every TCP flag seen: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR.",
+    },
+    "paths": {
+        "path": "A destination that is traced, and below it the flows to it.",
+        "hops": "Routers on the way, as far as is known.",
+        "rtt": "Median of the last minute, to the last hop that answers.",
+        "loss": "Of probes to that hop, in the last minute.",
+        "state": "What is to be known first: a queue, another way, no packets.",
+    },
+    "hops": {
+        "hop": "How many routers away; the TTL or hop limit of its probes.",
+        "host": "Who answers; +1: another router answers too.",
+        "loss": "Of the last minute. Routers answer as they like: a loss that does not go on at the "
+        "hops behind it is none.",
+        "last": "The last round-trip time, in milliseconds.",
+        "median": "Of the last minute, in milliseconds.",
+        "p95": "19 of 20 were shorter, in the last minute.",
+        "jitter": "Mean difference of one round-trip time to the next (RFC 3550).",
+        "count": "Answers, and probes sent, since it is traced.",
+        "line": _TIME_LINE,
+    },
+    "policies": {
+        "policy": "Its name.",
+        "state": "armed, active, in hold (active for a while yet) or cooling down; until when.",
+        "value": "What its condition compares, in the last window.",
+        "band": "Where the true value lies, 95 times of 100: numbers of flows are estimates.",
+        "threshold": "What it is compared with.",
+        "line": "The value over time, of the threshold's height; a ground: it was active.",
+        "runs": "What it wakes.",
+        "selected": "Packets that it gave to its applications.",
+    },
+    "applications": {
+        "application": "A probe that policies wake.",
+        "active": "Whether any packet goes to it now.",
+        "packets": "That it was given since it was loaded.",
+        "ns": "What one of them costs, measured when it was loaded.",
+        "policies": "Policies that wake it.",
+        "summary": "What it does.",
+    },
+    "programs": {
+        "probe": "Its name; the flow probe, path tracing and the monitor are probes too.",
+        "side": "Incoming or outgoing packets.",
+        "state": "Whether it runs, is edited, or has failed.",
+        "interface": "Whose packets it sees.",
+        "hook": "Where in the kernel, and how it is attached.",
+        "generation": "A new number at each swap; in brackets what a roll-back brings back.",
+        "cost": "For one packet, where it was measured (m).",
+        "memory": "Of its maps, with all their clones.",
+        "metrics": "Tables that it exports.",
+    },
+    "panel": {
+        "place": "Line and column of the source.",
+        "kind": "error, warning or note.",
+        "text": "What the compiler or the verifier says.",
+        "side": "Incoming or outgoing packets.",
+        "map": "A map of the source, or a metric over one.",
+        "fate": "What a swap does to its contents.",
+        "reason": "Why it is not kept.",
+        "metric": "Its name.",
+        "key": "Of the map's entry.",
+        "value": "Of the last window.",
+        "time": "When it happened.",
+    },
+    "events": {
+        "time": "When it happened, UTC.",
+        "severity": "info, warning or error.",
+        "source": "The probe or part of probedeck that tells it.",
+        "text": "What happened.",
+    },
+}
+"""By table and column."""
+
+EDITOR = (
+    ("ctrl+z, ctrl+y", "Undo, redo"),
+    ("ctrl+a, ctrl+e", "Begin, end of the line"),
+    ("ctrl+k, ctrl+u", "Delete to its end, to its begin"),
+    ("ctrl+d, ctrl+w", "Delete the next character, the word before"),
+    ("shift+arrows", "Select"),
+    ("ctrl+x, c, v", "Cut, copy, paste"),
+    ("f4", "To the next problem"),
+    ("f5", "Compile and verify; nothing that runs is touched"),
+    ("f8", "Swap in; no packet is lost"),
+    ("f9", "Back to the generation before"),
+    ("esc", "To the list of programs"),
+)
+"""Keys of the editor."""
+PROMPT = (
+    ("tab", "Complete; again: the next one"),
+    ("up, down", "What was typed before"),
+    ("enter", "Do it"),
+    ("esc", "Leave it"),
+)
+"""Keys of every prompt."""
+FILTER = (
+    ("tcp 443", "Protocol, port, host: terms that all must hold"),
+    ("dport:80,443", "One of these; sport: port: too, and ranges 8000-8100"),
+    ("src:10.0.0.0/8", "An address or prefix; dst: net: host: too"),
+    ("host:/regex/", "Address or name matches"),
+    ("rate>1M rtt>50ms", "Numbers with units: bytes packets age idle loss jitter"),
+    ("proto:udp ip:6 dir:in", "Also by version and direction"),
+    ("!tcp", "All but these"),
+)
+"""The language of filters, by example."""
