@@ -36,6 +36,15 @@ class Column:
     """0 is the most important; the highest numbers are the first to go when the table is narrow."""
     grows: bool = False
     """Whether it takes up width that is left over; such columns share it."""
+    hidden: bool = False
+    """Whether it is shown only where it is asked for."""
+    unit: str = ""
+    """Of its values, as a part of a name: `bps`; empty where they have none."""
+
+    @property
+    def field(self) -> str:
+        """What its values are called where they are written: `rate_bps`."""
+        return f"{self.id}_{self.unit}" if self.unit else self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +60,44 @@ class Placed:
     """Width in cells, after growing or cutting."""
 
 
-def fit(columns: Sequence[Column], width: int) -> tuple[Placed, ...]:
-    """The columns that `width` cells have room for, in their own order.
+def fit(
+    columns: Sequence[Column], width: int, chosen: Sequence[str] = (), sorted_by: str = ""
+) -> tuple[Placed, ...]:
+    """The columns that `width` cells have room for, from the left.
 
-    A column is shown only when each more important one is; the most important is always shown, cut
-    if it must be.
+    They are those of `chosen` (ids) in its order, the first the most important; or all that are not
+    hidden in their own. That of `sorted_by` is always among them. A column is shown only when each
+    more important one is; the most important is always shown, cut if it must be.
     """
+    positions = {column.id: position for position, column in enumerate(columns)}
+    if chosen:
+        shown = [positions[name] for name in chosen if name in positions]
+    else:
+        shown = [n for n, column in enumerate(columns) if not column.hidden]
+    if sorted_by in positions and positions[sorted_by] not in shown:
+        shown.append(positions[sorted_by])
+
+    def importance(place: int) -> tuple[int, int]:
+        column = columns[shown[place]]
+        if column.id == sorted_by:
+            return -1, 0
+        return 0 if chosen else column.priority, place
+
     room = width - 2 * MARGIN
-    chosen: list[int] = []
+    fitting: list[int] = []
     used = -GAP
-    for position in sorted(range(len(columns)), key=lambda i: (columns[i].priority, i)):
-        need = columns[position].width + GAP
-        if chosen and used + need > room:
+    for place in sorted(range(len(shown)), key=importance):
+        need = columns[shown[place]].width + GAP
+        if fitting and used + need > room:
             break
-        chosen.append(position)
+        fitting.append(place)
         used += need
     slack = room - used
-    growing = sum(columns[position].grows for position in chosen)
+    growing = sum(columns[shown[place]].grows for place in fitting)
     placed: list[Placed] = []
     x = MARGIN
-    for position in sorted(chosen):
-        column = columns[position]
+    for place in sorted(fitting):
+        column = columns[shown[place]]
         cells = column.width
         if slack < 0:
             cells = max(0, cells + slack)
@@ -81,7 +107,7 @@ def fit(columns: Sequence[Column], width: int) -> tuple[Placed, ...]:
             cells += share
             slack -= share
             growing -= 1
-        placed.append(Placed(position, column, x, cells))
+        placed.append(Placed(shown[place], column, x, cells))
         x += cells + GAP
     return tuple(placed)
 

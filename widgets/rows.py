@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from widgets.tones import Tone
 
@@ -12,6 +13,9 @@ Pieces = tuple[tuple[str, Tone], ...]
 """A text whose parts have tones of their own, in characters of one cell."""
 Tones = Tone | Sequence[Tone]
 """One tone for a whole row, or one for each column."""
+Value = str | int | float | bool | None
+"""What a cell says, as a program would have it: a number without its unit, or words. None, and what
+is not finite, is no value."""
 
 
 class RowSource(Protocol):
@@ -34,6 +38,16 @@ class RowSource(Protocol):
         """The row's tones."""
 
 
+class ValueSource(RowSource, Protocol):
+    """Rows that can be put in another order, and written as values."""
+
+    def values(self, position: int) -> Sequence[Value]:
+        """The values of a column, those of `cells` at this position, (rows,) in their order."""
+
+    def ordered(self, position: int, *, descending: bool) -> ValueSource:
+        """The same rows by a column; what has no value there comes last either way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row of a plain source."""
@@ -41,6 +55,12 @@ class Row:
     key: Hashable
     cells: tuple[str | Pieces, ...]
     tones: Tones = Tone.NORMAL
+    values: tuple[Value, ...] = ()
+    """One for each of `cells`; empty in tables that are neither sorted nor written."""
+    ranks: Mapping[int, float] = field(default_factory=dict)
+    """What it is ordered by in place of its values, by their positions."""
+    below: bool = False
+    """Whether it belongs to the last row before it that does not, and stays below that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +99,36 @@ class Rows:
     def tones(self, index: int) -> Tones:
         """The tones of row `index`."""
         return self.content[index].tones
+
+    def values(self, position: int) -> Sequence[Value]:
+        """The values of a column."""
+        return [row.values[position] for row in self.content]
+
+    def ordered(self, position: int, *, descending: bool) -> Rows:
+        """The same rows by a column."""
+        groups: list[list[Row]] = []
+        for row in self.content:
+            if row.below and groups:
+                groups[-1].append(row)
+            else:
+                groups.append([row])
+
+        def sort(rows: Sequence[Row]) -> list[int]:
+            of = [row.ranks.get(position, row.values[position]) for row in rows]
+            return order(of, descending=descending)
+
+        found: list[Row] = []
+        for place in sort([group[0] for group in groups]):
+            head, *rest = groups[place]
+            found += (head, *(rest[at] for at in sort(rest)))
+        return Rows(found)
+
+
+def order(values: Sequence[Any], *, descending: bool) -> list[int]:
+    """Places of `values` (n,) by size, equal ones as they were, those that are no value last."""
+    known, missing = [], []
+    for place, value in enumerate(values):
+        is_none = value is None or (isinstance(value, float) and math.isnan(value))
+        (missing if is_none else known).append(place)
+    known.sort(key=values.__getitem__, reverse=descending)
+    return known + missing

@@ -185,6 +185,8 @@ class ConsoleApp(App[int]):
             self.frame = self.state.frame()
         if (front := self._front()) is not None:
             front.show()
+        if self.tour.step is not None:
+            self._show_tour()
 
     def _front(self) -> DeckScreen | None:
         """The screen in front, where it has something to show that on: not while it is closed."""
@@ -205,7 +207,6 @@ class ConsoleApp(App[int]):
             front.show_tour(self.tour)
 
     def _show_status(self) -> None:
-        self._show_tour()
         if (front := self._front()) is not None:
             front.show_status(self._status())
 

@@ -30,6 +30,17 @@ class Frame:
     metrics: tuple[Snapshot, ...] = ()
     """The last table of each metric of each probe."""
     monitor: MonitorView = field(default_factory=MonitorView)
+    last: Snapshot | None = None
+    """The window that the moment is the end of; None before the first."""
+    at: float = 0.0
+    """When `last` came, `time.monotonic()`."""
+    lost: int = 0
+    """Packets, and results of probes, lost until then."""
+
+    @property
+    def utc_ns(self) -> int:
+        """When that was, by the clock of the host that measures; 0 before the first window."""
+        return self.last.end_utc_ns if self.last is not None else 0
 
 
 @dataclass(slots=True)
@@ -46,6 +57,8 @@ class State:
     _live: Mapping[str, LivePaths | LiveMonitor] = field(init=False)
     """Who takes a built-in probe's tables, where it is not the flows."""
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    _newest_first: tuple[Event, ...] | None = ()
+    """The events, as frames share them; None where there are others since."""
     _metrics: dict[tuple[str, str, str], Snapshot] = field(default_factory=dict)
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -57,7 +70,7 @@ class State:
         """Take in what a probe published."""
         if isinstance(item, Event):
             with self._lock:
-                self._events.append(item)
+                self._log(item)
             return
         if not item.is_metric:
             self._live.get(item.probe, self._flows).add(item)
@@ -75,21 +88,22 @@ class State:
                 )
                 lost = "results" if item.probe == "path" else "packets"
                 text = f"{lost} lost in window {item.window}: {what}"
-                self._events.append(Event(item.end_utc_ns, "warning", item.probe, text))
+                self._log(Event(item.end_utc_ns, "warning", item.probe, text))
+
+    def _log(self, event: Event) -> None:
+        self._events.append(event)
+        self._newest_first = None
 
     def frame(self) -> Frame:
         """The state as it is now."""
         with self._lock:
-            events = tuple(reversed(self._events))
-            metrics = tuple(self._metrics.values())
-            views = self._flows.view(), self._paths.view()
-            return Frame(*views, events, metrics, self._monitor.view())
-
-    @property
-    def lost(self) -> int:
-        """Packets, and results of probes, lost since the start."""
-        with self._lock:
-            return lost_of(self._losses).packets
+            if self._newest_first is None:
+                self._newest_first = tuple(reversed(self._events))
+            return Frame(
+                self._flows.view(), self._paths.view(), self._newest_first,
+                tuple(self._metrics.values()), self._monitor.view(), self.last, self.last_at,
+                lost_of(self._losses).packets,
+            )  # fmt: skip
 
 
 def _rank(snapshot: Snapshot) -> int:

@@ -49,11 +49,14 @@ class LiveMonitor:
         self._tables = {
             name: deque[Snapshot](maxlen=_WINDOWS) for name in (METRICS, POLICIES, TRIGGERS)
         }
+        self._view: MonitorView | None = None
+        """What there is, where that was asked since the last table."""
         self._lock = threading.Lock()
 
     def add(self, snapshot: Snapshot) -> None:
         """Take in a table of a window."""
         with self._lock:
+            self._view = None
             table = self._tables[snapshot.metric]
             if table and snapshot.window < table[-1].window:
                 # It was started anew, and counts from one again.
@@ -61,8 +64,11 @@ class LiveMonitor:
             table.append(snapshot)
 
     def view(self) -> MonitorView:
+        """What there is now; the same object until there is something else."""
         with self._lock:
-            return MonitorView(*(tuple(table) for table in self._tables.values()))
+            if self._view is None:
+                self._view = MonitorView(*(tuple(table) for table in self._tables.values()))
+            return self._view
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,11 +13,16 @@ import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from errno import EPERM
 from pathlib import Path
+from stat import S_IWGRP, S_IWOTH
+from typing import BinaryIO
 
-from bpf.errors import DeckError
+from bpf.errors import DeckError, UsageError
 
 NAME = "probedeck"
+_MOST = 1 << 20
+"""Bytes of a file that is read: far more than any of an operator's has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +92,41 @@ def as_invoker() -> Iterator[None]:
 
 
 def read_private(path: Path) -> str | None:
-    """The text of an operator's own file; None where there is none. Raises DeckError for one that
-    cannot be read."""
+    """The text of an operator's own file; None where there is none.
+
+    Raises DeckError for one that cannot be read, or that under sudo is not to be trusted, and
+    UsageError for one that is no text.
+    """
     try:
-        with as_invoker(), open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
+        with as_invoker(), open(path, "rb") as file:
+            _trust(os.fstat(file.fileno()))
+            return text_of(file, path)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except UnicodeDecodeError:
-        raise DeckError(f"{path} cannot be read: it is not UTF-8") from None
     except OSError as error:
         raise DeckError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def text_of(file: BinaryIO, path: Path) -> str:
+    """All that it holds. Raises UsageError for what is too much or no UTF-8, and OSError."""
+    held = file.read(_MOST + 1)
+    if len(held) > _MOST:
+        raise UsageError(f"{path} is larger than {_MOST >> 20} MiB")
+    try:
+        return held.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8") from None
+
+
+def _trust(status: os.stat_result) -> None:
+    """OSError where others than the invoker, or root, could have put that there."""
+    who = invoker()
+    if not who.by_sudo:
+        return
+    if status.st_uid not in (who.uid, 0):
+        raise PermissionError(EPERM, "it belongs to somebody else than who called sudo")
+    if status.st_mode & (S_IWGRP | S_IWOTH):
+        raise PermissionError(EPERM, "others than its owner may write it")
 
 
 def write_private(path: Path, text: str) -> None:

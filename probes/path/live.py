@@ -133,19 +133,24 @@ class LivePaths:
         self._now_ns = 0
         self._utc_offset_ns = 0
         self._generation = 0
+        self._view: PathView | None = None
+        """What there is, where that was asked since the last table."""
         self._lock = threading.Lock()
 
     def view(self) -> PathView:
-        """What there is now."""
+        """What there is now; the same object until there is something else."""
         with self._lock:
-            return PathView(
-                self._series.copy(), self._bins.copy(), self._responders.copy(), self._changes,
-                self._now_ns, self._utc_offset_ns, self._generation, tuple(self._chunks),
-            )  # fmt: skip
+            if self._view is None:
+                self._view = PathView(
+                    self._series.copy(), self._bins.copy(), self._responders.copy(), self._changes,
+                    self._now_ns, self._utc_offset_ns, self._generation, tuple(self._chunks),
+                )  # fmt: skip
+            return self._view
 
     def add(self, snapshot: Snapshot) -> None:
         """Take in a window's table, `hops` or `paths`."""
         with self._lock:
+            self._view = None
             self._utc_offset_ns = snapshot.end_utc_ns - snapshot.end_ns
             self._advance(max(self._now_ns, snapshot.end_ns))
             if snapshot.metric != HOPS:

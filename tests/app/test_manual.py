@@ -1,0 +1,42 @@
+"""The manual page and the shell's completion."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+import typer
+
+from app import manual
+from app.cli import VERSION, cli
+from app.commands import REGISTRY
+from app.manual_cli import ASKED, SHELLS
+from tests.app.runs import deck_ends
+
+
+def test_the_page_has_every_option_and_every_command() -> None:
+    page = manual.page(typer.main.get_command(cli), VERSION)
+    plain = page.replace(r"\-", "-").replace(r"\(aq", "'").replace(r"\e", "\\")
+    for words in ("--interval SECONDS", "--policies FILE", "probe rollback", "EXIT STATUS"):
+        assert words in plain
+    for command in REGISTRY.values():
+        assert command.usage in plain, command.name
+    # A line of text that begins with a dot or a quote would be taken for a request.
+    requests = {"TH", "SH", "SS", "TP", "PP", "B", "I", "BR", "nf", "fi"}
+    for line in page.splitlines():
+        if re.match(r"[.']", line):
+            assert line[1:].split()[0] in requests, line
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_gets_its_completion(shell: str) -> None:
+    code, out, _ = deck_ends("completion", shell)
+    assert code == 0
+    assert f"{ASKED}=complete_{shell}" in out
+
+
+def test_completion_knows_commands_and_options() -> None:
+    asked = {ASKED: "complete_bash", "COMP_WORDS": "probedeck run --int", "COMP_CWORD": "2"}
+    _, out, _ = deck_ends(env={**os.environ, **asked})
+    assert out.split() == ["--interface", "--interval"]
