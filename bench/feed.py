@@ -7,9 +7,11 @@ instead, which no network does, but which is the most that a table can be asked 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from bpf.attach import Hook
 from bpf.errors import DeckError
 from probes.flow.records import FLOW, Array, Direction
 from probes.hook import HookPoint
+from probes.path.records import HOP, HOPS, Outcome
 from probes.plane import Listener, MonitorInfo, ProbeInfo, Traced
 from probes.snapshot import Event, History, Loss, LossReason, Snapshot
 
@@ -53,6 +56,12 @@ def window(
         swap_ns=60_000,
         drain_ns=2_400_000,
     )
+
+
+def hops_window(rows: Array, number: int, start_ns: int, end_ns: int) -> Snapshot:
+    """A window's table of the path probe, of `rows`, dtype HOP (n,)."""
+    made = window(rows, number, seconds=(end_ns - start_ns) / 1e9, end_ns=end_ns)
+    return replace(made, probe="path", metric=HOPS, occupancy=0.0)
 
 
 class Flows:
@@ -94,12 +103,55 @@ class Flows:
         return rows
 
 
+class Routes:
+    """Destinations whose every hop is probed at a rate; round-trip times scatter, few are lost."""
+
+    def __init__(self, destinations: int, hops: int, *, rate: int = 20, seed: int = 1) -> None:
+        """`rate` is probes a second for each hop."""
+        self._random = np.random.default_rng(seed)
+        self._rate = rate
+        self._sequence = 0
+        grid = np.indices((destinations, hops)).reshape(2, -1)
+        self._rows = rows = np.zeros(destinations * hops, HOP)
+        rows["source"][:, :4] = (192, 0, 2, 1)
+        rows["destination"][:, :3] = (198, 51, 100)
+        rows["destination"][:, 3] = grid[0] + 1
+        rows["protocol"], rows["version"] = _TCP, 4
+        rows["source_port"], rows["destination_port"] = 40_000 + grid[0], 443
+        rows["hop"] = grid[1] + 1
+        rows["responder"][:, 0] = 10
+        rows["responder"][:, 1] = grid[0] + 1
+        rows["responder"][:, 3] = grid[1] + 1
+        self._rtt_ns = (grid[1] + 1) * 2.5e6
+        self.traced = tuple(
+            Traced(f"198.51.100.{number}", (), hops, tuple(range(1, hops + 1)), (), 0, 0, 0)
+            for number in range(1, destinations + 1)
+        )
+
+    def next(self, start_ns: int, end_ns: int) -> Array:
+        """Rows of dtype HOP (n,) of the probes sent between two times (CLOCK_MONOTONIC)."""
+        each = max(1, round(self._rate * (end_ns - start_ns) / 1e9))
+        rows = np.tile(self._rows, each)
+        number = np.repeat(np.arange(each), len(self._rows))
+        rows["sent_ns"] = start_ns + number * ((end_ns - start_ns) // each)
+        noise = self._random.lognormal(0.0, 0.3, len(rows))
+        rows["received_ns"] = rows["sent_ns"] + (np.tile(self._rtt_ns, each) * noise).astype("i8")
+        lost = self._random.random(len(rows)) < 0.01
+        rows["outcome"][lost] = Outcome.UNANSWERED
+        rows["received_ns"][lost] = 0
+        rows["sequence"] = self._sequence + np.arange(len(rows))
+        self._sequence += len(rows)
+        return rows
+
+
 class FakeController:
     """What the console asks of a controller; a test publishes what it likes."""
 
     def __init__(self) -> None:
         self.history = History()
         self.read_only = ""
+        self.traces: tuple[Traced, ...] = ()
+        """What `traced` returns."""
         self.ended: DeckError | None = None
         """What `failure` returns."""
         self._listener: Listener = lambda _: None
@@ -122,7 +174,7 @@ class FakeController:
         return ()
 
     def traced(self) -> tuple[Traced, ...]:
-        return ()
+        return self.traces
 
     def monitor(self) -> MonitorInfo | None:
         return None
@@ -132,11 +184,16 @@ class FakeController:
 
 
 class Feeder:
-    """Publishes a window a second from a thread of its own, as a probe's poller does."""
+    """Publishes from a thread of its own, as a probe's poller does."""
 
-    def __init__(self, controller: FakeController, flows: Flows) -> None:
+    def __init__(
+        self, controller: FakeController, make: Callable[[int, int, int], Snapshot],
+        interval: float = 1.0,
+    ) -> None:  # fmt: skip
+        """`make` gives window number n from its start and end, CLOCK_MONOTONIC."""
         self._controller = controller
-        self._flows = flows
+        self._make = make
+        self._interval = interval
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -149,9 +206,10 @@ class Feeder:
 
     def _run(self) -> None:
         due = time.monotonic()
-        number = 0
-        while not self._stopping.wait(max(0.0, due - time.monotonic())):
-            number += 1
-            now = time.monotonic_ns()
-            self._controller.publish(window(self._flows.next(now), number, end_ns=now))
-            due += 1.0
+        end_ns = time.monotonic_ns() - round(self._interval * 1e9)
+        for number in itertools.count(1):
+            if self._stopping.wait(max(0.0, due - time.monotonic())):
+                return
+            start_ns, end_ns = end_ns, time.monotonic_ns()
+            self._controller.publish(self._make(number, start_ns, end_ns))
+            due += self._interval

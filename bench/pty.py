@@ -196,6 +196,7 @@ class Terminal:
         self.frames = 0
         self.running = True
         self._rate = rate
+        self._lost = False
         self._chunks: list[tuple[float, bytes]] = []
         self._drawn = 0
         self._arrived = threading.Condition()
@@ -237,6 +238,16 @@ class Terminal:
         self.screen()
         self.emulator.resize(columns, rows)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    @property
+    def fd(self) -> int:
+        """The terminal's own end."""
+        return self._fd
+
+    def hang_up(self) -> None:
+        """Lose the terminal, as when an ssh connection ends."""
+        self._lost = True
+        os.close(self._fd)
 
     def stall(self) -> None:
         """Take in nothing more, as a terminal does whose link hangs."""
@@ -332,7 +343,8 @@ class Terminal:
                 except TimeoutError:
                     continue
         self._reader.join(2.0)
-        os.close(self._fd)
+        if not self._lost:
+            os.close(self._fd)
 
     def _read(self) -> None:
         while True:

@@ -1,0 +1,231 @@
+"""The console under a terminal, with random keys, resizes, signals and windows:
+
+    python -I -m bench.fuzz [--steps 10000] [--seed N]
+
+A run is a console of its own and a hundred steps; it is ended by a key, a signal or a lost
+terminal. It must end with the right exit code, without a traceback, and give the terminal back as it
+was. hypothesis draws the steps, and makes a run that fails as short as it can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from bench.pty import Terminal
+
+if TYPE_CHECKING:
+    from tests.app.console.fake_plane import FakePlane
+
+STEPS_OF_A_RUN = 100
+_READY = "LIVE|STARTING|NO DATA"
+_KEYS = [
+    *"123456jkgGsSdnpaxoeuiltmvrcCTQqy?:[]{}=-+|@", " ", "\r", "\x1b", "\t", "\x7f", "\x1b[Z",
+    *(f"\x1b[{code}" for code in ("A", "B", "C", "D", "H", "F", "5~", "6~", "3~")),
+    *("\x1bOP", "\x1bOQ", "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~", "\x1b[19~", "\x1b[20~"),
+    *(chr(ord(letter) - 96) for letter in "adefklnprsuwxy"),
+]  # fmt: skip
+"""As a terminal sends them; no slash, so that no file outside of the run's directory is written."""
+_WORDS = [
+    ":view.flows\r", ":flow.sort bytes\r", ":flow.filter tcp\r", ":flow.filter prt:1\r",
+    ":flow.filter \r", ":nonsense\r", ":app.theme light\r", ":help.tour\r", ":trigger.sort\r",
+    ":path.trace 192.0.2.9\r", ":path.trace [bold]\r", ":program.edit\r", ":view.export a.csv\r",
+    ":view.columns\r", ":time.go 10s\r", "tcp port:443\r", "[/bold] \u4e16\u754c \u202e",
+    "\x1b[200~pasted\ntext\x1b[201~",
+]  # fmt: skip
+_ENDINGS = {"TERM": 128 + signal.SIGTERM, "HUP": 128 + signal.SIGHUP, "INT": 128 + signal.SIGINT,
+            "quit": 0, "lost": None}  # fmt: skip
+"""How a run ends, and with which code; None: whichever."""
+_RESTORED = re.compile(rb"\x1b\[\?1049l")
+_SHOWN = re.compile(rb"\x1b\[\?25([hl])")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that is done to the console."""
+
+    kind: str
+    """`keys`, `resize`, `stop` or `wait`."""
+    keys: str = ""
+    size: tuple[int, int] = (0, 0)
+
+
+STEPS = st.one_of(
+    st.builds(lambda key: Step("keys", key), st.sampled_from(_KEYS)),
+    st.builds(
+        lambda keys: Step("keys", "".join(keys)), st.lists(st.sampled_from(_KEYS), max_size=6)
+    ),
+    st.builds(lambda words: Step("keys", words), st.sampled_from(_WORDS)),
+    st.builds(
+        lambda columns, rows: Step("resize", size=(columns, rows)),
+        st.integers(1, 200),
+        st.integers(1, 60),
+    ),
+    st.just(Step("stop")),
+    st.just(Step("wait")),
+)
+
+
+def console(number: int) -> int:
+    """Be the console, over a plane that publishes whatever `number` makes it."""
+    from app.console.app import ConsoleApp
+    from probes.flow import FlowFilter
+    from probes.plane import ControlPlane
+    from tests.app.console.fake_plane import FakePlane, config
+
+    plane = FakePlane(config("flow"), config("hello"))
+    feeder = threading.Thread(target=_publish, args=(plane, random.Random(number)), daemon=True)
+    app = ConsoleApp(
+        cast("ControlPlane", plane), feeder.start, "eth0", 1.0, FlowFilter(), names=False
+    )
+    code = app.run()
+    return code if code is not None else app.return_code or 0
+
+
+def _publish(plane: FakePlane, dice: random.Random) -> None:
+    """Windows of every kind, empty ones, lossy ones, hostile names, at any pace."""
+    from bench.feed import Flows, Routes, hops_window, window
+    from probes.snapshot import Event, Loss, LossReason
+    from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
+
+    routes = Routes(dice.randint(1, 4), dice.randint(1, 15))
+    flows = Flows(dice.choice([1, 40, 3000]), churn=True)
+    primitive = FakeMonitor()
+    plane.primitive = monitor(policy("busy: packets > 100 -> accounting"))
+    plane.paths = {traced.destination: traced for traced in routes.traced}
+    number = 0
+    while True:
+        time.sleep(dice.choice([0, 0.001, 0.02, 0.1]))
+        number += 1
+        now = time.monotonic_ns()
+        lost = {LossReason.TABLE_FULL: Loss(dice.randint(1, 10**9))} if dice.random() < 0.1 else {}
+        match dice.randrange(5):
+            case 0:
+                rows = flows.next(now)[: dice.choice([0, 1, 10**6])].copy()
+                plane.publish(window(rows, number, end_ns=now, losses=lost))
+            case 1:
+                rows = routes.next(now - 10**8, now)
+                plane.publish(hops_window(rows, number, now - 10**8, now))
+            case 2:
+                for table in primitive.window({"busy": Said(dice.random() * 500, 100)}, Traffic()):
+                    plane.publish(table)
+            case 3:
+                text = dice.choice(
+                    ["[/b]\x1b[2J", "\u202ename \ud800", "generation 2 runs", "x" * 300]
+                )
+                plane.publish(Event.now(dice.choice(["info", "warning", "error"]), "flow", text))
+            case 4:
+                plane.fail("hello", dice.choice(["", "it [failed]"]))
+
+
+def run(steps: Sequence[Step], ending: str, number: int) -> None:
+    """Do `steps` to a console and end it. AssertionError where it does not end well."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = (sys.executable, "-I", "-m", "bench.fuzz", "--console", str(number))
+        home = dict.fromkeys(("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"), directory)
+        entered = ("env", "-C", directory, *command)
+        with Terminal(
+            entered, columns=80, rows=24, environment={**home, "EDITOR": "true"}
+        ) as terminal:
+            before = termios.tcgetattr(terminal.fd)
+            terminal.wait(_READY, 10)
+            for step in steps:
+                _do(terminal, step)
+                assert terminal.running, terminal.settle()
+            _end(terminal, ending)
+            code = terminal.wait_exit(10)
+            said = terminal.raw()
+            assert b"Traceback" not in said, said[-4000:].decode(errors="replace")
+            expected = _ENDINGS[ending]
+            assert expected is None or code == expected, (code, expected)
+            if ending != "lost":
+                assert _RESTORED.search(said), "it did not leave the alternate screen"
+                assert _SHOWN.findall(said)[-1:] == [b"h"], "it did not show the cursor again"
+                assert termios.tcgetattr(terminal.fd)[:4] == before[:4], "the terminal's modes"
+
+
+def _do(terminal: Terminal, step: Step) -> None:
+    if step.kind == "keys":
+        terminal.send(_harmless(step.keys))
+    elif step.kind == "resize":
+        terminal.resize(*step.size)
+    elif step.kind == "stop":
+        terminal.signal(signal.SIGTSTP)
+        time.sleep(0.02)
+        terminal.signal(signal.SIGCONT)
+    else:
+        time.sleep(0.05)
+
+
+def _harmless(keys: str) -> str:
+    """`q` and ctrl+c would end the run before its end."""
+    return keys.replace("q", "")
+
+
+def _end(terminal: Terminal, ending: str) -> None:
+    if ending == "lost":
+        terminal.hang_up()
+    elif ending == "quit":
+        # Out of whatever is open, and twice, as it asks about what is not saved.
+        terminal.send("\x1b")
+        time.sleep(0.3)
+        terminal.send(":app.quit\r")
+        time.sleep(0.3)
+        if terminal.running:
+            terminal.send("\x1b\x1b:app.quit\r")
+    else:
+        terminal.signal(signal.Signals[f"SIG{ending}"])
+
+
+def fuzz(steps: int, first: int, *, shrink: bool = True) -> None:
+    """Draw runs of `STEPS_OF_A_RUN` steps and do them."""
+    phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
+
+    @seed(first)
+    @settings(
+        max_examples=max(1, steps // STEPS_OF_A_RUN), deadline=None, database=None, phases=phases,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(
+        st.lists(STEPS, min_size=min(steps, STEPS_OF_A_RUN), max_size=min(steps, STEPS_OF_A_RUN)),
+        st.sampled_from(sorted(_ENDINGS)),
+        st.integers(0, 2**32),
+    )
+    def once(drawn: list[Step], ending: str, number: int) -> None:
+        run(drawn, ending, number)
+
+    cast("Callable[[], None]", once)()
+
+
+def main() -> int:
+    """Fuzz; the exit code is 1 where a run ended badly."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--console", type=int, help="be the console that is tried")
+    options.add_argument("--steps", type=int, default=10_000)
+    options.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
+    given_ = options.parse_args()
+    if given_.console is not None:
+        return console(given_.console)
+    print(f"{given_.steps} steps, --seed {given_.seed}", flush=True)
+    started = time.perf_counter()
+    fuzz(given_.steps, given_.seed)
+    print(f"PASS in {time.perf_counter() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
