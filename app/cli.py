@@ -13,14 +13,17 @@ from typing import Annotated, NoReturn
 import typer
 
 from app import headless
-from app.options import Options, takes
+from app.command_options import takes
+from app.config_cli import config_cli
 from app.manual_cli import get_ready, manual_cli
+from app.options import Options
 from app.policy_cli import policy_cli
 from app.probe_cli import probe_cli
 from app.session import Beside
+from app.settings.model import Settings, Ui
 from app.trace_cli import EXAMPLES as TRACE_EXAMPLES
 from app.trace_cli import Command, trace
-from bpf.errors import DeckError, UsageError
+from bpf.errors import DeckError, TextError, UsageError
 
 VERSION = "0.1.0"
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
@@ -60,6 +63,7 @@ cli = typer.Typer(
 
 cli.add_typer(probe_cli)
 cli.add_typer(policy_cli)
+cli.add_typer(config_cli)
 cli.add_typer(manual_cli)
 
 
@@ -79,9 +83,10 @@ def root(
 
 
 @cli.command(epilog=RUN_EXAMPLES)
-@takes(Options)
+@takes(Options, Ui)
 def run(
     options: Options,
+    settings: Settings,
     interface: Annotated[
         str,
         typer.Option(
@@ -90,13 +95,15 @@ def run(
     ] = "",
 ) -> None:
     """Watch an interface, in the console or into tables."""
-    _watch(options, interface, f"probedeck run -i {interface or 'NAME'} --headless")
+    instead = f"probedeck run -i {interface or 'NAME'} --headless"
+    _watch(options, settings, interface, instead)
 
 
 @cli.command(epilog=LAB_EXAMPLES)
-@takes(Options)
+@takes(Options, Ui)
 def lab(
     options: Options,
+    settings: Settings,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -129,7 +136,7 @@ def lab(
     from app.lab.replay import Replay, speed_of
 
     # Looked at before the lab is built, as far as there is no interface to look at.
-    options.check()
+    options.check(settings.filters)
     if speed and not replay:
         raise UsageError("--speed without a capture", hint="give --replay FILE")
     capture = None
@@ -147,11 +154,12 @@ def lab(
             # Nothing but the capture is to be measured.
             network.settle()
         beside = partial(capture.running, network) if capture else None
-        _watch(options, network.interface, instead, beside)
+        _watch(options, settings, network.interface, instead, beside)
 
 
 @cli.command()
-def tour() -> None:
+@takes(Ui)
+def tour(settings: Settings) -> None:
     """Learn the console in five minutes, on a lab: nothing leaves this machine."""
     from app.lab import Lab
 
@@ -159,14 +167,16 @@ def tour() -> None:
     with Lab() as network:
         network.enter()
         options = Options(probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True)
-        _watch(options, network.interface, "probedeck man", tour=True)
+        _watch(options, settings, network.interface, "probedeck man", tour=True)
 
 
 cli.command(cls=Command, epilog=TRACE_EXAMPLES)(trace)
 
 
 @cli.command(epilog=CONSOLE_EXAMPLES)
+@takes(Ui)
 def console(
+    settings: Settings,
     url: Annotated[
         str,
         typer.Option(
@@ -187,7 +197,7 @@ def console(
     from app.rest.client import Remote
     from app.rest.remote import RemoteController
 
-    raise typer.Exit(screens.connect(RemoteController(Remote(url, token, ca)), url))
+    raise typer.Exit(screens.connect(RemoteController(Remote(url, token, ca)), url, settings))
 
 
 @cli.command(epilog=DOCTOR_EXAMPLES)
@@ -216,18 +226,18 @@ def test() -> None:
 
 
 def _watch(
-    options: Options, interface: str, instead: str, beside: Beside | None = None, *,
-    tour: bool = False,
+    options: Options, settings: Settings, interface: str, instead: str,
+    beside: Beside | None = None, *, tour: bool = False,
 ) -> None:  # fmt: skip
     """`instead` is what to do without a terminal."""
-    options.check()
+    options.check(settings.filters)
     watch = replace(options.watch(interface, VERSION), beside=beside, tour=tour)
     if not options.headless:
         _need_terminal(instead)
         from app import console
 
-        raise typer.Exit(console.run(watch))
-    headless.run(watch, options.target())
+        raise typer.Exit(console.run(watch, settings))
+    headless.run(watch, options.target(settings.filters))
 
 
 def _need_terminal(instead: str) -> None:
@@ -245,6 +255,8 @@ def main() -> NoReturn:
         print(end="", flush=True)
     except DeckError as error:
         print(f"probedeck: {error}", file=sys.stderr)
+        if isinstance(error, TextError):
+            print(error.marked, file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
         headless.fall_silent()

@@ -8,19 +8,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.filtering import Filtering
 from app.outputs import VIEWS, Sink, counted, is_table
 from app.session import Watch, start
-from bpf.errors import DeckError, UsageError
+from bpf.errors import DeckError, TextError, UsageError
 from probes.controller import Controller
+from probes.filter.domain import NONE
 from probes.path.records import HOPS, Outcome
 from probes.primitive.records import METRICS, PROBE, TRIGGERS
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
@@ -49,11 +51,15 @@ class Target:
     views: tuple[str, ...]
     metrics: bool
     """Whether the tables of probes' metrics are written too."""
+    filter: str = ""
+    """Which rows are written."""
+    saved: Mapping[str, str] = field(default_factory=dict)
+    """Filters by name, for that."""
 
     @classmethod
     def of(
         cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
-        *, monitor: bool = False,
+        *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = NONE,
     ) -> Target:  # fmt: skip
         """`views` are names and commas; where there are none, `usual` for standard output, and
         `every` for a directory. Raises UsageError for a view that there isn't.
@@ -69,7 +75,15 @@ class Target:
         # A policy that the API adds starts the monitor too.
         own = monitor or (named and out != "-")
         built_in = tuple(name for name in names if name != METRICS or own)
-        return cls(out, format_name, built_in, METRICS in names and not (monitor and out == "-"))
+        metrics = METRICS in names and not (monitor and out == "-")
+        return cls(out, format_name, built_in, metrics, filter_text, saved)
+
+    def filtering(self) -> Filtering:
+        """Which rows are written. Raises UsageError for a filter that is none of the views'."""
+        try:
+            return Filtering.of(self.filter, self.views, self.saved)
+        except TextError as error:
+            raise error.of("--filter") from None
 
 
 class Mailbox:
@@ -246,9 +260,14 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
 
     formats = formats_of(watch.probes)
     views = [VIEWS[name] for name in target.views]
+    filtering = target.filtering()
+    if words := filtering.words(target.views):
+        print(f"probedeck: {words}", file=sys.stderr, flush=True)
     _on_signals(mailbox.stop)
 
-    with Sink(target.out, usual, views, metrics=target.metrics, formats=formats) as sink:
+    with Sink(
+        target.out, usual, views, metrics=target.metrics, formats=formats, keep=filtering.kept
+    ) as sink:
 
         def listener(item: Item) -> None:
             mailbox.put(item)
@@ -299,7 +318,7 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
             write(item)
     if failures:
         raise failures[0]
-    print(f"probedeck: {totals}", file=sys.stderr)
+    print(f"probedeck: {'; '.join(filter(None, map(str, (totals, filtering))))}", file=sys.stderr)
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from app.commands import REGISTRY
-from app.commands.model import spoken
+from app.commands.keys import spoken
 
 SCREENS = ("", "overview", "paths", "flows", "triggers", "programs", "events")
 _EXIT_CODES = (

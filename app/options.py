@@ -1,12 +1,10 @@
-"""The options that `run` and `lab` share, and how a command gets them."""
+"""The options that `run` and `lab` share."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +14,7 @@ from app.outputs import FORMATS, VIEWS
 from app.session import Watch, probes_of
 from app.trace import addresses
 from bpf.attach import Hook
-from bpf.errors import UsageError
+from bpf.errors import TextError, UsageError
 from probes.flow import FlowFilter
 from probes.primitive.options import Input, MonitorOptions
 from probes.primitive.records import METRICS, POLICIES, TRIGGERS
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from probes.config import ProbeConfig
 
 INGRESS = {"xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,12 @@ class Options:
     """What is watched, for how long, and where it goes."""
 
     headless: Annotated[
-        bool, typer.Option("--headless", help="Write tables instead of showing a console.")
+        bool,
+        typer.Option(
+            "--headless/--no-headless",
+            show_default=False,
+            help="Write tables instead of showing a console.",
+        ),
     ] = False
     format: Annotated[
         str | None,
@@ -78,6 +80,15 @@ class Options:
             show_default="all",
         ),
     ] = ""
+    filter: Annotated[
+        str,
+        typer.Option(
+            metavar="FILTER",
+            help="Which rows are written, of all that is counted: what --capture takes, and more, "
+            "such as 'bytes>1M flags:S' or 'rtt>50ms'.",
+            show_default="all",
+        ),
+    ] = ""
     views: Annotated[
         str | None,
         typer.Option(
@@ -103,7 +114,8 @@ class Options:
     monitor: Annotated[
         bool,
         typer.Option(
-            "--monitor",
+            "--monitor/--no-monitor",
+            show_default=False,
             help="Run the monitor: counters and a sketch of all incoming packets. Each of the next "
             "six options runs it too.",
         ),
@@ -143,23 +155,52 @@ class Options:
         ),
     ] = field(default_factory=list)
     drop_others: Annotated[
-        bool, typer.Option("--drop-others", help="Drop all that is no telemetry, too.")
+        bool,
+        typer.Option(
+            "--drop-others/--no-drop-others",
+            show_default=False,
+            help="Drop all that is no telemetry, too.",
+        ),
     ] = False
     offload: Annotated[
-        bool, typer.Option("--offload", help="Ask the driver to run the monitor on the NIC.")
+        bool,
+        typer.Option(
+            "--offload/--no-offload",
+            show_default=False,
+            help="Ask the driver to run the monitor on the NIC.",
+        ),
     ] = False
     no_names: Annotated[
-        bool, typer.Option("--no-names", help="Show addresses only: ask no name server.")
+        bool,
+        typer.Option(
+            "--no-names/--names",
+            show_default=False,
+            help="Show addresses only: ask no name server.",
+        ),
     ] = False
     only: Annotated[
         bool,
-        typer.Option("--only", help="Run what else is asked for, and not the flow probe."),
+        typer.Option(
+            "--only/--no-only",
+            show_default=False,
+            help="Run what else is asked for, and not the flow probe.",
+        ),
     ] = False
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Refuse every change to what runs.")
+        bool,
+        typer.Option(
+            "--read-only/--no-read-only",
+            show_default=False,
+            help="Refuse every change to what runs.",
+        ),
     ] = False
     api: Annotated[
-        bool, typer.Option("--api", help="Offer the REST API on a Unix socket, for its owner only.")
+        bool,
+        typer.Option(
+            "--api/--no-api",
+            show_default=False,
+            help="Offer the REST API on a Unix socket, for its owner only.",
+        ),
     ] = False
     api_socket: Annotated[
         str,
@@ -179,8 +220,11 @@ class Options:
     ] = ""
     api_key: Annotated[str, typer.Option(metavar="FILE", help="The certificate's key, PEM.")] = ""
 
-    def check(self) -> None:
-        """Raises UsageError for what can be told without an interface."""
+    def check(self, saved: Mapping[str, str] | None = None) -> None:
+        """Raises UsageError for what can be told without an interface.
+
+        `saved` are the filters that --filter may name; it is not looked at without.
+        """
         if self.format is not None and self.format not in FORMATS:
             raise UsageError(f"no format {self.format!r}", hint=f"there are {', '.join(FORMATS)}")
         if self.ingress is not None and self.ingress not in INGRESS:
@@ -193,7 +237,11 @@ class Options:
         others = self.probe or self.monitors or self.api or self.api_socket or self.api_listen
         if self.only and not others:
             raise UsageError("--only without a probe", hint="give --probe FILE, or --api")
-        self.target()
+        target = self.target(saved or {})
+        if saved is not None:
+            if self.filter and not self.headless:
+                raise UsageError("--filter is for what is written", hint="add --headless")
+            target.filtering()
 
     @property
     def monitors(self) -> bool:
@@ -202,7 +250,7 @@ class Options:
         lists = self.policy or self.policies or self.receiver
         return bool(flags or lists) or self.bits is not None or self.input is not None
 
-    def target(self) -> Target:
+    def target(self, saved: Mapping[str, str]) -> Target:
         """Where tables go. Raises UsageError for a view that there isn't."""
         left_out = {
             *(("flows",) if self.only else ()),
@@ -212,14 +260,20 @@ class Options:
         every = [name for name in VIEWS if name not in left_out]
         usual = METRICS if self.only else "flows"
         monitor = self.monitors
-        return Target.of(self.out, self.format, self.views or "", every, usual, monitor=monitor)
+        return Target.of(
+            self.out, self.format, self.views or "", every, usual,
+            monitor=monitor, filter_text=self.filter, saved=saved,
+        )  # fmt: skip
 
     def watch(self, interface: str, version: str) -> Watch:
         """What is to be watched on `interface`. Raises UsageError."""
         if not self.only and not interface:
             raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
-        capture = FlowFilter.parse(self.capture)
-        capture.to_c()
+        try:
+            capture = FlowFilter.parse(self.capture)
+            capture.to_c()
+        except TextError as error:
+            raise error.of("--capture") from None
         probes = probes_of(self.probe, interface)
         monitor, policies = self._monitor(interface, probes)
         watch = Watch(
@@ -280,38 +334,3 @@ class Options:
             self.api_cert,
             self.api_key,
         )
-
-
-def takes(options: type[T], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the fields of a dataclass as its options; it gets them as one argument.
-
-    Only the fields `names`, where there are some. typer learns a command's options from its
-    signature alone.
-    """
-    hints = get_type_hints(options, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=[] if each.default is dataclasses.MISSING else each.default,
-            annotation=hints[each.name],
-        )
-        for each in dataclasses.fields(options)  # type: ignore[arg-type]
-        if not names or each.name in names
-    ]
-
-    def give(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.annotation is not options]
-
-        def run(**values: Any) -> None:
-            given = {each.name: values.pop(each.name) for each in shared}
-            command(**values, options=options(**given))
-
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + shared
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return run
-
-    return give

@@ -8,8 +8,9 @@ import typer
 from typer.core import TyperCommand
 
 from app import headless
+from app.command_options import takes
 from app.headless import Target
-from app.options import INGRESS, Options, takes
+from app.options import INGRESS, Options
 from app.program import Program
 from app.session import Watch
 from app.trace import addresses
@@ -45,7 +46,7 @@ class Command(TyperCommand):
         return [*super().collect_usage_pieces(ctx), "[-- PROGRAM [ARGS]...]"]
 
 
-@takes(Options, "format", "out", "duration")
+@takes(Options, only=("format", "out", "duration"))
 def trace(
     context: typer.Context,
     options: Options,

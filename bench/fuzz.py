@@ -3,8 +3,8 @@
     python -I -m bench.fuzz [--steps 10000] [--seed N]
 
 A run is a console of its own and a hundred steps; it is ended by a key, a signal or a lost
-terminal. It must end with the right exit code, without a traceback, and give the terminal back as it
-was. hypothesis draws the steps, and makes a run that fails as short as it can.
+terminal. It must end with the right exit code, without a traceback, and give the terminal back as
+it was. hypothesis draws the steps, and makes a run that fails as short as it can.
 """
 
 from __future__ import annotations

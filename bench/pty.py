@@ -44,7 +44,7 @@ _PLAIN: Paint = (frozenset(), "", "")
 
 
 class Emulator:
-    """The screen of a small terminal: text, cursor movement, SGR, erasing, alternate screen."""
+    """The screen of a small terminal: text, cursor movement, SGR, erasing, scrolling."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.resize(columns, rows)
@@ -56,6 +56,7 @@ class Emulator:
         self.cells = [[("?", _PLAIN)] * columns for _ in range(rows)]
         self._x = self._y = 0
         self._paint = _PLAIN
+        self._region = (0, rows)
 
     @property
     def lines(self) -> list[str]:
@@ -80,6 +81,8 @@ class Emulator:
                 self._x = 0
             elif whole == "\n":
                 self._y = min(self._y + 1, self.rows - 1)
+            elif whole == "\b":
+                self._x = max(self._x - 1, 0)
             elif whole[0] >= " " and whole[0] != "\x7f":
                 self._write(whole)
 
@@ -122,13 +125,41 @@ class Emulator:
             self._x = min(max(column, 1), self.columns) - 1
         elif final == "C":
             self._x = min(self._x + max(numbers[0], 1), self.columns - 1)
+        elif final == "D":
+            self._x = max(self._x - max(numbers[0], 1), 0)
         elif final == "m":
             self._paint = painted(self._paint, parameters)
+        elif final == "r":
+            top, bottom = [*numbers, 0][:2]
+            self._region = (max(top, 1) - 1, bottom or self.rows)
+            self._x = self._y = 0
+        elif final in "LM":
+            self._shift(max(numbers[0], 1), down=final == "L")
+        elif final == "X":
+            self._erase(self._x + max(numbers[0], 1))
         elif final == "J":
-            self.cells = [[(" ", self._paint)] * self.columns for _ in range(self.rows)]
+            self.cells = [[self._blank] * self.columns for _ in range(self.rows)]
         elif final == "K":
-            line = self.cells[self._y]
-            line[self._x :] = [(" ", self._paint)] * (self.columns - self._x)
+            self._erase(self.columns)
+
+    @property
+    def _blank(self) -> tuple[str, Paint]:
+        """An erased cell: of the ground's colour, and nothing else."""
+        return (" ", (frozenset(), "", self._paint[2]))
+
+    def _erase(self, end: int) -> None:
+        end = min(end, self.columns)
+        line = self.cells[self._y]
+        self._break_wide(line, self._x, end)
+        line[self._x : end] = [self._blank] * (end - self._x)
+
+    def _shift(self, count: int, *, down: bool) -> None:
+        """Insert or delete lines at the cursor, within the region that scrolls."""
+        bottom = self._region[1]
+        count = min(count, bottom - self._y)
+        new = [[self._blank] * self.columns for _ in range(count)]
+        kept = self.cells[self._y : bottom]
+        self.cells[self._y : bottom] = [*new, *kept[:-count]] if down else [*kept[count:], *new]
 
 
 def _width(character: str) -> int:

@@ -34,14 +34,21 @@ class TextError(UsageError):
     def __init__(self, problem: str, text: str, column: int, *, hint: str = "") -> None:
         """`column` of `text` counts from 1."""
         super().__init__(f"{problem} (column {column})", hint=hint)
+        self.problem = problem
+        """What is wrong, without where."""
         self.text = text
         self.column = column
 
+    def of(self, where: str) -> TextError:
+        """The same, saying where the text was given: `--filter`."""
+        return TextError(f"{where}: {self.problem}", self.text, self.column, hint=self.hint)
+
     @property
     def marked(self) -> str:
-        """Two lines: the text, and a caret below the place."""
-        before = "".join("\t" if c == "\t" else " " for c in self.text[: self.column - 1])
-        return f"{self.text}\n{before}^"
+        """Two lines: the text, and a caret below the place. What prints nothing is `?` there."""
+        shown = "".join(c if c.isprintable() or c == "\t" else "?" for c in self.text)
+        before = "".join("\t" if c == "\t" else " " for c in shown[: self.column - 1])
+        return f"{shown}\n{before}^"
 
 
 class KernelError(DeckError):

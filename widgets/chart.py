@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,15 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from widgets.format import REPLACED, duration, safe, si
+from widgets.format import REPLACED, age, duration, safe, si
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _CELLS_PER_X_LABEL = 16
 _LINES_PER_Y_LABEL = 3
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
 """Distances in seconds that a time axis may be labelled at."""
+_POINTS_PER_CELL = 2
+"""Of a line; more of them only take time to draw."""
 _SMALLEST = (16, 4)
 """Width and height in cells below which a plot says nothing."""
 
@@ -70,11 +72,15 @@ class HistoryChart(Widget):
         self._unit = unit
         self._empty = empty
         self._series: tuple[Series, ...] = ()
+        self._span = math.inf
         self._drawn: tuple[tuple[int, int], list[Strip]] | None = None
 
-    def show(self, series: Sequence[Series], *, title: str | None = None) -> None:
-        """Show `series` from now on, and `title` where it is given."""
-        self._series = tuple(series)
+    def show(
+        self, series: Sequence[Series], *, title: str | None = None, span: float = math.inf
+    ) -> None:
+        """Show the last `span` seconds of `series` from now on, and `title` where it is given."""
+        self._span = span
+        self._series = tuple(_last(series, span))
         self._title = self._title if title is None else title
         self._drawn = None
         self.refresh()
@@ -101,7 +107,7 @@ class HistoryChart(Widget):
             text = Segment("  " + safe(self._empty, REPLACED), tones[Tone.MUTED])
             lines.append(Strip([text]).adjust_cell_length(width, tones[Tone.NORMAL]))
         elif width >= _SMALLEST[0] and height - 1 >= _SMALLEST[1]:
-            plot = _plot(known, width, height - 1, self._unit, tones)
+            plot = _plot(known, self._span, width, height - 1, self._unit, tones)
             lines += list(_strips(plot, width, tones[Tone.NORMAL]))
         return lines[:height]
 
@@ -116,7 +122,34 @@ class HistoryChart(Widget):
                 Segment(safe(series.name, REPLACED), tones[Tone.MUTED]),
                 Segment(f" {last}", tones[series.tone]),
             ]
+        if self._series and self._span < math.inf:
+            segments.append(Segment(f"   last {age(self._span)}", tones[Tone.MUTED]))
         return Strip(segments)
+
+
+def _last(series: Sequence[Series], span: float) -> Iterator[Series]:
+    """What of `series` is in the `span` seconds before the latest sample of all."""
+    end = max((float(one.times[-1]) for one in series if len(one.times)), default=0.0)
+    for one in series:
+        begin = int(np.searchsorted(one.times, end - span))
+        yield replace(one, times=one.times[begin:], values=one.values[begin:])
+
+
+def _thinned(one: Series, points: int) -> Series:
+    """At most about so many samples, with the highest and the lowest of each stretch of time."""
+    count = len(one.times)
+    if count <= points:
+        return one
+    starts = np.arange(0, count, -(-2 * count // points))
+    chosen = {0, count - 1}
+    for begin, end in zip(starts, np.append(starts[1:], count), strict=True):
+        part = one.values[begin:end]
+        # What was not measured leaves a gap.
+        chosen.add(int(begin + np.argmax(np.isnan(part))))
+        if np.isfinite(part).any():
+            chosen |= {int(begin + np.nanargmin(part)), int(begin + np.nanargmax(part))}
+    places = sorted(chosen)
+    return replace(one, times=one.times[places], values=one.values[places])
 
 
 def axis_ticks(low: float, high: float, count: int) -> list[float]:
@@ -147,6 +180,7 @@ def _time_label(at: float) -> str:
 
 def _plot(
     series: Sequence[Series],
+    span: float,
     width: int,
     height: int,
     unit: Callable[[float], str],
@@ -157,7 +191,10 @@ def _plot(
     import plotext as plt
 
     end = max(float(s.times[-1]) for s in series)
-    start = min(float(s.times[0]) for s in series)
+    if span == math.inf:
+        span = end - min(float(s.times[0]) for s in series)
+    span = max(span, 1e-9)
+    series = [_thinned(one, _POINTS_PER_CELL * width) for one in series]
     values = np.concatenate([s.values[np.isfinite(s.values)] for s in series])
     low, high = float(values.min()), float(values.max())
     # A scale from zero, unless that would flatten all there is to see.
@@ -180,7 +217,6 @@ def _plot(
         )
     plt.ylim(marks[0], marks[-1])
     plt.yticks(marks, [unit(mark) for mark in marks])
-    span = max(end - start, 1e-9)
     plt.xlim(-span, 0)
     ticks = _time_ticks(span, max(1, width // _CELLS_PER_X_LABEL))
     plt.xticks(ticks, [_time_label(at) for at in ticks])

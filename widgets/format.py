@@ -6,6 +6,7 @@ A value that is not a number, or not finite, is written as "-".
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 _SI = ("", "k", "M", "G", "T", "P", "E")
 _IEC = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -71,6 +72,11 @@ def age(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     return f"{whole // 60}m" if whole < 3600 else duration(whole)
+
+
+def clock(utc_ns: int) -> str:
+    """`12:30:05`: the time of day in UTC of nanoseconds since the epoch."""
+    return f"{datetime.fromtimestamp(utc_ns / 1e9, UTC):%H:%M:%S}"
 
 
 def percent(fraction: float) -> str:

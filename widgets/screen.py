@@ -6,214 +6,223 @@ few hundred bytes a second instead of tens of thousands.
 
 Stock Textual also blocks its event loop when the terminal takes nothing in: the queue to the thread
 that writes is bounded. Here a frame is put off while the last one is still on its way; dirty
-regions add up meanwhile, so nothing is lost.
+regions add up meanwhile, so nothing is lost. A frame of more than the link carries within a moment
+goes out in parts, and what the operator does in between goes before the rest.
 
-Everything in probedeck that leans on Textual's private parts is in this module; it was written for
-Textual 8.2.8. With PROBEDECK_DIFF=0 in the environment the stock behaviour is back.
+What leans on Textual's private parts is here, in `widgets.pen` and in `widgets.driver`; it was
+written for Textual 8.2.8. With PROBEDECK_DIFF=0 in the environment the stock behaviour is back.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar, TypeAlias
-from weakref import WeakKeyDictionary
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
 
-from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
-from rich.style import Style
+from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, LayoutUpdate
-from textual.app import App
+from textual.app import App, ReturnType
+from textual.driver import Driver
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.strip import Strip
 
-_Line: TypeAlias = "list[Segment]"
-_Paint: TypeAlias = "tuple[str, str | None]"
-"""How a cell looks: its SGR parameters, and its hyperlink."""
+from widgets.driver import TerminalDriver
+from widgets.glyphs import ascii_of
+from widgets.link import Link
+from widgets.pen import Line, Pen, narrow
+
+_SCROLLED = 4
+"""Lines that must be found elsewhere for the terminal to be told to move them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a terminal can draw."""
+
+    glyphs: Literal["braille", "block", "ascii"] = "braille"
+    """The finest characters it has."""
+    colors: bool = True
+    """Whether any are wanted; how many there are Textual knows."""
+    erases: bool = False
+    """Whether it erases in the colour of the ground."""
 
 
 class Shadow:
     """What a terminal of a size shows."""
 
-    __slots__ = ("lines", "size")
+    __slots__ = ("at", "lines", "owed", "size")
 
     def __init__(self) -> None:
         self.size = Size(0, 0)
-        self.lines: list[_Line | None] = []
+        self.lines: list[Line | None] = []
         """Segments of each line; None where it is not known what the line shows."""
+        self.owed: dict[int, Line] = {}
+        """Lines by number that should be shown, and for which there was no room yet."""
+        self.at = (-1, -1)
+        """Line and column of the cursor, -1 for unknown."""
 
     def reset(self, size: Size | None = None) -> None:
         """Know nothing."""
         self.size = self.size if size is None else size
         self.lines = [None] * self.size.height
+        self.owed = {}
+        self.at = (-1, -1)
 
     @property
     def stale(self) -> bool:
-        """Whether there is a line of which nothing is known."""
-        return None in self.lines
+        """Whether there is a line of which nothing is known, nor what it should show."""
+        return any(line is None and y not in self.owed for y, line in enumerate(self.lines))
+
+    def wanted(self, y: int) -> Line:
+        """What line `y` should show, as far as it is known."""
+        return self.owed.get(y) or self.lines[y] or []
+
+    def draw(self, pen: Pen, lines: Mapping[int, Line], room: int) -> None:
+        """Have `lines` shown, then what else is owed, until about `room` bytes are written."""
+        self._scroll(pen, lines)
+        owed = {**lines, **{y: line for y, line in self.owed.items() if y not in lines}}
+        self.owed = {}
+        for y, line in owed.items():
+            old = self.lines[y]
+            if old == line:
+                continue
+            if pen.written >= room:
+                self.owed[y] = line
+                continue
+            self.lines[y] = line
+            if old is None or not (narrow(old) and narrow(line)):
+                pen.whole_line(y, line)
+            else:
+                pen.changes(y, old, line)
+
+    def _scroll(self, pen: Pen, lines: Mapping[int, Line]) -> None:
+        """Have the terminal move lines, where it shows most of them elsewhere."""
+        places = {_text(line): y for y, line in enumerate(self.lines) if line is not None}
+        moves = {
+            y: places[text] - y
+            for y, line in lines.items()
+            if self.lines[y] != line and (text := _text(line)) in places and not text.isspace()
+        }
+        found = Counter(moves.values()).most_common(1)
+        if not found or found[0][1] < _SCROLLED or not found[0][0]:
+            return
+        by = found[0][0]
+        moved = [y for y, move in moves.items() if move == by]
+        top, bottom = min(moved), max(moved)
+        top, bottom = min(top, top + by), max(bottom, bottom + by)
+        if bottom - top + 1 > 2 * len(moved) or None in self.lines[top : bottom + 1]:
+            return
+        for y in range(top, bottom + 1):
+            if y not in lines:
+                self.owed[y] = self.wanted(y)
+        pen.scroll(top, bottom, by)
+        blank = [Segment(" " * self.size.width)]
+        kept = self.lines[top : bottom + 1]
+        new: list[Line | None] = [blank] * abs(by)
+        self.lines[top : bottom + 1] = [*kept[by:], *new] if by > 0 else [*new, *kept[:by]]
 
 
-_SHADOWS: WeakKeyDictionary[App[Any], Shadow] = WeakKeyDictionary()
-"""One for each app, because all its screens are drawn on the same terminal."""
-
-
-def _shadow(app: App[Any]) -> Shadow:
-    return _SHADOWS.setdefault(app, Shadow())
+def _text(line: Line) -> str:
+    return "".join(segment.text for segment in line)
 
 
 class DiffUpdate(CompositorUpdate):
     """An update that writes what differs from the shadow, and then is the shadow."""
 
     def __init__(
-        self,
-        stock: LayoutUpdate | ChopsUpdate,
-        shadow: Shadow,
-        lines: Sequence[tuple[int, _Line]],
+        self, lines: Mapping[int, Line], stock: LayoutUpdate | ChopsUpdate | None = None
     ) -> None:
+        self.lines = lines
         self._stock = stock
-        self._shadow = shadow
-        self._lines = lines
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self._stock.__rich_console__(console, options)
+        if self._stock is not None:
+            yield from self._stock.__rich_console__(console, options)
 
-    def render_segments(self, console: Console) -> str:
-        """Give the bytes that bring the terminal up to date."""
-        pen = _Pen(console._color_system or ColorSystem.TRUECOLOR)
-        for y, line in self._lines:
-            old = self._shadow.lines[y]
-            self._shadow.lines[y] = line
-            if old is None or not (_narrow(old) and _narrow(line)):
-                if old != line:
-                    pen.whole_line(y, line)
-            elif old != line:
-                pen.changes(y, old, line)
+
+class DiffApp(App[ReturnType]):
+    """An app that writes differences, each in one piece, and no more than its link carries."""
+
+    look = Look()
+    """To be set before the first screen."""
+
+    def __init__(self, **options: Any) -> None:
+        """`options` are App's."""
+        super().__init__(**options)
+        self.link = Link()
+        self.shadow = Shadow()
+        """One, because all screens are drawn on the same terminal."""
+
+    def get_default_screen(self) -> Screen[Any]:
+        return DiffScreen(id="_default")
+
+    def get_driver_class(self) -> type[Driver]:
+        return TerminalDriver
+
+    def on_terminal_lost(self) -> None:
+        """Leave as after a hang-up: the terminal is gone."""
+        self.exit(return_code=128 + signal.SIGHUP)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the terminal still has to take in what was written."""
+        return self.room == 0 or bool(self.shadow.owed)
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be written now."""
+        writer = getattr(self._driver, "_writer_thread", None)
+        if writer is not None and writer._queue.qsize() > 0:
+            return 0
+        return self.link.room(time.monotonic())
+
+    def begin_update(self) -> None:
+        """Measure how long it takes until what is drawn next can be seen."""
+        self.link.updating(time.monotonic())
+
+    def draw_owed(self) -> None:
+        """Write more of what there was no room for."""
+        if self.shadow.owed:
+            self._display(self.screen, DiffUpdate({}))
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        driver = self._driver
+        if not isinstance(renderable, DiffUpdate) or driver is None or self.is_headless:
+            super()._display(screen, renderable)
+            return
+        if self._running and not self._closed and not self._batch_count:
+            text = self._differences(renderable.lines)
+            if text:
+                sync = self._sync_available
+                text = f"{SYNC_START}{text}{SYNC_END}" if sync else text
+                if isinstance(driver, TerminalDriver):
+                    driver.write_piece(text, more=bool(self.shadow.owed))
+                else:
+                    driver.write(text)
+        self.post_display_hook()
+
+    def _differences(self, lines: Mapping[int, Line]) -> str:
+        shadow = self.shadow
+        colors = self.console._color_system or ColorSystem.TRUECOLOR
+        pen = Pen(
+            colors if self.look.colors else None,
+            shadow.size.width, shadow.at, erases=self.look.erases,
+        )  # fmt: skip
+        shadow.draw(pen, lines, self.room)
+        x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
+        if x or y:
+            # The cursor is not seen, but an input method stands there.
+            pen.go(y, x)
+        shadow.at = pen.at
         return pen.finished()
-
-
-class _Pen:
-    """Writes runs of cells and keeps track of where the terminal's cursor is and how it paints."""
-
-    def __init__(self, colors: ColorSystem) -> None:
-        self._colors = colors
-        self._out: list[str] = []
-        self._at = (-1, -1)
-        self._sgr = ""
-
-    def whole_line(self, y: int, line: _Line) -> None:
-        x = 0
-        for segment in line:
-            # Terminals differ about the width of some characters: do not rely on where they
-            # left the cursor.
-            self._write(y, x, segment.text, segment.style, moves=not _plain(segment.text))
-            x += segment.cell_length
-
-    def changes(self, y: int, old: _Line, new: _Line) -> None:
-        """Write the cells of `new` that differ; every character of both is one cell wide."""
-        rest = iter(old)
-        was_text, was_at = "", 0
-        was_paint: _Paint = ("", None)
-        x = 0
-        for text, style, _ in new:
-            paint = self._paint(style)
-            at = 0
-            while at < len(text):
-                while was_at >= len(was_text):
-                    segment = next(rest, None)
-                    if segment is None:
-                        self._write(y, x + at, text[at:], style)
-                        return
-                    was_text, was_paint, was_at = segment.text, self._paint(segment.style), 0
-                count = min(len(text) - at, len(was_text) - was_at)
-                cells, was = text[at : at + count], was_text[was_at : was_at + count]
-                if paint != was_paint:
-                    self._write(y, x + at, cells, style)
-                elif cells != was:
-                    first = next(i for i in range(count) if cells[i] != was[i])
-                    last = next(i for i in range(count - 1, -1, -1) if cells[i] != was[i])
-                    self._write(y, x + at + first, cells[first : last + 1], style)
-                at += count
-                was_at += count
-            x += len(text)
-
-    def finished(self) -> str:
-        if self._sgr:
-            self._out.append("\x1b[0m")
-        return "".join(self._out)
-
-    def _write(
-        self, y: int, x: int, text: str, style: Style | None, *, moves: bool = False
-    ) -> None:
-        line, column = self._at
-        if line != y or column > x or column < 0:
-            self._out.append(f"\x1b[{y + 1};{x + 1}H")
-        elif column < x:
-            self._out.append(f"\x1b[{x - column}C")
-        sgr, link = self._paint(style)
-        self._out.append(sgr_change(self._sgr, sgr))
-        self._sgr = sgr
-        self._out.append(f"\x1b]8;;{link}\x1b\\{text}\x1b]8;;\x1b\\" if link else text)
-        self._at = (y, -1 if moves else x + len(text))
-
-    def _paint(self, style: Style | None) -> _Paint:
-        if style is None:
-            return "", None
-        sgr = style._ansi
-        return Strip.render_ansi(style, self._colors) if sgr is None else sgr, style._link
-
-
-@lru_cache(maxsize=4096)
-def sgr_change(before: str, after: str) -> str:
-    """The escape sequence from one set of SGR parameters to another."""
-    if before == after:
-        return ""
-    if not after:
-        return "\x1b[0m"
-    old_attributes, old_fore, old_back = _sgr_parts(before)
-    attributes, fore, back = _sgr_parts(after)
-    if attributes != old_attributes:
-        return f"\x1b[0;{after}m"
-    changed = [fore or "39"] if fore != old_fore else []
-    changed += [back or "49"] if back != old_back else []
-    return f"\x1b[{';'.join(changed)}m"
-
-
-def _sgr_parts(parameters: str) -> tuple[frozenset[str], str, str]:
-    """SGR parameters as attributes, foreground and background."""
-    attributes: set[str] = set()
-    fore = back = ""
-    rest = iter(parameters.split(";") if parameters else ())
-    for code in rest:
-        number = int(code)
-        whole = code
-        if number in (38, 48):
-            mode = next(rest)
-            whole = ";".join((code, mode, *(next(rest) for _ in range(3 if mode == "2" else 1))))
-        if 30 <= number <= 39 or 90 <= number <= 97:
-            fore = whole
-        elif 40 <= number <= 49 or 100 <= number <= 107:
-            back = whole
-        else:
-            attributes.add(code)
-    return frozenset(attributes), fore, back
-
-
-@lru_cache(maxsize=16384)
-def _one_cell_each(text: str) -> bool:
-    return all(get_character_cell_size(character) == 1 for character in text)
-
-
-def _plain(text: str) -> bool:
-    return text.isascii() or _one_cell_each(text)
-
-
-def _narrow(line: _Line) -> bool:
-    """Whether every character of the line takes one cell, so that cells can be counted."""
-    return all(_plain(segment.text) for segment in line)
 
 
 class DiffCompositor(Compositor):
@@ -223,8 +232,12 @@ class DiffCompositor(Compositor):
         super().__init__()
         self._screen = screen
 
+    @property
+    def _app(self) -> DiffApp[Any]:
+        return cast("DiffApp[Any]", self._screen.app)
+
     def _current_shadow(self) -> Shadow:
-        shadow = _shadow(self._screen.app)
+        shadow = self._app.shadow
         if shadow.size != self.size:
             shadow.reset(self.size)
         return shadow
@@ -244,11 +257,11 @@ class DiffCompositor(Compositor):
         stock = super().render_full_update(simplify)
         if simplify:
             return stock
-        lines = [
-            (y, [segment for strip in strips for segment in strip._segments])
+        lines = {
+            y: self._drawn([segment for strip in strips for segment in strip._segments])
             for y, strips in enumerate(stock.strips)
-        ]
-        return DiffUpdate(stock, self._current_shadow(), lines)
+        }
+        return DiffUpdate(lines, stock)
 
     def render_partial_update(self) -> Any:
         """Give an update of what is dirty."""
@@ -256,17 +269,24 @@ class DiffCompositor(Compositor):
         if stock is None:
             return None
         shadow = self._current_shadow()
-        lines: dict[int, _Line] = {}
+        lines: dict[int, Line] = {}
         for y, x1, x2 in stock.spans:
             if y < len(shadow.lines):
-                shown = lines.get(y) or shadow.lines[y] or []
-                lines[y] = _spliced(shown, x1, x2, stock.chops[y].items(), stock.chop_ends[y])
-        return DiffUpdate(stock, shadow, list(lines.items()))
+                shown = lines.get(y) or shadow.wanted(y)
+                pieces = stock.chops[y].items()
+                lines[y] = self._drawn(_spliced(shown, x1, x2, pieces, stock.chop_ends[y]))
+        return DiffUpdate(lines, stock)
+
+    def _drawn(self, line: Line) -> Line:
+        """A line in the terminal's characters."""
+        if self._app.look.glyphs != "ascii" or _text(line).isascii():
+            return line
+        return [Segment(ascii_of(text), style) for text, style, _ in line]
 
 
 def _spliced(
-    shown: _Line, x1: int, x2: int, chops: Iterable[tuple[int, Strip | None]], ends: Sequence[int]
-) -> _Line:
+    shown: Line, x1: int, x2: int, chops: Iterable[tuple[int, Strip | None]], ends: Sequence[int]
+) -> Line:
     """`shown` with the pieces that reach into its cells x1 to x2 taken from a fresh rendering.
 
     Those pieces are taken whole, because a wide character may stand across x1 or x2. No other can
@@ -302,8 +322,12 @@ class DiffScreen(Screen[ScreenResultType]):
 
     def refresh_terminal(self) -> None:
         """Draw everything again, whatever the terminal shows."""
-        _shadow(self.app).reset()
+        self._diff_app.shadow.reset()
         self.refresh()
+
+    @property
+    def _diff_app(self) -> DiffApp[Any]:
+        return cast("DiffApp[Any]", self.app)
 
     def on_mount(self) -> None:
         """Know when the terminal was another program's for a while."""
@@ -316,7 +340,7 @@ class DiffScreen(Screen[ScreenResultType]):
         """Forget what the terminal shows if a screen of another kind draws from now on."""
         top = self.app.screen_stack[-1:]
         if not all(isinstance(screen._compositor, DiffCompositor) for screen in top):
-            _shadow(self.app).reset()
+            self._diff_app.shadow.reset()
 
     def on_resize(self) -> None:
         """Forget what the terminal shows when it took another size."""
@@ -327,13 +351,15 @@ class DiffScreen(Screen[ScreenResultType]):
         self._was_sized = True
 
     def _on_timer_update(self) -> None:
-        # The timer is left running, so the frame is tried again one period later.
-        if not (self.diff and self._terminal_busy()):
+        if not self.diff:
             super()._on_timer_update()
-
-    def _terminal_busy(self) -> bool:
-        writer = getattr(self.app._driver, "_writer_thread", None)
-        return writer is not None and writer._queue.qsize() > 0
+        elif not self._diff_app.busy:
+            super()._on_timer_update()
+            if self.is_current:
+                self._diff_app.draw_owed()
+        if self.diff and self._diff_app.shadow.owed:
+            # Paused by a frame that was drawn; the next period is to try again.
+            self._update_timer.resume()
 
 
 class DiffModalScreen(ModalScreen[ScreenResultType], DiffScreen[ScreenResultType]):

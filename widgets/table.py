@@ -9,13 +9,11 @@ always begins with its first row.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import var
@@ -28,12 +26,15 @@ from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _HEADER = 1
 """Lines above the rows."""
-_Line: TypeAlias = "tuple[tuple[str | Pieces, ...], Tones, bool] | None"
-"""What a line shows: a row's cells and tones and whether the cursor is on it, or nothing."""
+_Line: TypeAlias = "tuple[tuple[Placed, ...], tuple[str | Pieces, ...], Tones, bool] | None"
+"""What a line shows: columns, a row's cells in them, its tones, and whether the cursor is on it."""
 
 
-class VirtualTable(ScrollView, can_focus=True):
-    """A sorted list of rows with a cursor, drawn line by line."""
+class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
+    """A sorted list of rows with a cursor, drawn line by line.
+
+    It has no keys of its own: who uses it binds some to its actions.
+    """
 
     COMPONENT_CLASSES = {"table--header", "table--sorted", "table--cursor", *TONE_CLASSES}
     DEFAULT_CSS = f"""
@@ -54,17 +55,6 @@ class VirtualTable(ScrollView, can_focus=True):
         }}
     }}
     """
-    BINDINGS = [
-        Binding("down,j", "move(1)", "Next row", show=False, id="table.down"),
-        Binding("up,k", "move(-1)", "Previous row", show=False, id="table.up"),
-        Binding("pagedown", "page(1)", "Next page", show=False, id="table.page_down"),
-        Binding("pageup", "page(-1)", "Previous page", show=False, id="table.page_up"),
-        Binding("g", "first", "First row", show=False, id="table.first"),
-        Binding("home", "top", "Top, and stay there", show=False, id="table.top"),
-        Binding("end,G", "last", "Last row", show=False, id="table.last"),
-        Binding("enter", "select", "Open", show=False, id="table.select"),
-    ]
-
     empty: var[str] = var("")
     """What is shown instead of rows when there are none."""
 
@@ -117,6 +107,7 @@ class VirtualTable(ScrollView, can_focus=True):
         self._key: Hashable | None = None
         self._pinned = False
         self._sorted = ("", False)
+        self._chosen: tuple[str, ...] = ()
         self._lines: dict[int, _Line] = {}
         self._fitted: tuple[int, tuple[Placed, ...]] = (-1, ())
         self._tones: dict[Tone, Style] = {}
@@ -148,9 +139,28 @@ class VirtualTable(ScrollView, can_focus=True):
         self._fitted = (-1, ())
         self._repaint()
 
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The columns (by id) that are shown, from the left; empty for all that are not hidden."""
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, columns: Sequence[str]) -> None:
+        self._chosen = tuple(columns)
+        self._fitted = (-1, ())
+        self._repaint()
+
+    @property
+    def shown(self) -> tuple[Placed, ...]:
+        """The columns that there is room for, from the left."""
+        width = self.scrollable_content_region.width
+        if self._fitted[0] != width:
+            self._fitted = (width, fit(self._columns, width, self._chosen, self._sorted[0]))
+        return self._fitted[1]
+
     def width_of(self, column: str) -> int:
         """Cells that a column (by id) has; 0 where there is no room for it."""
-        return next((p.width for p in self._placed() if p.column.id == column), 0)
+        return next((p.width for p in self.shown if p.column.id == column), 0)
 
     def show(self, source: RowSource) -> None:
         """Show `source` from now on; the cursor stays on its row, and that row in view."""
@@ -233,7 +243,7 @@ class VirtualTable(ScrollView, can_focus=True):
         if offset is None:
             return
         if offset.y < _HEADER:
-            for place in self._placed():
+            for place in self.shown:
                 if place.x - MARGIN <= offset.x < place.x + place.width + GAP - MARGIN:
                     self.post_message(self.HeaderSelected(self, place.column.id))
             return
@@ -276,16 +286,6 @@ class VirtualTable(ScrollView, can_focus=True):
     def _visible(self) -> int:
         return max(0, self.size.height - _HEADER)
 
-    def _placed(self) -> tuple[Placed, ...]:
-        width = self.scrollable_content_region.width
-        if self._fitted[0] != width:
-            columns = [
-                replace(column, priority=0) if column.id == self._sorted[0] else column
-                for column in self._columns
-            ]
-            self._fitted = (width, fit(columns, width))
-        return self._fitted[1]
-
     def _place(self, index: int) -> None:
         rows = self._source.rows
         self._index = max(0, min(index, rows - 1))
@@ -326,17 +326,15 @@ class VirtualTable(ScrollView, can_focus=True):
         index = y - _HEADER + self.scroll_offset.y
         if index >= self._source.rows:
             return None
-        return (
-            tuple(self._source.cells(index)),
-            self._source.tones(index),
-            index == self._index,
-        )
+        cells, shown = self._source.cells(index), self.shown
+        seen = tuple(cells[place.position] for place in shown)
+        return shown, seen, self._source.tones(index), index == self._index
 
     def _header(self, width: int) -> Strip:
         plain = self.get_component_rich_style("table--header")
         marked = self.get_component_rich_style("table--sorted")
         segments = [Segment(" " * MARGIN, plain)]
-        for place in self._placed():
+        for place in self.shown:
             column = place.column
             if column.id == self._sorted[0]:
                 # The mark may stand in the gap, so that a title is never cut for it.
@@ -354,14 +352,13 @@ class VirtualTable(ScrollView, can_focus=True):
     def _row(self, line: _Line, width: int) -> Strip:
         if line is None:
             return Strip.blank(width, self._tones[Tone.NORMAL])
-        cells, tones, cursor = line
+        shown, cells, tones, cursor = line
         base = self._tones[Tone.NORMAL]
         over = self.get_component_rich_style("table--cursor") if cursor else None
         if over is not None:
             base += over
         segments = [Segment(" " * MARGIN, base)]
-        for place in self._placed():
-            content = cells[place.position]
+        for place, content in zip(shown, cells, strict=True):
             if not isinstance(content, str):
                 under = over.background_style if over is not None else Style.null()
                 for text, tone in placed_pieces(content, place.width):

@@ -67,6 +67,21 @@ def parse(line: str) -> Invocation:
     return Invocation(command, tuple(values))
 
 
+def answer(name: str, text: str) -> Invocation:
+    """A command with what was typed when it asked for its value. Raises TextError.
+
+    Without a name `text` is a whole line.
+    """
+    if not name:
+        return parse(text)
+    command = REGISTRY[name]
+    parameter, value = command.parameters[0], text.strip()
+    if not value and parameter.kind is not Kind.FILTER:
+        raise TextError(f"{name} needs a {parameter.name}", text, 1)
+    column = len(text) - len(text.lstrip()) + 1
+    return Invocation(command, (_value(text, Word(value, column), parameter),))
+
+
 def quoted(value: str) -> str:
     """A value as one word of a line."""
     plain = value and not any(c.isspace() or c == QUOTE for c in value)

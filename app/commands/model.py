@@ -5,13 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-PRINTABLE = {
-    "slash": "/", "question_mark": "?", "colon": ":", "at": "@", "left_square_bracket": "[",
-    "right_square_bracket": "]", "space": " ",
-}  # fmt: skip
-"""Characters of keys that have a longer name with Textual."""
-_SPOKEN = {**PRINTABLE, "space": "space", "escape": "esc"}
-
 
 class Kind(StrEnum):
     """What a parameter's value is, and so how it is checked and completed."""
@@ -23,6 +16,8 @@ class Kind(StrEnum):
     COUNT = "count"
     """A whole number from 1."""
     TEXT = "text"
+    COMMAND = "command"
+    """A command and its values."""
     FILTER = "filter"
     """Terms of the filter language."""
     FILE = "file"
@@ -34,6 +29,8 @@ class Kind(StrEnum):
     """The name of a policy that there is."""
     TAPE = "tape"
     """A tape's file, or the letter of a register."""
+    LAYOUT = "layout"
+    """The name of a saved layout."""
     MOMENT = "moment"
     """A time of day in UTC, `12:30:05`, or how long ago, `30s`."""
 
@@ -86,6 +83,9 @@ class Command:
     writes: bool = False
     """Whether it changes what runs, which a read-only console refuses, and a tape without
     `--allow-write`."""
+    by_row: bool = False
+    """Whether it is what choosing a row does on its screen; it then has the keys of
+    `table.select` too."""
     asks: bool = False
     """Whether it opens a line to type into. Its key then acts at once, so that what is typed ahead
     goes into that line and is not taken for commands."""
@@ -98,8 +98,3 @@ class Command:
     def usage(self) -> str:
         """`flow.sort [COLUMN]`."""
         return " ".join((self.name, *(parameter.usage for parameter in self.parameters)))
-
-
-def spoken(keys: str) -> str:
-    """Keys by comma as an operator calls them."""
-    return ", ".join(_SPOKEN.get(key, key) for key in keys.split(",") if key)

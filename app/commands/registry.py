@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from app.commands.model import Command, Kind, Parameter
+from app.commands.tables import sortable
 
-FLOW_COLUMNS = (
-    "rate", "packet_rate", "packets", "bytes", "age", "idle", "source", "destination", "protocol",
-    "direction",
-)  # fmt: skip
-"""What flows can be sorted by, in the order of the sort key."""
-TRIGGER_COLUMNS = ("state", "value", "selected", "policy")
-"""What policies can be sorted by; else they stay in the order in which they were given."""
 THEMES = ("dark", "light")
+SCREENS = ("overview", "paths", "flows", "triggers", "programs", "events")
+"""In the order of their keys."""
 
 _FILE = Parameter("file", Kind.FILE)
 _POLICY = Parameter("policy", Kind.POLICY)
 _PROBE = Parameter("probe", Kind.PROBE)
 _FILTER = Parameter("filter", Kind.FILTER, rest=True)
+_WINDOWS = Parameter("windows", Kind.COUNT)
+_LINE = Parameter("command", Kind.COMMAND, rest=True)
+
+
+def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[Command, ...]:
+    """The commands that sort a screen's tables."""
+    column = Parameter("column", Kind.COLUMN, sortable(*tables))
+    return (
+        Command(f"{prefix}.sort", "Sort by the next column", "s", screen, footer, (column,)),
+        Command(f"{prefix}.reverse", "Reverse the order", "S", screen),
+    )
+
+
 
 _EVERYWHERE = (
+    Command("view.overview", "Overview", "1", footer="Overview"),
     Command("view.paths", "Paths", "2", footer="Paths"),
     Command("view.flows", "Flows", "3", footer="Flows"),
     Command("view.triggers", "Triggers", "4", footer="Triggers"),
@@ -31,20 +41,70 @@ _EVERYWHERE = (
     Command("help.tour", "The tour, from its beginning"),
     Command("tour.next", "On the tour: go on", "ctrl+n"),
     Command("tour.end", "End the tour"),
+    Command("app.prompt", "Type a command", "colon", parameters=(_LINE,), asks=True),
     Command("app.palette", "All commands", "ctrl+p", footer="Commands"),
     Command("app.redraw", "Draw the screen again", "ctrl+l"),
     Command("app.theme", "Light or dark", "t",
             parameters=(Parameter("theme", Kind.CHOICE, THEMES),)),
-    Command("app.quit", "Quit", "q", footer="Quit"),
+    Command("layout.save", "Keep this layout", parameters=(Parameter("layout", Kind.LAYOUT),),
+            help="The screen in front, the theme, and for each screen its filter, order, columns"
+            " and open panes. Without a name: that of the last layout, or default."),
+    Command("layout.load", "Put a layout back", parameters=(Parameter("layout", Kind.LAYOUT),),
+            help="--layout NAME, or layout in [ui], begins with one."),
+    Command("app.quit", "Quit", "q,ctrl+c", footer="Quit"),
+)  # fmt: skip
+_TABLES = (
+    Command("table.down", "Next row", "down,j"),
+    Command("table.up", "Previous row", "up,k"),
+    Command("table.page_down", "A page down", "pagedown"),
+    Command("table.page_up", "A page up", "pageup"),
+    Command("table.first", "First row", "g"),
+    Command("table.last", "Last row", "G,end"),
+    Command("table.top", "Top, and stay there", "home"),
+    Command("table.select", "Choose the row", "enter"),
+    Command("pane.next", "Next pane", "tab"),
+    Command("pane.previous", "Pane before", "shift+tab"),
+)
+_VIEW = (
+    Command("view.columns", "Choose the table's columns", "vertical_line",
+            parameters=(Parameter("columns", rest=True),),
+            help="Their names, from the left; usual: those that it usually has."),
+    Command("view.copy", "Copy the row", "c",
+            parameters=(Parameter("what"),),
+            help="row, table, or a column's name for one value of the row. The terminal puts it"
+            " into its clipboard (OSC 52; in tmux: set -g set-clipboard on)."),
+    Command("view.export", "Write the table to a file", "E", parameters=(_FILE,), asks=True,
+            help="All its rows, as they are filtered and sorted, with the columns that are chosen:"
+            " .csv, .json and .jsonl have values, .txt what is shown. .svg is a picture of the"
+            " screen."),
+    Command("work.cancel", "Cancel what takes its time"),
+)  # fmt: skip
+_TIME = (
+    Command("time.back", "A window back", "left_square_bracket", parameters=(_WINDOWS,),
+            help="The screens stay at that window, while counting goes on."),
+    Command("time.forward", "A window forward", "right_square_bracket", parameters=(_WINDOWS,)),
+    Command("time.back_minute", "A minute back", "left_curly_bracket"),
+    Command("time.forward_minute", "A minute forward", "right_curly_bracket"),
+    Command("time.go", "Go to a moment",
+            parameters=(Parameter("moment", Kind.MOMENT, needed=True),),
+            help="A time of day in UTC, 12:30:05, or how long ago, 30s or 1h30m."),
+    Command("time.live", "Back to the present"),
+    Command("time.mark", "Compare with this moment", "M",
+            help="Flows and hops are shown with what changed since; again ends that."),
+    Command("time.zoom_out", "Charts look back longer", "minus"),
+    Command("time.zoom_in", "Charts look back shorter", "equals_sign,plus"),
+)  # fmt: skip
+_OVERVIEW = (
+    Command("overview.open", "What is under the cursor, on its screen", "", "overview", "Open",
+            by_row=True),
 )  # fmt: skip
 _FLOWS = (
     Command("flow.filter", "Filter what is shown", "slash", "flows", "Filter", (_FILTER,),
             asks=True),
     Command("flow.clear", "Close, or clear the filter", "escape", "flows"),
-    Command("flow.sort", "Sort by the next column", "s", "flows", "Sort",
-            (Parameter("column", Kind.COLUMN, FLOW_COLUMNS),)),
-    Command("flow.reverse", "Reverse the order", "S", "flows"),
-    Command("flow.trace", "Trace the path of the flow", "", "flows", writes=True),
+    *_sorting("flow", "flows", "flows", footer="Sort"),
+    Command("flow.trace", "Trace the path of the flow", "", "flows", "Trace", writes=True,
+            by_row=True),
     Command("flow.detail", "Detail of the flow", "d", "flows", "Detail"),
     Command("flow.top", "Back to the top, and stay there", "", "flows"),
     Command("flow.capture", "Choose which flows are counted", "C", "flows", "", (_FILTER,),
@@ -57,12 +117,13 @@ _PATHS = (
             (Parameter("destination", Kind.DESTINATION),), writes=True),
     Command("path.next", "Next destination or flow", "n", "paths", "Next"),
     Command("path.previous", "Destination or flow before", "p", "paths"),
-    Command("path.detail", "Detail of the hop", "", "paths"),
+    *_sorting("path", "paths", "hops", "destinations"),
+    Command("path.detail", "Detail of the hop", "", "paths", "Detail", by_row=True),
     Command("path.leave", "Close the detail", "escape", "paths"),
     Command("path.names", "Names or addresses", "a", "paths"),
 )  # fmt: skip
 _TRIGGERS = (
-    Command("trigger.detail", "Detail", "", "triggers"),
+    Command("trigger.detail", "Detail", "", "triggers", "Detail", by_row=True),
     Command("trigger.toggle", "Activate the policy, or end it", "o", "triggers", "On/off",
             (_POLICY,), writes=True),
     Command("trigger.add", "Add a policy", "a", "triggers", "Add",
@@ -70,14 +131,14 @@ _TRIGGERS = (
     Command("trigger.change", "Change the policy", "e", "triggers", "", (_POLICY,), writes=True,
             asks=True),
     Command("trigger.remove", "Remove the policy", "x", "triggers", "", (_POLICY,), writes=True),
-    Command("trigger.sort", "Sort by the next column", "s", "triggers", "Sort",
-            (Parameter("column", Kind.COLUMN, TRIGGER_COLUMNS),)),
+    *_sorting("trigger", "triggers", "policies", "applications", footer="Sort"),
     Command("trigger.next", "Application's next table", "n", "triggers"),
     Command("trigger.previous", "Application's table before", "p", "triggers"),
     Command("trigger.leave", "Close the detail", "escape", "triggers"),
 )  # fmt: skip
 _PROGRAMS = (
-    Command("program.edit", "Edit the source", "", "programs", "", (_PROBE,)),
+    *_sorting("program", "programs", "programs"),
+    Command("program.edit", "Edit the source", "", "programs", "", (_PROBE,), by_row=True),
     Command("program.leave", "Back to the list", "escape", "programs", "List"),
     Command("program.next_direction", "The probe's other direction", "f2", "programs"),
     Command("program.panel", "Next panel", "f3", "programs"),
@@ -101,8 +162,19 @@ _PROGRAMS = (
     Command("probe.export", "End the window, export it", "e", "programs", "", (_PROBE,),
             writes=True),
 )  # fmt: skip
+_EVENTS = (
+    Command("event.go", "To the moment of the event", "", "events", "Go to it", by_row=True,
+            help="Every screen shows that moment, until escape or time.live."),
+    Command("event.detail", "The whole text of the event", "d", "events", "Detail"),
+    *_sorting("event", "events", "events", footer="Sort"),
+    Command("event.leave", "Close, or back to the present", "escape", "events"),
+)  # fmt: skip
 
 REGISTRY: dict[str, Command] = {
-    command.name: command for command in (*_EVERYWHERE, *_FLOWS, *_PATHS, *_TRIGGERS, *_PROGRAMS)
+    command.name: command
+    for command in (
+        *_EVERYWHERE, *_VIEW, *_TABLES, *_TIME, *_OVERVIEW, *_FLOWS, *_PATHS, *_TRIGGERS,
+        *_PROGRAMS, *_EVENTS,
+    )  # fmt: skip
 }
 """Every command by its name."""

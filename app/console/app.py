@@ -5,28 +5,31 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack, closing, suppress
 
 from textual import work
-from textual.app import App
 from textual.message import Message
 from textual.screen import Screen
 
-from app.commands import Invocation, parse
-from app.console.commands import bindings
+from app.commands.keymap import Keymap
+from app.console.command_app import CommandApp
+from app.console.command_line import CommandLine
+from app.console.layout import LayoutApp
 from app.console.names import Names
 from app.console.palette import CommandProvider, Palette
+from app.console.moments import MomentApp
 from app.console.path_model import Choice
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
 from app.console.screens.focus_help import FocusHelp
 from app.console.screens.keys import KeysScreen
+from app.console.screens.overview import OverviewScreen
 from app.console.screens.paths import PathsScreen
 from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
 from app.console.screens.triggers import TriggersScreen
-from app.console.state import Frame, State
+from app.console.terminal_app import TerminalApp
 from app.console.tour import Tour
 from app.session import Watch, start
 from app.settings.model import Settings
@@ -37,7 +40,6 @@ from probes.flow import FlowFilter
 from probes.plane import ControlPlane
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import REPLACED, age, duration, percent, safe
-from widgets.screen import DiffScreen
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -47,6 +49,8 @@ _STALE_AFTER = 2.5
 """Intervals without a window after which the data's age is shown."""
 _SHORTEST_INTERVAL = 0.25
 """Seconds between two updates of the screen, however short windows are."""
+_BUSY = 0.05
+"""Seconds after which it is looked whether the terminal has drawn the last one."""
 
 
 class Published(Message):
@@ -63,36 +67,38 @@ def _programs() -> Screen[None]:
     return ProgramsScreen()
 
 
-class ConsoleApp(App[int]):
+class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
     """The console."""
 
     TITLE = "probedeck"
     MODES = {
-        "paths": PathsScreen, "flows": FlowsScreen, "triggers": TriggersScreen,
+        "overview": OverviewScreen, "paths": PathsScreen, "flows": FlowsScreen, "triggers": TriggersScreen,
         "programs": _programs, "events": EventsScreen,
     }  # fmt: skip
-    DEFAULT_MODE = "flows"
-    BINDINGS = bindings()
+    DEFAULT_MODE = "overview"
     COMMANDS = {CommandProvider}
     ENABLE_COMMAND_PALETTE = False  # its key would be no command of the registry
 
     def __init__(
         self, plane: ControlPlane, start: Callable[[], object], where: str, interval: float,
-        capture: FlowFilter, duration_s: float | None = None, *, flows: bool = True,
+        capture: FlowFilter, duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
     ) -> None:  # fmt: skip
         """`start` starts the probes; it runs in a thread after the first paint.
 
-        `where` is what is watched, as an operator calls it; without `flows` the programs are what
-        is looked at first; without `names` no address is looked up until the operator asks for it.
+        `where` is what is watched, as an operator calls it; `first` is the screen to begin with;
+        without `names` no address is looked up until the operator asks for it.
         """
-        super().__init__(ansi_color=False)
+        # Textual makes the screen of this mode before all else.
+        self.DEFAULT_MODE = first  # type: ignore[misc]
+        super().__init__()
         self.settings = settings or Settings()
+        self.take_terminal(self.settings.ui)
+        self.take_keys(Keymap(self.settings))
+        self.command_line = CommandLine(self)
+        self.take_layout(self.settings.ui.layout)
         self.plane = plane
         """What runs the probes; to be asked in threads, as it may take its time."""
-        self.state = State()
-        self.frame: Frame = self.state.frame()
-        """What the screens show; while paused it stays what it is."""
         self.capture = capture
         self.names = Names(self._named, enabled=names)
         """Of addresses, by the host's resolver."""
@@ -107,12 +113,10 @@ class ConsoleApp(App[int]):
         """Files that edited sources would be in, had they been saved."""
         self._asked_about: tuple[str, ...] = ()
         """What was unsaved when the operator was asked whether to quit."""
-        self._paused_at: float | None = None
-        """`time.monotonic()`; None while not paused."""
         self._start = start
         self._where = where
-        self._flows = flows
-        self._interval = interval
+        self.interval = interval
+        """Seconds of a window of what is watched."""
         self._duration = duration_s
         self._notes: tuple[StatusItem, ...] = ()
         self._fresh = self._resting = False
@@ -127,13 +131,6 @@ class ConsoleApp(App[int]):
         """Windows until now, also those after a paused frame."""
         return self.plane.history
 
-    @property
-    def paused(self) -> bool:
-        return self._paused_at is not None
-
-    def get_default_screen(self) -> Screen[object]:
-        return DiffScreen(id="_default")
-
     async def on_mount(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -142,8 +139,9 @@ class ConsoleApp(App[int]):
         self.set_interval(1.0, self._show_status)
         if self._duration is not None:
             self.set_timer(self._duration, self.exit)
-        if not self._flows:
-            self.switch_mode("programs")
+        self.begin_layout()
+        for warning in self.settings.warnings:
+            self.notify(safe(warning, REPLACED), severity="warning", markup=False)
         self._start_probes()
 
     @work(thread=True, exit_on_error=False)
@@ -175,14 +173,18 @@ class ConsoleApp(App[int]):
     def _catch_up(self) -> None:
         self._resting = self._fresh
         if self._fresh:
+            if self.busy:
+                # The last update is still on its way.
+                self.set_timer(_BUSY, self._catch_up)
+                return
             self._fresh = False
+            self.begin_update()
             self.refresh_view()
-            self.set_timer(_SHORTEST_INTERVAL, self._catch_up)
+            self.set_timer(self.update_interval(_SHORTEST_INTERVAL), self._catch_up)
 
     def refresh_view(self) -> None:
-        """Bring the screen in front up to date; a paused one is drawn as it was."""
-        if not self.paused:
-            self.frame = self.state.frame()
+        """Bring the frame up to date, and what the screen in front shows."""
+        super().refresh_view()
         if (front := self._front()) is not None:
             front.show()
         if self.tour.step is not None:
@@ -199,6 +201,8 @@ class ConsoleApp(App[int]):
         self._show_status()
 
     def complain(self, error: DeckError) -> None:
+        if (front := self._front()) is not None and front.takes_blame(error):
+            return
         self.notify(safe(str(error), REPLACED), severity="error", markup=False)
 
     def _show_tour(self) -> None:
@@ -211,19 +215,19 @@ class ConsoleApp(App[int]):
             front.show_status(self._status())
 
     def _status(self) -> list[StatusItem]:
-        last = self.state.last
+        last = self.frame.last
         failure = self.plane.failure()
         now = time.monotonic()
         badge = StatusItem("LIVE", Tone.GOOD, badge=True)
         if failure is not None:
             badge = StatusItem("ENDED", Tone.BAD, badge=True)
-        elif self._paused_at is not None:
-            badge = StatusItem(f"PAUSED {age(now - self._paused_at)}", Tone.WARN, badge=True)
+        elif (paused := self.moment_badge()) is not None:
+            badge = paused
         elif last is None:
             badge = StatusItem("STARTING", Tone.MUTED, badge=True)
-        elif (old := now - self.state.last_at) > _STALE_AFTER * self._interval:
+        elif (old := now - self.state.last_at) > _STALE_AFTER * self.interval:
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
-        items = [badge]
+        items = [badge, *self.moment_items(), *self.link_items(_SHORTEST_INTERVAL)]
         if self.read_only:
             items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
         if failure is not None:
@@ -234,7 +238,7 @@ class ConsoleApp(App[int]):
         items.append(StatusItem(f"{self._where} {modes}".rstrip(), priority=1))
         if last is not None:
             poll = (last.swap_ns + last.drain_ns) / 1e9
-            lost = self.state.lost
+            lost = self.frame.lost
             full = Tone.WARN if last.occupancy > 0.5 else Tone.NORMAL
             items += [
                 StatusItem(str(last.generation), label="gen", priority=5),
@@ -246,45 +250,24 @@ class ConsoleApp(App[int]):
             items.append(StatusItem(self.capture.text, Tone.WARN, 3, label="only"))
         return [*items, *self._notes]
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether a command has a meaning on the screen in front."""
-        if action != "command" or not parameters:
-            return super().check_action(action, parameters)
-        screen, command = self.screen, str(parameters[0])
-        if command == f"view.{self.current_mode}" or (
-            command.startswith("tour.") and self.tour.step is None
-        ):
-            return False
-        return not isinstance(screen, DeckScreen) or screen.offers(command)
-
-    async def action_command(self, line: str) -> None:
-        """Do what a line of a command and its values says; an error is shown."""
-        try:
-            await self.perform(parse(line))
-        except DeckError as error:
-            self.complain(error)
-
-    async def perform(self, asked: Invocation) -> None:
-        """Have a command done by its screen, which is turned to, or by the app. Raises DeckError.
-
-        What takes its time goes on in a worker afterwards, and complains by itself.
-        """
-        command = asked.command
-        if command.writes and self.read_only:
-            raise UsageError(f"{command.name} is refused: {self.read_only}")
-        if command.screen and not self._in_front(command.screen):
-            await self.switch_mode(command.screen)
-        owner = self.screen if command.screen else self
-        getattr(owner, command.method)(*asked.values)
-
-    def _in_front(self, mode: str) -> bool:
-        return self.current_mode == mode and isinstance(self.screen, DeckScreen)
+    def offers(self, command: str) -> bool:
+        """Whether a command has a meaning here and now."""
+        return self.tour.step is not None or not command.startswith("tour.")
 
     def open_path(self, choice: Choice) -> None:
         """Turn to a path that is traced."""
         self.wanted_path = choice
         self.notify(f"tracing {choice.destination}", timeout=2.0, markup=False)
         self.switch_mode("paths")
+
+    async def turn_to(self, mode: str, key: Hashable | None) -> None:
+        """Turn to a screen, with its cursor on what `key` means there; None: wherever it is."""
+        await self.switch_mode(mode)
+        if key is not None and (front := self._front()) is not None:
+            front.point_at(key)
+
+    def do_view_overview(self) -> None:
+        self.switch_mode("overview")
 
     def do_view_paths(self) -> None:
         self.switch_mode("paths")
@@ -300,10 +283,6 @@ class ConsoleApp(App[int]):
 
     def do_view_events(self) -> None:
         self.switch_mode("events")
-
-    def do_view_pause(self) -> None:
-        self._paused_at = None if self.paused else time.monotonic()
-        self.refresh_view()
 
     def do_help_keys(self) -> None:
         self.push_screen(KeysScreen(self.current_mode))
@@ -337,10 +316,6 @@ class ConsoleApp(App[int]):
         if isinstance(self.screen, DeckScreen):
             self.screen.refresh_terminal()
 
-    def do_app_theme(self, theme: str = "") -> None:
-        wanted = theme or ("light" if self.current_theme.dark else "dark")
-        self.theme = f"textual-{wanted}"
-
     def do_app_quit(self) -> None:
         if self.unsaved and self.unsaved != self._asked_about:
             self._asked_about = self.unsaved
@@ -366,7 +341,7 @@ class ConsoleApp(App[int]):
         self.call_from_thread(self.notify, text, markup=False)
 
 
-def run(watch: Watch) -> int:
+def run(watch: Watch, settings: Settings) -> int:
     """Open the console on what is watched; returns the exit code. Raises DeckError subclasses."""
     with ExitStack() as stack:
         controller = Controller()
@@ -377,19 +352,20 @@ def run(watch: Watch) -> int:
 
         app = ConsoleApp(
             controller, begin, watch.interface, watch.interval, watch.capture, watch.duration,
-            flows=watch.flows, names=watch.names, tour=watch.tour,
+            first="overview" if watch.flows else "programs", names=watch.names, tour=watch.tour,
+            settings=settings,
         )  # fmt: skip
         return _run(app)
 
 
-def connect(plane: ControlPlane, url: str) -> int:
+def connect(plane: ControlPlane, url: str, settings: Settings) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     with closing(plane):
-        return _run(ConsoleApp(plane, lambda: None, url, 1.0, FlowFilter()))
+        return _run(ConsoleApp(plane, lambda: None, url, 1.0, FlowFilter(), settings=settings))
 
 
 def _run(app: ConsoleApp) -> int:
-    code = app.run()
+    code = app.run(mouse=app.ui.mouse)
     failure = app.failure or app.plane.failure()
     if failure is not None:
         raise failure

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from textual.binding import Binding, BindingType
+from textual.binding import Binding, BindingsMap
 
-from app.commands import REGISTRY
+from app.commands.keymap import Bound, Keymap
 
 
 def is_view(action: str) -> bool:
@@ -12,17 +12,20 @@ def is_view(action: str) -> bool:
     return action.startswith("app.command('view.") and not action.endswith(".pause')")
 
 
-def bindings(screen: str = "") -> list[BindingType]:
-    """Bindings of a screen's commands, or of those that are everywhere."""
-    return [
-        Binding(
-            entry.keys,
-            f"app.command('{entry.name}')",
-            entry.footer or entry.title,
-            id=entry.name,
-            show=bool(entry.footer),
-            priority=entry.asks,
-        )
-        for entry in REGISTRY.values()
-        if entry.screen == screen and entry.keys
-    ]
+def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
+    """The keys of a screen, or of all; the first one of a command stands in the footer."""
+    made, named = [], set()
+    for bound in keymap.of(screen):
+        command = bound.command
+        footer = command.footer if command is not None and command.name not in named else ""
+        if command is not None:
+            named.add(command.name)
+        words = footer or bound.title
+        asks = command is not None and command.asks
+        made.append(Binding(bound.key, _action(bound), words, show=bool(footer), priority=asks))
+    return BindingsMap(made)
+
+
+def _action(bound: Bound) -> str:
+    name, words = ("press", bound.keys) if bound.keys else ("command", bound.lines)
+    return f"app.{name}({', '.join(map(repr, words))})"

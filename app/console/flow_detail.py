@@ -20,7 +20,8 @@ from probes.snapshot import History
 from widgets.chart import HistoryChart, Series
 from widgets.format import age, bit_rate, byte_size
 
-_WINDOWS = 300
+_WINDOWS = 3600
+"""As many as a history keeps of a table."""
 _GONE = "This flow has been idle for a minute."
 
 
@@ -40,7 +41,8 @@ class FlowDetail(Horizontal):
         self._seen_ns = 0
         """End of the last window that is in `_points`."""
         self._points: deque[tuple[float, float]] = deque(maxlen=_WINDOWS)
-        """Ends of windows in seconds, and the flow's bits per second."""
+        """Ends of windows in seconds, and the flow's bits per second; also of windows after the
+        moment that is shown."""
 
     def compose(self) -> ComposeResult:
         yield Static(markup=False)
@@ -57,8 +59,8 @@ class FlowDetail(Horizontal):
             self._seen_ns = 0
             self._points.clear()
 
-    def show(self, view: LiveView, history: History) -> None:
-        """Show the flow as of `view`, and its rate in the windows until then."""
+    def show(self, view: LiveView, history: History, span: float) -> None:
+        """Show the flow as of `view`, and its rate in the windows of `span` seconds until then."""
         found = np.flatnonzero(view.rows["id"] == self._key)
         if not len(found):
             self.query_one(Static).update(Text(_GONE))
@@ -66,16 +68,16 @@ class FlowDetail(Horizontal):
             return
         row = view.rows[found[0]]
         self.query_one(Static).update(_described(row, view.now_ns), layout=False)
-        self._measure(row.reshape(1), history, view.now_ns)
+        self._measure(row.reshape(1), history)
         times, rates = np.array(self._points, "f8").reshape(-1, 2).T
-        self.query_one(HistoryChart).show([Series("rate", times, rates)])
+        until = int(np.searchsorted(times, view.now_ns / 1e9, "right"))
+        self.query_one(HistoryChart).show([Series("rate", times[:until], rates[:until])], span=span)
 
-    def _measure(self, row: Array, history: History, until_ns: int) -> None:
+    def _measure(self, row: Array, history: History) -> None:
         """Look the flow up in the windows that ended since the last time."""
         key = row.view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
-        windows = [window for window in history.snapshots() if window.probe == "flow"]
-        for window in windows[-_WINDOWS:]:
-            if not self._seen_ns < window.end_ns <= until_ns:
+        for window in history.snapshots("flow"):
+            if window.end_ns <= self._seen_ns:
                 continue
             words = words_of(window.rows)
             # The ports tell nearly all flows apart: few rows are compared whole.

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
+from app.console.flow_table import ECHO_TYPES, live_table
 from app.console.path_model import Choice
 from bpf.errors import UsageError
+from probes.filter.table import Table
 from probes.flow.filter import FlowFilter, address_text, protocol_name
 from probes.flow.live import LiveView
 from probes.flow.records import Array, Direction
 from probes.path import TracedFlow
 from widgets.columns import Column
-from widgets.format import age, bit_rate, byte_size, si
-from widgets.rows import Tones
+from widgets.format import age, bit_rate, byte_size, clock, milliseconds, si
+from widgets.rows import Tones, Value
 from widgets.tones import Tone
 
 COLUMNS = (
@@ -23,18 +26,30 @@ COLUMNS = (
     Column("protocol", "Proto", 5, priority=1),
     Column("source", "Source", 21, grows=True),
     Column("destination", "Destination", 21, grows=True),
-    Column("rate", "Rate", 11, "right"),
-    Column("packet_rate", "Pkt/s", 6, "right", priority=2),
+    Column("rate", "Rate", 11, "right", unit="bps"),
+    Column("packet_rate", "Pkt/s", 6, "right", priority=2, unit="pps"),
     Column("packets", "Packets", 7, "right", priority=4),
     Column("bytes", "Bytes", 8, "right", priority=3),
-    Column("age", "Age", 6, "right", priority=2),
-    Column("idle", "Idle", 5, "right", priority=5),
-    Column("flags", "TCP flags", 9, priority=6),
+    Column("age", "Age", 6, "right", priority=2, unit="s"),
+    Column("rtt", "RTT ms", 6, "right", priority=5, unit="ms"),
+    Column("idle", "Idle", 5, "right", priority=6, unit="s"),
+    Column("flags", "TCP flags", 9, priority=7),
+    Column("version", "IP", 2, "right", hidden=True),
+    Column("source_port", "Src port", 8, "right", hidden=True),
+    Column("destination_port", "Dst port", 8, "right", hidden=True),
+    Column("size", "Size", 6, "right", hidden=True, unit="bytes"),
+    Column("first", "First (UTC)", 11, hidden=True),
+    Column("last", "Last (UTC)", 10, hidden=True),
 )
 """In the order of the cells of FlowRows."""
 
 _FLAG_LETTERS = "FSRPAUEW"
 _ARROWS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
+_FIELDS = {
+    "rate": "bit_rate", "flags": "tcp_flags", "first": "first_ns", "last": "last_ns",
+    "age": "first_ns", "idle": "last_ns",
+}  # fmt: skip
+"""Fields of LIVE that columns are of, where these have another name."""
 _QUIET_NS = 3_000_000_000
 """Without a packet for longer a flow counts as idle, and is muted."""
 _WITH_PORTS = frozenset({6, 17, 33, 132, 136})
@@ -48,23 +63,40 @@ _ICMP_TYPES = {
 """Short names of message types (IANA), the rest by number."""
 
 
-_ECHO_TYPES = {1: (0, 8), 58: (128, 129)}
-"""Types of echo replies and requests, by protocol."""
-
-
 class FlowRows:
-    """A RowSource over a LiveView."""
+    """A ValueSource over a LiveView."""
 
-    def __init__(self, view: LiveView, shown: FlowFilter, sort: str, *, descending: bool) -> None:
-        self._view = view
-        rows = view.rows
-        values = _sort_values(rows, sort, view.now_ns)
-        if shown.terms:
-            chosen = np.flatnonzero(shown.mask(rows))
-            order = chosen[np.argsort(values[chosen], kind="stable")]
-        else:
-            order = np.argsort(values, kind="stable")
-        self._order = order[::-1] if descending else order
+    def __init__(
+        self, view: LiveView, shown: FlowFilter, order: Array | None = None,
+        table: Table | None = None,
+    ) -> None:  # fmt: skip
+        """`order` are the places of the rows that pass the filter, (n,); None: as they come.
+
+        `table` is the view's with what else is known of its flows (`live_table`).
+        """
+        self._view, self._filter = view, shown
+        self._table = live_table(view) if table is None else table
+        if order is None:
+            rows = view.rows
+            order = np.flatnonzero(shown.mask(self._table)) if shown else np.arange(len(rows))
+        self._order = order
+
+    def ordered(self, position: int, *, descending: bool) -> FlowRows:
+        """The same flows by a column."""
+        values = _sort_values(self._table, COLUMNS[position].id)[self._order]
+        if descending and values.dtype.kind == "f":
+            values = np.where(np.isnan(values), -np.inf, values)
+        order = self._order[np.argsort(values, kind="stable")]
+        return self.at(order[::-1] if descending else order)
+
+    def at(self, order: Array) -> FlowRows:
+        """The flows at these places of the view, (n,), in their order."""
+        return FlowRows(self._view, self._filter, order, self._table)
+
+    @property
+    def places(self) -> Array:
+        """Where the rows are in the view, (n,)."""
+        return self._order
 
     @property
     def rows(self) -> int:
@@ -101,9 +133,39 @@ class FlowRows:
             whole(row["packets"]),
             byte_size(row["bytes"]),
             age((now - int(row["first_ns"])) / 1e9),
+            milliseconds(self._table["rtt"][self._order[index]]),
             age(idle_ns / 1e9) if idle_ns > _QUIET_NS else "",
             flag_letters(int(row["tcp_flags"])) if protocol == 6 else "",
+            str(row["version"]),
+            str(row["source_port"]) if protocol in _WITH_PORTS else "",
+            str(row["destination_port"]) if protocol in _WITH_PORTS else "",
+            whole(row["bytes"] / max(1, int(row["packets"]))),
+            clock(int(row["first_ns"]) + self._view.to_utc_ns),
+            clock(int(row["last_ns"]) + self._view.to_utc_ns),
         )
+
+    def values(self, position: int) -> Sequence[Value]:
+        rows, name = self._view.rows.take(self._order), COLUMNS[position].id
+        if name in ("source", "destination"):
+            return _endpoints(rows, name)
+        if name == "direction":
+            return [_ARROWS[Direction(value)] for value in rows[name].tolist()]
+        if name == "protocol":
+            return list(map(protocol_name, rows[name].tolist()))
+        if name in ("age", "idle"):
+            of = rows["first_ns" if name == "age" else "last_ns"]
+            return ((self._view.now_ns - of) / 1e9).round(3).tolist()  # type: ignore[no-any-return]
+        if name in ("first", "last"):
+            from app.outputs.view import iso_all
+
+            return iso_all(rows[f"{name}_ns"] + self._view.to_utc_ns)
+        if name == "rtt":
+            milli: Array = self._table[name][self._order] * 1e3
+            return milli.round(3).tolist()  # type: ignore[no-any-return]
+        values = _sort_values(Table(rows), name)
+        if values.dtype.kind == "f":
+            values = values.round(1)
+        return values.tolist()  # type: ignore[no-any-return]
 
     def tones(self, index: int) -> Tones:
         row = self._view.rows[self._order[index]]
@@ -117,13 +179,26 @@ def endpoint(row: Any, end: str) -> str:
     `row` is of dtype FLOW or LIVE, `end` is `source` or `destination`.
     """
     version, protocol, port = int(row["version"]), int(row["protocol"]), int(row[f"{end}_port"])
-    text = address_text(row[end].tobytes(), version)
+    return _endpoint(address_text(row[end].tobytes(), version), version, protocol, port, end)
+
+
+def _endpoint(text: str, version: int, protocol: int, port: int, end: str) -> str:
     if protocol in _ICMP_TYPES and end == "destination":
         kind = port >> 8
         return f"{text} {_ICMP_TYPES[protocol].get(kind, kind)}"
     if protocol not in _WITH_PORTS:
         return text
     return f"{text}:{port}" if version == 4 else f"[{text}]:{port}"
+
+
+def _endpoints(rows: Array, end: str) -> list[str]:
+    """`endpoint` of each."""
+    from app.outputs.view import addresses
+
+    versions = rows["version"].tolist()
+    texts = addresses(rows[end], versions)
+    others = versions, rows["protocol"].tolist(), rows[f"{end}_port"].tolist(), repeat(end)
+    return list(map(_endpoint, texts, *others))
 
 
 def path_of(row: Any) -> Choice:
@@ -137,7 +212,7 @@ def path_of(row: Any) -> Choice:
     address = address_text(row[far].tobytes(), int(row["version"]))
     if protocol in (6, 17):
         flow = TracedFlow(protocol, int(row[f"{near}_port"]), int(row[f"{far}_port"]))
-    elif int(row["destination_port"]) >> 8 in _ECHO_TYPES.get(protocol, ()):
+    elif int(row["destination_port"]) >> 8 in ECHO_TYPES.get(protocol, ()):
         flow = TracedFlow(protocol, 0, 0)
     else:
         name = protocol_name(protocol)
@@ -157,18 +232,18 @@ def flag_letters(flags: int) -> str:
     return "".join(letter if flags >> bit & 1 else "." for bit, letter in enumerate(_FLAG_LETTERS))
 
 
-def _sort_values(rows: Array, sort: str, now_ns: int) -> Array:
-    if sort == "rate":
-        return rows["bit_rate"]
-    if sort == "age":
-        return now_ns - rows["first_ns"]
-    if sort == "idle":
-        return now_ns - rows["last_ns"]
-    if sort in ("source", "destination"):
-        address = np.ascontiguousarray(rows[sort]).view(">u8").reshape(-1, 2)
+def _sort_values(rows: Table, name: str) -> Array:
+    """What orders live flows (n,) by a column; the column's values, if it has numbers."""
+    if name in ("source", "destination"):
+        address = np.ascontiguousarray(rows[name]).view(">u8").reshape(-1, 2)
         ranks = np.empty(len(rows), "i8")
-        ranks[np.lexsort((rows[f"{sort}_port"], address[:, 1], address[:, 0], rows["version"]))] = (
+        ranks[np.lexsort((rows[f"{name}_port"], address[:, 1], address[:, 0], rows["version"]))] = (
             np.arange(len(rows))
         )
         return ranks
-    return rows[sort]
+    if name == "size":
+        sizes: Array = rows["bytes"] / np.maximum(rows["packets"], 1)
+        return sizes
+    if name in ("age", "idle"):
+        return -rows[_FIELDS[name]]
+    return rows[_FIELDS.get(name, name)]

@@ -40,8 +40,14 @@ class Names:
         self._names: OrderedDict[str, str] = OrderedDict()
         """Empty for an address without a name, or whose name is not known yet."""
         self._queue: queue.Queue[str] = queue.Queue(_WAITING)
+        self._version = 0
         self._lock = threading.Lock()
         self._threads = 0
+
+    @property
+    def version(self) -> int:
+        """Another number whenever there are other names."""
+        return self._version if self.enabled else -1
 
     def name(self, address: str) -> str:
         """What is known of it now, as harmless text; empty without a name. Asked for if unknown."""
@@ -73,4 +79,5 @@ class Names:
                 with self._lock:
                     if address in self._names:
                         self._names[address] = name
+                        self._version += 1
                 self._found()

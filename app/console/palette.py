@@ -9,7 +9,7 @@ from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from app.commands import REGISTRY, Command
-from app.commands.model import spoken
+from app.commands.keys import spoken
 
 _TITLE_CELLS = 46
 _KEYS_CELLS = 8

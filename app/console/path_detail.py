@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import sys
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from rich.text import Text
@@ -14,11 +15,12 @@ from app.console.names import Names
 from app.console.path_model import MINUTE, Choice, Hop, Paths
 from app.console.path_rows import NO_ANSWER, change_text
 from probes.path.analysis.statistics import Ordered
-from probes.path.live import SECOND_NS
+from probes.path.live import SECOND_NS, SECONDS, PathView
 from probes.path.records import Array
 from widgets.chart import HistoryChart, Series
 from widgets.distribution import Distribution
-from widgets.format import REPLACED, age, duration, percent, safe, si
+from widgets.format import REPLACED, age, clock, duration, percent, safe, si
+from widgets.sparkline import means
 from widgets.tones import Tone
 
 _CHANGES = 50
@@ -56,13 +58,20 @@ class PathDetail(Horizontal):
     def is_open(self) -> bool:
         return self.has_class("open")
 
-    def show(self, paths: Paths, choice: Choice, hop: Hop | None, names: Names) -> None:
-        """Show `hop` of `choice`; None for the destination, of which nothing is measured."""
+    def show(
+        self, paths: Paths, choice: Choice, hop: Hop | None, names: Names, span: float,
+        past: Callable[[], Iterable[PathView]],
+    ) -> None:  # fmt: skip
+        """Show `hop` of `choice`; None for the destination, of which nothing is measured.
+
+        The chart is of the last `span` seconds; `past` gives the views whose bins have them, newest
+        first.
+        """
         if hop is None:
             self._show_nothing(choice)
             return
         # What is drawn is of whole seconds.
-        drawn = (choice, hop.number, paths.view.second, len(hop.places))
+        drawn = (choice, hop.number, paths.view.second, len(hop.places), span)
         fresh = drawn != self._drawn
         if fresh:
             self._drawn, self._difference = drawn, _difference(paths, hop)
@@ -70,10 +79,15 @@ class PathDetail(Horizontal):
         self.query_one(Static).update(text, layout=False)
         if not fresh:
             return
-        samples = paths.view.samples(np.sort(paths.view.series["id"][hop.places]))
+        ids = np.sort(paths.view.series["id"][hop.places])
+        samples = paths.view.samples(ids)
         samples = samples[samples["rtt_ns"] >= 0]
         title = f"Hop {hop.number}"
-        self.query_one(HistoryChart).show(_history(samples, paths.view.second), title=title)
+        if span > MINUTE:
+            series = [long_history(past(), ids)]
+        else:
+            series = _history(samples, paths.view.second)
+        self.query_one(HistoryChart).show(series, title=title, span=span)
         rtt = samples["rtt_ns"] / 1e9
         self.query_one(Distribution).show(rtt, f"{si(len(rtt))} answers")
 
@@ -99,6 +113,24 @@ def _history(samples: Array, second: int) -> list[Series]:
         Series("p95", when, values[1], Tone.MUTED),
         Series("median", when, values[0], Tone.ACCENT),
     ]
+
+
+def long_history(views: Iterable[PathView], ids: Array) -> Series:
+    """The mean of each second that the bins of `views`, newest first, have of the series `ids`."""
+    times, values = [np.empty(0)], [np.empty(0)]
+    until = sys.maxsize
+    for view in views:
+        bins = view.recent(np.flatnonzero(np.isin(view.series["id"], ids)), SECONDS)
+        seconds = np.arange(view.second - SECONDS + 1, view.second + 1)
+        new = seconds < until
+        until = int(seconds[0])
+        answered = bins["answered"].sum(axis=0)
+        times.append(seconds[new].astype("f8"))
+        values.append(means(bins["rtt_ns"].sum(axis=0), answered)[new] / 1e9)
+    found = np.concatenate(values[::-1])
+    # Before there was anything, nothing is missing.
+    begin = int(np.argmax(np.isfinite(found))) if len(found) else 0
+    return Series("mean", np.concatenate(times[::-1])[begin:], found[begin:])
 
 
 def _difference(paths: Paths, hop: Hop) -> str:
@@ -144,8 +176,8 @@ def _described(paths: Paths, choice: Choice, hop: Hop, names: Names, difference:
     changes = paths.changes(choice)
     changes = changes[changes["hop"] == hop.number][::-1][:_CHANGES]
     for number, row in enumerate(changes):
-        at = (int(row["at_ns"]) + view.utc_offset_ns) / 1e9
-        line("" if number else "Changes", f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC")
+        at = clock(int(row["at_ns"]) + view.utc_offset_ns)
+        line("" if number else "Changes", f"{at} UTC")
         line("", change_text(row))
     text.right_crop(1)
     return text

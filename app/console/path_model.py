@@ -215,13 +215,17 @@ class Paths:
         most = np.argmax(queues)
         return int(series["hop"][most]), int(queues[most])
 
-    def hops(self, choice: Choice, cells: int) -> list[Hop]:
-        """The hops of a choice that are on the way, with a time line of so many cells."""
+    def hops(
+        self, choice: Choice, cells: int, only: frozenset[int] = frozenset(range(1, MAX_HOPS + 1))
+    ) -> list[Hop]:
+        """The hops of a choice that are on the way, or `only` those of some numbers, with a time
+        line of so many cells."""
         places = self._places.get(choice, np.empty(0, int))
+        places = places[np.isin(self.view.series["hop"][places], list(only))]
         if not len(places):
             return []
         series = self.view.series
-        numbers = self._minute(choice, places)
+        numbers = self._minute((choice, only), places)
         changes = self.changes(choice)
         by_number = {
             int(n): places[series["hop"][places] == n] for n in np.unique(series["hop"][places])
@@ -235,7 +239,7 @@ class Paths:
                 number, by_number.get(number, nothing), numbers.get(number, NONE), choice,
                 changes[changes["hop"] == number], cells,
             )
-            for number in range(1, length + 1)
+            for number in range(1, length + 1) if number in only
         ]  # fmt: skip
 
     def _hop(
@@ -268,9 +272,9 @@ class Paths:
             lost > 0, marked,
         )  # fmt: skip
 
-    def _minute(self, choice: Choice, places: Array) -> dict[int, Numbers]:
-        """The numbers of each hop, made once a second."""
-        key = (choice, self.view.second, self.view.generation)
+    def _minute(self, of: object, places: Array) -> dict[int, Numbers]:
+        """The numbers of each hop at `places`, which are `of` something; made once a second."""
+        key = (of, self.view.second, self.view.generation)
         if self._numbers[0] != key:
             series = self.view.series[places]
             samples = self.view.samples(np.sort(series["id"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ from widgets.tones import Tone
 PATH_COLUMNS = (
     Column("path", "Destination or flow", 24, grows=True),
     Column("hops", "Routers", 7, "right", priority=2),
-    Column("rtt", "RTT ms", 7, "right"),
+    Column("rtt", "RTT ms", 7, "right", unit="ms"),
     Column("loss", "Loss", 6, "right"),
     Column("state", "State", 22, priority=1, grows=True),
 )
@@ -44,12 +45,14 @@ def hop_columns(hosts: Sequence[str], scale: float, cells: int) -> tuple[Column,
         Column("hop", "Hop", 3, "right"),
         Column("host", "Host", host),
         Column("loss", "Loss", 6, "right"),
-        Column("last", "Last ms", 7, "right", priority=3),
-        Column("median", "Median", 6, "right", priority=1),
-        Column("p95", "p95", 6, "right", priority=2),
-        Column("jitter", "Jitter", 6, "right", priority=4),
-        Column("count", "Recv/sent", 11, "right", priority=5),
+        Column("last", "Last ms", 7, "right", priority=3, unit="ms"),
+        Column("median", "Median", 6, "right", priority=1, unit="ms"),
+        Column("p95", "p95", 6, "right", priority=2, unit="ms"),
+        Column("jitter", "Jitter", 6, "right", priority=4, unit="ms"),
+        Column("count", "Recv/sent", 11, "right", priority=5, unit="received"),
         Column("line", title, _LINE_CELLS, grows=True),
+        Column("address", "Address", 15, hidden=True),
+        Column("sent", "Sent", 6, "right", hidden=True),
     )
 
 
@@ -78,19 +81,22 @@ def hop_rows(
 
     That one's key is 0; `distance` is what is known of it, empty for nothing.
     """
-    rows = [_hop_row(hop, host, scale, choice) for hop, host in zip(hops, hosts, strict=True)]
+    rows = [hop_row(hop, host, scale, choice) for hop, host in zip(hops, hosts, strict=True)]
     arrived = bool(hops) and any(r.address == choice.destination for r in hops[-1].routers)
     if not arrived:
         number = str(len(hops) + 1) if distance else "?"
         blank = ("",) * 6
         text = distance or "not known yet"
         line: Pieces = ((text, Tone.MUTED),)
-        tones = (Tone.MUTED, Tone.ACCENT, *[Tone.MUTED] * 7)
-        rows.append(Row(0, (number, end, *blank, line), tones))
+        tones = (Tone.MUTED, Tone.ACCENT, *[Tone.MUTED] * 9)
+        destination = choice.destination
+        values = (None, end, *[None] * 7, destination, None)
+        rows.append(Row(0, (number, end, *blank, line, destination, ""), tones, values))
     return Rows.of(rows)
 
 
-def _hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
+def hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
+    """A hop's row, whose key is its number; `scale` is in seconds and of its time line."""
     numbers = hop.numbers
     silent = not numbers.answered
     muted, normal = Tone.MUTED, Tone.NORMAL
@@ -99,6 +105,7 @@ def _hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
     value = Tone.WARN if hop.queue_ns else muted if silent else normal
     name = muted if silent else Tone.WARN if hop.queue_ns else normal
     line = Tone.WARN if hop.queue_ns else muted if forgiven else Tone.ACCENT
+    address = hop.routers[0].address if hop.routers else ""
     cells = (
         str(hop.number),
         host,
@@ -109,8 +116,27 @@ def _hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
         milliseconds(numbers.jitter),
         f"{numbers.answered}/{numbers.sent}",
         sparkline(hop.means, hop.lost, hop.marked, scale, line, forgiven=forgiven),
+        address,
+        str(numbers.sent),
     )
-    return Row(hop.number, cells, (muted, name, loss, normal, value, value, muted, muted, line))
+    times = (hop.last, numbers.median, numbers.p95, numbers.jitter)
+    values = (
+        hop.number,
+        None if silent else host,
+        numbers.loss,
+        *map(in_ms, times),
+        numbers.answered,
+        None,
+        address or None,
+        numbers.sent,
+    )
+    tones = (muted, name, loss, normal, value, value, muted, muted, line, muted, muted)
+    return Row(hop.number, cells, tones, values)
+
+
+def in_ms(seconds: float) -> float | None:
+    """Milliseconds with six decimals; None for what is not known."""
+    return round(seconds * 1e3, 6) if math.isfinite(seconds) else None
 
 
 def path_rows(paths: Paths, names: Names) -> Rows:
@@ -140,7 +166,9 @@ def _path_row(paths: Paths, choice: Choice, names: Names) -> Row:
         percent(summary.loss),
         state,
     )
-    return Row(choice, cells, (name, plain, plain, Tone.BAD if summary.loss > 0 else plain, tone))
+    values = (title.strip(), summary.length or None, in_ms(summary.rtt), summary.loss, state)
+    tones = (name, plain, plain, Tone.BAD if summary.loss > 0 else plain, tone)
+    return Row(choice, cells, tones, values, below=choice.flow is not None)
 
 
 def _state(paths: Paths, choice: Choice, summary: Summary) -> tuple[str, Tone]:

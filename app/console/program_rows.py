@@ -21,8 +21,8 @@ COLUMNS = (
     Column("interface", "Interface", 9, priority=2),
     Column("hook", "Hook", 15, priority=5),
     Column("generation", "Gen (before)", 12, "right", priority=1),
-    Column("cost", "ns/packet", 9, "right", priority=3),
-    Column("memory", "Memory", 9, "right", priority=4),
+    Column("cost", "ns/packet", 9, "right", priority=3, unit="ns"),
+    Column("memory", "Memory", 9, "right", priority=4, unit="bytes"),
     Column("metrics", "Metrics", 16, priority=6, grows=True),
 )
 _BESIDE = 24
@@ -59,12 +59,13 @@ def _row(programs: Programs, slot: Slot) -> Row:
         byte_size(program.memory) if program else MISSING,
         ", ".join(metrics),
     )
+    memory = program.memory if program else None
+    values = (*cells[:5], info.generation, cost.ns if cost else None, memory, cells[8])
     muted = Tone.MUTED
     name = muted if tone is Tone.BAD else Tone.ACCENT
     aged = Tone.NORMAL if fresh else muted
-    return Row(
-        slot, cells, (name, Tone.NORMAL, tone, Tone.NORMAL, muted, Tone.NORMAL, aged, muted, muted)
-    )
+    tones = (name, Tone.NORMAL, tone, Tone.NORMAL, muted, Tone.NORMAL, aged, muted, muted)
+    return Row(slot, cells, tones, values)
 
 
 def _state(programs: Programs, slot: Slot) -> tuple[str, Tone]:

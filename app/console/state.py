@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from app.console.overview_feed import LivePulses, Pulses
 from app.console.trigger_model import LiveMonitor, MonitorView
 from probes.flow.live import LiveFlows, LiveView
 from probes.path.live import LivePaths, PathView
@@ -36,6 +37,7 @@ class Frame:
     """When `last` came, `time.monotonic()`."""
     lost: int = 0
     """Packets, and results of probes, lost until then."""
+    pulses: Pulses = field(default_factory=Pulses)
 
     @property
     def utc_ns(self) -> int:
@@ -54,6 +56,7 @@ class State:
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _paths: LivePaths = field(default_factory=LivePaths)
     _monitor: LiveMonitor = field(default_factory=LiveMonitor)
+    _pulses: LivePulses = field(default_factory=LivePulses)
     _live: Mapping[str, LivePaths | LiveMonitor] = field(init=False)
     """Who takes a built-in probe's tables, where it is not the flows."""
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
@@ -72,6 +75,7 @@ class State:
             with self._lock:
                 self._log(item)
             return
+        self._pulses.add(item)
         if not item.is_metric:
             self._live.get(item.probe, self._flows).add(item)
         with self._lock:
@@ -102,7 +106,7 @@ class State:
             return Frame(
                 self._flows.view(), self._paths.view(), self._newest_first,
                 tuple(self._metrics.values()), self._monitor.view(), self.last, self.last_at,
-                lost_of(self._losses).packets,
+                lost_of(self._losses).packets, self._pulses.view(),
             )  # fmt: skip
 
 

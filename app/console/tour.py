@@ -36,7 +36,7 @@ def _on(mode: str) -> Done:
 def _filtered(deck: ConsoleApp) -> bool:
     from app.console.screens.flows import FlowsScreen
 
-    return isinstance(deck.screen, FlowsScreen) and bool(deck.screen.filter.terms)
+    return isinstance(deck.screen, FlowsScreen) and bool(deck.screen.filter)
 
 
 def _edited(deck: ConsoleApp) -> bool:

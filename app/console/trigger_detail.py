@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -20,7 +19,7 @@ from probes.primitive.records import State
 from probes.snapshot import Snapshot
 from widgets.chart import HistoryChart, Series
 from widgets.columns import Column
-from widgets.format import REPLACED, byte_size, duration, percent, safe, si
+from widgets.format import REPLACED, byte_size, clock, duration, percent, safe, si
 from widgets.rows import Row, Rows
 from widgets.status import StatusItem, StatusStrip
 from widgets.table import VirtualTable
@@ -29,8 +28,6 @@ from widgets.tones import Tone
 if TYPE_CHECKING:
     from probes.primitive.applications.top import Cell, TopTable
 
-_SPAN = 600.0
-"""Seconds that the chart looks back."""
 _TRANSITIONS = 50
 _ROWS = 200
 """Rows of an application's table; files and the API have all."""
@@ -89,21 +86,21 @@ class TriggerDetail(Vertical):
             self.set_class(one == kind, f"-{one}")
         self.tables = ()
 
-    def show_policy(self, triggers: Triggers, one: Standing) -> None:
-        """Show a policy."""
+    def show_policy(self, triggers: Triggers, one: Standing, span: float) -> None:
+        """Show a policy, and its value in the last `span` seconds."""
         about = self.query_one("#about", Static)
         made = triggers.transitions(one.name, _TRANSITIONS)
         about.update(_described(triggers, one, made), layout=False)
         table = triggers.view.policies
-        drawn = (one.name, table[-1].end_ns if table else 0)
+        drawn = (one.name, table[-1].end_ns if table else 0, span)
         if drawn != self._drawn:
             self._drawn = drawn
-            times, rows = triggers.history(one.name, _SPAN)
+            times, rows = triggers.history(one.name, span)
             series = [
                 Series("value", times, rows["value"], Tone.ACCENT),
                 Series("threshold", times, rows["threshold"], Tone.WARN),
             ]
-            self.query_one(HistoryChart).show(series if len(times) else [])
+            self.query_one(HistoryChart).show(series if len(times) else [], span=span)
 
     def show_application(
         self, triggers: Triggers, one: ApplicationInfo, define: Mapping[str, int],
@@ -242,4 +239,4 @@ def _metrics(change: Transition) -> str:
 
 
 def _clock(utc_ns: int) -> str:
-    return f"{datetime.fromtimestamp(utc_ns / 1e9, UTC):%H:%M:%S} UTC"
+    return f"{clock(utc_ns)} UTC"

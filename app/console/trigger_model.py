@@ -7,7 +7,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from probes.snapshot import Snapshot
 
 CELL = 2.0
 """Seconds of a cell of the time lines, where windows are not longer than that."""
+_SAME_NS = 1_000_000_000
+"""Times that are told apart less than this are of the same transition."""
 _WINDOWS = 1200
 """That are looked back at."""
 _MISTAKE = re.compile(r"policy '[^']*': (.*)", re.DOTALL)
@@ -134,14 +136,14 @@ class Triggers:
         """Seconds of a time line."""
         return cells * self.per_cell * (self.info.interval if self.info else 0)
 
-    def standings(self, cells: int, sort: str = "", *, descending: bool = False) -> list[Standing]:
+    def standings(self, cells: int) -> list[Standing]:
         """Every policy, with a time line of so many cells."""
         if self.info is None:
             return []
         lines = self._lines(cells)
         newest = self.view.policies[-1].rows if self.view.policies else np.empty(0, POLICY)
         rows = {row["policy"].decode(): row for row in newest}
-        found = [
+        return [
             Standing(
                 info,
                 rows.get(info.policy.name, _NOTHING),
@@ -149,9 +151,6 @@ class Triggers:
             )
             for info in self.info.policies
         ]
-        if sort:
-            found.sort(key=lambda one: _order(one, sort), reverse=descending)
-        return found
 
     def flows(self, cells: int) -> NDArray[np.float64]:
         """The highest estimate of distinct flows of each of so many cells; NaN for none."""
@@ -244,6 +243,25 @@ class Triggers:
         )
 
 
+def as_of(info: MonitorInfo, view: MonitorView) -> MonitorInfo:
+    """What runs, with the policies in the states in which they were at the moment of `view`."""
+    if not view.policies:
+        return info
+    window = view.policies[-1]
+    rows = {row["policy"].decode(): row for row in window.rows}
+
+    def then(one: PolicyInfo) -> PolicyInfo:
+        row = rows.get(one.policy.name)
+        if row is None:
+            return one
+        state, since = State(row["state"]), window.utc_ns(int(row["since_ns"]))
+        if state == one.state and abs(since - one.since_utc_ns) < _SAME_NS:
+            return one
+        return replace(one, state=state, since_utc_ns=since, until_utc_ns=0, forced=False, cause="")
+
+    return replace(info, policies=tuple(map(then, info.policies)))
+
+
 def _nothing() -> Any:
     row = np.zeros(1, POLICY)
     row["since_ns"] = -1
@@ -269,17 +287,6 @@ def relative(rows: Array) -> NDArray[np.float64]:
     above = np.where(np.isnan(value), np.nan, np.where(value > threshold, np.inf, 0.0))
     np.divide(value, threshold, out=above, where=threshold > 0)
     return above
-
-
-def _order(one: Standing, sort: str) -> Any:
-    if sort == "state":
-        # Those that run come first, then those that may.
-        ranks = (State.ACTIVE, State.HOLD, State.COOLDOWN, State.ARMED, State.OFF)
-        return ranks.index(one.info.state)
-    if sort == "value":
-        ratio = float(relative(np.array([one.numbers], POLICY))[0])
-        return -math.inf if math.isnan(ratio) else ratio
-    return one.info.selected if sort == "selected" else one.name
 
 
 def place_of(mistake: str, text: str) -> int | None:

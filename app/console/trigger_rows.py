@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from app.console.trigger_model import Standing, Triggers
+from app.console.trigger_model import Standing, Triggers, relative
 from probes.plane import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.primitive.options import Input
-from probes.primitive.records import State
+from probes.primitive.records import POLICY, State
 from probes.snapshot import Snapshot
 from widgets.columns import Column
 from widgets.format import MISSING, age, bit_rate, percent, si
@@ -29,6 +29,8 @@ _TOP = 2.0
 """The end of the scale of time lines, in thresholds: half a bar is one."""
 _SHADES = "█▓▒░"
 """Of TCP, UDP, ICMP and what is neither: told apart without colours."""
+_RANKS = (State.ACTIVE, State.HOLD, State.COOLDOWN, State.ARMED, State.OFF)
+"""States in their order: those that run come first, then those that may."""
 UNSURE = "?"
 """After a value whose error band reaches over the threshold."""
 EXAMPLE = "flood: flows > 500 -> heavy_hitters"
@@ -99,9 +101,22 @@ def _policy_row(one: Standing, now_utc_ns: int) -> Row:
         ", ".join(one.info.policy.run),
         si(one.info.selected),
     )
+    values = (
+        one.name,
+        one.info.state.words,
+        float(numbers["value"]),
+        None if one.exact else "..".join(f"{numbers[end]:.6g}" for end in ("low", "high")),
+        float(numbers["threshold"]),
+        None,
+        cells[6],
+        one.info.selected,
+    )
+    ratio = float(relative(np.array([numbers], POLICY))[0])
+    ranks = {1: _RANKS.index(one.info.state), 2: ratio, 3: float(numbers["high"] - numbers["low"])}
     muted = Tone.MUTED
     name = Tone.ACCENT if one.info.state is not State.OFF else muted
-    return Row(one.name, cells, (name, tone, valued, muted, muted, muted, Tone.NORMAL, muted))
+    tones = (name, tone, valued, muted, muted, muted, Tone.NORMAL, muted)
+    return Row(one.name, cells, tones, values, ranks)
 
 
 def _line(one: Standing) -> Pieces:
@@ -157,10 +172,11 @@ def _application_row(one: ApplicationInfo, policies: Sequence[str]) -> Row:
         ", ".join(policies) or "no policy",
         one.summary,
     )
+    values = (one.name, cells[1], one.packets, one.ns, ", ".join(policies), one.summary)
     muted = Tone.MUTED
     name, state = (Tone.ACCENT, Tone.WARN) if one.active else (Tone.NORMAL, muted)
     by = Tone.NORMAL if policies else muted
-    return Row(one.name, cells, (name, state, Tone.NORMAL, Tone.NORMAL, by, muted))
+    return Row(one.name, cells, (name, state, Tone.NORMAL, Tone.NORMAL, by, muted), values)
 
 
 def nanoseconds(value: float) -> str:
@@ -188,10 +204,11 @@ def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
 
 def mix_items(metrics: Sequence[Snapshot], cells: int) -> list[StatusItem]:
     """The protocols of the last window's packets: a bar of so many cells, and shares."""
-    if not metrics:
-        return []
-    row = metrics[-1].rows[0]
-    counts = protocols(row)
+    return share_items(protocols(metrics[-1].rows[0]), cells) if metrics else []
+
+
+def share_items(counts: Mapping[str, int], cells: int) -> list[StatusItem]:
+    """Protocols and their packets: a bar of so many cells, and shares."""
     total = sum(counts.values())
     shares = [count / total if total else math.nan for count in counts.values()]
     legend = [
@@ -202,7 +219,7 @@ def mix_items(metrics: Sequence[Snapshot], cells: int) -> list[StatusItem]:
 
 
 def protocols(row: Any) -> dict[str, int]:
-    """Packets by protocol, of one row of dtype METRIC."""
+    """Packets by protocol, of one row of dtype METRIC, or TRAFFIC."""
     known = {name: int(row[f"{name.lower()}_packets"]) for name in ("TCP", "UDP", "ICMP")}
     return {**known, "other": max(0, int(row["packets"]) - sum(known.values()))}
 

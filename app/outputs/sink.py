@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import select
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Self
@@ -15,7 +15,7 @@ from app.outputs.encoders import FORMATS, Encoder, Record
 from app.outputs.metrics import MetricTable
 from app.outputs.view import View
 from bpf.errors import DeckError, UsageError
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Event, Item, Snapshot
 
 _ROWS_AT_A_TIME = 8192
 _LONGEST_ROW = 65536
@@ -39,15 +39,18 @@ class Sink:
         *,
         metrics: bool = False,
         formats: Mapping[str, str] | None = None,
+        keep: Callable[[str, Item], Item | None] = lambda view, item: item,
     ) -> None:
         """`target` is a directory, made where there is none, or `-`. `metrics`: whether metrics are
-        written too, in a format that `formats` names by probe, or else in `format_name`.
+        written too, in a format that `formats` names by probe, or else in `format_name`. `keep` is
+        given the name of a view and an item, and says what of that is written.
 
         Raises UsageError where it can't be written, or holds files of another schema.
         """
         self._format = format_name
         self._formats = {} if formats is None else formats
         self._directory = None if target == "-" else Path(target)
+        self._keep = keep
         self._views: list[tuple[View, _Output]] = []
         self._wants_metrics = metrics
         self._metrics: dict[str, tuple[str, _Output]] = {}
@@ -77,7 +80,9 @@ class Sink:
         table's, or is not the only one for standard output.
         """
         for view, output in self._views:
-            output.append(view.records(item, nested=output.encoder.nested))
+            kept = self._keep(view.name, item)
+            records = () if kept is None else view.records(kept, nested=output.encoder.nested)
+            output.append(records)
         if self._wants_metrics and isinstance(item, Snapshot) and item.is_metric:
             table = MetricTable(item)
             output = self._metric(table, item)

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+import typer
+
+from bpf.errors import UsageError, did_you_mean
 
 Theme = Literal["auto", "dark", "light"]
 Glyphs = Literal["auto", "braille", "block", "ascii"]
@@ -21,13 +25,40 @@ empty: nothing."""
 class Ui:
     """`[ui]`: how the console looks and behaves."""
 
-    theme: Theme = "auto"
+    theme: Annotated[
+        Theme,
+        typer.Option(help="Colours for a dark or a light terminal; auto: as it says it is."),
+    ] = "auto"
     """`auto`: as light or dark as the terminal says it is; dark where it says nothing."""
-    glyphs: Glyphs = "auto"
-    colors: Colors = "auto"
-    low_bandwidth: bool = False
+    glyphs: Annotated[
+        Glyphs, typer.Option(help="What charts are drawn with; auto: what the terminal can show.")
+    ] = "auto"
+    colors: Annotated[
+        Colors, typer.Option(help="How many there are; auto: what the terminal can show.")
+    ] = "auto"
+    low_bandwidth: Annotated[
+        bool,
+        typer.Option(
+            "--low-bandwidth/--no-low-bandwidth",
+            show_default=False,
+            help="Send as little as possible: for a slow link.",
+        ),
+    ] = False
     """Updates the screen seldom, and draws with what takes the fewest bytes."""
-    mouse: bool = True
+    mouse: Annotated[
+        bool,
+        typer.Option(
+            "--mouse/--no-mouse",
+            show_default=False,
+            help="Take clicks, or leave them to the terminal.",
+        ),
+    ] = True
+    layout: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Begin with a layout that layout.save kept.", show_default="none"
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +69,22 @@ class Settings:
     keys: Mapping[str, Mapping[str, Binding]] = field(default_factory=dict)
     """By screen (`""`: everywhere) and key: `[keys]` and `[keys.flows]`."""
     macros: Mapping[str, str] = field(default_factory=dict)
-    """Tapes by name: files; `[macros]`."""
+    """Tapes by name: files; `[macros]`. Relative ones are beside the configuration file."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns by table, in their order: `[columns]`, `flows = ["source", "rate"]`."""
     filters: Mapping[str, str] = field(default_factory=dict)
     """Filters by name, for `flow.filter @name`; `[filters]`."""
     origin: str = ""
     """The file that it is from, for messages; empty where there is none."""
+    warnings: tuple[str, ...] = ()
+    """What was left out, and why: a file that is not trusted, a variable that nothing knows."""
+
+    def filter(self, text: str) -> str:
+        """`text`, or the filter that it is the name of: `@web`. Raises UsageError for a name that
+        none has."""
+        if not text.startswith("@"):
+            return text
+        if text[1:] not in self.filters:
+            hint = did_you_mean(text[1:], self.filters) or "[filters] gives filters their names"
+            raise UsageError(f"there is no filter {text!r}", hint=hint)
+        return self.filters[text[1:]]

@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from bpf.abi import HASH_TYPES, MapType, ProgType
+from bpf.cancel import Cancel, current
 from bpf.compiler.diagnostics import (
     CompileError,
     Diagnostic,
@@ -43,6 +44,8 @@ _CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
 """What LLVM crashes on where it is not of constants."""
 _REPLY_GRACE_S = 5.0
 """The helper ends itself at its time limit; past this much more it is taken for stuck."""
+_LOOK_S = 0.05
+"""Seconds between two looks at whether who waits for his turn still wants it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ class Compiled:
 class Compiler:
     """A warm compile helper; started at once, and again whenever it has died.
 
-    One request runs at a time; callers of other threads wait for their turn.
+    One request runs at a time; callers of other threads wait for their turn. A request whose
+    thread is told to end (bpf.cancel) ends with the helper that it has; the others get a new one.
     """
 
     def __init__(self, *, time_limit: float = 10.0) -> None:
@@ -127,7 +131,7 @@ class Compiler:
         `name` is what diagnostics call the source; `headers` are generated ones, by name, beside
         those of bpf/include.
         Raises CompileError with diagnostics for a source that is refused or that brings the
-        compiler down, and KernelError where there is no working compiler.
+        compiler down, KernelError where there is no working compiler, and Cancelled.
         """
         started = time.perf_counter()
         fds: list[int] = []
@@ -142,8 +146,9 @@ class Compiler:
                 "time_limit": self._time_limit,
             }
         ).encode()
-        with self._lock:
-            self._ready()
+        cancel = current()
+        with self._turn(cancel):
+            self._ready(cancel)
             try:
                 self._socket.settimeout(self._time_limit + _REPLY_GRACE_S)
                 self._socket.sendall(len(request).to_bytes(4, "little") + request)
@@ -152,11 +157,13 @@ class Compiler:
             except (OSError, EOFError):
                 _close(fds)
                 self._check_open()
+                cancel.check()
                 diagnostics = self._post_mortem(name, source)
                 self._start()
                 raise CompileError(name, diagnostics) from None
             said = self._said()
         try:
+            cancel.check()
             return _digest(name, source, reply, fds, said, prog_type, started)
         except DeckError:
             _close(fds)
@@ -197,6 +204,25 @@ class Compiler:
                 process_group=0,
             )
 
+    @contextlib.contextmanager
+    def _turn(self, cancel: Cancel) -> Iterator[None]:
+        """Within, nobody else uses the helper, and `cancel` ends it."""
+        with cancel.heed():
+            while not self._lock.acquire(timeout=_LOOK_S):
+                cancel.check()
+        try:
+            with cancel.heed(self._kill):
+                cancel.check()
+                yield
+        finally:
+            try:
+                if cancel.asked and not self._closed:
+                    # The next one must not find a helper that is about to die.
+                    self._stop()
+                    self._start()
+            finally:
+                self._lock.release()
+
     def _kill(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -208,7 +234,7 @@ class Compiler:
         self._socket.close()
         os.close(self._output)
 
-    def _ready(self) -> None:
+    def _ready(self, cancel: Cancel) -> None:
         """Wait until the helper is warm; start another where it died since the last request."""
         self._check_open()
         if self._process.poll() is not None:
@@ -225,6 +251,7 @@ class Compiler:
             self._kill()
             self._process.wait()
             self._check_open()
+            cancel.check()
             words = self._said().strip().splitlines() or ["no reason given"]
             missing = "import bcc" in words[-1] or "No such file" in words[-1]
             raise KernelError(

@@ -47,6 +47,8 @@ class LiveView:
     """End of the last window, CLOCK_MONOTONIC."""
     left_out: int
     """Flows that the last window had no room for in `rows`, because there were too many."""
+    to_utc_ns: int = 0
+    """What makes UTC of the rows' times."""
 
 
 class LiveFlows:
@@ -85,7 +87,7 @@ class LiveFlows:
             merged["new_bytes"] = 0
             merged["new_packets"] = 0
             self._rate_start_ns = now
-        return LiveView(merged, now, left_out + evicted)
+        return LiveView(merged, now, left_out + evicted, snapshot.end_utc_ns - now)
 
 
 def _merged(old: Array, rows: Array, idle_since_ns: int) -> tuple[Array, int]:

@@ -9,14 +9,13 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 import numpy as np
-from textual.app import App, ComposeResult
-from textual.screen import Screen
+from textual.app import ComposeResult
 
 from widgets.chart import HistoryChart, Series
 from widgets.columns import Column
 from widgets.format import bit_rate, byte_size, duration, percent, si
 from widgets.rows import Tones
-from widgets.screen import DiffScreen
+from widgets.screen import DiffApp
 from widgets.status import StatusItem, StatusStrip
 from widgets.table import VirtualTable
 from widgets.tones import Tone
@@ -80,11 +79,24 @@ class Flows:
         return (plain, muted, Tone.ACCENT, plain, plain, slow, lost, muted)
 
 
-class Demo(App[None]):
+TABLE_KEYS = [
+    ("down,j", "focused.move(1)"),
+    ("up,k", "focused.move(-1)"),
+    ("pagedown", "focused.page(1)"),
+    ("pageup", "focused.page(-1)"),
+    ("g", "focused.first"),
+    ("home", "focused.top"),
+    ("end,G", "focused.last"),
+    ("enter", "focused.select"),
+]
+"""A program's keys for the table that has the focus."""
+
+
+class Demo(DiffApp[None]):
     """The demo; `ready` appears in the strip when it can be used."""
 
     CSS = "HistoryChart { height: 12; border-top: solid $primary 30%; }"
-    BINDINGS: ClassVar = [("q", "quit", "Quit")]
+    BINDINGS: ClassVar = [("q", "quit", "Quit"), *TABLE_KEYS]
 
     def __init__(self, rows: int, period: float, *, chart: bool, changing: int) -> None:
         super().__init__()
@@ -94,9 +106,6 @@ class Demo(App[None]):
         self.table = VirtualTable(COLUMNS)
         self.chart = HistoryChart("10.0.3.7:4711 → nginx:443", unit=duration)
         self.strip = StatusStrip()
-
-    def get_default_screen(self) -> Screen[None]:
-        return DiffScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         yield self.strip

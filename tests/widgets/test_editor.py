@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.pilot import Pilot
 
 from widgets.editor import CodeEditor, Mark
-from widgets.screen import DiffScreen
+from widgets.screen import DiffApp
 from widgets.tones import Tone
 
 SOURCE = """\
@@ -25,15 +25,12 @@ int watch(struct xdp_md *ctx) {
 """
 
 
-class Sheet(App[None]):
+class Sheet(DiffApp[None]):
     """An editor, alone."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.editor = CodeEditor(text)
-
-    def get_default_screen(self) -> DiffScreen[None]:
-        return DiffScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         yield self.editor

@@ -7,9 +7,10 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.command import CommandPalette
 from textual.containers import Horizontal, VerticalScroll
 from textual.drivers.headless_driver import HeadlessDriver
@@ -20,8 +21,9 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from bench.pty import Emulator, Paint, Terminal, painted
-from tests.widgets.demo import COLUMNS, Flows
-from widgets.screen import DiffModalScreen, DiffScreen, sgr_change
+from tests.widgets.demo import COLUMNS, TABLE_KEYS, Flows
+from widgets.pen import sgr_change
+from widgets.screen import DiffApp, DiffModalScreen, DiffScreen
 from widgets.status import StatusItem, StatusStrip
 from widgets.table import VirtualTable
 from widgets.tones import Tone
@@ -69,7 +71,7 @@ class Dialog(DiffModalScreen[None]):
         yield Static(self._text, markup=False)
 
 
-class Stage(App[None]):
+class Stage(DiffApp[None]):
     """Panes side by side, so that what lies beside a change is not rendered with it."""
 
     CSS = """
@@ -78,6 +80,7 @@ class Stage(App[None]):
     #right Static { width: 50; }
     Input { width: 1fr; }
     """
+    BINDINGS: ClassVar = TABLE_KEYS
 
     def __init__(self, *, diff: bool = True) -> None:
         super().__init__(driver_class=CaptureDriver)

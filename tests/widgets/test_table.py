@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from textual.app import App, ComposeResult
@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 
 from tests.widgets.demo import COLUMNS as FLOW_COLUMNS
-from tests.widgets.demo import Flows
+from tests.widgets.demo import TABLE_KEYS, Flows
 from widgets.columns import Column
 from widgets.rows import Row, Rows
 from widgets.table import VirtualTable
@@ -33,6 +33,8 @@ def names(count: int) -> list[str]:
 
 
 class TableApp(App[None]):
+    BINDINGS: ClassVar = TABLE_KEYS
+
     def __init__(self, columns: Sequence[Column] = COLUMNS) -> None:
         super().__init__()
         self.table = VirtualTable(columns, empty="nothing here\ntry later")

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual import on
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.widget import Widget
+from textual.widgets import Input
 
-from app.console.commands import is_view
+from app.commands.line import answer
+from app.console.commands import bindings, is_view
 from app.console.path_model import Choice
+from app.console.prompt import Prompt, place_of
+from app.console.table_view import TableScreen
 from app.console.tour import Tour, TourPanel
 from bpf.errors import DeckError
 from widgets.keybar import KeyBar
-from widgets.screen import DiffScreen
 from widgets.status import StatusItem, StatusStrip
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
+    from app.tape.states import State
 
 _T = TypeVar("_T")
 
@@ -33,20 +37,30 @@ def counted(number: int, noun: str) -> str:
 class Told(Message):
     """A thread is done; what follows belongs into the event loop."""
 
-    def __init__(self, follow: Callable[[], None]) -> None:
+    def __init__(self, follow: Callable[[], None], *, asked: bool) -> None:
+        """`asked` is whether somebody asked for it, and it is among the app's `pending`."""
         super().__init__()
-        self.follow = follow
+        self.follow, self.asked = follow, asked
 
 
-class DeckScreen(DiffScreen[None]):
+class DeckScreen(TableScreen):
     """A screen of the console; `show` is called when there is something new to be seen.
 
     It shows the app's `frame`, and nothing newer.
     """
 
+    MODE: ClassVar[str]
+    """What the app and the registry call it."""
     AUTO_FOCUS = "VirtualTable"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
+
+    _answering = 0
+    """The number of the prompt's question whose answer is being acted on; 0: none."""
+    _blamed = 0
+    """That whose answer did not do, in a thread."""
+    _waiting = False
+    """Whether a thread is to tell whether an answer does."""
 
     @property
     def deck(self) -> ConsoleApp:
@@ -54,17 +68,26 @@ class DeckScreen(DiffScreen[None]):
         return cast("ConsoleApp", self.app)
 
     def compose(self) -> ComposeResult:
+        self._bindings = bindings(self.deck.keymap, self.MODE)
         yield StatusStrip(id="status")
         yield from self.compose_body()
+        yield Prompt()
         yield KeyBar(is_view)
 
     def compose_body(self) -> list[Widget]:
         """The widgets between strip and footer."""
         return []
 
+    def states(self) -> dict[str, State]:
+        """What it knows of named state, by name."""
+        return {}
+
     def offers(self, command: str) -> bool:
         """Whether a command has a meaning here and now."""
         return True
+
+    def point_at(self, key: Hashable) -> None:
+        """Put the cursor on what has this key in the screen's table, if it is there."""
 
     def show(self) -> None:
         """Show the app's frame, and tell the app's `show_notes` about it."""
@@ -77,24 +100,73 @@ class DeckScreen(DiffScreen[None]):
         elif tour.step is not None:
             self.mount(TourPanel(tour), before=self.query_one(KeyBar))
 
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    @on(Input.Submitted)
+    async def _answered(self, event: Input.Submitted) -> None:
+        """Do the command that asked, with what was typed; or what the line says."""
+        prompt = self.prompt
+        self._answering = number = prompt.sent()
+        self._waiting = False
+        try:
+            asked = answer(prompt.command, event.value)
+            if event.value.strip():
+                self.deck.command_line.remember(asked.line)
+            await self.deck.perform(asked)
+        except DeckError as error:
+            prompt.refuse(number, error, self.place_of)
+        else:
+            if not (self._waiting or prompt.mistaken):
+                prompt.close(number)
+        finally:
+            self._answering = 0
+
+    def place_of(self, error: DeckError, text: str) -> int | None:
+        """Which character of a prompt's text an error is about, from 0; None: not known."""
+        return place_of(error, text)
+
+    def takes_blame(self, error: DeckError) -> bool:
+        """Whether the prompt shows an error, because the answer to its question led to it."""
+        number = self._answering or self._blamed
+        return bool(number) and self.prompt.refuse(number, error, self.place_of)
+
     def show_status(self, items: list[StatusItem]) -> None:
         self.query_one(StatusStrip).show(items)
 
     def in_thread(
-        self, ask: Callable[[], _T], done: Callable[[_T], None], failed: Callable[[DeckError], None]
-    ) -> None:
-        """Have something asked in a thread; `done` or `failed` is called in the event loop."""
+        self, ask: Callable[[], _T], done: Callable[[_T], None],
+        failed: Callable[[DeckError], None], *, asked: bool = True,
+    ) -> None:  # fmt: skip
+        """Have something asked in a thread; `done` or `failed` is called in the event loop.
+
+        `asked` is whether it is for a command: tapes wait until that is done.
+        """
+
+        number = self._answering if asked else 0
+        self._waiting = self._waiting or bool(number)
+
+        def answered(answer: _T) -> None:
+            self.prompt.close(number)
+            done(answer)
+
+        def refused(error: DeckError) -> None:
+            self._blamed = number
+            failed(error)
+            self._blamed = 0
 
         def work() -> None:
             try:
-                follow = partial(done, ask())
+                follow = partial(answered, ask())
             except Exception as error:
                 if not isinstance(error, DeckError):
                     # A fault of ours must be seen, and must not keep the operator from going on.
                     error = DeckError(f"this failed: {type(error).__name__}: {error}")
-                follow = partial(failed, error)
-            self.post_message(Told(follow))
+                follow = partial(refused, error)
+            self.post_message(Told(follow, asked=asked))
 
+        self.deck.pending += asked
         self.run_worker(work, thread=True, exit_on_error=False)
 
     def trace(self, *choices: Choice) -> None:
@@ -108,7 +180,11 @@ class DeckScreen(DiffScreen[None]):
 
     @on(Told)
     def _follow_up(self, event: Told) -> None:
-        event.follow()
+        try:
+            event.follow()
+        finally:
+            self.deck.pending -= event.asked
 
     def on_screen_resume(self) -> None:
+        self.deck.restore_screen(self)
         self.deck.refresh_view()

@@ -1,16 +1,22 @@
-"""Screen 6: what happened, newest first."""
+"""Screen 6: what happened, newest first; Enter turns to the moment of an event."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from textual import on
 from textual.widget import Widget
+from textual.widgets import Static
 
 from app.console.screens.base import DeckScreen, counted
+from app.console.table_view import OPEN, DeckTable
+from bpf.errors import UsageError
+from probes.primitive.records import PROBE as MONITOR
 from probes.snapshot import Event
 from widgets.columns import Column
-from widgets.rows import Tones
+from widgets.format import REPLACED, clock, safe
+from widgets.rows import Tones, Value, order
 from widgets.status import StatusItem
 from widgets.table import VirtualTable
 from widgets.tones import Tone
@@ -22,10 +28,13 @@ COLUMNS = (
     Column("text", "Event", 40, grows=True),
 )
 _TONES = {"info": Tone.NORMAL, "warning": Tone.WARN, "error": Tone.BAD}
+_SEVERITIES = list(_TONES)
+_ABOUT = {"flow": "flows", "path": "paths", MONITOR: "triggers"}
+"""The screen that a probe's events are about; those of all others are about programs."""
 
 
 class EventRows:
-    """A RowSource over events, newest first."""
+    """A ValueSource over events, newest first."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events
@@ -48,14 +57,106 @@ class EventRows:
     def tones(self, index: int) -> Tones:
         return _TONES[self._events[index].severity]
 
+    def values(self, position: int) -> Sequence[Value]:
+        name = COLUMNS[position].id
+        if name == "time":
+            from app.outputs.view import iso
+
+            return [iso(event.utc_ns) for event in self._events]
+        return [getattr(event, name) for event in self._events]
+
+    def ordered(self, position: int, *, descending: bool) -> EventRows:
+        name = COLUMNS[position].id
+        of = [event.utc_ns for event in self._events] if name == "time" else self.values(position)
+        if name == "severity":
+            of = list(map(_SEVERITIES.index, of))
+        return EventRows([self._events[at] for at in order(of, descending=descending)])
+
+
+class EventTable(DeckTable):
+    """The events."""
+
 
 class EventsScreen(DeckScreen):
-    """Events in a table."""
+    """Events in a table, and the whole text of one."""
+
+    MODE = "events"
+    CSS = """
+    EventsScreen > #text {
+        display: none; height: auto; max-height: 50%; border-top: solid $primary-muted;
+        background: $surface; padding: 0 1;
+    }
+    EventsScreen.-detail > #text { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._detailed = False
 
     def compose_body(self) -> list[Widget]:
-        return [VirtualTable(COLUMNS, empty="nothing has happened yet", id="events")]
+        table = EventTable("events", COLUMNS, empty="nothing has happened yet")
+        return [table, Static(markup=False, id="text")]
+
+    @property
+    def table(self) -> EventTable:
+        return self.query_one(EventTable)
+
+    @property
+    def _chosen(self) -> Event | None:
+        """The event under the cursor."""
+        key = self.table.cursor_key
+        return key if isinstance(key, Event) and self.table.source.rows else None
+
+    def keep(self) -> dict[str, str]:
+        return super().keep() | {"detail": OPEN if self._detailed else ""}
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        super().restore(kept)
+        self._detailed = kept.get("detail") == OPEN
 
     def show(self) -> None:
         events = self.deck.frame.events
-        self.query_one(VirtualTable).show(EventRows(events))
+        self.table.fill(EventRows(events))
+        self._show_detail()
         self.deck.show_notes(StatusItem(counted(len(events), "event"), Tone.MUTED, priority=4))
+
+    def _show_detail(self) -> None:
+        event = self._chosen
+        self.set_class(event is not None and self._detailed, "-detail")
+        if event is not None:
+            lines = (safe(line, REPLACED) for line in event.text.splitlines())
+            self.query_one("#text", Static).update("\n".join(lines))
+
+    do_event_sort = DeckScreen.sort_rows
+    do_event_reverse = DeckScreen.reverse_rows
+
+    def do_event_detail(self) -> None:
+        self._detailed = not self._detailed
+        self._show_detail()
+
+    def do_event_leave(self) -> None:
+        if self._detailed:
+            self.do_event_detail()
+        else:
+            self.deck.leave_moment()
+
+    def do_event_go(self) -> None:
+        if (event := self._chosen) is None:
+            raise UsageError("there is no event here")
+        programs = {table.probe for table in self.deck.frame.metrics}
+        other = "programs" if event.source in programs else "events"
+        mode = _ABOUT.get(event.source, other)
+        self.deck.stay_at(self.deck.frame_since(event.utc_ns), f"event of {clock(event.utc_ns)}")
+        if mode == "events":
+            self.deck.refresh_view()
+        else:
+            # What is shown then is drawn by the screen that comes.
+            self.deck.switch_mode(mode)
+
+    @on(VirtualTable.RowSelected)
+    async def _row_selected(self) -> None:
+        await self.deck.action_command("event.go")
+
+    @on(VirtualTable.RowHighlighted)
+    def _row_highlighted(self) -> None:
+        self._show_detail()

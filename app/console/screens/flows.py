@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+
 import numpy as np
 from textual import on
-from textual.binding import Binding
 from textual.widget import Widget
-from textual.widgets import Input
 
-from app.commands import REGISTRY
-from app.commands.registry import FLOW_COLUMNS
-from app.console.commands import bindings
+from app.console.compare import CHANGES, FlowChanges
 from app.console.flow_detail import FlowDetail
 from app.console.flow_rows import COLUMNS, FlowRows, path_of
-from app.console.prompt import Prompt
+from app.console.flow_table import live_table
 from app.console.screens.base import DeckScreen, counted
+from app.console.table_view import OPEN, DeckTable
 from bpf.errors import UsageError
 from probes.flow.filter import FlowFilter
 from widgets.format import si
@@ -26,16 +26,14 @@ _WAITING = "waiting for packets"
 _FILTERED = "no flow passes the filter; escape clears it"
 
 
-class FlowTable(VirtualTable):
+class FlowTable(DeckTable):
     """The flows."""
-
-    BINDINGS = [Binding("enter", "select", "Trace", id="table.select")]
 
 
 class FlowsScreen(DeckScreen):
     """Flows in a table; `/` filters what is shown, `C` chooses what is counted."""
 
-    BINDINGS = bindings("flows")
+    MODE = "flows"
     CSS = """
     FlowsScreen.-wide FlowDetail > Static { width: 62; }
     FlowsScreen.-wide FlowDetail > HistoryChart { display: block; }
@@ -44,12 +42,12 @@ class FlowsScreen(DeckScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sort = FLOW_COLUMNS[0]
-        self._descending = True
         self._filter = FlowFilter()
 
     def compose_body(self) -> list[Widget]:
-        return [FlowTable(COLUMNS, empty=_WAITING, id="flows"), FlowDetail(), Prompt()]
+        changes = FlowTable("changes", CHANGES, empty=_FILTERED)
+        changes.display = False
+        return [FlowTable("flows", COLUMNS, empty=_WAITING), changes, FlowDetail()]
 
     @property
     def filter(self) -> FlowFilter:
@@ -57,16 +55,24 @@ class FlowsScreen(DeckScreen):
         return self._filter
 
     @property
-    def table(self) -> VirtualTable:
-        return self.query_one(VirtualTable)
+    def table(self) -> FlowTable:
+        """The flows, or their changes where two moments are compared."""
+        return next(table for table in self.query(FlowTable) if table.display)
 
     @property
     def detail(self) -> FlowDetail:
         return self.query_one(FlowDetail)
 
-    @property
-    def prompt(self) -> Prompt:
-        return self.query_one(Prompt)
+    def keep(self) -> dict[str, str]:
+        detail = OPEN if self.detail.is_open else ""
+        return super().keep() | {"filter": self._filter.text, "detail": detail}
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        with suppress(UsageError):
+            self._filter = FlowFilter.parse(kept.get("filter", ""))
+        self.detail.set_class(kept.get("detail") == OPEN, "open")
+        self.detail.follow(self.table.cursor_key)
+        super().restore(kept)
 
     def show(self) -> None:
         self._show_rows()
@@ -74,16 +80,21 @@ class FlowsScreen(DeckScreen):
 
     def _show_detail(self) -> None:
         if self.detail.is_open:
-            self.detail.show(self.deck.frame.flows, self.deck.history)
+            self.detail.show(self.deck.frame.flows, self.deck.history, self.deck.span)
 
     def _show_rows(self) -> None:
         """Show the flows of the frame, in the order and with the filter of now."""
         view = self.deck.frame.flows
-        rows = FlowRows(view, self._filter, self._sort, descending=self._descending)
+        rows: FlowRows | FlowChanges
+        if (frames := self.deck.compared) is not None:
+            rows = FlowChanges.of(*(frame.flows for frame in frames), self._filter)
+        else:
+            table = live_table(view, self.deck.frame.paths, self.deck.names)
+            rows = FlowRows(view, self._filter, table=table)
+        self._turn_to("flows" if frames is None else "changes")
         self.table.empty = _FILTERED if rows.total else _WAITING
-        self.table.show(rows)
-        self.table.show_sort(self._sort, descending=self._descending)
-        count = f"{rows.rows} of " if self._filter.terms else ""
+        self.table.fill(rows)
+        count = f"{rows.rows} of " if self._filter else ""
         notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=4)]
         if self._filter.text:
             notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
@@ -91,20 +102,16 @@ class FlowsScreen(DeckScreen):
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 3))
         self.deck.show_notes(*notes)
 
-    def sort_by(self, column: str, *, descending: bool) -> None:
-        """Order the table; the cursor stays on a flow whose detail is open, or goes to the top."""
-        self._sort, self._descending = column, descending
-        self._show_rows()
-        if not self.detail.is_open:
-            self.table.unpin()
+    def _turn_to(self, name: str) -> None:
+        """Show the table of that name, with the focus if the other has it."""
+        if (before := self.table).id != name:
+            for table in self.query(FlowTable):
+                table.display = table.id == name
+            if self.focused in (None, before):
+                self.set_focus(self.table)
 
-    def do_flow_sort(self, column: str = "") -> None:
-        following = FLOW_COLUMNS[(FLOW_COLUMNS.index(self._sort) + 1) % len(FLOW_COLUMNS)]
-        wanted = column or following
-        self.sort_by(wanted, descending=_largest_first(wanted))
-
-    def do_flow_reverse(self) -> None:
-        self.sort_by(self._sort, descending=not self._descending)
+    do_flow_sort = DeckScreen.sort_rows
+    do_flow_reverse = DeckScreen.reverse_rows
 
     def do_flow_top(self) -> None:
         self.table.unpin()
@@ -130,45 +137,23 @@ class FlowsScreen(DeckScreen):
             example = "tcp port:443 net:10.0.0.0/8"
             self.prompt.ask("flow.filter", "Show only", example, self._filter.text)
             return
-        self._filter = FlowFilter.parse(text)
+        self._filter = FlowFilter.parse(self.deck.settings.filter(text))
         self._show_rows()
 
     def do_flow_capture(self, text: str | None = None) -> None:
         if text is None:
             self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture.text)
             return
-        capture = FlowFilter.parse(text)
+        capture = FlowFilter.parse(self.deck.settings.filter(text))
         capture.to_c()
         self.deck.reconfigure(capture)
 
     def do_flow_clear(self) -> None:
-        if self.prompt.is_open:
-            self._close_prompt()
-        elif self.detail.is_open:
+        if self.detail.is_open:
             self.detail.remove_class("open")
-        else:
+        elif self._filter.text or not self.deck.leave_moment():
             self._filter = FlowFilter()
             self._show_rows()
-
-    def _close_prompt(self) -> None:
-        self.prompt.close()
-        self.set_focus(self.table)
-
-    @on(Input.Submitted)
-    def _answered(self, event: Input.Submitted) -> None:
-        try:
-            getattr(self, REGISTRY[self.prompt.command].method)(event.value)
-        except UsageError as error:
-            self.deck.complain(error)
-        else:
-            self._close_prompt()
-
-    @on(VirtualTable.HeaderSelected)
-    def _header_selected(self, event: VirtualTable.HeaderSelected) -> None:
-        if event.column in FLOW_COLUMNS:
-            again = event.column == self._sort
-            descending = not self._descending if again else _largest_first(event.column)
-            self.sort_by(event.column, descending=descending)
 
     @on(VirtualTable.RowSelected)
     async def _row_selected(self) -> None:
@@ -179,8 +164,3 @@ class FlowsScreen(DeckScreen):
         if self.detail.is_open:
             self.detail.follow(event.key)
             self._show_detail()
-
-
-def _largest_first(column: str) -> bool:
-    """Numbers begin with the largest, words with the first, idle time with the shortest."""
-    return column in ("rate", "packet_rate", "packets", "bytes", "age")

@@ -11,7 +11,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static
 
 from app.commands import REGISTRY
-from app.commands.model import spoken
+from app.commands.keys import spoken
 from widgets.screen import DiffModalScreen
 
 _MOVING = (

@@ -14,11 +14,12 @@ _LOOK = 1.0
 
 
 class LookingScreen(DeckScreen, Generic[_T]):
-    """Asks while it is in front, one question at a time; a paused screen stays as it is."""
+    """Asks while it is in front, one question at a time; a paused screen stays as it is, once it
+    has an answer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._looking = False
+        self._looking = self._answered = False
         self._trouble = ""
         """Why the last question had no answer; empty where it had one."""
 
@@ -38,14 +39,19 @@ class LookingScreen(DeckScreen, Generic[_T]):
         super().on_screen_resume()
         self._look()
 
+    @property
+    def _stays(self) -> bool:
+        return self.deck.paused and self._answered
+
     def _look(self) -> None:
-        if self.is_current and not self._looking and not self.deck.paused:
+        if self.is_current and not self._looking and not self._stays:
             self._looking = True
-            self.in_thread(self.question(), self._looked, self._not_known)
+            self.in_thread(self.question(), self._looked, self._not_known, asked=False)
 
     def _looked(self, answer: _T) -> None:
         self._looking, self._trouble = False, ""
-        if not self.deck.paused:
+        if not self._stays:
+            self._answered = True
             self.take(answer)
             self.show()
 

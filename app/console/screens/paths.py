@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from textual import on
-from textual.binding import Binding
 from textual.widget import Widget
-from textual.widgets import Input
 
-from app.console.commands import bindings
 from app.console.path_detail import PathDetail
 from app.console.path_model import Choice, Hop, Paths
 from app.console.path_rows import (
@@ -25,9 +22,9 @@ from app.console.path_rows import (
     path_rows,
     scale_of,
 )
-from app.console.prompt import Prompt
 from app.console.screens.base import Told, counted
 from app.console.screens.looking import LookingScreen
+from app.console.table_view import OPEN, DeckTable
 from app.trace import address, addresses
 from bpf.errors import DeckError, UsageError
 from probes.plane import Traced
@@ -44,17 +41,16 @@ T traces a destination"""
 _WAITING = "no router has answered yet\n\nprobes go out with packets to the destination"
 
 
-class HopTable(VirtualTable):
+class HopTable(DeckTable):
     """The hops of a path."""
-
-    BINDINGS = [Binding("enter", "select", "Detail", id="table.select")]
 
 
 class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     """Paths above, the hops of the chosen one below."""
 
     AUTO_FOCUS = "HopTable"
-    BINDINGS = bindings("paths")
+    MAIN_TABLE = "hops"
+    MODE = "paths"
     CSS = """
     PathsScreen #paths { max-height: 5; }
     PathsScreen.-tall #paths { max-height: 12; }
@@ -72,15 +68,14 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     def compose_body(self) -> list[Widget]:
         return [
-            VirtualTable(PATH_COLUMNS, id="paths"),
-            HopTable(hop_columns((), 1.0, 0), empty=_NOTHING, id="hops"),
+            DeckTable("destinations", PATH_COLUMNS, id="paths"),
+            HopTable("hops", hop_columns((), 1.0, 0), empty=_NOTHING),
             PathDetail(),
-            Prompt("path.leave"),
         ]
 
     @property
-    def listing(self) -> VirtualTable:
-        return self.query_one("#paths", VirtualTable)
+    def listing(self) -> DeckTable:
+        return self.query_one("#paths", DeckTable)
 
     @property
     def table(self) -> HopTable:
@@ -89,10 +84,6 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     @property
     def detail(self) -> PathDetail:
         return self.query_one(PathDetail)
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.query_one(Prompt)
 
     # What is traced
 
@@ -107,13 +98,8 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             self.prompt.ask("path.trace", "Trace", "an address or a name", "")
             return
         # Not one of Textual's threads: the end of the program would wait for the name server.
+        self.deck.pending += 1
         threading.Thread(target=self._resolve, args=(destination,), daemon=True).start()
-
-    @on(Input.Submitted)
-    def _answered(self, event: Input.Submitted) -> None:
-        if text := event.value.strip():
-            self._close_prompt()
-            self.do_path_trace(text)
 
     def _resolve(self, destination: str) -> None:
         follow: Callable[[], None]
@@ -122,7 +108,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         except DeckError as error:
             follow = partial(self.deck.complain, error)
         with contextlib.suppress(RuntimeError):  # The console has ended meanwhile.
-            self.post_message(Told(follow))
+            self.post_message(Told(follow, asked=True))
 
     def do_path_untrace(self, destination: str = "") -> None:
         choice = Choice(address(destination)) if destination else self._choice
@@ -139,6 +125,13 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     # What is shown
 
+    def keep(self) -> dict[str, str]:
+        return super().keep() | {"detail": OPEN if self.detail.is_open else ""}
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        super().restore(kept)
+        self._open_detail(kept.get("detail") == OPEN)
+
     def show(self) -> None:
         self._paths.take(self.deck.frame.paths, self._traced)
         self._show_paths()
@@ -148,7 +141,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         rows = path_rows(self._paths, self.deck.names)
         self.set_class(not rows.rows, "-empty")
         self.listing.styles.height = 1 + rows.rows
-        self.listing.show(rows)
+        self.listing.fill(rows)
         wanted = self.deck.wanted_path
         if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
             self._point_at(nearest)
@@ -168,7 +161,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             self._hops = []
             table.columns = hop_columns((), 1.0, 0)
             table.empty = _NOTHING
-            table.show(Rows())
+            table.fill(Rows())
             return
         names = self.deck.names
         cells = table.width_of("line")
@@ -184,14 +177,15 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
                 self.call_later(self._show_hops)
         table.empty = _WAITING
         distance = distance_text(self._paths.running(choice.destination))
-        table.show(hop_rows(hops, hosts, scale, choice, end, distance) if hops else Rows())
+        table.fill(hop_rows(hops, hosts, scale, choice, end, distance) if hops else Rows())
         self._show_detail()
 
     def _show_detail(self) -> None:
         if self.detail.is_open and self._choice is not None:
             number = self.table.cursor_key
             hop = next((hop for hop in self._hops if hop.number == number), None)
-            self.detail.show(self._paths, self._choice, hop, self.deck.names)
+            deck = self.deck
+            self.detail.show(self._paths, self._choice, hop, deck.names, deck.span, deck.path_past)
 
     def on_resize(self) -> None:
         super().on_resize()
@@ -216,22 +210,21 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     def do_path_previous(self) -> None:
         self._step(-1)
 
+    do_path_sort = LookingScreen.sort_rows
+    do_path_reverse = LookingScreen.reverse_rows
+
     def do_path_detail(self) -> None:
         self.table.action_select()
 
     def do_path_leave(self) -> None:
         if self.prompt.is_open:
             self._close_prompt()
-        else:
+        elif self.detail.is_open or not self.deck.leave_moment():
             self._open_detail(False)
 
     def do_path_names(self) -> None:
         self.deck.names.enabled = not self.deck.names.enabled
         self.show()
-
-    def _close_prompt(self) -> None:
-        self.prompt.close()
-        self.set_focus(self.table)
 
     def _open_detail(self, opened: bool) -> None:
         self.detail.set_class(opened, "open")

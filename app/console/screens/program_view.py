@@ -14,8 +14,8 @@ from app.console.program_model import Draft, Programs, Slot, place_of
 from app.console.program_panels import COLUMNS as PANEL_COLUMNS
 from app.console.program_panels import Panel, empty_text, panel_rows
 from app.console.program_rows import COLUMNS, editing_items, program_rows
-from app.console.prompt import Prompt
 from app.console.screens.base import DeckScreen, counted
+from app.console.table_view import DeckTable
 from bpf.errors import DeckError
 from probes.config import ProbeConfig
 from probes.plane import ProbeInfo
@@ -67,25 +67,20 @@ class ProgramView(DeckScreen):
 
     def compose_body(self) -> list[Widget]:
         return [
-            VirtualTable(COLUMNS, empty=_NONE, id="programs"),
+            DeckTable("programs", COLUMNS, empty=_NONE),
             StatusStrip(id="editing"),
             Vertical(id="editors"),
             StatusStrip(id="panels"),
             VirtualTable(PANEL_COLUMNS[self._panel], id="panel"),
-            Prompt("program.leave"),
         ]
 
     @property
-    def listing(self) -> VirtualTable:
-        return self.query_one("#programs", VirtualTable)
+    def listing(self) -> DeckTable:
+        return self.query_one(DeckTable)
 
     @property
     def panel(self) -> VirtualTable:
         return self.query_one("#panel", VirtualTable)
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.query_one(Prompt)
 
     @property
     def editor(self) -> CodeEditor | None:
@@ -99,7 +94,7 @@ class ProgramView(DeckScreen):
             self._show_panel()
         if not self._looking and time.monotonic() - self._looked >= _REFRESH:
             self._looking = True
-            self.in_thread(self.deck.plane.probes, self._take, self._not_known)
+            self.in_thread(self.deck.plane.probes, self._take, self._not_known, asked=False)
 
     def _not_known(self, error: DeckError) -> None:
         self._looked, self._looking = time.monotonic(), False
@@ -158,7 +153,7 @@ class ProgramView(DeckScreen):
     def _show_listing(self) -> None:
         rows = program_rows(self.model)
         self.listing.styles.height = 1 + (rows.rows or _LINES_OF_NONE)
-        self.listing.show(rows)
+        self.listing.fill(rows)
 
     def _show_all(self) -> None:
         self._show_listing()

@@ -12,7 +12,6 @@ from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
 from app.commands import REGISTRY
-from app.console.commands import bindings
 from app.console.program_files import edit_outside, write_source
 from app.console.program_model import Place, Slot, Verdict, examine, loses, place_of
 from app.console.program_panels import Panel, Spot
@@ -34,7 +33,7 @@ _LOSES = "the report says what is lost; f8 again swaps"
 class ProgramsScreen(ProgramView):
     """What an operator can do to the programs."""
 
-    BINDINGS = bindings("programs")
+    MODE = "programs"
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +49,7 @@ class ProgramsScreen(ProgramView):
 
     def offers(self, command: str) -> bool:
         if command == "program.leave":
-            return self.prompt.is_open or not self.listing.has_focus
+            return not self.listing.has_focus
         # Nothing here is a view of packets that could be frozen.
         return command != "view.pause"
 
@@ -173,8 +172,6 @@ class ProgramsScreen(ProgramView):
             self.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
 
     def _add(self, path: Path) -> None:
-        if self.prompt.is_open:
-            self._close_prompt()
         # What names no interface goes where the others are.
         programs = [program for info in self.model.infos.values() for program in info.programs]
         interface = programs[0].interface if programs else ""
@@ -220,14 +217,13 @@ class ProgramsScreen(ProgramView):
             return
         path, draft = Path(file), self.model.drafts[self._slot]
         known = draft.saved is not None or not path.expanduser().exists()
-        if not known and not self._meant(path, f"{path} exists; enter again overwrites it"):
-            return
+        if not known and not self._meant(path, ""):
+            raise UsageError(f"{path} exists", hint="enter again overwrites it")
         text = draft.text if draft.modified else draft.running
         write_source(path, text)
         draft.saved = draft.text
         self._say(f"{path} is written")
         self._show_editing()
-        self._close_prompt()
 
     def do_program_external(self) -> None:
         if self._slot is None or (editor := self.editor) is None:
@@ -293,6 +289,9 @@ class ProgramsScreen(ProgramView):
 
     # Moving about
 
+    do_program_sort = ProgramView.sort_rows
+    do_program_reverse = ProgramView.reverse_rows
+
     def do_program_edit(self, probe: str = "") -> None:
         if probe:
             name = self._target(probe)
@@ -303,6 +302,8 @@ class ProgramsScreen(ProgramView):
         self._forget_warning()
         if self.prompt.is_open:
             self.prompt.close()
+        elif self.focused is self.listing:
+            self.deck.leave_moment()
         self.set_focus(self.listing)
 
     def do_program_problems(self) -> None:
@@ -354,19 +355,6 @@ class ProgramsScreen(ProgramView):
         self.set_class(isinstance(event.widget, CodeEditor), "-editing")
         self.refresh_bindings()
         self._show_editing()
-
-    @on(Input.Submitted)
-    def _answered(self, event: Input.Submitted) -> None:
-        if not (text := event.value.strip()):
-            return
-        try:
-            getattr(self, REGISTRY[self.prompt.command].method)(text)
-        except DeckError as error:
-            self.deck.complain(error)
-
-    def _close_prompt(self) -> None:
-        self.prompt.close()
-        self.set_focus(self.editor if self.prompt.command == "program.save" else self.listing)
 
     # Words
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from textual.binding import Binding
 from textual.widget import Widget
 
-from app.console.mistake import Mistake
-from app.console.prompt import Prompt
 from app.console.screens.looking import LookingScreen
+from app.console.table_view import DeckTable
 from app.console.trigger_detail import TriggerDetail
-from app.console.trigger_model import Standing, Triggers
+from app.console.trigger_model import Standing, Triggers, as_of
 from app.console.trigger_rows import (
     application_columns,
     application_rows,
@@ -34,10 +32,8 @@ _NARROW, _WIDE = (11, 12), (30, 24)
 """Cells of the flows' time line and of the protocols' bar."""
 
 
-class PolicyTable(VirtualTable):
+class PolicyTable(DeckTable):
     """The policies."""
-
-    BINDINGS = [Binding("enter", "select", "Detail", id="table.select")]
 
 
 class ApplicationTable(PolicyTable):
@@ -66,12 +62,12 @@ class TriggerView(LookingScreen[_Looked]):
     def __init__(self) -> None:
         super().__init__()
         self._triggers = Triggers()
+        self._info: MonitorInfo | None = None
+        """What runs now; of a paused screen what is shown may differ."""
         self._known = False
         """Whether it was told yet whether a monitor runs."""
         self._macros: Mapping[str, Mapping[str, int]] = {}
         self._standings: list[Standing] = []
-        self._sort = ""
-        self._descending = False
         self._last: tuple[Snapshot, ...] = ()
         """The last window that was shown."""
         self._busy = ""
@@ -81,11 +77,9 @@ class TriggerView(LookingScreen[_Looked]):
         return [
             StatusStrip(id="counters", classes="counters"),
             StatusStrip(id="mix", classes="counters"),
-            PolicyTable((), id="policies"),
-            ApplicationTable((), empty="no application is loaded", id="applications"),
+            PolicyTable("policies", ()),
+            ApplicationTable("applications", (), empty="no application is loaded"),
             TriggerDetail(),
-            Mistake(),
-            Prompt("trigger.leave"),
         ]
 
     @property
@@ -99,10 +93,6 @@ class TriggerView(LookingScreen[_Looked]):
     @property
     def detail(self) -> TriggerDetail:
         return self.query_one(TriggerDetail)
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.query_one(Prompt)
 
     # What runs
 
@@ -118,12 +108,14 @@ class TriggerView(LookingScreen[_Looked]):
 
     def take(self, answer: _Looked) -> None:
         self._known = True
-        self._triggers.info, self._macros = answer
+        self._info, self._macros = answer
 
     # What is shown
 
     def show(self) -> None:
-        self._triggers.view = self.deck.frame.monitor
+        view, info = self.deck.frame.monitor, self._info
+        self._triggers.view = view
+        self._triggers.info = as_of(info, view) if info and self.deck.paused else info
         self._show_counters()
         self._show_policies()
         self._show_applications()
@@ -167,17 +159,16 @@ class TriggerView(LookingScreen[_Looked]):
             if table.width_of("line") != cells:
                 # Names are wider than they were, or narrower.
                 self.call_later(self._show_policies)
-        self._standings = triggers.standings(cells, self._sort, descending=self._descending)
+        self._standings = triggers.standings(cells)
         table.empty = empty_text(triggers.info, self._known, bool(self.deck.read_only))
         self.set_class(not names, "-empty")
         table.styles.height = 1 + len(names) if names else None
-        table.show(policy_rows(self._standings, triggers.view.now_utc_ns))
-        table.show_sort(self._sort, descending=self._descending)
+        table.fill(policy_rows(self._standings, triggers.view.now_utc_ns))
 
     def _show_applications(self) -> None:
         info, table = self._triggers.info, self.applications
         if info is None:
-            table.show(Rows())
+            table.fill(Rows())
             return
         columns = application_columns([one.name for one in info.applications], info.input)
         if columns != table.columns:
@@ -185,12 +176,12 @@ class TriggerView(LookingScreen[_Looked]):
         rows = application_rows(self._triggers)
         # What is last on the screen takes what room is left.
         table.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
-        table.show(rows)
+        table.fill(rows)
 
     def _show_detail(self) -> None:
         detail, info = self.detail, self._triggers.info
         if detail.has_class("-policy") and (chosen := self._chosen) is not None:
-            detail.show_policy(self._triggers, chosen)
+            detail.show_policy(self._triggers, chosen, self.deck.span)
         elif detail.has_class("-application") and info is not None:
             name = self.applications.cursor_key
             for one in info.applications:

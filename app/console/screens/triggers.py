@@ -7,12 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from textual import on
-from textual.widgets import Input
 
-from app.commands.registry import TRIGGER_COLUMNS
-from app.console.commands import bindings
-from app.console.mistake import Mistake
-from app.console.prompt import PromptInput
 from app.console.screens.trigger_view import TriggerView
 from app.console.trigger_model import place_of
 from app.console.trigger_rows import EXAMPLE
@@ -26,7 +21,7 @@ _T = TypeVar("_T")
 class TriggersScreen(TriggerView):
     """What an operator can do to policies."""
 
-    BINDINGS = bindings("triggers")
+    MODE = "triggers"
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,8 +58,8 @@ class TriggersScreen(TriggerView):
         if not name:
             if (chosen := self._chosen) is None:
                 raise UsageError("there is no policy here")
-            return chosen.info
-        info = self._triggers.info
+            name = chosen.name
+        info = self._info
         infos = {one.policy.name: one for one in info.policies} if info is not None else {}
         if name not in infos:
             raise UsageError(f"there is no policy {name!r}", hint=did_you_mean(name, infos))
@@ -104,12 +99,7 @@ class TriggersScreen(TriggerView):
 
     def do_trigger_change(self, policy: str = "") -> None:
         text = self._target(policy).policy.to_short()
-        self.prompt.ask("trigger.change", "Change", EXAMPLE, text)
-
-    @on(Input.Submitted)
-    def _answered(self, event: Input.Submitted) -> None:
-        if text := event.value.strip():
-            self._set(text)
+        self.prompt.ask("trigger.add", "Change", EXAMPLE, text)
 
     def _set(self, text: str) -> None:
         plane = self.deck.plane
@@ -120,33 +110,10 @@ class TriggersScreen(TriggerView):
 
             return plane.set_policy(Policy.parse_short(text))
 
-        done, failed = partial(self._was_set, text), partial(self._refused, text)
-        self._do("setting the policy", ask, done, failed)
+        self._do("setting the policy", ask, self._is_now, self.deck.complain)
 
-    def _asks(self, text: str) -> bool:
-        """Whether the prompt is still open with this text."""
-        return self.prompt.is_open and self.prompt.query_one(PromptInput).value.strip() == text
-
-    def _was_set(self, text: str, info: PolicyInfo) -> None:
-        if self._asks(text):
-            self._close_prompt()
-        self._is_now(info)
-
-    def _refused(self, text: str, error: DeckError) -> None:
-        """Show what is wrong where it is; the text stays to be mended."""
-        if not self._asks(text):
-            self.deck.complain(error)
-            return
-        answer, mistake = self.prompt.query_one(PromptInput), self.query_one(Mistake)
-        place = place_of(str(error), answer.value)
-        if place is not None:
-            answer.cursor_position = place
-        # Where the character is on the screen is known when the line has scrolled to it.
-        self.call_after_refresh(mistake.show, str(error), answer if place is not None else None)
-
-    @on(Input.Changed)
-    def _mended(self) -> None:
-        self.query_one(Mistake).hide()
+    def place_of(self, error: DeckError, text: str) -> int | None:
+        return super().place_of(error, text) or place_of(str(error), text)
 
     # Moving about
 
@@ -157,13 +124,8 @@ class TriggersScreen(TriggerView):
         self._warned = ""
         if self.prompt.is_open:
             self._close_prompt()
-        else:
+        elif self.detail.is_open or not self.deck.leave_moment():
             self._open("")
-
-    def _close_prompt(self) -> None:
-        self.query_one(Mistake).hide()
-        self.prompt.close()
-        self.set_focus(self.listing)
 
     def do_trigger_next(self) -> None:
         self._step(1)
@@ -175,22 +137,8 @@ class TriggersScreen(TriggerView):
         self.detail.step(by)
         self._show_detail()
 
-    def do_trigger_sort(self, column: str = "") -> None:
-        orders = ("", *TRIGGER_COLUMNS)
-        self._sort_by(column or orders[(orders.index(self._sort) + 1) % len(orders)])
-
-    def _sort_by(self, column: str) -> None:
-        again = column == self._sort and bool(column)
-        self._descending = not self._descending if again else column in ("value", "selected")
-        self._sort = column
-        self._show_policies()
-        if not self.detail.is_open:
-            self.listing.unpin()
-
-    @on(VirtualTable.HeaderSelected, "#policies")
-    def _header_selected(self, event: VirtualTable.HeaderSelected) -> None:
-        if event.column in TRIGGER_COLUMNS:
-            self._sort_by(event.column)
+    do_trigger_sort = TriggerView.sort_rows
+    do_trigger_reverse = TriggerView.reverse_rows
 
     @on(VirtualTable.RowSelected, "#policies")
     def _policy_selected(self) -> None:

@@ -125,10 +125,13 @@ async def desk(
     height: int = 40,
     controller: FakeController | None = None,
     settings: Settings | None = None,
+    first: str = "flows",
 ) -> AsyncIterator[Desk]:
     controller = controller or FakePlane()
     plane = cast("ControlPlane", controller)
-    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter(), names=False, settings=settings)
+    app = ConsoleApp(
+        plane, lambda: None, "eth0", 1.0, FlowFilter(), first=first, names=False, settings=settings
+    )
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await pilot.pause()
         yield Desk(app, controller, pilot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.commands import REGISTRY
-from app.commands.model import spoken
+from app.commands.keys import spoken
 from app.console.screens.keys import KeysScreen
 from app.console.screens.program_info import ProgramInfoScreen
 from bpf.errors import DeckError, KernelError

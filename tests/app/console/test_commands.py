@@ -8,7 +8,7 @@ import pytest
 from textual.binding import Binding
 
 from app.commands import REGISTRY, Command
-from app.commands.model import spoken
+from app.commands.keys import spoken
 from app.console.app import ConsoleApp
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen

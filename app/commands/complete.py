@@ -1,0 +1,134 @@
+"""What may follow what is typed: names of commands, and values by their parameter's kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from app.commands.line import quoted
+from app.commands.model import Command, Kind, Parameter
+from app.commands.registry import REGISTRY
+
+_MOST_FILES = 2000
+"""Of a directory, that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What could stand in the place of a part of a text."""
+
+    begin: int
+    """Where the part begins, from 0; it ends where the cursor is."""
+    candidates: tuple[str, ...] = ()
+
+    def applied(self, text: str, position: int, candidate: str) -> tuple[str, int]:
+        """The text with it, and where the cursor is then."""
+        made = text[: self.begin] + candidate
+        return made + text[position:], len(made)
+
+    @property
+    def common(self) -> str:
+        """What all candidates begin with."""
+        first, last = min(self.candidates), max(self.candidates)
+        differ = (n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+        return first[: next(differ, len(first))]
+
+
+Names = Callable[[], Iterable[str]]
+"""Gives what there is now."""
+Filters = Callable[[str, int], Completion]
+"""Completes a text of the filter language at a place."""
+
+
+class Completer:
+    """Completes lines, and values that a command asked for."""
+
+    def __init__(self, names: Mapping[Kind, Names], filters: Filters) -> None:
+        """`names` are those of probes, policies and the like, by kind."""
+        self._names = names
+        self._filters = filters
+
+    def complete(self, name: str, text: str, position: int, screen: str = "") -> Completion:
+        """What may follow `text[:position]`, an answer to a command, or without its name a line.
+
+        Commands of `screen` come first.
+        """
+        if name:
+            return self._value(REGISTRY[name].parameters[0], text, 0, position, asked=True)
+        begin = len(text) - len(text.lstrip())
+        words = text[begin:position].split(maxsplit=1)
+        if not words or begin + len(words[0]) >= position:
+            return _commands(text[begin:position], begin, screen)
+        command = REGISTRY.get(words[0])
+        found = _parameter_at(command, text, begin + len(words[0]), position) if command else None
+        return self._value(*found, position) if found else Completion(position)
+
+    def _value(
+        self, parameter: Parameter, text: str, begin: int, position: int, *, asked: bool = False
+    ) -> Completion:
+        """`asked`: all of the text is the value, as it is."""
+        if parameter.kind is Kind.FILTER:
+            found = self._filters(text[begin:], position - begin)
+            return Completion(begin + found.begin, found.candidates)
+        typed = text[begin:position]
+        as_it_is = asked or parameter.rest
+        value = typed if as_it_is else typed.lstrip('"')
+        if parameter.kind is Kind.FILE:
+            known: Iterable[str] = _files(value)
+        else:
+            known = parameter.choices or self._names.get(parameter.kind, tuple)()
+        fitting = (each for each in known if each.startswith(value))
+        return Completion(
+            begin,
+            tuple(each if as_it_is or each.endswith("/") else quoted(each) for each in fitting),
+        )
+
+
+def _commands(typed: str, begin: int, screen: str) -> Completion:
+    """Those that begin so; where none does, those that have it anywhere."""
+    ranked = sorted(REGISTRY.values(), key=lambda command: command.screen != screen)
+    names = [command.name for command in ranked]
+    fitting = [name for name in names if name.startswith(typed)]
+    return Completion(begin, tuple(fitting or (name for name in names if typed in name)))
+
+
+def _parameter_at(
+    command: Command, text: str, at: int, position: int
+) -> tuple[Parameter, str, int] | None:
+    """The parameter whose value is at `position`, the text, and where the value begins."""
+    for parameter in command.parameters:
+        begin = at + len(text[at:position]) - len(text[at:position].lstrip())
+        if begin == position or parameter.rest:
+            return parameter, text, begin
+        quote = text[begin] == '"'
+        end = text.find('"', begin + 1) + 1 if quote else _end_of_word(text, begin)
+        if not end or end >= position:
+            return parameter, text, begin
+        at = end
+    return None
+
+
+def _end_of_word(text: str, begin: int) -> int:
+    return next((n for n in range(begin, len(text)) if text[n].isspace()), len(text))
+
+
+def _files(typed: str) -> list[str]:
+    """Files and directories of what is typed of a path; hidden ones where that is asked for."""
+    head, last = os.path.split(typed)
+    found = []
+    try:
+        with os.scandir(os.path.expanduser(head) or ".") as entries:
+            for entry, _ in zip(entries, range(_MOST_FILES), strict=False):
+                if entry.name.startswith(".") <= last.startswith("."):
+                    path = os.path.join(head, entry.name)
+                    found.append(path + "/" if entry.is_dir() else path)
+    except (OSError, ValueError):
+        return []
+    return sorted(name for name in found if name.isprintable())
+
+
+def usage(text: str) -> str:
+    """How the command that a line begins with is used, and what it does; empty where none is."""
+    command = REGISTRY.get(text.split(maxsplit=1)[0]) if text.strip() else None
+    return f"{command.usage}: {command.title}" if command else ""

@@ -1,0 +1,102 @@
+"""Keys by their names: Textual's, which bindings have, and those that an operator reads."""
+
+from __future__ import annotations
+
+import unicodedata
+from string import punctuation
+
+from bpf.errors import UsageError, did_you_mean
+
+_RENAMED = {
+    "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at",
+    "hyphen_minus": "minus", "plus_sign": "plus", "low_line": "underscore",
+}  # fmt: skip
+"""Unicode's names, and what Textual makes of them."""
+_MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
+"""In the order in which Textual has them in a key's name."""
+_NAMED = (
+    "enter", "escape", "tab", "space", "backspace", "delete", "insert", "home", "end", "pageup",
+    "pagedown", "up", "down", "left", "right", *(f"f{number}" for number in range(1, 25)),
+)  # fmt: skip
+_SENT_AS = {
+    "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace",
+    "ctrl+left_square_bracket": "escape", "ctrl+shift+i": "tab", "ctrl+shift+m": "enter",
+}  # fmt: skip
+"""Keys that a terminal sends as if they were others."""
+_SPOKEN = {
+    "escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "up": "↑", "down": "↓", "left": "←",
+    "right": "→",
+}  # fmt: skip
+
+
+def _name_of(character: str) -> str:
+    """Of a character that is no letter and no digit. ValueError where it has none."""
+    name = unicodedata.name(character).lower().replace("-", "_").replace(" ", "_")
+    return _RENAMED.get(name, name)
+
+
+CHARACTERS = {_name_of(character): character for character in punctuation} | {"space": " "}
+"""The characters of keys that have a longer name."""
+NAMES = {character: name for name, character in CHARACTERS.items()}
+"""The names of characters."""
+
+
+def key_name(text: str) -> str:
+    """Textual's name of a key: `slash` for `/`, `ctrl+shift+f5` for `shift+ctrl+f5`.
+
+    Raises UsageError for what is no key, and for one that no terminal sends.
+    """
+    # The key itself may be a plus.
+    *modifiers, key = text[:-1].split("+") if len(text) > 1 else [""]
+    key += text[-1:]
+    if len(key) == 1 and not key.isalnum() and key.isprintable():
+        key = NAMES.get(key) or _name_of(key)
+    known = (len(key) == 1 and key.isalnum()) or key in CHARACTERS or key in _NAMED
+    wrong = [modifier for modifier in modifiers if modifier not in _MODIFIERS]
+    if wrong or not (known or (len(text) == 1 and text.isprintable())):
+        near = did_you_mean(wrong[0], _MODIFIERS) if wrong else _nearest(key)
+        raise UsageError(f"there is no key {text!r}", hint=near)
+    name = "+".join((*sorted(set(modifiers)), key))
+    if len(key) == 1 and modifiers:
+        plain = key.lower()
+        if modifiers == ["shift"]:
+            raise UsageError(f"no terminal sends {text!r}", hint=f"write {key.upper()}")
+        if key != plain:
+            others = "+".join(sorted({*modifiers, "shift"}))
+            raise UsageError(f"no terminal sends {text!r}", hint=f"write {others}+{plain}")
+    if name in _SENT_AS:
+        raise UsageError(f"terminals send {text!r} as {_SENT_AS[name]}", hint="choose another key")
+    return name
+
+
+def _nearest(key: str) -> str:
+    hint = did_you_mean(key.lower(), (*_NAMED, *CHARACTERS))
+    # All that there are would be a long list.
+    return hint if hint.startswith("did you") else "such as f5, ctrl+x, slash, pageup or a letter"
+
+
+def strokes(text: str) -> tuple[str, ...]:
+    """The keys of `2/dport:443<enter>`: a character each, and names in angle brackets.
+
+    Raises UsageError.
+    """
+    found = []
+    at = 0
+    while at < len(text):
+        end = text.find(">", at) if text[at] == "<" else at
+        if end < 0:
+            raise UsageError(f"{text[at:]!r} has no end", hint="names of keys stand in <...>")
+        found.append(key_name(text[at + 1 : end] if end > at else text[at]))
+        at = end + 1
+    return tuple(found)
+
+
+def spoken(keys: str) -> str:
+    """Keys by comma as an operator calls them."""
+    return ", ".join(map(_spoken, filter(None, keys.split(","))))
+
+
+def _spoken(key: str) -> str:
+    *modifiers, last = key.split("+")
+    name = last if last == "space" else CHARACTERS.get(last, last)
+    return "+".join((*modifiers, _SPOKEN.get(name, name)))

@@ -1,0 +1,32 @@
+"""A moment as it is typed: a time of day in UTC, `12:30:05`, or how long ago, `30s`, `1h30m`."""
+
+from __future__ import annotations
+
+import re
+
+from bpf.errors import UsageError
+
+_SECOND = 10**9
+_DAY = 86400 * _SECOND
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?")
+_AGO = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
+_HINT = "12:30:05 (UTC) or how long ago: 30s, 5m, 1h30m"
+
+
+def moment(text: str, now_utc_ns: int) -> int:
+    """What `text` says, in nanoseconds since the epoch. Raises UsageError.
+
+    A time of day is that of today or, where it is still to come, of yesterday. One of whole
+    seconds is the end of its second: all that a clock calls so is not after it.
+    """
+    if text and (ago := _AGO.fullmatch(text)) is not None:
+        hours, minutes, seconds = (int(part or 0) for part in ago.groups())
+        return now_utc_ns - (hours * 3600 + minutes * 60 + seconds) * _SECOND
+    if (clock := _CLOCK.fullmatch(text)) is None:
+        raise UsageError(f"{text!r} is no time", hint=_HINT)
+    hours, minutes, seconds = (int(part or 0) for part in clock.groups()[:3])
+    time = (hours * 3600 + minutes * 60 + seconds) * _SECOND
+    today = now_utc_ns - now_utc_ns % _DAY
+    begin = today + time if today + time <= now_utc_ns else today + time - _DAY
+    fraction = clock[4]
+    return begin + (int(fraction.ljust(9, "0")) if fraction else _SECOND - 1)

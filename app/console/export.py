@@ -1,0 +1,165 @@
+"""A table as a file: its rows as they are filtered and sorted, in the columns that are chosen."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.cells import cell_len
+
+from app.console.clipboard import cell_text
+from app.console.table_view import DeckTable
+from app.settings.paths import as_invoker, invoker
+from bpf.cancel import current
+from bpf.errors import DeckError, UsageError, did_you_mean
+from widgets.columns import Column, cell
+from widgets.format import REPLACED, safe
+from widgets.rows import Value, ValueSource
+
+PICTURE, TEXT = "svg", "txt"
+SUFFIXES = ("csv", "json", "jsonl", TEXT, PICTURE)
+"""What a file's name may end in, which says how it is written."""
+_PART = 4096
+"""Rows that are written at a time."""
+_MODE = 0o666
+"""Of a new file, but for the umask."""
+
+Progress = Callable[[float], None]
+"""Told how much is done, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a table shows, at a moment."""
+
+    source: ValueSource
+    columns: tuple[tuple[int, Column], ...]
+    """With their positions among the cells, from the left; also those that there is no room for."""
+    pictures: frozenset[str]
+    """Columns (by id) that have no values."""
+
+    @classmethod
+    def of(cls, table: DeckTable) -> View:
+        """Of a table as it is now."""
+        known = {column.id: place for place, column in enumerate(table.columns)}
+        shown = table.chosen or [c.id for c in table.columns if not c.hidden]
+        places = [known[name] for name in shown if name in known]
+        columns = tuple((place, table.columns[place]) for place in places)
+        return cls(table.arranged, columns, table.info.pictures)
+
+
+def target(file: str) -> Path:
+    """The file that an operator means. UsageError where its name does not say how to write it."""
+    path = Path(file)
+    home = path.parts[:1] == ("~",)
+    try:
+        path = invoker().home.joinpath(*path.parts[1:]) if home else path.expanduser()
+    except RuntimeError:
+        raise UsageError(f"{file}: there is no such user") from None
+    if _suffix(path) not in SUFFIXES:
+        what = f"no format is called {path.suffix}" if path.suffix else "a suffix is missing"
+        hint = did_you_mean(path.suffix.lower(), [f".{suffix}" for suffix in SUFFIXES])
+        raise UsageError(f"{file}: {what}", hint=hint)
+    return path
+
+
+def _suffix(path: Path) -> str:
+    return path.suffix.removeprefix(".").lower()
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is something of that name, as far as the operator may know."""
+    with as_invoker():
+        return os.path.lexists(path)
+
+
+def write(path: Path, parts: Iterable[bytes]) -> None:
+    """Put what `parts` gives in the place of a file, all or nothing. Raises DeckError.
+
+    A new file takes the name: a symbolic link of that name is replaced, and what it leads to is
+    left alone. Under sudo that is done with the rights of who called it.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        with as_invoker():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            number = os.open(temporary, flags, _MODE)
+        try:
+            with open(number, "wb") as file:
+                file.writelines(parts)
+                file.flush()
+                os.fsync(number)
+            with as_invoker():
+                os.replace(temporary, path)
+        except BaseException:
+            with as_invoker():
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise DeckError(f"{path} is not written: {error.strerror}") from None
+
+
+def write_view(path: Path, view: View, progress: Progress = lambda share: None) -> int:
+    """Write a table, in the format of the file's suffix; returns how many rows.
+
+    Raises DeckError; it can be cancelled (bpf.cancel), and leaves what was there then.
+    """
+    suffix = _suffix(path)
+    with current().heed():
+        parts = _texts(view) if suffix == TEXT else _values(view, suffix)
+        write(path, _watched(parts, view.source.rows, progress))
+    return view.source.rows
+
+
+def _watched(parts: Iterable[bytes], rows: int, progress: Progress) -> Iterator[bytes]:
+    for number, part in enumerate(parts):
+        current().check()
+        progress(min(1.0, number * _PART / max(1, rows)))
+        yield part
+
+
+def _values(view: View, suffix: str) -> Iterator[bytes]:
+    """The header, and the rows as values; columns that are pictures are left out."""
+    from app.outputs.encoders import FORMATS
+
+    encoder, rows = FORMATS[suffix], view.source.rows
+    chosen = [(place, c) for place, c in view.columns if c.id not in view.pictures]
+    fields = tuple(column.field for _, column in chosen)
+    columns = []
+    for place, _ in chosen:
+        current().check()
+        columns.append(_finite(view.source.values(place)))
+
+    def encoded(at: int) -> bytes:
+        part = zip(*(column[at : at + _PART] for column in columns), strict=True)
+        if encoder.nested:
+            return encoder.encode(dict(zip(fields, row, strict=True)) for row in part)
+        return encoder.encode(part)
+
+    yield encoder.begin("", fields)
+    for at in range(0, rows, _PART):
+        yield (encoder.separator if at else b"") + encoded(at)
+    yield encoder.end
+
+
+def _finite(values: Sequence[Value]) -> Sequence[Value]:
+    """None for what is no number, which JSON has no word for."""
+    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
+
+
+def _texts(view: View) -> Iterator[bytes]:
+    """The header, and the rows as they are shown, in columns as wide as their widest cell."""
+    lines = [[safe(column.title, REPLACED) for _, column in view.columns]]
+    for index in range(view.source.rows):
+        current().check()
+        lines.append([cell_text(view.source, index, place) for place, _ in view.columns])
+    widths = [max(map(cell_len, texts)) for texts in zip(*lines, strict=True)]
+    looks = [(width, c.align) for width, (_, c) in zip(widths, view.columns, strict=True)]
+    for at in range(0, len(lines), _PART):
+        yield "".join(
+            "  ".join(cell(t, *look) for t, look in zip(line, looks, strict=True)).rstrip() + "\n"
+            for line in lines[at : at + _PART]
+        ).encode()

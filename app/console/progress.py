@@ -1,0 +1,94 @@
+"""What takes its time: the status strip says what it is and for how long, and it can be cancelled."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+from textual.app import App
+
+from bpf.cancel import Cancel
+from bpf.errors import UsageError
+from widgets.format import age, percent
+from widgets.status import StatusItem
+from widgets.tones import Tone
+
+SAID_AFTER = 0.3
+"""Seconds that work may take before it is said that it goes on."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """Something that a thread does; only its `share` is changed by that."""
+
+    title: str
+    """What it does, `checking flow`."""
+    asked: bool = True
+    """Whether the operator asked for it; what is done by itself is not told of."""
+    cancel: Cancel = field(default_factory=Cancel)
+    share: float = math.nan
+    """How much of it is done, 0 to 1, where that is known."""
+    started: float = field(default_factory=time.monotonic)
+    _said: tuple[int, str] = (-1, "")
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been going on."""
+        return time.monotonic() - self.started
+
+    @property
+    def words(self) -> str:
+        """`checking flow 2 s; esc cancels`; changes at most once a second, and when it ends."""
+        second = int(self.seconds)
+        if second != self._said[0]:
+            lasts = f" {age(second)}" if second else ""
+            done = f", {percent(self.share)}" if math.isfinite(self.share) else ""
+            self._said = second, f"{self.title}{lasts}{done}"
+        return self._said[1] + ("; esc cancels" if self.cancel.heeded else "")
+
+
+class WorkApp(App[int]):
+    """An app that tells of the work of its threads."""
+
+    def __init__(self) -> None:
+        super().__init__(ansi_color=False)
+        self._works: list[Work] = []
+
+    def show_work(self) -> None:
+        """Tell of the work that goes on now, and of none that is over."""
+        raise NotImplementedError
+
+    def begin_work(self, work: Work) -> None:
+        """Tell of it until `end_work`, if it takes long."""
+        self._works.append(work)
+        self.set_timer(SAID_AFTER, self.show_work)
+
+    def end_work(self, work: Work) -> None:
+        """It is over."""
+        self._works.remove(work)
+        self.show_work()
+
+    def _told_of(self) -> list[Work]:
+        """What was asked for and takes long, in the order in which it was."""
+        return [work for work in self._works if work.asked and work.seconds >= SAID_AFTER]
+
+    def work_items(self) -> list[StatusItem]:
+        """The last of it, and how much there is besides."""
+        works = self._told_of()
+        if not works:
+            return []
+        others = f" (+{len(works) - 1})" if len(works) > 1 else ""
+        return [StatusItem(works[-1].words + others, Tone.ACCENT, priority=1)]
+
+    def cancel_work(self) -> bool:
+        """Cancel what the strip says can be cancelled; whether there is something."""
+        works = [work for work in self._told_of() if work.cancel.heeded and not work.cancel.asked]
+        return bool(works) and works[-1].cancel.ask()
+
+    def do_work_cancel(self) -> None:
+        asked = [work for work in self._works if work.asked]
+        if not asked:
+            raise UsageError("nothing is being done that could be cancelled")
+        if not asked[-1].cancel.ask():
+            raise UsageError(f"{asked[-1].title} cannot be cancelled now")

@@ -1,0 +1,108 @@
+"""What the terminal can show, found out before Textual is imported: it reads its settings then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from pathlib import Path
+
+from app.settings.model import Colors, Glyphs, Theme, Ui
+
+_DIRECT = ("kitty", "alacritty", "foot", "wezterm", "ghostty", "direct")
+"""Terminals that have all colours; a remote host learns of them by TERM only."""
+_NO_COLORS = ("", "dumb", "unknown", "vt100", "vt102", "vt220", "ansi-m")
+_NO_BRAILLE = ("linux", "dumb")
+_SYSTEMS: Mapping[str, Colors] = {"standard": "16", "256": "256", "truecolor": "truecolor"}
+"""Colours by Textual's word for them."""
+_LIGHT_GROUNDS = ("7", "9", "10", "11", "12", "13", "14", "15")
+"""Of COLORFGBG: what is no dark colour of the sixteen."""
+
+
+def prepare(ui: Ui) -> Ui:
+    """Settle what is left to the terminal, and set the environment that Textual reads."""
+    # Python itself sets LC_CTYPE where the locale is the C locale.
+    started = dict(os.environ) | {"LC_CTYPE": _initial("LC_CTYPE")}
+    ui = resolved(ui, started)
+    _set(ui, os.environ)
+    return ui
+
+
+def resolved(ui: Ui, environment: Mapping[str, str]) -> Ui:
+    """`ui` with what the environment says of the terminal, where something is left to that.
+
+    A theme may remain `auto`: that the terminal itself will tell.
+    """
+    colors = _colors(environment) if ui.colors == "auto" else ui.colors
+    glyphs = _glyphs(environment) if ui.glyphs == "auto" else ui.glyphs
+    theme = _theme(environment) if ui.theme == "auto" else ui.theme
+    if ui.low_bandwidth:
+        colors = "16" if ui.colors == "auto" and colors != "none" else colors
+        glyphs = "block" if glyphs == "braille" and ui.glyphs == "auto" else glyphs
+    mouse = ui.mouse and not ui.low_bandwidth
+    return replace(ui, theme=theme, glyphs=glyphs, colors=colors, mouse=mouse)
+
+
+def erases_in_color() -> bool:
+    """Whether this terminal erases in the colour of the ground; False where that is not known."""
+    import curses
+
+    term = os.environ.get("TERM", "")
+    if "TMUX" in os.environ or term.startswith("tmux"):
+        return True  # for years, whatever terminfo says
+    try:
+        # Nothing is written: the descriptor is for the speed of a line.
+        curses.setupterm(term, 2)
+    except curses.error:
+        return False
+    return curses.tigetflag("bce") == 1
+
+
+def _set(ui: Ui, environment: MutableMapping[str, str]) -> None:
+    # Textual takes an empty one too, and sends greys for it: colours are left out by ourselves.
+    environment.pop("NO_COLOR", None)
+    words = {colors: word for word, colors in _SYSTEMS.items()}
+    environment["TEXTUAL_COLOR_SYSTEM"] = words.get(ui.colors, "truecolor")
+    if ui.low_bandwidth:
+        environment["TEXTUAL_ANIMATIONS"] = "none"
+        environment["TEXTUAL_SMOOTH_SCROLL"] = "0"
+
+
+def _colors(environment: Mapping[str, str]) -> Colors:
+    if environment.get("NO_COLOR"):
+        return "none"
+    if (asked := _SYSTEMS.get(environment.get("TEXTUAL_COLOR_SYSTEM", ""))) is not None:
+        return asked
+    term = environment.get("TERM", "").lower()
+    if term in _NO_COLORS:
+        return "none"
+    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    if any(name in term for name in _DIRECT):
+        return "truecolor"
+    return "256" if "256color" in term else "16"
+
+
+def _glyphs(environment: Mapping[str, str]) -> Glyphs:
+    names = (environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    # Where none is set, as in many containers, that says nothing of the terminal.
+    locale = next((name for name in names if name), "UTF-8")
+    if "utf8" not in locale.lower().replace("-", ""):
+        return "ascii"
+    return "block" if environment.get("TERM", "") in _NO_BRAILLE else "braille"
+
+
+def _theme(environment: Mapping[str, str]) -> Theme:
+    ground = environment.get("COLORFGBG", "").rpartition(";")[2]
+    if not ground.isdigit():
+        return "auto"
+    return "light" if ground in _LIGHT_GROUNDS else "dark"
+
+
+def _initial(name: str) -> str:
+    """A variable as it was when this process began."""
+    for entry in Path("/proc/self/environ").read_bytes().split(b"\0"):
+        key, _, value = entry.partition(b"=")
+        if key == name.encode():
+            return os.fsdecode(value)
+    return ""

@@ -1,0 +1,70 @@
+"""The console on its terminal: theme, glyphs and colours, and how often a slow link is drawn on."""
+
+from __future__ import annotations
+
+from app.console.terminal import erases_in_color
+from app.console.themes import THEMES, name_of
+from app.settings.model import Ui
+from widgets.driver import GroundKnown
+from widgets.link import FIRST, Link
+from widgets.screen import DiffApp, Look
+from widgets.status import StatusItem
+from widgets.tones import Tone
+
+_SELDOM = 2.0
+"""Seconds between two updates where little is to be sent."""
+_FIRST_OF_LITTLE = 512
+"""Bytes that may then be on their way before anything is known of the link."""
+_TOLD = 1.0
+"""Seconds between two updates from which on the operator is told."""
+
+
+class TerminalApp(DiffApp[int]):
+    """An app that draws what its terminal can show, as often as the link allows."""
+
+    ui = Ui()
+
+    def take_terminal(self, ui: Ui) -> None:
+        """Draw as `ui` says, whose `auto` means the best there is."""
+        self.ui = ui
+        self.look = Look(
+            glyphs="braille" if ui.glyphs == "auto" else ui.glyphs,
+            colors=ui.colors != "none",
+            erases=erases_in_color(),
+        )
+        self.link = Link(_FIRST_OF_LITTLE if ui.low_bandwidth else FIRST)
+        self.set_class(ui.low_bandwidth, "-low-bandwidth")
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self._take_theme(dark=ui.theme != "light")
+
+    def on_ground_known(self, event: GroundKnown) -> None:
+        """Take the theme for the terminal's ground, unless one was asked for."""
+        if self.ui.theme == "auto" and self._untouched:
+            self._take_theme(dark=event.dark)
+
+    @property
+    def theme_asked_for(self) -> bool:
+        """Whether the theme is one that was chosen, and not the one for the terminal."""
+        return self.ui.theme != "auto" or not self._untouched
+
+    def do_app_theme(self, theme: str = "") -> None:
+        wanted = theme or ("light" if self.current_theme.dark else "dark")
+        self._take_theme(dark=wanted == "dark")
+        self._untouched = False
+
+    def update_interval(self, usual: float) -> float:
+        """Seconds between two updates of the screen, where there are `usual` ones elsewhere."""
+        least = _SELDOM if self.ui.low_bandwidth else usual
+        return max(least, self.link.pause)
+
+    def link_items(self, usual: float) -> list[StatusItem]:
+        """What the operator is told about the link."""
+        every = self.update_interval(usual)
+        if every < _TOLD:
+            return []
+        return [StatusItem(f"every {every:.0f} s", Tone.WARN, priority=2, label="slow link")]
+
+    def _take_theme(self, *, dark: bool) -> None:
+        self._untouched = True
+        self.theme = name_of(dark=dark, colors=self.ui.colors)

@@ -1,0 +1,100 @@
+"""The console's own themes: a dark and a light one, for many colours and for sixteen.
+
+Those for many have colours of the 256 only, so that a terminal with 256 shows what one with all of
+them does. Each text is at least 4.5 times as bright, or as dark, as any ground that it stands on.
+Those for sixteen take the colours whose shade terminals agree about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.theme import Theme
+
+
+@dataclass(frozen=True, slots=True)
+class _Colors:
+    """What a theme is made of, as #rrggbb."""
+
+    text: str
+    muted: str
+    accent: str
+    good: str
+    warn: str
+    bad: str
+    special: str
+    """Of what is neither good nor bad, such as a string in a source."""
+    ground: str
+    panel: str
+    """Ground of what stands above, below or in front."""
+    cursor: str
+    blurred: str
+    """Ground of the cursor where the keys go elsewhere."""
+    active: str
+    """Ground of a time at which something ran."""
+    line: str
+    """Between two panes."""
+    dark: bool
+
+
+def _theme(name: str, colors: _Colors) -> Theme:
+    c = colors
+    return Theme(
+        name=name, dark=c.dark,
+        primary=c.accent, secondary=c.special, accent=c.accent, warning=c.warn, error=c.bad,
+        success=c.good, foreground=c.text, background=c.ground, surface=c.ground, panel=c.panel,
+        boost=c.panel,
+        variables={
+            "text": c.text, "text-muted": c.muted, "text-disabled": c.muted,
+            "text-primary": c.accent, "text-secondary": c.special, "text-accent": c.special,
+            "text-success": c.good, "text-warning": c.warn, "text-error": c.bad,
+            "primary-muted": c.line, "warning-muted": c.active, "foreground-muted": c.muted,
+            "block-cursor-background": c.cursor, "block-cursor-foreground": c.text,
+            "block-cursor-blurred-background": c.blurred,
+            "block-cursor-blurred-foreground": c.text, "block-hover-background": c.blurred,
+            "border": c.accent, "border-blurred": c.line, "surface-active": c.ground,
+            "scrollbar": c.muted, "scrollbar-hover": c.muted, "scrollbar-active": c.accent,
+            "scrollbar-background": c.panel, "scrollbar-background-hover": c.panel,
+            "scrollbar-background-active": c.panel, "scrollbar-corner-color": c.panel,
+            "footer-key-foreground": c.accent, "footer-foreground": c.text,
+            "footer-background": c.panel, "footer-description-foreground": c.text,
+            "input-cursor-background": c.text, "input-cursor-foreground": c.ground,
+            "input-selection-background": c.blurred, "input-selection-foreground": c.text,
+        },
+    )  # fmt: skip
+
+
+_DARK = _Colors(
+    text="#e4e4e4", muted="#a8a8a8", accent="#87d7ff", good="#87d787", warn="#ffd75f",
+    bad="#ff8787", special="#d7afff", ground="#121212", panel="#262626", cursor="#0000af",
+    blurred="#3a3a3a", active="#5f5f00", line="#5f5f87", dark=True,
+)  # fmt: skip
+_LIGHT = _Colors(
+    text="#1c1c1c", muted="#585858", accent="#005faf", good="#005f00", warn="#5f5f00",
+    bad="#af0000", special="#5f0087", ground="#ffffff", panel="#e4e4e4", cursor="#d7d7ff",
+    blurred="#dadada", active="#ffd7af", line="#8787af", dark=False,
+)  # fmt: skip
+_DARK_16 = _Colors(
+    text="#ffffff", muted="#aaaaaa", accent="#55ffff", good="#55ff55", warn="#ffff55",
+    bad="#ff5555", special="#ff55ff", ground="#000000", panel="#000000", cursor="#0000aa",
+    blurred="#555555", active="#aa0000", line="#5555ff", dark=True,
+)  # fmt: skip
+_LIGHT_16 = _Colors(
+    text="#000000", muted="#555555", accent="#0000aa", good="#00aa00", warn="#aa00aa",
+    bad="#aa0000", special="#0000aa", ground="#ffffff", panel="#ffffff", cursor="#ffff55",
+    blurred="#ffffff", active="#55ffff", line="#aaaaaa", dark=False,
+)  # fmt: skip
+
+THEMES = {
+    theme.name: theme
+    for theme in (
+        _theme("deck-dark", _DARK), _theme("deck-light", _LIGHT),
+        _theme("deck-dark-16", _DARK_16), _theme("deck-light-16", _LIGHT_16),
+    )
+}  # fmt: skip
+"""By name."""
+
+
+def name_of(*, dark: bool, colors: str) -> str:
+    """The theme for a ground and a number of colours, as settings call that."""
+    return f"deck-{'dark' if dark else 'light'}{'-16' if colors == '16' else ''}"

@@ -1,0 +1,114 @@
+"""`probedeck macro`: tapes, looked at without running anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.command_options import takes
+from app.settings.model import Settings
+from bpf.errors import UsageError
+
+if TYPE_CHECKING:
+    from app.tape.model import Tape
+
+EXAMPLES = """\b
+Examples:
+  probedeck macro check triage.tape
+  probedeck macro list
+  probedeck lab --headless --macro triage.tape
+  probedeck run -i eth0 --macro evidence"""
+
+macro_cli = typer.Typer(
+    name="macro",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@macro_cli.callback(epilog=EXAMPLES)
+def macro() -> None:
+    """Tapes: what an operator does, a line a step, checked before they are played."""
+
+
+@macro_cli.command(epilog=EXAMPLES)
+@takes()
+def check(
+    settings: Settings,
+    tapes: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Tapes, or names of known ones.")
+    ],
+) -> None:
+    """Say what is wrong in tapes, all of it, without running anything.
+
+    Exit codes: 0 all can be played here, 2 a tape is wrong, 3 a tape needs what is not here.
+    """
+    raise typer.Exit(max(_check(tape, settings) for tape in tapes))
+
+
+@macro_cli.command("list")
+@takes()
+def list_tapes(settings: Settings) -> None:
+    """List the tapes that can be played by name, and the registers."""
+    from app.tape.shelf import Shelf, registers
+
+    for name in (*Shelf(settings.macros).names(), *registers()):
+        print(f"{name:<12} {_title(name, settings)}")
+
+
+@macro_cli.command()
+def states() -> None:
+    """List the named state that Wait and Expect look at."""
+    from app.tape.states import FAMILIES, STATES
+
+    named = [*STATES.values(), *FAMILIES.values()]
+    for each in named:
+        name = each.name + ("NAME" if each.name in FAMILIES else "")
+        values = f": {' '.join(each.choices)}" if each.choices else ""
+        print(f"{name:<20} {each.kind:<13} {each.help}{values}")
+
+
+def _check(name: str, settings: Settings) -> int:
+    """Look at one; the exit code."""
+    from app.cli import VERSION
+    from app.tape.load import unmet
+    from app.tape.model import TapeError
+    from app.tape.shelf import Shelf
+
+    try:
+        tape = Shelf(settings.macros).load(name)
+    except TapeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    missing = list(unmet(tape, VERSION))
+    for place, reason in missing:
+        print(f"{place.file}:{place.line}: {reason}", file=sys.stderr)
+    if missing:
+        return 3
+    print(f"{name}: {', '.join(_facts(tape))}")
+    return 0
+
+
+def _facts(tape: Tape) -> Iterator[str]:
+    count = len(tape.steps)
+    yield f"{count} step" if count == 1 else f"{count} steps"
+    writing = sorted({f"{step.place.line}" for step in tape.steps if step.writes}, key=int)
+    if writing:
+        lines = "line" if len(writing) == 1 else "lines"
+        yield f"changes what runs in {lines} {', '.join(writing)}: needs --allow-write"
+
+
+def _title(name: str, settings: Settings) -> str:
+    """What a tape says it is, or what is wrong with it."""
+    from app.tape.shelf import Shelf
+
+    try:
+        return Shelf(settings.macros).load(name).title
+    except UsageError as error:
+        return str(error).splitlines()[0]

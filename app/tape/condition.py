@@ -1,0 +1,140 @@
+"""Comparisons of named state: `program.state == "ready"`, `rate > 10Mbit/s`, `path.rtt < 50ms`."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.tape.line import Line
+from app.tape.states import Kind, Named, State, known, nearest
+from bpf.errors import did_you_mean
+
+_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_EQUAL: Mapping[str, Callable[[Any, Any], bool]] = {"==": operator.eq, "!=": operator.ne}
+_COMPARED = {**_EQUAL, **_ORDER}
+_MATCH = "=~"
+_NAME = re.compile(r"[^\s=!<>~]+")
+_OPERATOR = re.compile(r"[=!<>~]+")
+_NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))([^\s#]*)")
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+SUFFIXES: Mapping[Kind, Mapping[str, float]] = {
+    Kind.COUNT: _PREFIXES,
+    Kind.RATE: _PREFIXES | {f"{prefix}bit/s": scale for prefix, scale in _PREFIXES.items()},
+    Kind.TIME: {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0},
+    Kind.SHARE: {"": 1.0, "%": 0.01},
+}
+"""What may follow a number, and what it is then multiplied by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A name, and what it is compared with."""
+
+    state: str
+    operator: str
+    value: str | float | bool | re.Pattern[str]
+    text: str
+    """As it was written."""
+
+    def holds(self, actual: State) -> bool:
+        """Whether it does, for what the name stands for now.
+
+        Of what there is none nothing holds but that it is not something.
+        """
+        if actual is None:
+            return self.operator == "!="
+        if isinstance(self.value, re.Pattern):
+            return self.value.search(str(actual)) is not None
+        if self.operator in _EQUAL and isinstance(self.value, float):
+            # Shares and times are computed: the last digit is not what anybody means.
+            return math.isclose(float(actual), self.value, rel_tol=1e-9) is (self.operator == "==")
+        return _COMPARED[self.operator](actual, self.value)
+
+
+def shown(actual: State) -> str:
+    """A state as it is written in a tape."""
+    if actual is None:
+        return "not known"
+    if isinstance(actual, bool):
+        return str(actual).lower()
+    return f'"{actual}"' if isinstance(actual, str) else f"{actual:.6g}"
+
+
+def read_condition(line: Line) -> Condition:
+    """The condition that begins here, to its end. Raises Refusal."""
+    begin = line.at
+    name = line.take(_NAME)
+    if not name:
+        line.refuse("a named state is missing", hint='such as program.state == "ready"')
+    if (named := known(name)) is None:
+        line.refuse(f"there is no state {name!r}", begin, hint=nearest(name))
+    line.skip()
+    at = line.at
+    sign = line.take(_OPERATOR)
+    usual = _usual(named)
+    if sign not in usual:
+        problem = f"{name} is not compared by {sign}" if sign else "a comparison is missing"
+        line.refuse(problem, at, hint=f"{name} is {named.kind}: {' '.join(usual)}")
+    line.skip()
+    if line.over:
+        line.refuse(f"{name} {sign} needs a value", hint=f"such as {_example(named, sign)}")
+    value = _value(line, named, sign)
+    return Condition(name, sign, value, line.text[begin : line.at])
+
+
+def _usual(named: Named) -> tuple[str, ...]:
+    """The comparisons that mean something."""
+    if named.kind is Kind.TEXT:
+        return (*_EQUAL, _MATCH)
+    return tuple(_EQUAL) if named.kind is Kind.FLAG else (*_EQUAL, *_ORDER)
+
+
+def _value(line: Line, named: Named, sign: str) -> str | float | bool | re.Pattern[str]:
+    begin = line.at
+    if sign == _MATCH:
+        return line.pattern()
+    if named.kind is Kind.TEXT:
+        if not line.quote_ahead:
+            problem = f"{named.name} is text, and compared with text in quotes"
+            line.refuse(problem, hint=f"such as {_example(named, sign)}")
+        text = line.string()
+        if named.choices and text not in named.choices:
+            problem = f"{named.name} is never {text!r}"
+            line.refuse(problem, begin, hint=did_you_mean(text, named.choices))
+        return text
+    if named.kind is Kind.FLAG:
+        word = line.word()
+        if word not in ("true", "false"):
+            line.refuse(f"{named.name} is true or false, not {word!r}", begin)
+        return word == "true"
+    return _number(line, named)
+
+
+def _number(line: Line, named: Named) -> float:
+    begin = line.at
+    found = line.match(_NUMBER)
+    scales = SUFFIXES[named.kind]
+    if found is None or found[2] not in scales:
+        word = line.word()
+        problem = f"{named.name} is a number, not {word!r}"
+        if found is not None:
+            problem = f"{named.name} is not counted in {found[2]!r}"
+        units = ", ".join(filter(None, scales))
+        line.refuse(problem, begin, hint=f"units are {units}")
+    return float(found[1]) * scales[found[2]]
+
+
+def _example(named: Named, sign: str) -> str:
+    if sign == _MATCH:
+        return f"{named.name} =~ /text/"
+    values = {
+        Kind.TEXT: f'"{named.choices[0] if named.choices else "text"}"', Kind.FLAG: "true",
+        Kind.COUNT: "3", Kind.RATE: "10Mbit/s", Kind.TIME: "50ms", Kind.SHARE: "5%",
+    }  # fmt: skip
+    return f"{named.name} {sign} {values[named.kind]}"

@@ -1,0 +1,311 @@
+"""The lines of a tape: one step, setting, requirement or source each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from app.commands import REGISTRY, Invocation, parse
+from app.commands.keys import key_name
+from app.commands.registry import SCREENS
+from app.tape.condition import read_condition
+from app.tape.keys import MODIFIERS, VERBS, held
+from app.tape.line import Line, Refusal, duration
+from app.tape.model import (
+    Action,
+    Deed,
+    Expect,
+    Export,
+    Fault,
+    Place,
+    Press,
+    Requirement,
+    Screenshot,
+    Seen,
+    Sleep,
+    Step,
+    Type,
+    Wait,
+)
+from bpf.errors import TextError, UsageError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`Set WaitTimeout 5s`."""
+
+    place: Place
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`Source common.tape`."""
+
+    place: Place
+    path: str
+
+
+Statement: TypeAlias = "Step | Setting | Requirement | Source"
+
+_HEAD = re.compile(r"([A-Za-z]\w*)((?:\+(?:[^\s+@]+|[+@])?)*)(?:@(\S*))?")
+"""A verb, what is joined to it, and a time."""
+_PROGRAMS = ("probedeck", "console")
+"""What `Require` calls this program."""
+_COMPARED = re.compile(r"==|>=|<=|>|<")
+_VERSION = re.compile(r"\d+(\.\d+)*")
+_PICTURES = (".svg", ".txt")
+EXPORTS = (".csv", ".json", ".svg")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
+_SIZES = {"Width": (20, 1000), "Height": (5, 500)}
+"""The smallest and the largest, in characters."""
+SETTINGS = ("WaitTimeout", "TypingSpeed", *_SIZES)
+
+
+def read(text: str, file: str) -> tuple[list[Statement], list[Fault]]:
+    """The lines of a tape, and what is wrong with others."""
+    statements: list[Statement] = []
+    faults: list[Fault] = []
+    for number, content in enumerate(text.split("\n"), 1):
+        line = Line(content.removesuffix("\r"))
+        try:
+            if found := _UNPRINTABLE.search(line.text):
+                line.refuse(f"there is a control character, {found[0]!a}", found.start())
+            if not line.over:
+                statements.append(_statement(line, Place(file, number, line.at + 1)))
+        except Refusal as refusal:
+            place = Place(file, number, refusal.column)
+            faults.append(Fault(place, refusal.message, refusal.hint))
+    return statements, faults
+
+
+def _statement(line: Line, place: Place) -> Statement:
+    begin = line.at
+    word = line.word()
+    if "." in word or word in REGISTRY:
+        line.at = begin
+        return _step(line, begin, place, Action(_command(line)))
+    head = _HEAD.fullmatch(word)
+    verb, joined, time = head.groups() if head else (word, "", None)
+    if verb in MODIFIERS:
+        return _step(line, begin, place, _held(line, begin, verb, joined, time))
+    if verb not in _VERBS and verb not in VERBS:
+        names = (*_VERBS, *VERBS, *MODIFIERS, *REGISTRY)
+        hint = did_you_mean(verb, names)
+        hint = hint if hint.startswith("did you") else f"verbs are {', '.join(_VERBS)} and keys"
+        line.refuse(f"there is no verb or command {word!r}", begin, hint=hint)
+    if joined and verb != "Wait":
+        # Wait says which it takes.
+        line.refuse(f"{verb} takes no {joined!r}", begin + len(verb))
+    if time is not None and verb not in (*_TIMED, *VERBS, "Wait"):
+        line.refuse(f"{verb} takes no time", begin + len(verb) + len(joined))
+    seconds = None
+    if time is not None:
+        at = begin + len(word) - len(time)
+        seconds = duration(line, at, time, zero=verb != "Wait")
+    line.skip()
+    if verb == "Wait":
+        return _step(line, begin, place, _wait(line, begin + len(verb), joined, seconds))
+    if verb in VERBS:
+        return _step(line, begin, place, _press(line, VERBS[verb], seconds))
+    if verb in _TIMED:
+        return _step(line, begin, place, _TIMED[verb](line, seconds))
+    if verb in _STEPS:
+        return _step(line, begin, place, _STEPS[verb](line))
+    other = _OTHERS[verb](line, place)
+    line.end(verb)
+    return other
+
+
+def _step(line: Line, begin: int, place: Place, deed: Deed) -> Step:
+    text = line.text[begin : line.at].strip()
+    line.end(text.split()[0])
+    return Step(place, text, deed)
+
+
+# Keys
+
+
+def _held(line: Line, begin: int, verb: str, joined: str, time: str | None) -> Press:
+    words = re.findall(r"\+([^+]+|\+)", joined)
+    if not words:
+        line.refuse(f"{verb} needs a key", begin, hint=f"such as {verb}+P")
+    *more, key = words
+    at = begin + len(verb) + len(joined) - len(key)
+    for word in more:
+        if word not in MODIFIERS:
+            line.refuse(f"{word!r} is not held with another key", begin + len(verb) + 1,
+                        hint=f"there are {', '.join(MODIFIERS)}")  # fmt: skip
+    try:
+        name = held([verb, *more], key)
+    except UsageError as error:
+        line.refuse(error.message, at, hint=error.hint)
+    seconds = None
+    if time is not None:
+        seconds = duration(line, at + len(key) + 1, time, zero=True)
+    line.skip()
+    return _press(line, name, seconds)
+
+
+def _press(line: Line, key: str, seconds: float | None) -> Press:
+    return Press(key, line.count(), seconds)
+
+
+def _key(line: Line, seconds: float | None) -> Press:
+    begin = line.at
+    text = line.text_or_word("a key")
+    try:
+        name = key_name(text)
+    except UsageError as error:
+        line.refuse(error.message, begin, hint=error.hint)
+    line.skip()
+    return _press(line, name, seconds)
+
+
+def _type(line: Line, seconds: float | None) -> Type:
+    words = [line.text_or_word("text to type")]
+    line.skip()
+    while not line.over:
+        words.append(line.text_or_word(""))
+        line.skip()
+    return Type(" ".join(words), seconds)
+
+
+# Commands
+
+
+def _action(line: Line) -> Action:
+    if line.over:
+        line.refuse("a command is missing", hint="such as Action flow.sort rate")
+    return Action(_command(line))
+
+
+def _command(line: Line) -> Invocation:
+    """The command from here to the end, or to a comment."""
+    begin = line.at
+    end = _end(line.text, begin)
+    line.at = end
+    text = line.text[begin:end]
+    try:
+        asked = parse(text)
+    except TextError as error:
+        line.refuse(error.problem, begin + error.column - 1, hint=error.hint)
+    if asked.command.name.startswith("macro."):
+        name = asked.command.name
+        line.refuse(f"{name} is nothing for a tape", begin, hint="Source plays another in its place")
+    return asked
+
+
+def _end(text: str, begin: int) -> int:
+    """Where a comment begins that is not in quotes, or else the text's end."""
+    quoted = False
+    for at in range(begin, len(text)):
+        if text[at] == '"':
+            quoted = not quoted
+        elif text[at] == "#" and text[at - 1].isspace() and not quoted:
+            return at
+    return len(text)
+
+
+def _export(line: Line) -> Export:
+    begin = line.at
+    view = line.text_or_word("a view")
+    if view not in SCREENS:
+        line.refuse(f"there is no view {view!r}", begin, hint=did_you_mean(view, SCREENS))
+    line.skip()
+    begin = line.at
+    path = line.text_or_word("a file")
+    command = REGISTRY["view.export"]
+    suffix = Path(path).suffix
+    if suffix not in EXPORTS:
+        line.refuse(f"{path!r} is no {' '.join(EXPORTS)} file", begin)
+    return Export(Invocation(REGISTRY[f"view.{view}"]), Invocation(command, (path,)))
+
+
+def _screenshot(line: Line) -> Screenshot:
+    begin = line.at
+    path = line.text_or_word("a file")
+    if Path(path).suffix not in _PICTURES:
+        line.refuse(f"{path!r} is no {' or '.join(_PICTURES)} file", begin)
+    return Screenshot(path)
+
+
+# Time and state
+
+
+def _wait(line: Line, at: int, joined: str, seconds: float | None) -> Wait:
+    if joined not in ("", "+Screen", "+Line"):
+        line.refuse(f"Wait takes no {joined!r}", at, hint="there are Wait+Screen and Wait+Line")
+    if joined or line.text[line.at : line.at + 1] == "/":
+        return Wait(Seen(line.pattern(), joined != "+Line"), seconds)
+    return Wait(None if line.over else read_condition(line), seconds)
+
+
+def _expect(line: Line) -> Expect:
+    return Expect(read_condition(line))
+
+
+def _sleep(line: Line) -> Sleep:
+    return Sleep(line.duration(zero=True))
+
+
+# What is no step
+
+
+def _set(line: Line, place: Place) -> Setting:
+    begin = line.at
+    name = line.word()
+    if name not in SETTINGS:
+        what = f"there is no setting {name!r}" if name else "a setting is missing"
+        line.refuse(what, begin, hint=did_you_mean(name, SETTINGS))
+    line.skip()
+    if name not in _SIZES:
+        return Setting(place, name, line.duration(zero=name == "TypingSpeed"))
+    begin, text = line.at, line.word()
+    least, most = _SIZES[name]
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and least <= int(text) <= most):
+        what = "columns" if name == "Width" else "lines"
+        line.refuse(f"{name} {text!r} is not {least} to {most} {what}", begin)
+    return Setting(place, name, int(text))
+
+
+def _require(line: Line, place: Place) -> Requirement:
+    program = line.text_or_word("a program")
+    line.skip()
+    if line.over:
+        return Requirement(place, program)
+    begin = line.at
+    sign = line.take(_COMPARED)
+    if not sign:
+        line.refuse("a comparison is missing", hint=f"such as {program} >= 0.3")
+    if program not in _PROGRAMS:
+        line.refuse(f"the version of {program!r} is not looked at", begin,
+                    hint=f"Require {program} looks whether there is one")  # fmt: skip
+    line.skip()
+    begin, version = line.at, line.word()
+    if not _VERSION.fullmatch(version):
+        line.refuse(f"{version!r} is no version" if version else "a version is missing", begin,
+                    hint="such as 0.3")  # fmt: skip
+    return Requirement(place, program, sign, version)
+
+
+def _source(line: Line, place: Place) -> Source:
+    begin = line.at
+    path = line.text_or_word("a tape")
+    return Source(Place(place.file, place.line, begin + 1), path)
+
+
+_TIMED: Mapping[str, Callable[[Line, float | None], Deed]] = {"Type": _type, "Key": _key}
+"""Those that take a time, as keys do; beside Wait."""
+_STEPS: Mapping[str, Callable[[Line], Deed]] = {
+    "Action": _action, "Expect": _expect, "Sleep": _sleep, "Export": _export,
+    "Screenshot": _screenshot,
+}  # fmt: skip
+_OTHERS: Mapping[str, Callable[[Line, Place], Setting | Requirement | Source]] = {
+    "Set": _set, "Require": _require, "Source": _source,
+}  # fmt: skip
+_VERBS = ("Wait", *_TIMED, *_STEPS, *_OTHERS)

@@ -1,0 +1,1 @@
+"""Tapes that come with probedeck."""

@@ -1,0 +1,230 @@
+"""Tapes as files: read with those that they name, and checked as a whole before anything is done."""
+
+from __future__ import annotations
+
+import operator
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+from app.tape.grammar import Setting, Source, Statement, read
+from app.tape.model import (
+    TIMEOUT,
+    Fault,
+    Place,
+    Press,
+    Requirement,
+    Step,
+    Tape,
+    TapeError,
+    TapeFailure,
+    Type,
+    Wait,
+)
+from bpf.errors import UsageError
+
+NESTING = 8
+"""`Source` within `Source`."""
+MOST_LINES = 10_000
+"""After which no more is read by `Source`, which may double them each time."""
+_MOST_BYTES = 1 << 20
+_ORDER: Mapping[str, Callable[[list[int], list[int]], bool]] = {
+    "==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Speeds:
+    """What `Set` says for the lines after it."""
+
+    timeout: float = TIMEOUT
+    typing: float = 0.0
+
+    def said(self, step: Step) -> Step:
+        """The step with what it leaves open."""
+        deed = step.deed
+        if isinstance(deed, Wait) and deed.timeout is None:
+            return replace(step, deed=replace(deed, timeout=self.timeout))
+        if isinstance(deed, Type | Press) and deed.pause is None:
+            return replace(step, deed=replace(deed, pause=self.typing))
+        return step
+
+
+class _Loader:
+    """Reads one tape, and those in it."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.requirements: list[Requirement] = []
+        self.sizes: dict[str, int] = {}
+        self.faults: list[Fault] = []
+        self._known: dict[Path, list[Statement]] = {}
+        """What each file says; its faults are told once."""
+        self._read_lines = 0
+
+    def take(self, text: str, file: str, directory: Path) -> None:
+        """Read a text; `file` is what errors call it, and `directory` where its sources are."""
+        statements, faults = read(text, file)
+        self.faults += faults
+        self._run(statements, (), directory, _Speeds(), outermost=True)
+
+    def open(self, path: Path) -> None:
+        """Read a file. Raises UsageError where it cannot be."""
+        inside = (path.resolve(),)
+        self._run(self._read(path), inside, path.parent, _Speeds(), outermost=True)
+
+    def _read(self, path: Path) -> list[Statement]:
+        where = path.resolve()
+        if where not in self._known:
+            statements, faults = read(text_of(path), str(path))
+            self.faults += faults
+            self._known[where] = statements
+        return self._known[where]
+
+    def _run(
+        self, statements: Sequence[Statement], inside: tuple[Path, ...], directory: Path,
+        speeds: _Speeds, *, outermost: bool = False,
+    ) -> None:  # fmt: skip
+        for one in statements:
+            self._read_lines += 1
+            if isinstance(one, Setting):
+                self._set(one, speeds, outermost=outermost)
+            elif isinstance(one, Requirement):
+                self.requirements.append(one)
+            elif isinstance(one, Source):
+                self._source(one, inside, directory, speeds)
+            else:
+                self.steps.append(speeds.said(one))
+
+    def _set(self, one: Setting, speeds: _Speeds, *, outermost: bool) -> None:
+        if one.name == "WaitTimeout":
+            speeds.timeout = one.value
+        elif one.name == "TypingSpeed":
+            speeds.typing = one.value
+        elif self.steps and outermost:
+            self._fault(one.place, f"Set {one.name} comes after the first step")
+        elif outermost:
+            # The size of the screen is the outermost tape's affair.
+            self.sizes[one.name] = int(one.value)
+
+    def _source(
+        self, one: Source, inside: tuple[Path, ...], directory: Path, speeds: _Speeds
+    ) -> None:
+        path = directory / one.path
+        where = path.resolve()
+        if where in inside:
+            self._fault(one.place, f"{one.path!r} is this tape, or one that plays it")
+        elif len(inside) > NESTING:
+            self._fault(one.place, f"tapes are nested more than {NESTING} deep")
+        elif self._read_lines > MOST_LINES:
+            self._fault(one.place, f"the tape has more than {MOST_LINES} lines by now")
+        else:
+            try:
+                statements = self._read(path)
+            except UsageError as error:
+                self._fault(one.place, error.message)
+            else:
+                self._run(statements, (*inside, where), path.parent, replace(speeds))
+
+    def _fault(self, place: Place, message: str) -> None:
+        fault = Fault(place, message)
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    def tape(self, name: str, title: str) -> Tape:
+        """All that was read. Raises TapeError."""
+        if self.faults:
+            raise TapeError(self.faults)
+        sizes = {each.lower(): number for each, number in self.sizes.items()}
+        return Tape(name, tuple(self.steps), tuple(self.requirements), title=title, **sizes)
+
+
+def load(path: Path, name: str = "") -> Tape:
+    """The tape in a file. Raises TapeError with all that is wrong in it, and UsageError."""
+    loader = _Loader()
+    loader.open(path)
+    return loader.tape(name or path.stem, _title(text_of(path)))
+
+
+def of_text(text: str, file: str, name: str = "") -> Tape:
+    """A tape that is in no file, called so in errors. Raises TapeError."""
+    loader = _Loader()
+    loader.take(text, file, Path())
+    return loader.tape(name or file, _title(text))
+
+
+def of_commands(lines: Sequence[str]) -> Tape:
+    """A tape of commands, as `--exec` gives them, one a line. Raises TapeError."""
+    # A line break would be another line.
+    text = "\n".join("Action " + line.replace("\n", " ") for line in lines)
+    try:
+        return of_text(text, "--exec")
+    except TapeError as error:
+        moved = [
+            replace(f, place=replace(f.place, column=max(1, f.place.column - len("Action "))))
+            for f in error.faults
+        ]
+        raise TapeError(moved) from None
+
+
+def text_of(path: Path) -> str:
+    """What is in a tape's file. Raises UsageError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        words = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"tape {str(path)!r}: {words}") from None
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"tape {str(path)!r} is larger than 1 MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"tape {str(path)!r} is no UTF-8 text in line {line}") from None
+
+
+def _title(text: str) -> str:
+    first = text.split("\n", 1)[0].strip()
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def joined(tapes: Sequence[Tape]) -> Tape:
+    """One after the other; the size of the screen is that of the first."""
+    return replace(
+        tapes[0],
+        steps=tuple(step for tape in tapes for step in tape.steps),
+        requirements=tuple(one for tape in tapes for one in tape.requirements),
+    )
+
+
+def require(tape: Tape, version: str, *, allow_write: bool) -> None:
+    """Raises TapeFailure where this is not what the tape needs, or it may not do what it does."""
+    for place, reason in unmet(tape, version):
+        raise TapeFailure(place, reason)
+    if not allow_write and (step := next((s for s in tape.steps if s.writes), None)):
+        raise TapeFailure(step.place, refused(step.text))
+
+
+def refused(what: str) -> str:
+    """Why a change is not made by a tape."""
+    return f"{what} changes what runs; --allow-write lets a tape do that"
+
+
+def unmet(tape: Tape, version: str) -> Iterator[tuple[Place, str]]:
+    """Requirements that are not met, and why."""
+    for one in tape.requirements:
+        if one.operator:
+            have, want = _numbers(version), _numbers(one.version)
+            pairs = list(zip_longest(have, want, fillvalue=0))
+            if not _ORDER[one.operator]([a for a, _ in pairs], [b for _, b in pairs]):
+                wanted = f"{one.program} {one.operator} {one.version}"
+                yield one.place, f"this needs {wanted}, and is {version}"
+        elif one.program not in ("probedeck", "console") and shutil.which(one.program) is None:
+            yield one.place, f"this needs {one.program!r}, which is not on PATH"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]

@@ -1,0 +1,156 @@
+"""Filters for a kind of rows: terms, and what they ask of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bpf.errors import did_you_mean
+from probes.filter.error import TermError, placed
+from probes.filter.fields import Field, Test, Value
+from probes.filter.match import EVERYTHING, Match
+from probes.filter.syntax import MAX_MATCHES, Joined, Node, Term, tree
+from probes.filter.table import Array, Table
+
+NONE: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A kind of rows, and what can be asked of them."""
+
+    rows: str
+    """What an operator calls them: `flows`."""
+    fields: Mapping[str, Field]
+    """By each of their names, the usual one first."""
+    bare: tuple[str, ...] = ()
+    """What a word by itself may be a value of: of the first that takes it."""
+    text: str = ""
+    """What a pattern, or a quotation, by itself is a value of."""
+
+    def test(self, term: Term) -> tuple[Test, ...]:
+        """What each value of a term asks. Raises TermError."""
+        if not term.field:
+            return tuple(map(self._bare, term.values))
+        found = self.fields.get(term.field.lower())
+        if found is None:
+            hint = did_you_mean(term.field.lower(), self.fields)
+            raise TermError(f"{self.rows} have no {term.field!r}", term.column, hint)
+        return tuple(found.test(term.operator, value) for value in term.values)
+
+    def _bare(self, value: Value) -> Test:
+        fields = self.bare if value.kind == "word" else (self.text,)
+        for name in filter(None, fields):
+            try:
+                return self.fields[name].test(":", value)
+            except TermError:
+                if value.kind != "word":
+                    raise
+        near = did_you_mean(value.text, [*self.fields, *_words(self, self.bare)])
+        hint = f"a word by itself is one of {', '.join(self.bare)}" if self.bare else ""
+        if near.startswith("did you mean"):
+            hint = near
+        raise value.wrong(f"{value.text!r} is not understood", hint)
+
+    def knows(self, node: Node) -> bool:
+        """Whether rows have all fields that are asked for; a word by itself may be of any."""
+        return all(not t.field or t.field.lower() in self.fields for t in node.terms())
+
+
+def _words(domain: Domain, fields: Sequence[str]) -> list[str]:
+    return [word for name in fields for word in domain.fields[name].words if word.isalpha()]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parsed filter; the empty one takes every row."""
+
+    root: Node | None = field(default=None, repr=False, compare=False)
+    text: str = ""
+    missing: tuple[str, ...] = ()
+    """Terms of the text that these rows know nothing of, and which others know."""
+
+    def __bool__(self) -> bool:
+        return self.root is not None
+
+    def mask(self, rows: Table | Array) -> Array:
+        """Which of the rows pass: bool (n,)."""
+        table = rows if isinstance(rows, Table) else Table(rows)
+        if self.root is None:
+            return np.ones(len(table), bool)
+        return self.root.mask(table)
+
+    def uses(self, *fields: str) -> bool:
+        """Whether any of these fields is asked for."""
+        return self.root is not None and any(term.field in fields for term in self.root.terms())
+
+    def to_c(self) -> str:
+        """`captured()` for flow.c; TextError where a term can only be told of rows."""
+        with placed(self.text):
+            condition = self.root.to_c() if self.root is not None else "true"
+        return (
+            "static __always_inline bool\ncaptured(struct packet *p)\n"
+            f"{{\n    return {condition};\n}}\n"
+        )
+
+    def matches(self) -> tuple[Match, ...]:
+        """Alternatives that together are the filter, each a different one.
+
+        TextError where a term can't be said so, or there would be too many.
+        """
+        if self.root is None:
+            return (EVERYTHING,)
+        with placed(self.text):
+            found = tuple(dict.fromkeys(self.root.matches()))
+            if len(found) > MAX_MATCHES:
+                raise TermError(f"{self.text[:40]!r} is more than {MAX_MATCHES} matches", 1)
+        return found
+
+
+def check(text: str, saved: Mapping[str, str] = NONE) -> None:
+    """Raise TextError, with the column, for what is no filter, of whatever rows."""
+    with placed(text):
+        tree(text, saved)
+
+
+def parse(text: str, domain: Domain, saved: Mapping[str, str] = NONE) -> Filter:
+    """Read a filter of a kind of rows. TextError, with the column, where it is none."""
+    with placed(text):
+        root = tree(text, saved)
+        return Filter(root.bound(domain.test) if root is not None else None, text.strip())
+
+
+def parts(
+    text: str, domains: Sequence[Domain], saved: Mapping[str, str] = NONE
+) -> tuple[Filter, ...]:
+    """A filter of several kinds of rows, shown or written together, as one for each of `domains`.
+
+    Each kind is filtered by those of the terms that it knows, where all of these must hold. Raises
+    TextError, also for a term that none of them knows.
+    """
+    found: list[list[Node]] = [[] for _ in domains]
+    missing: list[list[str]] = [[] for _ in domains]
+    with placed(text):
+        for node in _conjuncts(tree(text, saved)):
+            failures = []
+            for domain, terms, others in zip(domains, found, missing, strict=True):
+                try:
+                    terms.append(node.bound(domain.test))
+                except TermError as error:
+                    failures.append((domain.knows(node), error))
+                    others.append(str(node))
+            if len(failures) == len(domains):
+                # Who knows all the fields can tell what is wrong.
+                raise max(failures, key=lambda failure: failure[0])[1]
+    return tuple(
+        Filter(Joined("and", tuple(terms), 1) if terms else None, text.strip(), tuple(others))
+        for terms, others in zip(found, missing, strict=True)
+    )
+
+
+def _conjuncts(root: Node | None) -> tuple[Node, ...]:
+    if root is None:
+        return ()
+    return root.of if isinstance(root, Joined) and root.word == "and" else (root,)

@@ -1,0 +1,60 @@
+"""Which addresses have a text, or a name, that passes: looked at once each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from probes.filter.network import address_text
+from probes.filter.table import Array, Names
+
+_KNOWN = 1 << 17
+_ASKED = 1000
+"""Addresses of a table whose names are asked for: a flood's must not become one of name servers."""
+_FACTORS = np.frombuffer(os.urandom(24), "u8") | np.uint64(1)
+"""Secret, so that nobody outside can make two addresses look like one."""
+
+
+class Hosts:
+    """Verdicts by address; they are made again when there are other names."""
+
+    def __init__(self, passes: Callable[[str], bool]) -> None:
+        self._passes = passes
+        self._version: int | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._keys = np.empty(0, "u8")
+        self._passed = np.empty(0, bool)
+
+    def mask(self, addresses: Array, versions: Array, names: Names | None) -> Array:
+        """Which pass, bool (n,), of addresses (n, 16) u1 in network order."""
+        version = names.version if names is not None else None
+        if version != self._version or len(self._keys) > _KNOWN:
+            self._version = version
+            self._forget()
+        words = np.ascontiguousarray(addresses).view("u8").reshape(-1, 2)
+        keys = words[:, 0] * _FACTORS[0] + words[:, 1] * _FACTORS[1] + versions * _FACTORS[2]
+        new = np.flatnonzero(~np.isin(keys, self._keys))
+        if len(new):
+            fresh, first = np.unique(keys[new], return_index=True)
+            passed = [
+                self._judge(
+                    address_text(addresses[place].tobytes(), int(versions[place])),
+                    names if number < _ASKED else None,
+                )
+                for number, place in enumerate(new[first].tolist())
+            ]
+            together = np.concatenate((self._keys, fresh))
+            order = np.argsort(together)
+            self._keys = together[order]
+            self._passed = np.concatenate((self._passed, passed))[order]
+        result: Array = self._passed[np.searchsorted(self._keys, keys)]
+        return result
+
+    def _judge(self, text: str, names: Names | None) -> bool:
+        return self._passes(text) or bool(
+            names is not None and (name := names.name(text)) and self._passes(name)
+        )

@@ -1,0 +1,24 @@
+"""What protocols and addresses are called."""
+
+from __future__ import annotations
+
+import socket
+
+PROTOCOLS = {
+    "icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51,
+    "icmp6": 58, "ospf": 89, "sctp": 132, "udplite": 136,
+}  # fmt: skip
+"""Names of protocol numbers (IANA); any number may be given as such."""
+_NAMES = {number: name for name, number in PROTOCOLS.items()}
+
+
+def protocol_name(number: int) -> str:
+    """The protocol's name in lower case, or its number."""
+    return _NAMES.get(number, str(number))
+
+
+def address_text(raw: bytes, version: int) -> str:
+    """An address of a row as text."""
+    if version == 4:
+        return socket.inet_ntop(socket.AF_INET, raw[:4])
+    return socket.inet_ntop(socket.AF_INET6, raw)

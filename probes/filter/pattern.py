@@ -1,0 +1,64 @@
+"""Regular expressions that take no time worth mentioning, whatever they are tried on.
+
+Python's matcher tries one way after another in which an expression may match, and the number of
+ways can be astronomic: `(a+)+b`. So it is bounded before: as many ways as two `*` have in the
+longest text. Texts are cut at that, the length of the longest host name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from math import prod
+from re import _constants as codes
+from re import _parser as parser
+from typing import Any
+
+MAX_PATTERN = 200
+MAX_TEXT = 255
+_MAX_WAYS = (MAX_TEXT + 1) ** 2
+_TOO_MANY = _MAX_WAYS + 1
+_DOUBLINGS = _MAX_WAYS.bit_length()
+
+
+def searcher(pattern: str) -> Callable[[str], bool]:
+    """What tells whether a text contains `pattern`, whatever the case. Raises ValueError."""
+    if len(pattern) > MAX_PATTERN:
+        raise ValueError(f"the pattern is longer than {MAX_PATTERN} characters")
+    try:
+        if _ways(parser.parse(pattern)) > _MAX_WAYS:
+            raise ValueError("the pattern can match in too many ways; write {1,3} for + or *")
+        search = re.compile(pattern, re.IGNORECASE).search
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"this is no pattern: {error}") from None
+    return lambda text: search(text[:MAX_TEXT]) is not None
+
+
+def _ways(parsed: Iterable[tuple[Any, Any]]) -> int:
+    """In how many ways it may match at one place, at most; all above the bound are alike."""
+    return min(prod(_ways_of(code, about) for code, about in parsed), _TOO_MANY)
+
+
+def _ways_of(code: Any, about: Any) -> int:
+    if code in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+        least, most, inner = about
+        ways = _ways(inner)
+        if inner.getwidth()[1] == 0:
+            # Nothing, many times, never comes to the end of the text.
+            return 1 if most <= 1 else _TOO_MANY
+        if ways == 1:
+            return max(1, int(min(most, MAX_TEXT)) - int(least) + 1)
+        # From two ways on the number at least doubles with each time.
+        times = range(min(int(least), _DOUBLINGS), min(int(most), _DOUBLINGS) + 1)
+        return sum(ways**count for count in times)
+    if code is codes.BRANCH:
+        return sum(map(_ways, about[1]))
+    if code is codes.SUBPATTERN:
+        return _ways(about[3])
+    if code is codes.ATOMIC_GROUP:
+        return _ways(about)
+    if code in (codes.ASSERT, codes.ASSERT_NOT):
+        return _ways(about[1])
+    if code is codes.GROUPREF_EXISTS:
+        return sum(_ways(part) for part in about[1:] if part)
+    return 1

@@ -1,0 +1,331 @@
+"""The grammar: text to a tree of terms, each with its column; it knows no field."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+
+from probes.filter.error import TermError
+from probes.filter.fields import Test, Value
+from probes.filter.match import EVERYTHING, Match
+from probes.filter.table import Array, Table
+
+MAX_LENGTH = 8192
+MAX_DEPTH = 20
+"""Of parentheses, negations and saved filters, one in another."""
+MAX_MATCHES = 4096
+_SPACE = re.compile(r"\s*")
+_FIELD = re.compile(r"([A-Za-z_]\w*)(?:(:)|\s*(<=|>=|!=|==|[<>=])\s*)")
+_PLAIN = re.compile(r"[^\s,()]+")
+_QUOTED = {"/": re.compile(r"/((?:[^/\\]|\\.)*)/"), '"': re.compile(r'"((?:[^"\\]|\\.)*)"')}
+_JOINED = re.compile(r"(and|or|not)(?![^\s()])")
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Values of which one must hold."""
+
+    field: str
+    """Empty for a word by itself."""
+    operator: str
+    """`:`, or one of `<`, `<=`, `>`, `>=`."""
+    values: tuple[Value, ...]
+    text: str
+    column: int
+    tests: tuple[Test, ...] = ()
+    """What each value asks of rows, once it is known which rows."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def terms(self) -> Iterator[Term]:
+        yield self
+
+    def bound(self, bind: Callable[[Term], tuple[Test, ...]]) -> Term:
+        return replace(self, tests=bind(self))
+
+    def mask(self, table: Table) -> Array:
+        passed: Array = np.logical_or.reduce([test.mask(table) for test in self.tests])
+        return passed
+
+    def to_c(self) -> str:
+        if not all(test.c for test in self.tests):
+            raise TermError(f"{self.text!r} can't choose what is captured", self.column,
+                        "it can filter what is shown")  # fmt: skip
+        return "(" + " || ".join(f"({test.c})" for test in self.tests) + ")"
+
+    def matches(self) -> tuple[Match, ...]:
+        if not all(test.matches is not None for test in self.tests):
+            raise TermError(f"{self.text!r} can't select packets", self.column,
+                        "leave it out: the monitor sees incoming packets")  # fmt: skip
+        return tuple(match for test in self.tests for match in test.matches or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The contrary."""
+
+    of: Node
+    column: int
+
+    def __str__(self) -> str:
+        # `a!=b` says it itself.
+        return str(self.of) if self.column == self.of.column else f"!{self.of}"
+
+    def terms(self) -> Iterator[Term]:
+        return self.of.terms()
+
+    def bound(self, bind: Callable[[Term], tuple[Test, ...]]) -> Not:
+        return replace(self, of=self.of.bound(bind))
+
+    def mask(self, table: Table) -> Array:
+        return np.logical_not(self.of.mask(table))
+
+    def to_c(self) -> str:
+        return f"!{self.of.to_c()}"
+
+    def matches(self) -> tuple[Match, ...]:
+        raise TermError(f"{str(self)!r} can't select packets", self.column,
+                    "tables hold what matches, not what does not")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Several, of which all (`and`) or one (`or`) must hold."""
+
+    word: str
+    of: tuple[Node, ...]
+    column: int
+
+    def __str__(self) -> str:
+        return f"({self.inside})"
+
+    @property
+    def inside(self) -> str:
+        """Without parentheses."""
+        return (" or " if self.word == "or" else " ").join(map(str, self.of))
+
+    def terms(self) -> Iterator[Term]:
+        for part in self.of:
+            yield from part.terms()
+
+    def bound(self, bind: Callable[[Term], tuple[Test, ...]]) -> Joined:
+        return replace(self, of=tuple(part.bound(bind) for part in self.of))
+
+    def mask(self, table: Table) -> Array:
+        join = np.logical_or if self.word == "or" else np.logical_and
+        passed: Array = join.reduce([part.mask(table) for part in self.of])
+        return passed
+
+    def to_c(self) -> str:
+        word = " || " if self.word == "or" else " && "
+        return f"({word.join(part.to_c() for part in self.of)})"
+
+    def matches(self) -> tuple[Match, ...]:
+        if self.word == "or":
+            raise TermError(f"{self.inside!r} can't select packets", self.column,
+                        "select takes several filters; give one for each")  # fmt: skip
+        found: dict[Match, None] = {EVERYTHING: None}
+        for part in self.of:
+            alternatives = part.matches()
+            if len(found) * len(alternatives) > MAX_MATCHES:
+                raise TermError(f"{self.inside!r} is more than {MAX_MATCHES} matches", self.column)
+            both = (one & other for one in found for other in alternatives)
+            found = dict.fromkeys(match for match in both if match)
+        return tuple(found)
+
+
+Node = Term | Not | Joined
+
+
+def tree(text: str, saved: Mapping[str, str]) -> Node | None:
+    """The terms of a text; None where there are none. Raises TermError.
+
+    `saved` are filters by name; what is wrong in one is said of where it is named.
+    """
+    return _Parser(text, saved, 0).tree()
+
+
+class _Parser:
+    """Recursive descent; the methods follow precedence, from `or` to a value."""
+
+    def __init__(self, text: str, saved: Mapping[str, str], depth: int) -> None:
+        self._text = text
+        self._saved = saved
+        self._depth = depth
+        self._at = 0
+
+    def tree(self) -> Node | None:
+        if len(self._text) > MAX_LENGTH:
+            self._fail(f"it is longer than {MAX_LENGTH} characters", at=MAX_LENGTH)
+        self._skip()
+        if self._ended:
+            return None
+        found = self._either()
+        if not self._ended:
+            self._fail("')' closes nothing")
+        return found
+
+    def _either(self) -> Node:
+        column, parts = self._at + 1, [self._all()]
+        while self._take("or"):
+            parts.append(self._all())
+        return parts[0] if len(parts) == 1 else Joined("or", tuple(parts), column)
+
+    def _all(self) -> Node:
+        column, parts = self._at + 1, [self._inverted()]
+        while not self._ended and self._text[self._at] != ")" and self._word() != "or":
+            self._take("and")
+            parts.append(self._inverted())
+        return parts[0] if len(parts) == 1 else Joined("and", tuple(parts), column)
+
+    def _inverted(self) -> Node:
+        column = self._at + 1
+        if not (self._text.startswith("!", self._at) or self._word() == "not"):
+            return self._primary()
+        self._enter()
+        self._skip(1 if self._text[self._at] == "!" else 3)
+        found = Not(self._inverted(), column)
+        self._depth -= 1
+        return found
+
+    def _primary(self) -> Node:
+        if self._ended or self._text[self._at] == ")":
+            self._fail("a term is missing", "such as port:443")
+        if self._word():
+            self._fail(f"nothing is before {self._word()!r}", "it stands between two terms")
+        if self._text[self._at] == "(":
+            return self._group()
+        if self._text[self._at] == "@":
+            return self._named()
+        return self._term()
+
+    def _group(self) -> Node:
+        opened = self._at
+        self._enter()
+        self._skip(1)
+        found = self._either()
+        if self._ended:
+            self._fail("'(' is not closed", at=opened)
+        self._skip(1)
+        self._depth -= 1
+        return found
+
+    def _named(self) -> Node:
+        begin = self._at
+        name = self._plain()[1:]
+        self._skip()
+        text = self._saved.get(name)
+        if text is None:
+            known = ", ".join(f"@{other}" for other in self._saved)
+            hint = f"there are {known}" if known else "[filters] of the configuration has them"
+            self._fail(f"no filter is saved as {name!r}", hint, begin)
+        if self._depth >= MAX_DEPTH:
+            self._fail(f"@{name} is saved as a filter of itself", at=begin)
+        try:
+            found = _Parser(text, self._saved, self._depth + 1).tree()
+        except TermError as error:
+            self._fail(f"in @{name}, {text!r}: {error.problem}", error.hint, begin)
+        if found is None:
+            self._fail(f"@{name} is empty", at=begin)
+        return _moved(found, begin + 1)
+
+    def _term(self) -> Term | Not:
+        begin = self._at
+        field, operator = self._field()
+        values = [self._value(field)]
+        while self._text.startswith(",", self._at):
+            self._at += 1
+            values.append(self._value(field))
+        text = self._text[begin : self._at]
+        after = self._text[self._at : self._at + 1]
+        if after and not (after.isspace() or after in "()"):
+            self._fail(f"a space is missing after {text!r}")
+        self._skip()
+        plain = ":" if operator in ("=", "==", "!=") else operator
+        term = Term(field, plain, tuple(values), text, begin + 1)
+        return Not(term, begin + 1) if operator == "!=" else term
+
+    def _field(self) -> tuple[str, str]:
+        """The field and the operator that a term begins with; neither for a word by itself."""
+        found = _FIELD.match(self._text, self._at)
+        if found is None or (found[2] and _is_address(_PLAIN.match(self._text, self._at))):
+            return "", ":"
+        self._at = found.end()
+        return found[1], found[2] or found[3]
+
+    def _value(self, field: str) -> Value:
+        column = self._at + 1
+        sign = self._text[self._at : self._at + 1]
+        if (quoted := _QUOTED.get(sign)) is None:
+            if not (word := self._plain()):
+                self._fail(f"{field}: has no value" if field else "a value is missing")
+            return Value(word, column, "word")
+        found = quoted.match(self._text, self._at)
+        if found is None:
+            what = "pattern" if sign == "/" else "quotation"
+            self._fail(f"this {what} has no end", f"a {sign} ends it")
+        self._at = found.end()
+        if sign == "/":
+            return Value(found[1].replace("\\/", "/"), column, "pattern")
+        return Value(re.sub(r"\\(.)", r"\1", found[1]), column, "quoted")
+
+    def _plain(self) -> str:
+        found = _PLAIN.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        return found[0] if found else ""
+
+    @property
+    def _ended(self) -> bool:
+        return self._at == len(self._text)
+
+    def _word(self) -> str:
+        """`and`, `or` or `not`, where that is next."""
+        found = _JOINED.match(self._text, self._at)
+        return found[1] if found else ""
+
+    def _take(self, word: str) -> bool:
+        if self._word() != word:
+            return False
+        self._skip(len(word))
+        return True
+
+    def _skip(self, characters: int = 0) -> None:
+        """Go on, and behind spaces."""
+        found = _SPACE.match(self._text, self._at + characters)
+        assert found
+        self._at = found.end()
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._fail(f"more than {MAX_DEPTH} levels")
+
+    def _fail(self, problem: str, hint: str = "", at: int | None = None) -> NoReturn:
+        raise TermError(problem, (self._at if at is None else at) + 1, hint)
+
+
+def _is_address(found: re.Match[str] | None) -> bool:
+    """Whether a word with a colon is an IPv6 address or prefix."""
+    if found is None or found[0].count(":") < 2:
+        return False
+    try:
+        ipaddress.IPv6Network(found[0], strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _moved(node: Node, column: int) -> Node:
+    """All of it at one column: where a saved filter is named."""
+    if isinstance(node, Not):
+        return replace(node, of=_moved(node.of, column), column=column)
+    if isinstance(node, Joined):
+        return replace(node, of=tuple(_moved(part, column) for part in node.of), column=column)
+    values = tuple(replace(value, column=column, whole=True) for value in node.values)
+    return replace(node, values=values, column=column)

@@ -1,0 +1,81 @@
+"""What filters can ask of probes and of what they say of paths."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from probes.filter import Domain, Table
+from probes.filter.fields import SHARES, Addresses, Codes, Field, Quantity, times
+from probes.flow.filter import BARE, key_fields
+from probes.path.records import Array, Kind, Outcome
+
+_OUTCOMES = {outcome.words.replace(" ", "_"): int(outcome) for outcome in Outcome}
+_KINDS = {kind.words.replace(" ", "_"): int(kind) for kind in Kind}
+HOP = Quantity("hop", "hop: TTL or hop limit", {})
+LOSS = Quantity("loss", "share that was lost", SHARES, most=1.0)
+
+
+def hop_fields(router: Addresses) -> dict[str, Field]:
+    """What every row of a hop has; times are in seconds."""
+    return {
+        "hop": HOP,
+        "ttl": HOP,
+        "router": router,
+        "rtt": times("rtt", "round-trip time", "ms", column_ns=1e9),
+    }
+
+
+_JITTER = times("jitter", "variation of round-trip times", "ms", column_ns=1e9)
+ANSWERS = Domain(
+    "hops",
+    {
+        **key_fields(named=False),
+        **hop_fields(Addresses("who answered", ("responder",))),
+        "outcome": Codes("outcome", "what became of the probe", "outcome", _OUTCOMES),
+    },
+    BARE,
+    "host",
+)
+"""Probes, dtype HOP, and a column `rtt`."""
+FINDINGS = Domain(
+    "paths",
+    {
+        **key_fields(named=False),
+        **hop_fields(Addresses("router at the hop", ("responder",))),
+        "loss": LOSS,
+        "jitter": _JITTER,
+        "kind": Codes("kind", "what the row tells", "kind", _KINDS),
+    },
+    BARE,
+    "host",
+)
+"""dtype PATH, and columns `rtt`, `loss` and `jitter`; those of summaries only."""
+
+
+def answers_table(rows: Array) -> Table:
+    """Rows of dtype HOP (n,) as filters of ANSWERS look at them."""
+
+    def rtt() -> Array:
+        took = (rows["received_ns"] - rows["sent_ns"]) / 1e9
+        return np.where(rows["received_ns"] > 0, took, np.nan)
+
+    return Table(rows, {"rtt": rtt})
+
+
+def findings_table(rows: Array) -> Table:
+    """Rows of dtype PATH (n,) as filters of FINDINGS look at them."""
+    summary = rows["kind"] == Kind.SUMMARY
+
+    def seconds(name: str) -> Array:
+        return np.where(summary & (rows[name] >= 0), rows[name] / 1e9, np.nan)
+
+    def loss() -> Array:
+        known = rows["answered"] + rows["lost"]
+        return np.where(summary & (known > 0), rows["lost"] / np.maximum(known, 1), np.nan)
+
+    made = {
+        "rtt": lambda: seconds("median_ns"),
+        "jitter": lambda: seconds("jitter_ns"),
+        "loss": loss,
+    }
+    return Table(rows, made)

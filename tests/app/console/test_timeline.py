@@ -1,0 +1,299 @@
+"""Moments: which are kept, how they are found again, and that all screens show the same one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from app.commands.moment import moment
+from app.console.state import Frame, State
+from app.console.timeline import Timeline
+from bench.feed import Flows, window
+from bpf.errors import UsageError
+from probes.flow.live import LiveFlows
+from probes.flow.records import FLOW, Array
+from probes.primitive.records import State as Standing
+from probes.snapshot import Event
+from tests.app.console.fake import Desk, desk, flow
+from tests.app.console.fake_paths import LAB, FakePath, table
+from tests.app.console.fake_triggers import FakeMonitor, Said, policy
+
+SECOND = 10**9
+NOON = 1_700_000_000 // 86400 * 86400 * SECOND + 43200 * SECOND
+"""12:00:00 UTC of some day."""
+
+
+def at(second: float, **values: object) -> Frame:
+    """A frame of a window that ends at a second after noon."""
+    end = round(second * SECOND)
+    last = replace(window(np.empty(0, FLOW), end_ns=end), end_utc_ns=NOON + end)
+    return replace(State().frame(), last=last, at=float(second), **values)  # type: ignore[arg-type]
+
+
+def seconds(timeline: Timeline) -> list[float]:
+    return [frame.at for frame in timeline.frames]
+
+
+def arrays(timeline: Timeline) -> dict[int, Array]:
+    """Those of the flows of all frames, each once."""
+    return {id(frame.flows.rows): frame.flows.rows for frame in timeline.frames}
+
+
+# What is kept
+
+
+def test_frames_of_10000_flows_stay_within_the_bytes() -> None:
+    limit = 24 << 20
+    timeline, lives, flows = Timeline(limit), LiveFlows(), Flows(10_000)
+    for second in range(1, 61):
+        lives.add(window(flows.next(second * SECOND), second, end_ns=second * SECOND))
+        timeline.keep(at(second, flows=lives.view()))
+        real = sum(rows.nbytes for rows in arrays(timeline).values())
+        assert real <= timeline.nbytes <= limit
+    # It is made use of, too, from the first moment to the last.
+    assert real > limit * 0.9
+    assert seconds(timeline)[0] == 1
+    assert seconds(timeline)[-3:] == [58, 59, 60]
+
+
+def test_older_moments_are_farther_apart() -> None:
+    timeline = Timeline(max_frames=100)
+    for second in range(1, 3601):
+        timeline.keep(at(second))
+    kept = np.array(seconds(timeline))
+    gaps, ages = np.diff(kept), 3600 - kept[:-1]
+    assert len(kept) == 100
+    assert (gaps[ages < 15] == 1).all()
+    assert (gaps <= np.maximum(1, ages * 0.15)).all()
+
+
+def test_what_frames_share_is_counted_once_and_let_go_of_with_the_last() -> None:
+    rows = LiveFlows()
+    rows.add(window(Flows(1000).next(SECOND), end_ns=SECOND))
+    view, events = rows.view(), (Event(1, "info", "x", "y" * 10_000),)
+    timeline = Timeline(max_frames=10)
+    timeline.keep(at(1, flows=view, events=events))
+    one = timeline.nbytes
+    assert one > view.rows.nbytes + 10_000
+    for second in range(2, 11):
+        timeline.keep(at(second, flows=view, events=events))
+    assert timeline.nbytes - one < 9 * 4096
+    for second in range(11, 400):
+        timeline.keep(at(second))
+    again = Timeline()
+    for frame in timeline.frames:
+        again.keep(frame)
+    assert timeline.nbytes == again.nbytes
+
+
+def test_a_view_of_larger_memory_counts_as_all_of_it() -> None:
+    large = np.zeros(100_000, FLOW)
+    timeline = Timeline()
+    timeline.keep(at(1, metrics=(window(large[:1]),)))
+    assert timeline.nbytes > large.nbytes
+
+
+def test_a_window_is_kept_once() -> None:
+    timeline = Timeline()
+    timeline.keep(State().frame())
+    assert not len(timeline)
+    for second in (1, 1, 2):
+        timeline.keep(at(second))
+    assert seconds(timeline) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("how", "by", "found"),
+    [
+        ("step", -1, 12), ("step", 1, 14), ("step", -3, 10), ("step", -99, 10), ("step", 99, 15),
+        ("move", -2.5, 10), ("move", -60, 10), ("move", 2, 15), ("move", 0.5, 14),
+    ],
+)  # fmt: skip
+def test_steps(how: str, by: float, found: float) -> None:
+    timeline = Timeline()
+    for second in (10, 11, 12, 13, 14, 15):
+        timeline.keep(at(second))
+    shown = getattr(timeline, how)(at(13), by)
+    assert shown is not None
+    assert shown.at == found
+
+
+def test_steps_from_a_moment_that_is_not_kept() -> None:
+    timeline = Timeline()
+    for second in (10, 20, 30):
+        timeline.keep(at(second))
+    for by, found in ((1, 30), (-1, 20)):
+        shown = timeline.step(at(25), by)
+        assert shown is not None
+        assert shown.at == found
+    assert timeline.step(at(30), 1) is None
+    assert timeline.step(at(10), -1) is None
+    assert timeline.move(at(10), -5) is None
+    assert [frame.at for frame in timeline.back(at(30), 10, 15)] == [30, 20]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("30s", -30), ("5m", -300), ("1h30m", -5400), ("11:59:30", -30 + 1 - 1e-9),
+        ("11:59:30.25", -29.75), ("9:05", -10500 + 1 - 1e-9), ("12:00:00", 1 - 1e-9),
+        ("12:00:01", 2 - 86400 - 1e-9),
+    ],
+)  # fmt: skip
+def test_moments_are_read(text: str, found: float) -> None:
+    assert moment(text, NOON) == NOON + round(found * SECOND)
+
+
+@pytest.mark.parametrize("text", ["", "30", "24:00:00", "12:60", "yesterday", "1m1h", "-30s"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time; 12:30:05 "):
+        moment(text, NOON)
+
+
+# On the screens
+
+
+class Past:
+    """A desk whose clocks are set by hand."""
+
+    def __init__(self, console: Desk, time: SimpleNamespace) -> None:
+        self.console, self._time = console, time
+
+    async def feed(self, second: float, *flows: Array) -> None:
+        """A window that ends so long after noon."""
+        end = round(second * SECOND)
+        self._time.now = float(second)
+        rows = np.concatenate(flows, dtype=FLOW)
+        rows["first_ns"] += end
+        rows["last_ns"] += end
+        made = replace(window(rows, round(second), end_ns=end), end_utc_ns=NOON + end)
+        self.console.controller.publish(made)
+        await self.console.still()
+
+    async def do(self, line: str) -> None:
+        await self.console.app.action_command(line)
+        await self.console.still()
+
+
+@pytest.fixture(name="time")
+def _time(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    time = SimpleNamespace(now=0.0)
+    time.monotonic = lambda: time.now
+    time.time_ns = lambda: NOON + round(time.now * SECOND)
+    monkeypatch.setattr("app.console.state.time", time)
+    monkeypatch.setattr("app.console.moments.time", time)
+    yield time
+
+
+async def test_windows_are_looked_back_at_while_counting_goes_on(time: SimpleNamespace) -> None:
+    async with desk() as console:
+        past = Past(console, time)
+        for number in range(1, 5):
+            await past.feed(number, *(flow(n, 10) for n in range(1, number + 1)))
+        await console.press("left_square_bracket")
+        assert "PAUSED 12:00:03 UTC" in console.strip
+        assert "1 s ago" in console.strip
+        assert len(console.sources) == 3
+        await past.feed(40, flow(9, 50))
+        assert len(console.sources) == 3
+        await past.do("time.back 2")
+        assert "PAUSED 12:00:01 UTC" in console.strip
+        assert console.sources == [1]
+        await console.press("left_square_bracket")
+        assert "no other window in that direction; kept since 12:00:01" in console.complaints[-1]
+        await console.press("right_square_bracket", "right_square_bracket")
+        assert len(console.sources) == 3
+        await console.press("right_curly_bracket")
+        assert "PAUSED 12:00:40 UTC" in console.strip
+        await console.press("space")
+        assert "LIVE" in console.strip
+        assert len(console.sources) == 5
+
+
+async def test_a_moment_is_gone_to_and_left_by_escape(time: SimpleNamespace) -> None:
+    async with desk() as console:
+        past = Past(console, time)
+        for number in (1, 30, 61, 125):
+            await past.feed(number, flow(number, 10))
+        await past.do("time.go 12:01:40")
+        assert "PAUSED 12:01:01 UTC" in console.strip
+        await past.do("time.go 95s")
+        assert "PAUSED 12:00:30 UTC" in console.strip
+        await past.do("time.go 11:00:00")
+        assert "nothing is kept of 11:00:00; kept since 12:00:01 UTC" in console.complaints[-1]
+        assert "PAUSED 12:00:30 UTC" in console.strip
+        await console.press("escape")
+        assert "LIVE" in console.strip
+        await console.press("left_curly_bracket")
+        assert "PAUSED 12:01:01 UTC" in console.strip
+        await past.do("time.live")
+        assert "LIVE" in console.strip
+
+
+async def test_before_the_first_window_there_is_no_past(time: SimpleNamespace) -> None:
+    async with desk() as console:
+        await console.press("left_square_bracket")
+        assert "there was no window yet" in console.complaints[-1]
+        await console.press("M")
+        assert "there was no window yet" in console.complaints[-1]
+        await console.press("space")
+        assert "PAUSED" in console.strip
+
+
+async def test_charts_look_back_as_far_as_asked_and_not_beyond_the_moment(
+    time: SimpleNamespace,
+) -> None:
+    async with desk() as console:
+        past = Past(console, time)
+        for number in range(1, 70):
+            await past.feed(number, flow(1, number))
+        await console.press("d")
+        assert "last 1m" in console.detail
+        assert "69.0 kbit/s" in console.detail
+        await console.press("minus")
+        assert "last 5m" in console.detail
+        for _ in range(9):
+            await console.press("minus")
+        assert "last" not in console.detail.replace("last 0 s ago", "")
+        await console.press("equals_sign")
+        assert "last 1h00m" in console.detail
+        await past.do("time.go 12:00:30")
+        assert "30.0 kbit/s" in console.detail
+        assert "69.0" not in console.detail
+        await past.do("time.live")
+        assert "69.0 kbit/s" in console.detail
+
+
+async def test_paths_are_those_of_the_moment(time: SimpleNamespace) -> None:
+    async with desk() as console:
+        past, path = Past(console, time), FakePath(LAB[:2])
+        await console.press("2")
+        for number in range(1, 400):
+            time.now = float(number)
+            if number == 300:
+                path.with_hop(2, rtt=80.0)
+            made = table(path.second((number - 1) * SECOND), number * SECOND, number)
+            console.controller.publish(replace(made, end_utc_ns=NOON + number * SECOND))
+            if number % 50 == 49:
+                await console.still()
+        assert "80." in console.text
+        await past.do("time.go 12:04:30")
+        assert "80." not in console.text
+        await past.do("time.live")
+        await console.press("j", "enter", "minus", "minus")
+        assert "mean 7" in console.text or "mean 8" in console.text
+        assert "last 15m" in console.text
+
+
+async def test_policies_are_in_the_states_of_the_moment(time: SimpleNamespace) -> None:
+    plane = FakeMonitor([policy("one")])
+    async with desk(controller=plane) as console:
+        past = Past(console, time)
+        await console.press("4")
+        assert plane.info is not None
+        assert Said and Standing and sys and past

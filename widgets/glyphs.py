@@ -1,0 +1,45 @@
+"""Which characters are drawn: as they are, or in ASCII, for terminals that have no others.
+
+Widgets draw with the characters they like best. What goes out to an ASCII terminal is translated
+cell by cell, and with it whatever Textual draws, such as borders, and the names of hosts.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rich.cells import split_graphemes
+
+# ruff: noqa: RUF001
+_ASCII = {
+    **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*%#", strict=True)),
+    **dict(zip("▓▒░▀▔", "&o'--", strict=True)),
+    **dict(zip("◆●○•·…×✕✓", "**oo.~xx+", strict=True)),
+    **dict(zip("▲▼▶◀◄►←↑→↓≤≥≈−–—", "^v><<><^>v<>~---", strict=True)),
+    **dict(zip("‘’“”«»⏎↵µ±√", "''\"\"<><<u++", strict=True)),
+}
+_ASCII |= dict.fromkeys("─━═╌╍┄┅┈┉╴╶╸╺", "-") | dict.fromkeys("│┃║▏▎▍▌▋▊▉▐▕╵╷", "|")
+_BRAILLE = " ..:::###"
+"""By the number of dots."""
+
+
+@lru_cache(maxsize=4096)
+def ascii_of(text: str) -> str:
+    """`text` in ASCII, in as many cells; `?` for what has no likeness."""
+    if text.isascii():
+        return text
+    parts = ((text[start:end], cells) for start, end, cells in split_graphemes(text)[0])
+    return "".join(_likeness(part, cells) for part, cells in parts)
+
+
+def _likeness(grapheme: str, cells: int) -> str:
+    if grapheme.isascii():
+        return grapheme
+    if grapheme in _ASCII:
+        return _ASCII[grapheme]
+    code = ord(grapheme[0])
+    if 0x2800 <= code <= 0x28FF:
+        return _BRAILLE[(code - 0x2800).bit_count()]
+    if 0x2500 <= code <= 0x259F:  # corners and crossings
+        return "+"
+    return "?" * cells

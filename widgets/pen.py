@@ -1,0 +1,266 @@
+"""What to write so that a terminal that shows some cells shows others, in few bytes."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TypeAlias
+
+from rich.cells import get_character_cell_size
+from rich.color import ColorSystem
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+Line: TypeAlias = "list[Segment]"
+_BRIDGED = 4
+"""Cells that are written again rather than stepped over."""
+_BLANKS = re.compile(r"( {10,})")
+"""So many blanks take more bytes than to erase them and to step over."""
+_ERASABLE = frozenset({"1", "2", "3"})
+"""Attributes that a blank does not show."""
+_STANDS_OUT = 1.6
+"""Contrast to the usual ground from which on a ground is drawn in reverse, where there are no
+colours."""
+
+
+class Pen:
+    """Writes runs of cells and keeps track of where the terminal's cursor is and how it paints."""
+
+    def __init__(
+        self, colors: ColorSystem | None, width: int, at: tuple[int, int] = (-1, -1), *,
+        erases: bool = False,
+    ) -> None:  # fmt: skip
+        """Without `colors` only attributes are written. `at` is where the cursor is, line and
+        column, -1 for unknown; `erases` whether the terminal erases in the colour of the ground.
+        """
+        self.at = at
+        self.written = 0
+        """Characters, escape sequences included."""
+        self._colors = colors
+        self._width = width
+        self._erases = erases
+        self._out: list[str] = []
+        self._sgr = ""
+        self._passed: tuple[int, int, str] = (-1, -1, "")
+        """Line, column and text of the last cells that were right, painted as the pen paints."""
+
+    def whole_line(self, y: int, line: Line) -> None:
+        """Write all of a line."""
+        x = 0
+        for segment in line:
+            # Terminals differ about the width of some characters: do not rely on where they
+            # left the cursor.
+            self._write(y, x, segment.text, segment.style, moves=not _plain(segment.text))
+            x += segment.cell_length
+
+    def changes(self, y: int, old: Line, new: Line) -> None:
+        """Write the cells of `new` that differ; every character of both is one cell wide."""
+        rest = iter(old)
+        was_text, was_at = "", 0
+        was_paint = ("", "")
+        x = 0
+        for text, style, _ in new:
+            paint = self._paint(style)
+            at = 0
+            while at < len(text):
+                while was_at >= len(was_text):
+                    segment = next(rest, None)
+                    if segment is None:
+                        self._write(y, x + at, text[at:], style)
+                        return
+                    was_text, was_paint, was_at = segment.text, self._paint(segment.style), 0
+                count = min(len(text) - at, len(was_text) - was_at)
+                cells, was = text[at : at + count], was_text[was_at : was_at + count]
+                if paint != was_paint:
+                    self._write(y, x + at, cells, style)
+                elif cells != was:
+                    first = next(i for i in range(count) if cells[i] != was[i])
+                    last = next(i for i in range(count - 1, -1, -1) if cells[i] != was[i])
+                    self._pass(y, x + at, cells[:first], paint)
+                    self._write(y, x + at + first, cells[first : last + 1], style)
+                    self._pass(y, x + at + last + 1, cells[last + 1 :], paint)
+                else:
+                    self._pass(y, x + at, cells, paint)
+                at += count
+                was_at += count
+            x += len(text)
+
+    def scroll(self, top: int, bottom: int, lines: int) -> None:
+        """Move lines `top` to `bottom`, both included, up by so many lines, or down if negative.
+
+        Those that come in are blank, without a colour.
+        """
+        self._look("")
+        count = "" if abs(lines) == 1 else str(abs(lines))
+        move = "M" if lines > 0 else "L"
+        self._put(f"\x1b[{top + 1};{bottom + 1}r\x1b[{top + 1}H\x1b[{count}{move}\x1b[r")
+        self.at = (0, 0)
+
+    def go(self, y: int, x: int) -> None:
+        """Move the cursor."""
+        line, column = self.at
+        if (line, column) == (y, x):
+            return
+        ways = [f"\x1b[{y + 1};{x + 1}H" if x else f"\x1b[{y + 1}H"]
+        if line >= 0 and y >= line:
+            ways.append("\r" + "\n" * (y - line) + _right(x))
+        if line == y and column >= 0:
+            passed = self._passed
+            if x > column:
+                ways.append(_right(x - column))
+                if passed[:2] == (y, column) and len(passed[2]) == x - column:
+                    ways.append(passed[2])
+            else:
+                ways += ["\b" * (column - x), f"\x1b[{column - x}D"]
+        self._put(min(ways, key=len))
+        self.at = (y, x)
+
+    def finished(self) -> str:
+        """All that was written; the pen paints as in the beginning."""
+        self._look("")
+        return "".join(self._out)
+
+    def _pass(self, y: int, x: int, text: str, paint: tuple[str, str]) -> None:
+        line, column, before = self._passed
+        if self.at == (y, x):
+            line, column, before = y, x, ""
+        if (line, column + len(before)) != (y, x) or paint != (self._sgr, ""):
+            self._passed = (-1, -1, "")
+        else:
+            self._passed = (line, column, (before + text)[: _BRIDGED + 1])
+
+    def _write(
+        self, y: int, x: int, text: str, style: Style | None, *, moves: bool = False
+    ) -> None:
+        if not text:
+            return
+        self.go(y, x)
+        sgr, link = self._paint(style)
+        erasable = _erasable(sgr, colored=self._erases)
+        if not text.strip(" ") and erasable and _erasable(self._sgr, colored=self._erases):
+            # A blank shows its ground only.
+            sgr = self._sgr if _sgr_parts(sgr)[2] == _sgr_parts(self._sgr)[2] else sgr
+        self._look(sgr)
+        if link:
+            self._put(f"\x1b]8;;{link}\x1b\\{text}\x1b]8;;\x1b\\")
+        elif erasable and not moves:
+            self._put_blanks_short(y, x, text)
+            return
+        else:
+            self._put(text)
+        self._came_to(y, -1 if moves else x + len(text))
+
+    def _put_blanks_short(self, y: int, x: int, text: str) -> None:
+        for part in _BLANKS.split(text):
+            if _BLANKS.fullmatch(part):
+                self.go(y, x)
+                to_the_end = x + len(part) >= self._width
+                self._put("\x1b[K" if to_the_end else f"\x1b[{len(part)}X")
+            elif part:
+                self.go(y, x)
+                self._put(part)
+                self._came_to(y, x + len(part))
+            x += len(part)
+
+    def _came_to(self, y: int, x: int) -> None:
+        # At the end of a line a terminal may or may not be beyond the last cell.
+        self.at = (y, x if x < self._width else -1)
+
+    def _look(self, sgr: str) -> None:
+        self._put(sgr_change(self._sgr, sgr))
+        self._sgr = sgr
+
+    def _put(self, text: str) -> None:
+        if text:
+            self._out.append(text)
+            self.written += len(text)
+
+    def _paint(self, style: Style | None) -> tuple[str, str]:
+        """How a cell looks: its SGR parameters, and its hyperlink."""
+        if style is None:
+            return "", ""
+        return _sgr_of(style, self._colors), style._link or ""
+
+
+def _right(cells: int) -> str:
+    return f"\x1b[{cells}C" if cells > 1 else "\x1b[C" if cells else ""
+
+
+@lru_cache(maxsize=16384)
+def _sgr_of(style: Style, colors: ColorSystem | None) -> str:
+    """A style's SGR parameters; without `colors` in attributes alone."""
+    if colors is not None:
+        return Strip.render_ansi(style, colors)
+    # What lies on a ground of its own is reversed instead; the usual ones are nearly
+    # black or white.
+    ground = style.bgcolor.get_truecolor() if style.bgcolor is not None else None
+    reverse = bool(style.reverse)
+    if ground is not None and style.bgcolor is not None and not style.bgcolor.is_default:
+        luminance = sum(w * (c / 255) ** 2.2 for w, c in zip(_WEIGHTS, ground, strict=True))
+        low, high = sorted((luminance, 0.0 if luminance < 0.5 else 1.0))
+        reverse ^= (high + 0.05) / (low + 0.05) > _STANDS_OUT
+    plain = Style(bold=style.bold, underline=style.underline, reverse=reverse, strike=style.strike)
+    return Strip.render_ansi(plain, ColorSystem.STANDARD)
+
+
+_WEIGHTS = (0.2126, 0.7152, 0.0722)
+
+
+@lru_cache(maxsize=4096)
+def sgr_change(before: str, after: str) -> str:
+    """The escape sequence from one set of SGR parameters to another."""
+    if before == after:
+        return ""
+    if not after:
+        return "\x1b[m"
+    old_attributes, old_fore, old_back = _sgr_parts(before)
+    attributes, fore, back = _sgr_parts(after)
+    changed = sorted(attributes - old_attributes)
+    if old_attributes - attributes:
+        changed = ["", *sorted(attributes)]
+        old_fore = old_back = ""
+    changed += [fore or "39"] if fore != old_fore else []
+    changed += [back or "49"] if back != old_back else []
+    return f"\x1b[{';'.join(changed)}m"
+
+
+@lru_cache(maxsize=4096)
+def _sgr_parts(parameters: str) -> tuple[frozenset[str], str, str]:
+    """SGR parameters as attributes, foreground and background."""
+    attributes: set[str] = set()
+    fore = back = ""
+    rest = iter(parameters.split(";") if parameters else ())
+    for code in rest:
+        number = int(code)
+        whole = code
+        if number in (38, 48):
+            mode = next(rest)
+            whole = ";".join((code, mode, *(next(rest) for _ in range(3 if mode == "2" else 1))))
+        if 30 <= number <= 39 or 90 <= number <= 97:
+            fore = whole
+        elif 40 <= number <= 49 or 100 <= number <= 107:
+            back = whole
+        else:
+            attributes.add(code)
+    return frozenset(attributes), fore, back
+
+
+def _erasable(sgr: str, *, colored: bool) -> bool:
+    """Whether erased cells look like blanks painted so; `colored` if also on a coloured ground."""
+    attributes, _, back = _sgr_parts(sgr)
+    return attributes <= _ERASABLE and (colored or back in ("", "49"))
+
+
+@lru_cache(maxsize=16384)
+def _one_cell_each(text: str) -> bool:
+    return all(get_character_cell_size(character) == 1 for character in text)
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() or _one_cell_each(text)
+
+
+def narrow(line: Line) -> bool:
+    """Whether every character of the line takes one cell, so that cells can be counted."""
+    return all(_plain(segment.text) for segment in line)
