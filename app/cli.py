@@ -12,11 +12,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app import headless
+from app import VERSION, headless
 from app.command_options import takes
 from app.config_cli import config_cli
+from app.macro_cli import macro_cli
 from app.manual_cli import get_ready, manual_cli
 from app.options import Options
+from app.playing import NOTHING, Playing, Script
 from app.policy_cli import policy_cli
 from app.probe_cli import probe_cli
 from app.session import Beside
@@ -25,7 +27,6 @@ from app.trace_cli import EXAMPLES as TRACE_EXAMPLES
 from app.trace_cli import Command, trace
 from bpf.errors import DeckError, TextError, UsageError
 
-VERSION = "0.1.0"
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
 # \b keeps the lines that follow as they are.
 RUN_EXAMPLES = """\b
@@ -63,6 +64,7 @@ cli = typer.Typer(
 
 cli.add_typer(probe_cli)
 cli.add_typer(policy_cli)
+cli.add_typer(macro_cli)
 cli.add_typer(config_cli)
 cli.add_typer(manual_cli)
 
@@ -83,10 +85,11 @@ def root(
 
 
 @cli.command(epilog=RUN_EXAMPLES)
-@takes(Options, Ui)
+@takes(Options, Ui, Playing)
 def run(
     options: Options,
     settings: Settings,
+    playing: Playing,
     interface: Annotated[
         str,
         typer.Option(
@@ -96,14 +99,16 @@ def run(
 ) -> None:
     """Watch an interface, in the console or into tables."""
     instead = f"probedeck run -i {interface or 'NAME'} --headless"
-    _watch(options, settings, interface, instead)
+    script = playing.script(settings, shown=not options.headless)
+    _watch(options, settings, interface, instead, script)
 
 
 @cli.command(epilog=LAB_EXAMPLES)
-@takes(Options, Ui)
+@takes(Options, Ui, Playing)
 def lab(
     options: Options,
     settings: Settings,
+    playing: Playing,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -137,6 +142,7 @@ def lab(
 
     # Looked at before the lab is built, as far as there is no interface to look at.
     options.check(settings.filters)
+    script = playing.script(settings, shown=not options.headless)
     if speed and not replay:
         raise UsageError("--speed without a capture", hint="give --replay FILE")
     capture = None
@@ -154,7 +160,7 @@ def lab(
             # Nothing but the capture is to be measured.
             network.settle()
         beside = partial(capture.running, network) if capture else None
-        _watch(options, settings, network.interface, instead, beside)
+        _watch(options, settings, network.interface, instead, script, beside)
 
 
 @cli.command()
@@ -174,9 +180,10 @@ cli.command(cls=Command, epilog=TRACE_EXAMPLES)(trace)
 
 
 @cli.command(epilog=CONSOLE_EXAMPLES)
-@takes(Ui)
+@takes(Ui, Playing)
 def console(
     settings: Settings,
+    playing: Playing,
     url: Annotated[
         str,
         typer.Option(
@@ -192,12 +199,14 @@ def console(
     ] = "",
 ) -> None:
     """Open a console on a controller that runs elsewhere, by its API."""
+    script = playing.script(settings, shown=True)
     _need_terminal("probedeck probe list")
     from app import console as screens
     from app.rest.client import Remote
     from app.rest.remote import RemoteController
 
-    raise typer.Exit(screens.connect(RemoteController(Remote(url, token, ca)), url, settings))
+    remote = RemoteController(Remote(url, token, ca))
+    raise typer.Exit(screens.connect(remote, url, settings, script))
 
 
 @cli.command(epilog=DOCTOR_EXAMPLES)
@@ -226,18 +235,22 @@ def test() -> None:
 
 
 def _watch(
-    options: Options, settings: Settings, interface: str, instead: str,
+    options: Options, settings: Settings, interface: str, instead: str, script: Script = NOTHING,
     beside: Beside | None = None, *, tour: bool = False,
 ) -> None:  # fmt: skip
     """`instead` is what to do without a terminal."""
     options.check(settings.filters)
     watch = replace(options.watch(interface, VERSION), beside=beside, tour=tour)
-    if not options.headless:
+    target = options.target(settings.filters) if options.headless else None
+    if target is not None and script.tape is None:
+        headless.run(watch, target)
+        return
+    if target is None:
         _need_terminal(instead)
-        from app import console
+    from app import console
 
-        raise typer.Exit(console.run(watch, settings))
-    headless.run(watch, options.target(settings.filters))
+    written = target if target is not None and target.out != "-" else None
+    raise typer.Exit(console.run(watch, settings, script, written))
 
 
 def _need_terminal(instead: str) -> None:
@@ -254,7 +267,8 @@ def main() -> NoReturn:
         code = cli(prog_name="probedeck", standalone_mode=False)
         print(end="", flush=True)
     except DeckError as error:
-        print(f"probedeck: {error}", file=sys.stderr)
+        # What says in which line of a file it is, says that first, as compilers do.
+        print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
         if isinstance(error, TextError):
             print(error.marked, file=sys.stderr)
         code = error.exit_code

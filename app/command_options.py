@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -113,7 +113,25 @@ def unfit(loaded: Loaded) -> list[UsageError]:
         if not (name := _culprit(error, values)):
             break
         del values[name]
-    return found
+    return [*found, *_filters_of_nothing(loaded)]
+
+
+def _filters_of_nothing(loaded: Loaded) -> Iterator[UsageError]:
+    """Saved filters that no kind of rows can be asked for."""
+    if not (loaded.document and loaded.settings.filters):
+        return
+    from app.console.path_filter import HOPS, PATHS
+    from app.filtering import EVENTS
+    from probes.filter import parts
+    from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS
+    from probes.path.filter import ANSWERS, FINDINGS
+
+    domains = LIVE_FLOWS, WINDOW_FLOWS, PATHS, HOPS, ANSWERS, FINDINGS, EVENTS
+    for name, text in loaded.settings.filters.items():
+        try:
+            parts(text, domains, loaded.settings.filters)
+        except UsageError as error:
+            yield loaded.document.wrong(("filters", name), error)
 
 
 def _culprit(error: UsageError, values: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -249,25 +249,88 @@ def fall_silent() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
+class Tables:
+    """A controller's items as tables. A context manager; see Sink for what it may raise."""
+
+    def __init__(
+        self, target: Target, probes: Iterable[ProbeConfig], controller: Controller
+    ) -> None:
+        """`probes` are those that it runs at first."""
+        self._format = target.format
+        self._usual = target.format or "csv"
+        self._controller = controller
+        self._formats = self._formats_of(probes)
+        self.filtering = target.filtering()
+        if words := self.filtering.words(target.views):
+            print(f"probedeck: {words}", file=sys.stderr, flush=True)
+        self._sink = Sink(
+            target.out, self._usual, [VIEWS[name] for name in target.views],
+            metrics=target.metrics, formats=self._formats, keep=self.filtering.kept,
+        )  # fmt: skip
+
+    def __enter__(self) -> Tables:
+        self._sink.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._sink.__exit__(*error)
+
+    def _formats_of(self, probes: Iterable[ProbeConfig]) -> dict[str, str]:
+        return {probe.name: self._format or probe.format for probe in probes}
+
+    def write(self, item: Item) -> None:
+        """Write what is a row of some table."""
+        formats = self._formats
+        if isinstance(item, Snapshot) and item.is_metric and item.probe not in formats:
+            # Added by the API since. One that has left again is written as everything is.
+            formats.update(self._formats_of(one.config for one in self._controller.probes()))
+            formats.setdefault(item.probe, self._usual)
+        self._sink.write(item)
+
+
+@contextlib.contextmanager
+def writing(
+    target: Target, probes: Iterable[ProbeConfig], controller: Controller
+) -> Iterator[None]:
+    """Write tables beside something else, by a thread, until the block is left and all is written.
+
+    Raises DeckError then, where they could not be.
+    """
+    mailbox = Mailbox()
+    failures: list[DeckError] = []
+
+    def write_all() -> None:
+        try:
+            with tables:
+                for item in mailbox.until_stopped(float("inf")):
+                    tables.write(item)
+                for item in mailbox.rest():
+                    tables.write(item)
+        except DeckError as error:
+            failures.append(error)
+            mailbox.let_all_in()
+
+    tables = Tables(target, probes, controller)
+    controller.listen(mailbox.put)
+    writer = threading.Thread(target=write_all, name="tables")
+    writer.start()
+    try:
+        yield
+    finally:
+        mailbox.stop()
+        writer.join()
+    if failures:
+        raise failures[0]
+
+
 def _run(watch: Watch, target: Target, program: Program | None) -> None:
     mailbox = Mailbox()
     totals = Totals()
     failures: list[DeckError] = []
-    usual = target.format or "csv"
-
-    def formats_of(probes: Iterable[ProbeConfig]) -> dict[str, str]:
-        return {probe.name: target.format or probe.format for probe in probes}
-
-    formats = formats_of(watch.probes)
-    views = [VIEWS[name] for name in target.views]
-    filtering = target.filtering()
-    if words := filtering.words(target.views):
-        print(f"probedeck: {words}", file=sys.stderr, flush=True)
+    controller = Controller()
     _on_signals(mailbox.stop)
 
-    with Sink(
-        target.out, usual, views, metrics=target.metrics, formats=formats, keep=filtering.kept
-    ) as sink:
+    with Tables(target, watch.probes, controller) as tables:
 
         def listener(item: Item) -> None:
             mailbox.put(item)
@@ -280,11 +343,7 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
             # An error is what ends the run, and is said at its end.
             if isinstance(item, Event) and (item.severity != "error" or not failures):
                 print(f"probedeck: {item.source}: {item.text}", file=sys.stderr, flush=True)
-            if isinstance(item, Snapshot) and item.is_metric and item.probe not in formats:
-                # Added by the API since. One that has left again is written as everything is.
-                formats.update(formats_of(probe.config for probe in controller.probes()))
-                formats.setdefault(item.probe, usual)
-            sink.write(item)
+            tables.write(item)
 
         def program_ended() -> None:
             """Let the last answers come in."""
@@ -301,7 +360,6 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
                 time.sleep(watch.interval)
                 mailbox.stop()
 
-        controller = Controller()
         controller.listen(listener)
         with ExitStack() as stack:
             stack.callback(controller.close)
@@ -318,7 +376,7 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
             write(item)
     if failures:
         raise failures[0]
-    print(f"probedeck: {'; '.join(filter(None, map(str, (totals, filtering))))}", file=sys.stderr)
+    print(f"probedeck: {'; '.join(filter(None, map(str, (totals, tables.filtering))))}", file=sys.stderr)
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

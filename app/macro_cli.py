@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app import VERSION
 from app.command_options import takes
 from app.settings.model import Settings
 from bpf.errors import UsageError
@@ -76,7 +77,6 @@ def states() -> None:
 
 def _check(name: str, settings: Settings) -> int:
     """Look at one; the exit code."""
-    from app.cli import VERSION
     from app.tape.load import unmet
     from app.tape.model import TapeError
     from app.tape.shelf import Shelf

@@ -18,6 +18,7 @@ from probes.primitive.options import MonitorOptions
 from probes.snapshot import Event
 
 if TYPE_CHECKING:
+    from app.rest.commands import Console
     from app.rest.listener import Api
     from probes.config import ProbeConfig
 
@@ -69,12 +70,12 @@ class Watch:
 
 def start(
     controller: Controller, watch: Watch, stack: ExitStack, *, first: float | None = None,
-    over: Callable[[], None] = lambda: None,
+    over: Callable[[], None] = lambda: None, console: Console | None = None,
 ) -> None:  # fmt: skip
     """Start all of it; `stack` ends what is not the controller's. Raises DeckError.
 
     `first` is how long the first window of the flow probe lasts; `over` is called by another thread
-    when what goes on beside it is over.
+    when what goes on beside it is over; `console` does the commands that the API is asked for.
     """
     if watch.flows:
         controller.watch_flows(
@@ -103,7 +104,7 @@ def start(
     if watch.api:
         from app.rest.listener import serve
 
-        stack.enter_context(serve(controller, watch.api))
+        stack.enter_context(serve(controller, watch.api, console))
     if watch.beside:
         stack.enter_context(watch.beside(controller.publish, over))
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from bpf.errors import DeckError
 
 
-class Cancelled(DeckError):
+class CancelError(DeckError):
     """It was ended because somebody asked for that; nothing is changed."""
 
 
@@ -41,9 +41,9 @@ class Cancel:
             return bool(self._ends)
 
     def check(self) -> None:
-        """Raise Cancelled where the work is to end."""
+        """Raise CancelError where the work is to end."""
         if self._asked:
-            raise Cancelled("cancelled")
+            raise CancelError("cancelled")
 
     @contextmanager
     def heed(self, end: Callable[[], None] = lambda: None) -> Iterator[None]:

@@ -10,6 +10,8 @@ class DeckError(Exception):
     """Base of every error that is shown to a user as one line, never as a traceback."""
 
     exit_code = 1
+    placed = False
+    """Whether it begins with the file and the line that it is about."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

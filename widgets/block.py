@@ -15,6 +15,9 @@ from widgets.rows import RowSource
 from widgets.table import VirtualTable
 from widgets.tones import Tone
 
+_GAP, _SAID = 2, 13
+"""Cells after a block's name at least, and from where on it says why it has no rows."""
+
 
 class Block(VirtualTable):
     """A VirtualTable whose source has no more rows than there are lines for."""
@@ -68,5 +71,6 @@ class Block(VirtualTable):
             return Strip([*segments, *header.crop(end)]).adjust_cell_length(width)
         muted = self.get_component_rich_style(f"tone--{Tone.MUTED}")
         panel = self.get_component_rich_style("table--header").background_style
-        text = cell(f"   {self.empty}", max(0, width - end), "left")
+        said = " " * max(_GAP, _SAID - len(name)) + self.empty
+        text = cell(said, max(0, width - end), "left")
         return Strip([*segments, Segment(text, muted + panel)]).adjust_cell_length(width)

@@ -174,7 +174,12 @@ class DiffApp(App[ReturnType]):
     @property
     def busy(self) -> bool:
         """Whether the terminal still has to take in what was written."""
-        return self.room == 0 or bool(self.shadow.owed)
+        return self.room == 0
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is something to be shown, and no room for it yet."""
+        return self.busy or bool(self.shadow.owed)
 
     @property
     def room(self) -> int:
@@ -207,6 +212,9 @@ class DiffApp(App[ReturnType]):
                     driver.write_piece(text, more=bool(self.shadow.owed))
                 else:
                     driver.write(text)
+            if self.shadow.owed:
+                # The next period is to go on.
+                screen._update_timer.resume()
         self.post_display_hook()
 
     def _differences(self, lines: Mapping[int, Line]) -> str:
@@ -353,13 +361,10 @@ class DiffScreen(Screen[ScreenResultType]):
     def _on_timer_update(self) -> None:
         if not self.diff:
             super()._on_timer_update()
-        elif not self._diff_app.busy:
+        elif not self._diff_app.busy:  # else it is tried again one period later
             super()._on_timer_update()
             if self.is_current:
                 self._diff_app.draw_owed()
-        if self.diff and self._diff_app.shadow.owed:
-            # Paused by a frame that was drawn; the next period is to try again.
-            self._update_timer.resume()
 
 
 class DiffModalScreen(ModalScreen[ScreenResultType], DiffScreen[ScreenResultType]):

@@ -106,6 +106,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._index = 0
         self._key: Hashable | None = None
         self._pinned = False
+        self._wanted: Hashable | None = None
         self._sorted = ("", False)
         self._chosen: tuple[str, ...] = ()
         self._lines: dict[int, _Line] = {}
@@ -180,6 +181,15 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self._repaint()
         else:
             self._repaint_changed()
+        if self._wanted is not None:
+            self.want(self._wanted)
+
+    def want(self, key: Hashable) -> None:
+        """Put the cursor on a row now, or when it comes, if the cursor is not moved before."""
+        if (index := self._source.index(key)) is not None:
+            self.move_to(index)
+        else:
+            self._wanted = key
 
     def show_sort(self, column: str, *, descending: bool) -> None:
         """Mark the column (by id) that the source is sorted by; an empty id marks none.
@@ -193,7 +203,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def move_to(self, index: int) -> None:
         """Put the cursor on row `index`, or the nearest there is, as the operator would."""
-        self._pinned = self._source.rows > 0
+        self._pinned, self._wanted = self._source.rows > 0, None
         before = self._index
         self._place(index)
         self._reveal()

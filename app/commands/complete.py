@@ -31,8 +31,8 @@ class Completion:
     def common(self) -> str:
         """What all candidates begin with."""
         first, last = min(self.candidates), max(self.candidates)
-        differ = (n for n, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
-        return first[: next(differ, len(first))]
+        pairs = enumerate(zip(first, last, strict=False))
+        return first[: next((n for n, (one, other) in pairs if one != other), len(first))]
 
 
 Names = Callable[[], Iterable[str]]

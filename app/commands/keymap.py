@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from app.commands.keys import key_name, strokes
-from app.commands.line import parse
+from app.commands.line import parse, quoted
 from app.commands.model import Command
 from app.commands.registry import REGISTRY, SCREENS
 from app.settings.model import Binding, Settings
@@ -25,7 +25,7 @@ class Bound:
     key: str
     """Textual's name of it."""
     lines: tuple[str, ...] = ()
-    """Commands, one after the other; `@NAME` plays a tape. None: it does nothing."""
+    """Commands and their values, one after the other; none: it does nothing."""
     keys: tuple[str, ...] = ()
     """Keys that it stands for, instead of lines."""
     command: Command | None = None
@@ -124,14 +124,18 @@ def _bound(key: str, written: str, binding: Binding, tapes: Mapping[str, str]) -
         return Bound(key, written=written)
     if len(lines) == 1 and lines[0].startswith("@") and not _is_tape(lines[0][1:], tapes):
         return Bound(key, keys=strokes(lines[0][1:]), written=written)
-    only = None
-    for line in lines:
-        if not line.startswith("@"):
-            asked = parse(line)
-            only = asked.command if len(lines) == 1 and not asked.values else None
-        elif not _is_tape(line[1:], tapes):
-            raise UsageError(f"{line!r} is no tape", hint="keys are given alone, in no list")
-    return Bound(key, lines, command=only, written=written)
+    asked = [parse(_command(line, tapes)) for line in lines]
+    only = asked[0].command if len(asked) == 1 and not asked[0].values else None
+    return Bound(key, tuple(each.line for each in asked), command=only, written=written)
+
+
+def _command(line: str, tapes: Mapping[str, str]) -> str:
+    """What a line stands for; `@NAME` plays a tape. Raises UsageError."""
+    if not line.startswith("@"):
+        return line
+    if not _is_tape(line[1:], tapes):
+        raise UsageError(f"{line!r} is no tape", hint="keys are given alone, in no list")
+    return f"macro.play {quoted(line[1:])}"
 
 
 def _is_tape(name: str, tapes: Mapping[str, str]) -> bool:

@@ -51,6 +51,13 @@ _EVERYWHERE = (
             " and open panes. Without a name: that of the last layout, or default."),
     Command("layout.load", "Put a layout back", parameters=(Parameter("layout", Kind.LAYOUT),),
             help="--layout NAME, or layout in [ui], begins with one."),
+    Command("macro.record", "Record a tape; again: stop", "Q",
+            parameters=(Parameter("register"),),
+            help="Into the register of a letter, or q. Keys that do a command are written down as"
+            " that, others as keys."),
+    Command("macro.play", "Play a tape", "at", parameters=(Parameter("tape", Kind.TAPE),),
+            asks=True, help="A register's letter, the name of a tape, or its file. esc stops it."),
+    Command("macro.stop", "Stop the tape"),
     Command("app.quit", "Quit", "q,ctrl+c", footer="Quit"),
 )  # fmt: skip
 _TABLES = (
@@ -115,6 +122,8 @@ _PATHS = (
             (Parameter("destination", Kind.DESTINATION),), writes=True, asks=True),
     Command("path.untrace", "Stop tracing it", "x", "paths", "Stop",
             (Parameter("destination", Kind.DESTINATION),), writes=True),
+    Command("path.filter", "Filter paths and hops", "slash", "paths", "", (_FILTER,), asks=True,
+            help="A term that both know, such as loss>1%, is for both; hop<=5 is for hops only."),
     Command("path.next", "Next destination or flow", "n", "paths", "Next"),
     Command("path.previous", "Destination or flow before", "p", "paths"),
     *_sorting("path", "paths", "hops", "destinations"),
@@ -165,6 +174,7 @@ _PROGRAMS = (
 _EVENTS = (
     Command("event.go", "To the moment of the event", "", "events", "Go to it", by_row=True,
             help="Every screen shows that moment, until escape or time.live."),
+    Command("event.filter", "Filter events", "slash", "events", "Filter", (_FILTER,), asks=True),
     Command("event.detail", "The whole text of the event", "d", "events", "Detail"),
     *_sorting("event", "events", "events", footer="Sort"),
     Command("event.leave", "Close, or back to the present", "escape", "events"),

@@ -44,8 +44,8 @@ _TABLES = (
         "flows",
         (
             "direction", "protocol", "source", "destination", "rate", "packet_rate", "packets",
-            "bytes", "age", "rtt", "idle", "flags", "version", "source_port", "destination_port", "size",
-            "first", "last",
+            "bytes", "age", "rtt", "idle", "flags", "version", "source_port", "destination_port",
+            "size", "first", "last",
         ),
         "rate",
         frozenset({
@@ -53,7 +53,7 @@ _TABLES = (
             "last",
         }),
         hidden=frozenset({
-            "version", "source_port", "destination_port", "size", "first", "last",
+            "rtt", "version", "source_port", "destination_port", "size", "first", "last",
         }),
     ),
     Table(
@@ -68,13 +68,19 @@ _TABLES = (
     Table(
         "hops",
         (
-            "hop", "host", "loss", "last", "median", "p95", "jitter", "count", "line", "address",
-            "sent",
+            "hop", "host", "loss", "last", "median", "p95", "jitter", "count", "address", "sent",
+            "line",
         ),
         "hop",
         frozenset({"loss", "last", "median", "p95", "jitter", "count", "sent"}),
         frozenset({"line"}),
         frozenset({"address", "sent"}),
+    ),
+    Table(
+        "hop_changes",
+        ("hop", "host", "change", "median", "before", "loss", "was_loss", "was_host"),
+        "hop",
+        frozenset({"change", "median", "before", "loss", "was_loss"}),
     ),
     Table(
         "destinations",
@@ -104,7 +110,12 @@ _TABLES = (
         "",
         frozenset({"generation", "cost", "memory"}),
     ),
-    Table("events", ("time", "severity", "source", "text"), "time", frozenset({"time", "severity"})),
+    Table(
+        "events",
+        ("time", "severity", "source", "text"),
+        "time",
+        frozenset({"time", "severity"}),
+    ),
 )  # fmt: skip
 TABLES: Mapping[str, Table] = {table.name: table for table in _TABLES}
 """By their names in settings."""

@@ -6,24 +6,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.console.terminal import prepare
+from app.playing import NOTHING, Script
 
 if TYPE_CHECKING:
+    from app.headless import Target
     from app.session import Watch
     from app.settings.model import Settings
     from probes.plane import ControlPlane
 
 
-def run(watch: Watch, settings: Settings) -> int:
-    """Open the console on what is watched; returns the exit code. Raises DeckError subclasses."""
+def run(
+    watch: Watch, settings: Settings, script: Script = NOTHING, target: Target | None = None
+) -> int:
+    """Open the console on what is watched; returns the exit code. Raises DeckError subclasses.
+
+    `script` is played first. Without a terminal, tables are written to `target` meanwhile.
+    """
     settings = replace(settings, ui=prepare(settings.ui))
-    from app.console import app
+    from app.console import running
 
-    return app.run(watch, settings)
+    return running.run(watch, settings, script, target)
 
 
-def connect(plane: ControlPlane, url: str, settings: Settings) -> int:
+def connect(
+    plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING
+) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     settings = replace(settings, ui=prepare(settings.ui))
-    from app.console import app
+    from app.console import running
 
-    return app.connect(plane, url, settings)
+    return running.connect(plane, url, settings, script)

@@ -6,20 +6,22 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable, Hashable
-from contextlib import ExitStack, closing, suppress
+from contextlib import suppress
+from functools import partial
 
 from textual import work
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from app.commands.keymap import Keymap
-from app.console.command_app import CommandApp
 from app.console.command_line import CommandLine
 from app.console.layout import LayoutApp
 from app.console.names import Names
 from app.console.palette import CommandProvider, Palette
 from app.console.moments import MomentApp
 from app.console.path_model import Choice
+from app.console.progress import Work, WorkApp
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
@@ -29,22 +31,21 @@ from app.console.screens.overview import OverviewScreen
 from app.console.screens.paths import PathsScreen
 from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
 from app.console.screens.triggers import TriggersScreen
+from app.console.table_app import TableApp
+from app.console.tapes import TapeApp
 from app.console.terminal_app import TerminalApp
 from app.console.tour import Tour
-from app.session import Watch, start
 from app.settings.model import Settings
 from bpf.attach import Hook
+from bpf.cancel import CancelError
 from bpf.errors import DeckError, UsageError
-from probes.controller import Controller
 from probes.flow import FlowFilter
-from probes.plane import ControlPlane
+from probes.plane import ControlPlane, Replacement
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import REPLACED, age, duration, percent, safe
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
-_FIRST_WINDOW = 0.25
-"""Seconds after which there is something to be seen."""
 _STALE_AFTER = 2.5
 """Intervals without a window after which the data's age is shown."""
 _SHORTEST_INTERVAL = 0.25
@@ -67,13 +68,13 @@ def _programs() -> Screen[None]:
     return ProgramsScreen()
 
 
-class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
+class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
     """The console."""
 
     TITLE = "probedeck"
     MODES = {
-        "overview": OverviewScreen, "paths": PathsScreen, "flows": FlowsScreen, "triggers": TriggersScreen,
-        "programs": _programs, "events": EventsScreen,
+        "overview": OverviewScreen, "paths": PathsScreen, "flows": FlowsScreen,
+        "triggers": TriggersScreen, "programs": _programs, "events": EventsScreen,
     }  # fmt: skip
     DEFAULT_MODE = "overview"
     COMMANDS = {CommandProvider}
@@ -104,8 +105,6 @@ class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
         """Of addresses, by the host's resolver."""
         self.wanted_path: Choice | None = None
         """What screen 2 turns to as soon as there is something of it."""
-        self.failure: DeckError | None = None
-        """Why the console ended by itself."""
         self.tour = Tour()
         if tour:
             self.tour.begin()
@@ -142,7 +141,7 @@ class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
         self.begin_layout()
         for warning in self.settings.warnings:
             self.notify(safe(warning, REPLACED), severity="warning", markup=False)
-        self._start_probes()
+        self.begin_script(self._start_probes())
 
     @work(thread=True, exit_on_error=False)
     def _start_probes(self) -> None:
@@ -173,7 +172,7 @@ class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
     def _catch_up(self) -> None:
         self._resting = self._fresh
         if self._fresh:
-            if self.busy:
+            if self.behind:
                 # The last update is still on its way.
                 self.set_timer(_BUSY, self._catch_up)
                 return
@@ -201,14 +200,28 @@ class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
         self._show_status()
 
     def complain(self, error: DeckError) -> None:
+        super().complain(error)
         if (front := self._front()) is not None and front.takes_blame(error):
             return
-        self.notify(safe(str(error), REPLACED), severity="error", markup=False)
+        severity: SeverityLevel = "information" if isinstance(error, CancelError) else "error"
+        self.notify(safe(str(error), REPLACED), severity=severity, markup=False)
+
+    @property
+    def nothing_yet(self) -> bool:
+        """Whether there is no window to be seen yet."""
+        return self.state.last is None
+
+    def show_tape(self) -> None:
+        """Tell which tape plays, or is recorded."""
+        self._show_status()
 
     def _show_tour(self) -> None:
         self.tour.look(self)
         if (front := self._front()) is not None:
             front.show_tour(self.tour)
+
+    def show_work(self) -> None:
+        self._show_status()
 
     def _show_status(self) -> None:
         if (front := self._front()) is not None:
@@ -227,7 +240,7 @@ class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
             badge = StatusItem("STARTING", Tone.MUTED, badge=True)
         elif (old := now - self.state.last_at) > _STALE_AFTER * self.interval:
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
-        items = [badge, *self.moment_items(), *self.link_items(_SHORTEST_INTERVAL)]
+        items = [badge, *self.tape_items(), *self.moment_items(), *self.work_items(), *self.link_items(_SHORTEST_INTERVAL)]
         if self.read_only:
             items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
         if failure is not None:
@@ -285,7 +298,7 @@ class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
         self.switch_mode("events")
 
     def do_help_keys(self) -> None:
-        self.push_screen(KeysScreen(self.current_mode))
+        self.push_screen(KeysScreen(self.current_mode, self.keymap, self.offers))
 
     def do_help_focus(self) -> None:
         self.push_screen(FocusHelp(self.screen.focused, self.current_mode))
@@ -325,48 +338,19 @@ class ConsoleApp(CommandApp, LayoutApp, MomentApp, TerminalApp):
             return
         self.exit(0)
 
-    @work(thread=True, exclusive=True, group="reconfigure", exit_on_error=False)
     def reconfigure(self, capture: FlowFilter) -> None:
         """Count only some flows from now on; compiles, so not in the event loop."""
-        try:
-            made = self.plane.reconfigure(capture)
-        except DeckError as error:
-            self.plane.publish(Event.now("error", "flow", str(error)))
-            self.call_from_thread(self.complain, error)
-            return
-        self.capture = capture
         what = capture.text or "every flow"
-        text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
-        self.plane.publish(Event.now("info", "flow", text))
-        self.call_from_thread(self.notify, text, markup=False)
 
+        def done(made: Replacement) -> None:
+            self.capture = capture
+            text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
+            self.plane.publish(Event.now("info", "flow", text))
+            self.notify(text, markup=False)
 
-def run(watch: Watch, settings: Settings) -> int:
-    """Open the console on what is watched; returns the exit code. Raises DeckError subclasses."""
-    with ExitStack() as stack:
-        controller = Controller()
-        stack.callback(controller.close)
+        def failed(error: DeckError) -> None:
+            self.plane.publish(Event.now("error", "flow", str(error)))
+            self.complain(error)
 
-        def begin() -> None:
-            start(controller, watch, stack, first=min(watch.interval, _FIRST_WINDOW))
-
-        app = ConsoleApp(
-            controller, begin, watch.interface, watch.interval, watch.capture, watch.duration,
-            first="overview" if watch.flows else "programs", names=watch.names, tour=watch.tour,
-            settings=settings,
-        )  # fmt: skip
-        return _run(app)
-
-
-def connect(plane: ControlPlane, url: str, settings: Settings) -> int:
-    """Open the console on another host's controller, and close the connection with it."""
-    with closing(plane):
-        return _run(ConsoleApp(plane, lambda: None, url, 1.0, FlowFilter(), settings=settings))
-
-
-def _run(app: ConsoleApp) -> int:
-    code = app.run(mouse=app.ui.mouse)
-    failure = app.failure or app.plane.failure()
-    if failure is not None:
-        raise failure
-    return code if code is not None else app.return_code or 0
+        ask = partial(self.plane.reconfigure, capture)
+        self.deck_screen().in_thread(ask, done, failed, work=Work(f"counting {what}"))

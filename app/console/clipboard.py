@@ -24,7 +24,7 @@ def row_text(table: VirtualTable, index: int) -> str:
 
 
 def rows_text(table: VirtualTable, most: int = MOST) -> tuple[str, int]:
-    """The header and the rows from the first one, a line each; how many of them `most` bytes hold."""
+    """The header and the rows from the first one, a line each, and how many `most` bytes hold."""
     header = SEPARATOR.join(safe(place.column.title, REPLACED) for place in table.shown)
     lines = [header]
     room = most - len(header.encode())

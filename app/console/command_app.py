@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from inspect import isawaitable
+from collections.abc import Sequence
+from concurrent.futures import Future
 
-from textual import events, work
+from textual import events, on, work
 from textual.app import App
+from textual.message import Message
 from textual.screen import ModalScreen
 
 from app.commands import Invocation, parse
@@ -18,12 +20,26 @@ from bpf.errors import DeckError, UsageError
 from widgets.table import VirtualTable
 
 
+_PATIENCE_S = 30.0
+
+
+class Asked(Message):
+    """Another thread asks for a command."""
+
+    def __init__(self, asked: Invocation) -> None:
+        super().__init__()
+        self.asked = asked
+        self.answer: Future[Sequence[str]] = Future()
+
+
 class CommandApp(App[int]):
     """An app that does commands, whoever asks: a key, the palette, a prompt, a tape, the API."""
 
     keymap: Keymap
     pending = 0
     """What was asked for, and is done by threads."""
+    _heard: list[str] | None = None
+    """What is complained of while a command is done for another thread."""
 
     @property
     def read_only(self) -> str:
@@ -32,7 +48,8 @@ class CommandApp(App[int]):
 
     def complain(self, error: DeckError) -> None:
         """Show it."""
-        raise NotImplementedError
+        if self._heard is not None:
+            self._heard.append(str(error))
 
     def offers(self, command: str) -> bool:
         """Whether a command has a meaning here and now."""
@@ -56,16 +73,34 @@ class CommandApp(App[int]):
         """Do what lines of a command and its values say, until one fails: that is shown."""
         try:
             for line in lines:
-                await self._do(line)
+                await self.perform(parse(line))
         except DeckError as error:
             self.complain(error)
 
-    async def _do(self, line: str) -> None:
-        if line.startswith("@"):
-            if isawaitable(playing := self.play(line[1:])):
-                await playing
+    def ask(self, asked: Invocation) -> Sequence[str]:
+        """Have a command done; what was complained of until then. For other threads.
+
+        Raises DeckError, also where the console does not get to it.
+        """
+        message = Asked(asked)
+        if self.is_running and self.post_message(message):
+            try:
+                return message.answer.result(_PATIENCE_S)
+            except TimeoutError:
+                pass
+        raise DeckError("the console does not answer", hint="it has ended, or is busy")
+
+    @on(Asked)
+    async def _asked(self, message: Asked) -> None:
+        self._heard = heard = []
+        try:
+            await self.perform(message.asked)
+        except DeckError as error:
+            message.answer.set_exception(error)
         else:
-            await self.perform(parse(line))
+            message.answer.set_result(heard)
+        finally:
+            self._heard = None
 
     async def perform(self, asked: Invocation) -> None:
         """Have a command done by its screen, which is turned to, or by the app. Raises DeckError.

@@ -10,6 +10,8 @@ from app.commands.complete import Completer, Completion
 from app.commands.history import History
 from app.commands.model import Kind
 from app.console.flow_rows import path_of
+from app.console.screens.base import DeckScreen
+from app.settings import layouts
 from app.settings.paths import state_dir
 from bpf.errors import DeckError, UsageError
 
@@ -34,6 +36,7 @@ class CommandLine:
                 Kind.POLICY: lambda: self._names.get(Kind.POLICY, ()),
                 Kind.DESTINATION: self._destinations,
                 Kind.TAPE: lambda: app.settings.macros,
+                Kind.LAYOUT: layouts.names,
             },
             self._filter,
         )
@@ -75,4 +78,14 @@ class CommandLine:
         return found
 
     def _filter(self, text: str, position: int) -> Completion:
-        return Completion(position)
+        from probes.filter.complete import complete
+
+        screen, saved = self._app.screen, self._app.settings.filters
+        of = screen.filtered() if isinstance(screen, DeckScreen) else ()
+        found = [
+            candidate
+            for domain, table in of
+            for candidate in complete(text, position, domain, table, saved)
+        ]
+        begin = found[0].start if found else position
+        return Completion(begin, tuple(dict.fromkeys(candidate.text for candidate in found)))

@@ -1,19 +1,25 @@
-"""Two moments side by side: what became of each flow between them."""
+"""Two moments side by side: what became of each flow, and of each hop, between them."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.console.flow_rows import FlowRows
+from app.console.flow_table import live_table
+from app.console.names import Names
+from app.console.path_model import NONE, Hop
+from app.console.path_rows import host_text, in_ms
 from probes.flow.filter import FlowFilter
 from probes.flow.live import LiveView
+from probes.path.live import PathView
 from widgets.columns import Column
-from widgets.format import bit_rate, si
-from widgets.rows import Pieces, Tones, Value
+from widgets.format import bit_rate, milliseconds, percent, si
+from widgets.rows import Pieces, Row, Rows, Tones, Value
 from widgets.tones import Tone
 
 CHANGES = (
@@ -25,9 +31,20 @@ CHANGES = (
     Column("rate", "Rate", 11, "right", priority=1, unit="bps"),
     Column("before", "Before", 11, "right", priority=3, unit="bps"),
     Column("more", "Packets", 8, "right", priority=4, unit="packets"),
-    Column("state", "State", 5, priority=1),
+    Column("state", "Flow", 4, priority=1),
 )
 """In the order of the cells of FlowChanges; the first ones are those of flows."""
+HOP_CHANGES = (
+    Column("hop", "Hop", 3, "right"),
+    Column("host", "Host", 15, grows=True),
+    Column("change", "Change ms", 9, "right", unit="ms"),
+    Column("median", "Median", 7, "right", priority=1, unit="ms"),
+    Column("before", "Before", 7, "right", priority=1, unit="ms"),
+    Column("loss", "Loss", 6, "right", priority=2),
+    Column("was_loss", "Before", 6, "right", priority=2),
+    Column("was_host", "Host before", 15, priority=3, grows=True),
+)
+_CHANGE = 2
 _OF_FLOW = 4
 _STATES = ("", "new", "gone")
 _BOTH, _NEW, _GONE = range(3)
@@ -49,13 +66,17 @@ class FlowChanges:
     state: NDArray[np.int64]
 
     @classmethod
-    def of(cls, before: LiveView, after: LiveView, shown: FlowFilter) -> FlowChanges:
-        """What changed, of the flows that `shown` passes."""
+    def of(
+        cls, before: LiveView, after: LiveView, shown: FlowFilter, paths: PathView | None = None,
+        names: Names | None = None,
+    ) -> FlowChanges:  # fmt: skip
+        """What changed, of the flows that `shown` passes; it may ask for RTTs on `paths`."""
         old, new = before.rows, after.rows
         gone = np.flatnonzero(~np.isin(old["id"], new["id"], assume_unique=True))
         rows = np.concatenate((new, old.take(gone)))
         order = np.argsort(rows["id"])
         rows = rows.take(order)
+        view = replace(after, rows=rows)
         state = np.where(order < len(new), _BOTH, _GONE)
         at = np.searchsorted(old["id"], rows["id"])
         at[at == len(old)] = 0
@@ -67,7 +88,7 @@ class FlowChanges:
         rate = np.where(state == _GONE, 0.0, rows["bit_rate"])
         earlier = np.where(again, 0.0, then["bit_rate"])
         return cls(
-            FlowRows(replace(after, rows=rows), shown),
+            FlowRows(view, shown, table=live_table(view, paths, names)),
             rate,
             earlier,
             rate - earlier,
@@ -98,10 +119,10 @@ class FlowChanges:
         at = self.flows.places[index]
         return (
             *self.flows.cells(index)[:_OF_FLOW],
-            signed(self.change[at], bit_rate(self.change[at])),
+            signed(self.change[at], bit_rate),
             bit_rate(self.rate[at]),
             bit_rate(self.before[at]),
-            signed(self.more[at], si(self.more[at])),
+            signed(self.more[at], si),
             _STATES[self.state[at]],
         )
 
@@ -133,6 +154,40 @@ class FlowChanges:
         return replace(self, flows=self.flows.at(order[::-1] if descending else order))
 
 
-def signed(value: float, text: str) -> str:
-    """`text`, with a plus where `value` is above zero."""
-    return f"+{text}" if value > 0 else text
+def hop_changes(before: Sequence[Hop], after: Sequence[Hop], names: Names) -> Rows:
+    """A row for each hop of a path at one of two moments, whose key is its number."""
+    old, new = ({hop.number: hop for hop in hops} for hops in (before, after))
+    return Rows.of(_hop_row(old.get(n), new.get(n), names) for n in sorted(old.keys() | new.keys()))
+
+
+def _hop_row(before: Hop | None, after: Hop | None, names: Names) -> Row:
+    was, now = (hop.numbers if hop is not None else NONE for hop in (before, after))
+    hosts = [host_text(hop, names) if hop is not None else "" for hop in (before, after)]
+    number = next(hop.number for hop in (after, before) if hop is not None)
+    change = now.median - was.median
+    moved = hosts[0] != hosts[1]
+    cells = (
+        str(number),
+        hosts[1] or "gone",
+        signed(change, milliseconds),
+        milliseconds(now.median),
+        milliseconds(was.median),
+        percent(now.loss),
+        percent(was.loss),
+        (hosts[0] or "new") if moved else "",
+    )
+    muted, normal = Tone.MUTED, Tone.NORMAL
+    lossy = Tone.BAD if now.loss > was.loss else normal
+    tones = (
+        muted, Tone.WARN if moved else normal, Tone.ACCENT, normal, muted, lossy, muted, muted,
+    )  # fmt: skip
+    times = [in_ms(seconds) for seconds in (change, now.median, was.median)]
+    values = (number, cells[1], *times, now.loss, was.loss, cells[7])
+    ranks = {_CHANGE: abs(change)} if math.isfinite(change) else {}
+    return Row(number, cells, tones, values, ranks)
+
+
+def signed(value: float, text: Callable[[float], str]) -> str:
+    """A difference, as `text` puts it into words."""
+    sign = "+" if value > 0 else "-" if value < 0 else ""
+    return sign + text(abs(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -31,7 +32,7 @@ COLUMNS = (
     Column("packets", "Packets", 7, "right", priority=4),
     Column("bytes", "Bytes", 8, "right", priority=3),
     Column("age", "Age", 6, "right", priority=2, unit="s"),
-    Column("rtt", "RTT ms", 6, "right", priority=5, unit="ms"),
+    Column("rtt", "RTT ms", 6, "right", priority=5, hidden=True, unit="ms"),
     Column("idle", "Idle", 5, "right", priority=6, unit="s"),
     Column("flags", "TCP flags", 9, priority=7),
     Column("version", "IP", 2, "right", hidden=True),
@@ -42,6 +43,8 @@ COLUMNS = (
     Column("last", "Last (UTC)", 10, hidden=True),
 )
 """In the order of the cells of FlowRows."""
+TRACED_COLUMNS = tuple(replace(c, hidden=False) if c.id == "rtt" else c for c in COLUMNS)
+"""Where there are paths: their round-trip times too."""
 
 _FLAG_LETTERS = "FSRPAUEW"
 _ARROWS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}

@@ -46,6 +46,11 @@ class MomentApp(App[int]):
         return self._paused
 
     @property
+    def elsewhen(self) -> bool:
+        """Whether anything but the present by itself is shown."""
+        return self._paused or self.marked is not None
+
+    @property
     def compared(self) -> tuple[Frame, Frame] | None:
         """The earlier and the later of two frames, where two are looked at."""
         if self.marked is None:

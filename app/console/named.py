@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from textual.widgets import Input
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from app.console.path_model import Choice, Paths
-from app.console.screens.base import DeckScreen
-from app.tape.states import State
 from probes.primitive.records import State as Stage
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
+    from app.tape.states import State
 
-_Values = dict[str, State]
-_CELLS = 1
+_Values: TypeAlias = "dict[str, State]"
 
 
 def state_of(app: ConsoleApp, name: str) -> State:
@@ -25,18 +21,9 @@ def state_of(app: ConsoleApp, name: str) -> State:
     group = name.partition(".")[0] if "." in name else ""
     values = _GROUPS[group](app)
     mode = _MODES.get(group, "")
-    if mode and (screen := _screen(app, mode)) is not None:
+    if mode and (screen := app.screen_of(mode)) is not None:
         values |= screen.states()
     return values.get(name)
-
-
-def _screen(app: ConsoleApp, mode: str) -> DeckScreen | None:
-    """The screen of a mode, where it was turned to before."""
-    try:
-        bottom = app.get_screen_stack(mode)[0]
-    except (KeyError, IndexError):
-        return None
-    return bottom if isinstance(bottom, DeckScreen) and bottom.is_mounted else None
 
 
 def _console(app: ConsoleApp) -> _Values:
@@ -54,20 +41,12 @@ def _console(app: ConsoleApp) -> _Values:
         "generation": last.generation if last is not None else None,
         "rate": float(app.frame.flows.rows["bit_rate"].sum()),
         "lost": app.frame.lost,
-        "prompt": _prompt(app)[0],
+        "prompt": app.asking[0],
     }
 
 
-def _prompt(app: ConsoleApp) -> tuple[str, str]:
-    """What is asked for, and what the answer is until now; empty where nothing is."""
-    screen = app.screen
-    if not isinstance(screen, DeckScreen) or not screen.prompt.is_open:
-        return "", ""
-    return screen.prompt.command or "app.prompt", screen.prompt.query_one(Input).value
-
-
 def _prompts(app: ConsoleApp) -> _Values:
-    return {"prompt.text": _prompt(app)[1]}
+    return {"prompt.text": app.asking[1]}
 
 
 def _flows(app: ConsoleApp) -> _Values:
@@ -89,7 +68,7 @@ def of_path(paths: Paths, choice: Choice | None) -> _Values:
     values: _Values = {"path.count": sum(one.flow is None for one in paths.choices)}
     if choice is None or choice not in paths.choices:
         return values
-    hops, summary = paths.hops(choice, _CELLS), paths.summary(choice)
+    hops, summary = paths.hops(choice, 1), paths.summary(choice)
     return values | {
         "path.destination": choice.destination,
         "path.hops": len(hops),
@@ -100,7 +79,7 @@ def of_path(paths: Paths, choice: Choice | None) -> _Values:
 
 
 def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value
+    return None if math.isnan(value) else value
 
 
 def _triggers(app: ConsoleApp) -> _Values:

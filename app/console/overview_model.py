@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from app.console.overview_feed import Pulse
 from app.console.path_model import CELL, MINUTE, Choice, Hop, Paths
-from app.console.trigger_model import Standing, Triggers
+from app.console.trigger_model import Standing, Triggers, relative
 from probes.flow.filter import address_text
 from probes.flow.records import Array
 from probes.path.live import SECOND_NS, PathView
 from probes.plane import Traced
-from probes.primitive.records import State
+from probes.primitive.records import POLICY, State
 from probes.snapshot import Event
 from widgets.sparkline import means
 
@@ -61,20 +61,21 @@ def rates(traffic: Array, way: str, cells: int) -> Rates:
     seen = traffic[at >= 0]
     at = at[at >= 0]
     seconds = np.bincount(at, seen["seconds"], cells)
-    bits = seen[f"{way}_bytes"] * 8.0
-    line = means(np.bincount(at, bits, cells), seconds)
+    line = means(np.bincount(at, seen[f"{way}_bytes"] * 8.0, cells), seconds)
     lost = np.bincount(at, seen["lost"], cells) > 0
     whole = np.maximum(seen["seconds"], _NOW)
-    peak = tuple(
-        float((amount / whole).max(initial=0.0)) for amount in (bits, seen[f"{way}_packets"])
-    )
     newest = traffic[-_few(traffic) :]
     taken = float(newest["seconds"].sum())
-    present = (
-        float(newest[f"{way}_{what}"].sum()) * scale / taken if taken > 0 else math.nan
-        for what, scale in (("bytes", 8), ("packets", 1))
+
+    def present(what: str) -> float:
+        return float(newest[f"{way}_{what}"].sum()) / taken if taken > 0 else math.nan
+
+    def peak(what: str) -> float:
+        return float((seen[f"{way}_{what}"] / whole).max(initial=0.0))
+
+    return Rates(
+        8 * present("bytes"), present("packets"), line, lost, (8 * peak("bytes"), peak("packets"))
     )
-    return Rates(*present, line, lost, peak)  # type: ignore[arg-type]
 
 
 def _few(traffic: Array) -> int:
@@ -141,7 +142,8 @@ def ranked(view: PathView) -> list[tuple[Choice, int]]:
     key[:, :16], key[:, 16], key[:, 17] = series["destination"], series["version"], series["hop"]
     hops, first, of = np.unique(key.view("V18")[:, 0], return_index=True, return_inverse=True)
     answered, lost, rtt_ns = (
-        np.bincount(of, bins[name].sum(axis=1), len(hops)) for name in ("answered", "lost", "rtt_ns")
+        np.bincount(of, bins[name].sum(axis=1), len(hops))
+        for name in ("answered", "lost", "rtt_ns")
     )
     wanted = np.bincount(of, series["cleared"] == 0, len(hops)) > 0
     loss = np.where(wanted, np.nan_to_num(means(lost, answered + lost)), 0.0)
@@ -162,15 +164,16 @@ def ranked(view: PathView) -> list[tuple[Choice, int]]:
 def pressing(triggers: Triggers, cells: int) -> list[Standing]:
     """Every policy with a time line of so many cells: active by a condition or an operator, cooling
     down, armed and near its threshold, and then those that wait for nothing."""
-    found = triggers.standings(cells, "value", descending=True)
-    return sorted(found, key=_rank)
+    return sorted(triggers.standings(cells), key=_rank)
 
 
-def _rank(one: Standing) -> int:
+def _rank(one: Standing) -> tuple[int, float]:
     state = one.info.state
+    rank = {State.COOLDOWN: 1, State.ARMED: 2}.get(state, 4)
     if state.runs:
-        return 3 if one.info.policy.mode == "permanent" else 0
-    return {State.COOLDOWN: 1, State.ARMED: 2}.get(state, 4)
+        rank = 3 if one.info.policy.mode == "permanent" else 0
+    ratio = float(relative(np.array([one.numbers], POLICY))[0])
+    return rank, -ratio if ratio == ratio else math.inf
 
 
 @dataclass(frozen=True, slots=True)

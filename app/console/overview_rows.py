@@ -114,7 +114,7 @@ def loss_now(pulse: Pulse) -> int:
 
 def _probe_item(one: Pulse, priority: int) -> StatusItem:
     """A probe that measures, and what there is to say of that."""
-    text = f"{duration(one.poll)} of {duration(one.interval)}"
+    text = f"{duration(one.poll)} / {duration(one.interval)}"
     if one.occupancy > 0:
         text += f", map {percent(one.occupancy)}"
     if one.generation > 1:

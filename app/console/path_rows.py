@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -50,9 +50,9 @@ def hop_columns(hosts: Sequence[str], scale: float, cells: int) -> tuple[Column,
         Column("p95", "p95", 6, "right", priority=2, unit="ms"),
         Column("jitter", "Jitter", 6, "right", priority=4, unit="ms"),
         Column("count", "Recv/sent", 11, "right", priority=5, unit="received"),
-        Column("line", title, _LINE_CELLS, grows=True),
         Column("address", "Address", 15, hidden=True),
         Column("sent", "Sent", 6, "right", hidden=True),
+        Column("line", title, _LINE_CELLS, grows=True),
     )
 
 
@@ -90,8 +90,8 @@ def hop_rows(
         line: Pieces = ((text, Tone.MUTED),)
         tones = (Tone.MUTED, Tone.ACCENT, *[Tone.MUTED] * 9)
         destination = choice.destination
-        values = (None, end, *[None] * 7, destination, None)
-        rows.append(Row(0, (number, end, *blank, line, destination, ""), tones, values))
+        values = (None, end, *[None] * 6, destination, None, None)
+        rows.append(Row(0, (number, end, *blank, destination, "", line), tones, values))
     return Rows.of(rows)
 
 
@@ -115,9 +115,9 @@ def hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
         milliseconds(numbers.p95),
         milliseconds(numbers.jitter),
         f"{numbers.answered}/{numbers.sent}",
-        sparkline(hop.means, hop.lost, hop.marked, scale, line, forgiven=forgiven),
         address,
         str(numbers.sent),
+        sparkline(hop.means, hop.lost, hop.marked, scale, line, forgiven=forgiven),
     )
     times = (hop.last, numbers.median, numbers.p95, numbers.jitter)
     values = (
@@ -126,11 +126,11 @@ def hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
         numbers.loss,
         *map(in_ms, times),
         numbers.answered,
-        None,
         address or None,
         numbers.sent,
+        None,
     )
-    tones = (muted, name, loss, normal, value, value, muted, muted, line, muted, muted)
+    tones = (muted, name, loss, normal, value, value, muted, muted, muted, muted, line)
     return Row(hop.number, cells, tones, values)
 
 
@@ -139,9 +139,9 @@ def in_ms(seconds: float) -> float | None:
     return round(seconds * 1e3, 6) if math.isfinite(seconds) else None
 
 
-def path_rows(paths: Paths, names: Names) -> Rows:
-    """A row for each choice of `paths`."""
-    return Rows.of(_path_row(paths, choice, names) for choice in paths.choices)
+def path_rows(paths: Paths, choices: Iterable[Choice], names: Names) -> Rows:
+    """A row for each of `choices`, which are of `paths`."""
+    return Rows.of(_path_row(paths, choice, names) for choice in choices)
 
 
 def _path_row(paths: Paths, choice: Choice, names: Names) -> Row:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from bpf.cancel import CancelError
 from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
 from bpf.errors import DeckError
@@ -85,11 +86,13 @@ class Measured:
 
 
 def examine(plane: ControlPlane, config: ProbeConfig) -> Verdict:
-    """Compile and verify; takes as long as that does, and never raises DeckError."""
+    """Compile and verify; takes as long as that does, and raises only CancelError."""
     try:
         check = plane.check(config)
     except CompileError as error:
         return Verdict(config, None, error.diagnostics, error.verifier_log)
+    except CancelError:
+        raise
     except DeckError as error:
         return Verdict(config, None, (Diagnostic("", 0, 0, "error", str(error)),))
     return Verdict(config, check, check.diagnostics)

@@ -1,4 +1,4 @@
-"""What takes its time: the status strip says what it is and for how long, and it can be cancelled."""
+"""What takes its time: the status strip says what and how long it is, and it can be cancelled."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ class Work:
     started: float = field(default_factory=time.monotonic)
     _said: tuple[int, str] = (-1, "")
 
+    def progress(self, share: float) -> None:
+        """So much of it is done."""
+        self.share = share
+
     @property
     def seconds(self) -> float:
         """How long it has been going on."""
@@ -52,7 +56,7 @@ class WorkApp(App[int]):
     """An app that tells of the work of its threads."""
 
     def __init__(self) -> None:
-        super().__init__(ansi_color=False)
+        super().__init__()
         self._works: list[Work] = []
 
     def show_work(self) -> None:
@@ -62,12 +66,14 @@ class WorkApp(App[int]):
     def begin_work(self, work: Work) -> None:
         """Tell of it until `end_work`, if it takes long."""
         self._works.append(work)
-        self.set_timer(SAID_AFTER, self.show_work)
+        if work.title:
+            self.set_timer(SAID_AFTER, self.show_work)
 
     def end_work(self, work: Work) -> None:
         """It is over."""
         self._works.remove(work)
-        self.show_work()
+        if work.title:
+            self.show_work()
 
     def _told_of(self) -> list[Work]:
         """What was asked for and takes long, in the order in which it was."""

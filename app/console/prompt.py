@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from app.console.app import ConsoleApp
     from app.console.command_line import CommandLine
 
+_MORE = " … "
 Place = Callable[[DeckError, str], int | None]
 """Which character of a text an error is about, from 0; None: it is all of it, or not known."""
 
@@ -63,15 +64,25 @@ class Candidates(Static):
         self.set_class(bool(words), "open")
         if not words:
             return
-        room = max(1, self.screen.size.width - 2)
-        first = 0
-        while first < chosen and sum(len(w) + 2 for w in words[first : chosen + 1]) > room - 4:
-            first += 1
-        text = Text("… " if first else "", no_wrap=True, overflow="ellipsis")
-        for place, word in enumerate(words[first:], first):
-            text.append(safe(word, REPLACED), "reverse" if place == chosen else "")
-            text.append("  ")
+        first, last = _window(words, chosen, self.screen.size.width - 2 - 2 * len(_MORE))
+        text = Text(_MORE if first else "")
+        for place in range(first, last):
+            text.append(safe(words[place], REPLACED), "reverse" if place == chosen else "")
+            text.append("  " if place + 1 < last else "")
+        text.append(_MORE if last < len(words) else "")
         self.update(text)
+
+
+def _window(words: tuple[str, ...], chosen: int, room: int) -> tuple[int, int]:
+    """From which to which of the words there is room for all between, the chosen one among them."""
+    first = 0
+    while True:
+        last, used = first + 1, len(words[first])
+        while last < len(words) and (used := used + 2 + len(words[last])) <= room:
+            last += 1
+        if chosen < last:
+            return first, last
+        first += 1
 
 
 class Prompt(Vertical):
@@ -132,9 +143,19 @@ class Prompt(Vertical):
         return self.query_one(PromptInput)
 
     @property
+    def text(self) -> str:
+        """What is typed until now."""
+        return self.input.value
+
+    @property
     def mistaken(self) -> bool:
         """Whether it says what is wrong with the text."""
         return self.query_one(Mistake).has_class("open")
+
+    @property
+    def mistake(self) -> str:
+        """What that was, or was last."""
+        return self.query_one(Mistake).words
 
     @property
     def _line(self) -> CommandLine:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.console.overview_feed import LivePulses, Pulses
 from app.console.trigger_model import LiveMonitor, MonitorView
@@ -32,7 +32,7 @@ class Frame:
     """The last table of each metric of each probe."""
     monitor: MonitorView = field(default_factory=MonitorView)
     last: Snapshot | None = None
-    """The window that the moment is the end of; None before the first."""
+    """The window that the moment is the end of, without its rows; None before the first."""
     at: float = 0.0
     """When `last` came, `time.monotonic()`."""
     lost: int = 0
@@ -50,7 +50,8 @@ class State:
     """Filled by `take`, called from any thread; read by the screens."""
 
     last: Snapshot | None = None
-    """Of the flow probe; where none runs, of the monitor or the path probe; else of any."""
+    """Of the flow probe; where none runs, of the monitor or the path probe; else of any. It has no
+    rows."""
     last_at: float = 0.0
     """When `last` came, `time.monotonic()`: its own times may be another host's."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
@@ -82,7 +83,9 @@ class State:
             if item.is_metric:
                 self._metrics[item.probe, item.side, item.metric] = item
             if self.last is None or _rank(item) >= _rank(self.last):
-                self.last, self.last_at = item, time.monotonic()
+                # Rows of the past are the views' alone: frames must not keep them twice.
+                self.last = replace(item, rows=item.rows[:0].copy())
+                self.last_at = time.monotonic()
             add_losses(self._losses, item.losses)
             if item.lost.packets:
                 what = ", ".join(

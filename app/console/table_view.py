@@ -28,7 +28,12 @@ class DeckTable(VirtualTable):
     """One of app.commands.tables."""
 
     def __init__(
-        self, name: str, columns: Sequence[Column], *, empty: str = "", id: str | None = None  # noqa: A002
+        self,
+        name: str,
+        columns: Sequence[Column],
+        *,
+        empty: str = "",
+        id: str | None = None,  # noqa: A002
     ) -> None:
         """`name` is its name in settings, and its id where none is given."""
         super().__init__(columns, empty=empty, id=id or name)
@@ -139,6 +144,15 @@ class TableScreen(DiffScreen[None]):
         name, known = tables[0].info.name, tables[0].info.sortable
         hint = did_you_mean(column, known)
         raise UsageError(f"{name} cannot be sorted by {column!r}", hint=hint)
+
+    def turn_to(self, name: str, *names: str) -> None:
+        """Show the table of a name in the place of others; it gets their focus."""
+        tables = {table.info.name: table for table in self.query(DeckTable)}
+        for other in names:
+            tables[other].display = False
+        tables[name].display = True
+        if self.focused in [tables[other] for other in names]:
+            self.set_focus(tables[name])
 
     def sort_rows(self, column: str = "") -> None:
         """Sort the table that has this column by it, or the one with the focus by its next."""

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from app.rest import wire
+from app.rest.commands import CommandEndpoints, Console
 from app.rest.desk import Desk
 from app.rest.endpoints import Endpoints
 from app.rest.gate import Gate, Rights, refusal
@@ -77,8 +78,13 @@ def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": Problem, "description": HTTPStatus(code).phrase} for code in codes}
 
 
-def create(plane: ControlPlane, hub: Hub, rights: Rights, version: str) -> Gate:
-    """The application for one listener, behind its gate. It must be made in its event loop."""
+def create(
+    plane: ControlPlane, hub: Hub, rights: Rights, version: str, console: Console | None = None
+) -> Gate:
+    """The application for one listener, behind its gate. It must be made in its event loop.
+
+    `console` is where there is one in this process: it does commands then.
+    """
     bearer = Security(HTTPBearer(auto_error=False))
     app = FastAPI(
         title="probedeck",
@@ -95,6 +101,7 @@ def create(plane: ControlPlane, hub: Hub, rights: Rights, version: str) -> Gate:
     desk = Desk(plane)
     _add_routes(app, Endpoints(desk, hub, version))
     _add_monitor_routes(app, MonitorEndpoints(desk))
+    _add_command_routes(app, CommandEndpoints(desk, console))
 
     def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, DeckError)
@@ -200,3 +207,9 @@ def _add_monitor_routes(app: FastAPI, do: MonitorEndpoints) -> None:
     route("DELETE", named, do.remove_policy, status_code=204, responses=known)
     route("POST", f"{named}/activate", do.activate_policy, responses=known)
     route("POST", f"{named}/deactivate", do.deactivate_policy, responses=known)
+
+
+def _add_command_routes(app: FastAPI, do: CommandEndpoints) -> None:
+    route = partial(_route, app)
+    route("GET", "/v1/commands", do.commands)
+    route("POST", "/v1/commands", do.command, responses=_refusals(403, 404, 409, 422))

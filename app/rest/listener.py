@@ -13,6 +13,7 @@ import uvicorn
 
 from app.rest import sockets
 from app.rest.api import create
+from app.rest.commands import Console
 from app.rest.gate import Rights
 from app.rest.hub import Hub
 from app.rest.models import DEFAULT_SOCKET
@@ -45,24 +46,27 @@ class Api:
     limits: Limits = field(default_factory=Limits)
 
 
-def serve(plane: ControlPlane, options: Api) -> Listener:
-    """Offer `plane` until the result is closed.
+def serve(plane: ControlPlane, options: Api, console: Console | None = None) -> Listener:
+    """Offer `plane` until the result is closed; commands are done by `console`, where there is one.
 
     Raises UsageError for options that don't fit together and for addresses that can't be had.
     """
-    return Listener(plane, options)
+    return Listener(plane, options, console)
 
 
 class Listener:
     """The API of one control plane. Its loop is its own: nothing waits for a client but it."""
 
-    def __init__(self, plane: ControlPlane, options: Api) -> None:
+    def __init__(
+        self, plane: ControlPlane, options: Api, console: Console | None = None
+    ) -> None:
         for name in ("token", "read_token", "certificate", "key"):
             if getattr(options, name) and not options.address:
                 raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")
         self.address: tuple[str, int] | None = None
         """Host and port of the TCP socket."""
         self._plane = plane
+        self._console = console
         self._options = options
         self._hub = Hub()
         self._offers: list[tuple[sockets.Listening, Rights, ssl.SSLContext | None]] = []
@@ -119,7 +123,7 @@ class Listener:
     ) -> Door:
         # One application a door: whoever floods one leaves the other's threads alone.
         config = uvicorn.Config(
-            create(self._plane, self._hub, rights, self._options.version),
+            create(self._plane, self._hub, rights, self._options.version, self._console),
             interface="asgi3",
             lifespan="off",
             ws="none",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.settings.paths import read_private, state_dir, write_private
+from app.settings.paths import as_invoker, read_private, state_dir, write_private
 from app.settings.toml import Document, dumped
 from bpf.errors import UsageError, did_you_mean
 
@@ -52,7 +52,8 @@ def load(name: str) -> Layout:
 
 def names() -> list[str]:
     """The layouts that there are."""
-    return sorted(path.stem for path in (state_dir() / "layouts").glob("[!.]*.toml"))
+    with as_invoker():
+        return sorted(path.stem for path in (state_dir() / "layouts").glob("[!.]*.toml"))
 
 
 def _hint(name: str) -> str:

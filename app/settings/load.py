@@ -39,6 +39,8 @@ class Loaded:
     """Of options, by name."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """`FILE:LINE` or the variable's name, for each of `values`."""
+    document: Document | None = None
+    """The file that was read, for where things stand in it."""
     file: str = ""
     """The file that was looked for; empty where there was to be none."""
     state: str = "as asked for"
@@ -81,7 +83,7 @@ def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> 
     _read_environment(environment, known, values, origins, problems.append)
     warnings += _unknown(environment, known)
     settings = replace(settings, warnings=tuple(warnings))
-    return Loaded(settings, values, origins, file, state, tuple(problems))
+    return Loaded(settings, values, origins, document, file, state, tuple(problems))
 
 
 def _document(file: str, named: str) -> Document | None:

@@ -11,8 +11,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from bpf.errors import UsageError, did_you_mean
-
 Theme = Literal["auto", "dark", "light"]
 Glyphs = Literal["auto", "braille", "block", "ascii"]
 Colors = Literal["auto", "none", "16", "256", "truecolor"]
@@ -78,13 +76,3 @@ class Settings:
     """The file that it is from, for messages; empty where there is none."""
     warnings: tuple[str, ...] = ()
     """What was left out, and why: a file that is not trusted, a variable that nothing knows."""
-
-    def filter(self, text: str) -> str:
-        """`text`, or the filter that it is the name of: `@web`. Raises UsageError for a name that
-        none has."""
-        if not text.startswith("@"):
-            return text
-        if text[1:] not in self.filters:
-            hint = did_you_mean(text[1:], self.filters) or "[filters] gives filters their names"
-            raise UsageError(f"there is no filter {text!r}", hint=hint)
-        return self.filters[text[1:]]

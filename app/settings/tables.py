@@ -86,14 +86,16 @@ def _columns(name: str, value: object) -> tuple[str, ...]:
 
 
 def filters(document: Document, table: Mapping[str, Any], complain: Complain) -> Mapping[str, str]:
-    """Filters, by name."""
+    """Filters, by name; of what rows they are is not looked at."""
     # numpy, which who has set none does without.
-    from probes.flow.filter import FlowFilter
+    from probes.filter import check
 
-    found = _texts(document, "filters", table, complain)
-    for name, text in found.items():
+    found = {}
+    texts = _texts(document, "filters", table, complain)
+    for name, text in texts.items():
         try:
-            FlowFilter.parse(text)
+            check(text, texts)
+            found[name] = text
         except UsageError as error:
             complain(document.wrong(("filters", name), error))
     return found

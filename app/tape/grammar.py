@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -59,7 +59,7 @@ _PROGRAMS = ("probedeck", "console")
 _COMPARED = re.compile(r"==|>=|<=|>|<")
 _VERSION = re.compile(r"\d+(\.\d+)*")
 _PICTURES = (".svg", ".txt")
-EXPORTS = (".csv", ".json", ".svg")
+EXPORTS = (".csv", ".json", ".jsonl", *_PICTURES)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 _SIZES = {"Width": (20, 1000), "Height": (5, 500)}
 """The smallest and the largest, in characters."""
@@ -219,19 +219,22 @@ def _export(line: Line) -> Export:
     line.skip()
     begin = line.at
     path = line.text_or_word("a file")
-    command = REGISTRY["view.export"]
-    suffix = Path(path).suffix
-    if suffix not in EXPORTS:
-        line.refuse(f"{path!r} is no {' '.join(EXPORTS)} file", begin)
-    return Export(Invocation(REGISTRY[f"view.{view}"]), Invocation(command, (path,)))
+    _check_suffix(line, begin, path, EXPORTS)
+    command = Invocation(REGISTRY["view.export"], (path,))
+    return Export(Invocation(REGISTRY[f"view.{view}"]), command, path)
 
 
 def _screenshot(line: Line) -> Screenshot:
     begin = line.at
     path = line.text_or_word("a file")
-    if Path(path).suffix not in _PICTURES:
-        line.refuse(f"{path!r} is no {' or '.join(_PICTURES)} file", begin)
+    _check_suffix(line, begin, path, _PICTURES)
     return Screenshot(path)
+
+
+def _check_suffix(line: Line, begin: int, path: str, known: Sequence[str]) -> None:
+    if Path(path).suffix.lower() not in known:
+        words = f"there is no format for {path!r}"
+        line.refuse(words, begin, hint=f"files end in {', '.join(known)}")
 
 
 # Time and state

@@ -21,7 +21,6 @@ from app.tape.model import (
     TapeError,
     TapeFailure,
     Type,
-    Wait,
 )
 from bpf.errors import UsageError
 
@@ -45,11 +44,9 @@ class _Speeds:
     def said(self, step: Step) -> Step:
         """The step with what it leaves open."""
         deed = step.deed
-        if isinstance(deed, Wait) and deed.timeout is None:
-            return replace(step, deed=replace(deed, timeout=self.timeout))
         if isinstance(deed, Type | Press) and deed.pause is None:
-            return replace(step, deed=replace(deed, pause=self.typing))
-        return step
+            deed = replace(deed, pause=self.typing)
+        return replace(step, deed=deed, patience=self.timeout)
 
 
 class _Loader:
@@ -198,14 +195,6 @@ def joined(tapes: Sequence[Tape]) -> Tape:
         steps=tuple(step for tape in tapes for step in tape.steps),
         requirements=tuple(one for tape in tapes for one in tape.requirements),
     )
-
-
-def require(tape: Tape, version: str, *, allow_write: bool) -> None:
-    """Raises TapeFailure where this is not what the tape needs, or it may not do what it does."""
-    for place, reason in unmet(tape, version):
-        raise TapeFailure(place, reason)
-    if not allow_write and (step := next((s for s in tape.steps if s.writes), None)):
-        raise TapeFailure(step.place, refused(step.text))
 
 
 def refused(what: str) -> str:

@@ -97,7 +97,8 @@ class Export:
     """`Export flows "flows.csv"`."""
 
     view: Invocation
-    file: Invocation
+    command: Invocation
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,8 @@ class Step:
     text: str
     """The line, without its comment."""
     deed: Deed
+    patience: float = TIMEOUT
+    """Seconds that what it begins may take, where it does not say that itself."""
 
     @property
     def writes(self) -> bool:
@@ -167,6 +170,8 @@ class Fault:
 class TapeError(UsageError):
     """A tape that is wrong: every fault of it, one a line."""
 
+    placed = True
+
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = tuple(faults)
@@ -176,6 +181,7 @@ class TapeFailure(DeckError):
     """A step that came to something else than the tape expects."""
 
     exit_code = 3
+    placed = True
 
     def __init__(self, place: Place, reason: str) -> None:
         super().__init__(f"{place.file}:{place.line}: {reason}")

@@ -131,7 +131,7 @@ class Compiler:
         `name` is what diagnostics call the source; `headers` are generated ones, by name, beside
         those of bpf/include.
         Raises CompileError with diagnostics for a source that is refused or that brings the
-        compiler down, KernelError where there is no working compiler, and Cancelled.
+        compiler down, KernelError where there is no working compiler, and CancelError.
         """
         started = time.perf_counter()
         fds: list[int] = []

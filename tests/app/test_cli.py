@@ -18,12 +18,18 @@ EXTENT = " is not between 0.01 and 300 seconds"
 
 
 def complaint(*arguments: str, **options: object) -> tuple[int, str]:
-    """Exit code, and the one line on standard error without `probedeck: `; else there is none."""
+    """Exit code, and the one line on standard error without `probedeck: `; else there is none, but
+    for two that mark a place in what was typed."""
     code, out, err = deck_ends(*arguments, **options)  # type: ignore[arg-type]
     assert out == ""
     assert err.startswith("probedeck: ")
-    assert err.count("\n") == 1
-    return code, err.removeprefix("probedeck: ").rstrip("\n")
+    line, *marked = err.removeprefix("probedeck: ").splitlines()
+    if found := re.search(r"\(column (\d+)\)", line):
+        assert marked[0] in arguments
+        assert marked[1:] == [" " * (int(found[1]) - 1) + "^"]
+    else:
+        assert not marked
+    return code, line
 
 
 @pytest.mark.parametrize(
@@ -50,9 +56,13 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
             "events",
         ),
         ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
-        ("run -i lo --headless --capture prot:tcp", "filter term 'prot:tcp' is not understood; "),
-        ("run -i lo --headless --capture port:http", "filter term 'port:http': "),
-        ("run -i lo --headless --capture dir:in", "'dir:in' can't choose what is captured; "),
+        ("run -i lo --headless --capture prot:tcp", "--capture: flows have no 'prot' (column 1); "),
+        ("run -i lo --headless --capture port:http", "--capture: 'http' is not a port (column 6)"),
+        ("run -i lo --headless --capture dir:in", "--capture: 'dir:in' can't choose what is capt"),
+        ("run -i lo --headless --filter rtt>5", "--filter: flows have no 'rtt' (column 1); "),
+        ("run -i lo --headless --filter @x", "--filter: no filter is saved as 'x' (column 1); "),
+        ("run -i lo --headless --views windows --filter tcp", "there is no filter for windows"),
+        ("run -i lo --filter tcp", "--filter is for what is written; add --headless"),
         ("lab --headless --rate 99", "traffic rate 99.0 is not possible; 0.1 to 10"),
         ("lab --headless --rate nan", "traffic rate nan is not possible; 0.1 to 10"),
         ("doctor -i lp", "no interface 'lp'; "),

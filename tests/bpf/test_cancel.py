@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bpf.abi import ProgType
-from bpf.cancel import Cancel, Cancelled, cancelled_by, current
+from bpf.cancel import Cancel, CancelError, cancelled_by, current
 from bpf.compiler import Compiled, Compiler
 from tests.bpf.test_compiler import FINE
 from tests.bpf.tools import LADDER, ended, open_fds
@@ -32,7 +32,7 @@ def test_a_cancelled_compile_ends_at_once_and_the_next_finds_a_helper(compiler: 
         assert not first.done()
         started = time.monotonic()
         assert cancel.ask()
-        with pytest.raises(Cancelled):
+        with pytest.raises(CancelError):
             first.result()
         assert time.monotonic() - started < 0.3
         second.result().close()
@@ -50,18 +50,18 @@ def test_who_waits_for_the_compiler_can_leave_the_queue(compiler: Compiler) -> N
         second = threads.submit(work, compiler, FINE, cancel)
         time.sleep(0.1)
         cancel.ask()
-        with pytest.raises(Cancelled):
+        with pytest.raises(CancelError):
             second.result(0.3)
         assert not first.done()
         assert compiler.pid == pid
         holds.ask()
-        assert isinstance(first.exception(), Cancelled)
+        assert isinstance(first.exception(), CancelError)
 
 
 def test_a_cancelled_thread_compiles_nothing_more_and_others_do(compiler: Compiler) -> None:
     cancel = Cancel()
     assert not cancel.ask()
-    with pytest.raises(Cancelled):
+    with pytest.raises(CancelError):
         work(compiler, FINE, cancel)
     assert current() is not cancel
     compiler.compile(FINE, ProgType.XDP).close()

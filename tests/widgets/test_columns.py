@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from rich.cells import cell_len
 
 from widgets.columns import MARGIN, Column, cell, fit
@@ -44,3 +45,31 @@ def test_text_fills_its_cells_exactly() -> None:
     for text in ("漢字漢字", "é漢", "日本語テキスト", "e\u0301clair"):
         for width in range(1, 9):
             assert cell_len(cell(text, width, "right")) == width
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sorted_by", "width", "seen"),
+    [
+        # In the order in which they are chosen, which is that of their importance too.
+        (("rate", "flow"), "", 80, ["rate", "flow"]),
+        (("rate", "flow"), "", 31, ["rate"]),
+        (("note", "rate", "flow"), "", 31, ["note", "rate"]),
+        # A hidden one is shown where it is asked for, or sorted by.
+        (("hidden",), "", 80, ["hidden"]),
+        ((), "", 80, ["flow", "note", "rate"]),
+        ((), "hidden", 80, ["flow", "note", "rate", "hidden"]),
+        (("flow",), "rate", 80, ["flow", "rate"]),
+        (("flow", "rate"), "rate", 12, ["rate"]),
+        # What is not known, as of another time, is left out.
+        (("gone", "rate"), "gone", 80, ["rate"]),
+    ],
+)
+def test_columns_can_be_chosen(
+    chosen: tuple[str, ...], sorted_by: str, width: int, seen: list[str]
+) -> None:
+    columns = (*COLUMNS, Column("hidden", "Hidden", 8, hidden=True))
+    placed = fit(columns, width, chosen, sorted_by)
+    assert [place.column.id for place in placed] == seen
+    assert all(columns[place.position] is place.column for place in placed)
+    for left, right in pairwise(placed):
+        assert left.x + left.width < right.x

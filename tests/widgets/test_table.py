@@ -262,3 +262,20 @@ async def test_the_cursor_is_seen_with_and_without_focus_in_each_theme() -> None
                 plain.add(styles[1])
         assert len(set(looks)) == 4
         assert len(plain) == 2
+
+
+async def test_other_columns_can_be_chosen_while_it_is_shown() -> None:
+    app = TableApp()
+    async with app.run_test(size=(60, 6)) as pilot:
+        app.table.show(rows(names(3), value=7))
+        app.table.chosen = ("value", "name")
+        await pilot.pause()
+        assert seen(pilot)[0].split() == ["Value", "Name"]
+        assert seen(pilot)[1].split() == ["7", "row0"]
+        # What is not seen does not draw a line again.
+        before = dict(app.table._lines)
+        app.table.show(Rows.of(Row(name, (name, "7", "another note")) for name in names(3)))
+        assert app.table._lines == before
+        app.table.chosen = ()
+        await pilot.pause()
+        assert "another note" in seen(pilot)[1]

@@ -15,9 +15,11 @@ from textual.widgets import Input
 from app.commands.line import answer
 from app.console.commands import bindings, is_view
 from app.console.path_model import Choice
+from app.console.progress import Work
 from app.console.prompt import Prompt, place_of
 from app.console.table_view import TableScreen
 from app.console.tour import Tour, TourPanel
+from bpf.cancel import CancelError, cancelled_by
 from bpf.errors import DeckError
 from widgets.keybar import KeyBar
 from widgets.status import StatusItem, StatusStrip
@@ -25,6 +27,7 @@ from widgets.status import StatusItem, StatusStrip
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
     from app.tape.states import State
+    from probes.filter import Domain, Table
 
 _T = TypeVar("_T")
 
@@ -37,10 +40,12 @@ def counted(number: int, noun: str) -> str:
 class Told(Message):
     """A thread is done; what follows belongs into the event loop."""
 
-    def __init__(self, follow: Callable[[], None], *, asked: bool) -> None:
+    def __init__(
+        self, follow: Callable[[], None], work: Work | None = None, *, asked: bool
+    ) -> None:
         """`asked` is whether somebody asked for it, and it is among the app's `pending`."""
         super().__init__()
-        self.follow, self.asked = follow, asked
+        self.follow, self.work, self.asked = follow, work, asked
 
 
 class DeckScreen(TableScreen):
@@ -73,6 +78,10 @@ class DeckScreen(TableScreen):
         yield from self.compose_body()
         yield Prompt()
         yield KeyBar(is_view)
+
+    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+        """The kinds of rows that its filters are of, and rows whose values are offered."""
+        return ()
 
     def compose_body(self) -> list[Widget]:
         """The widgets between strip and footer."""
@@ -116,7 +125,7 @@ class DeckScreen(TableScreen):
                 self.deck.command_line.remember(asked.line)
             await self.deck.perform(asked)
         except DeckError as error:
-            prompt.refuse(number, error, self.place_of)
+            self.deck.complain(error)
         else:
             if not (self._waiting or prompt.mistaken):
                 prompt.close(number)
@@ -137,13 +146,14 @@ class DeckScreen(TableScreen):
 
     def in_thread(
         self, ask: Callable[[], _T], done: Callable[[_T], None],
-        failed: Callable[[DeckError], None], *, asked: bool = True,
+        failed: Callable[[DeckError], None], *, asked: bool = True, work: Work | None = None,
     ) -> None:  # fmt: skip
         """Have something asked in a thread; `done` or `failed` is called in the event loop.
 
-        `asked` is whether it is for a command: tapes wait until that is done.
+        `asked` is whether it is for a command: tapes wait until that is done. `work` says to an
+        operator what it is, and can cancel it, which `failed` is told.
         """
-
+        told = work or Work("", asked=False)
         number = self._answering if asked else 0
         self._waiting = self._waiting or bool(number)
 
@@ -156,18 +166,22 @@ class DeckScreen(TableScreen):
             failed(error)
             self._blamed = 0
 
-        def work() -> None:
+        def run() -> None:
             try:
-                follow = partial(answered, ask())
+                with cancelled_by(told.cancel):
+                    follow = partial(answered, ask())
+            except CancelError:
+                follow = partial(refused, CancelError(f"{told.title} is cancelled"))
             except Exception as error:
                 if not isinstance(error, DeckError):
                     # A fault of ours must be seen, and must not keep the operator from going on.
                     error = DeckError(f"this failed: {type(error).__name__}: {error}")
                 follow = partial(refused, error)
-            self.post_message(Told(follow, asked=asked))
+            self.post_message(Told(follow, told, asked=asked))
 
         self.deck.pending += asked
-        self.run_worker(work, thread=True, exit_on_error=False)
+        self.deck.begin_work(told)
+        self.run_worker(run, thread=True, exit_on_error=False)
 
     def trace(self, *choices: Choice) -> None:
         """Trace paths from now on, and turn to the first."""
@@ -176,7 +190,10 @@ class DeckScreen(TableScreen):
             for choice in choices:
                 self.deck.plane.trace(choice.destination, choice.flow)
 
-        self.in_thread(ask, lambda _: self.deck.open_path(choices[0]), self.deck.complain)
+        self.in_thread(
+            ask, lambda _: self.deck.open_path(choices[0]), self.deck.complain,
+            work=Work(f"tracing {choices[0].destination}"),
+        )  # fmt: skip
 
     @on(Told)
     def _follow_up(self, event: Told) -> None:
@@ -184,6 +201,8 @@ class DeckScreen(TableScreen):
             event.follow()
         finally:
             self.deck.pending -= event.asked
+            if event.work is not None:
+                self.deck.end_work(event.work)
 
     def on_screen_resume(self) -> None:
         self.deck.restore_screen(self)

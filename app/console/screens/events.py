@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import compress
 
 from textual import on
 from textual.widget import Widget
@@ -11,7 +13,9 @@ from textual.widgets import Static
 
 from app.console.screens.base import DeckScreen, counted
 from app.console.table_view import OPEN, DeckTable
+from app.filtering import EVENTS, event_table
 from bpf.errors import UsageError
+from probes.filter import Domain, Filter, Table, parse
 from probes.primitive.records import PROBE as MONITOR
 from probes.snapshot import Event
 from widgets.columns import Column
@@ -31,6 +35,10 @@ _TONES = {"info": Tone.NORMAL, "warning": Tone.WARN, "error": Tone.BAD}
 _SEVERITIES = list(_TONES)
 _ABOUT = {"flow": "flows", "path": "paths", MONITOR: "triggers"}
 """The screen that a probe's events are about; those of all others are about programs."""
+
+
+_NOTHING = "nothing has happened yet"
+_FILTERED = "no event passes the filter; escape clears it"
 
 
 class EventRows:
@@ -67,9 +75,11 @@ class EventRows:
 
     def ordered(self, position: int, *, descending: bool) -> EventRows:
         name = COLUMNS[position].id
-        of = [event.utc_ns for event in self._events] if name == "time" else self.values(position)
-        if name == "severity":
-            of = list(map(_SEVERITIES.index, of))
+        of = self.values(position)
+        if name == "time":
+            of = [event.utc_ns for event in self._events]
+        elif name == "severity":
+            of = [_SEVERITIES.index(event.severity) for event in self._events]
         return EventRows([self._events[at] for at in order(of, descending=descending)])
 
 
@@ -92,9 +102,13 @@ class EventsScreen(DeckScreen):
     def __init__(self) -> None:
         super().__init__()
         self._detailed = False
+        self._filter = Filter()
+
+    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+        return ((EVENTS, None),)
 
     def compose_body(self) -> list[Widget]:
-        table = EventTable("events", COLUMNS, empty="nothing has happened yet")
+        table = EventTable("events", COLUMNS, empty=_NOTHING)
         return [table, Static(markup=False, id="text")]
 
     @property
@@ -108,17 +122,32 @@ class EventsScreen(DeckScreen):
         return key if isinstance(key, Event) and self.table.source.rows else None
 
     def keep(self) -> dict[str, str]:
-        return super().keep() | {"detail": OPEN if self._detailed else ""}
+        detail = OPEN if self._detailed else ""
+        return super().keep() | {"filter": self._filter.text, "detail": detail}
 
     def restore(self, kept: Mapping[str, str]) -> None:
+        with suppress(UsageError):
+            self._filter = parse(kept.get("filter", ""), EVENTS, self.deck.settings.filters)
         super().restore(kept)
         self._detailed = kept.get("detail") == OPEN
 
+    def point_at(self, key: Hashable) -> None:
+        """Put the cursor on an event."""
+        self.table.want(key)
+        self.set_focus(self.table)
+
     def show(self) -> None:
-        events = self.deck.frame.events
+        every = events = self.deck.frame.events
+        if self._filter:
+            events = tuple(compress(every, self._filter.mask(event_table(every)).tolist()))
+        self.table.empty = _FILTERED if every else _NOTHING
         self.table.fill(EventRows(events))
         self._show_detail()
-        self.deck.show_notes(StatusItem(counted(len(events), "event"), Tone.MUTED, priority=4))
+        passed = f"{len(events)} of " if self._filter else ""
+        notes = [StatusItem(passed + counted(len(every), "event"), Tone.MUTED, priority=4)]
+        if self._filter.text:
+            notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
+        self.deck.show_notes(*notes)
 
     def _show_detail(self) -> None:
         event = self._chosen
@@ -130,13 +159,25 @@ class EventsScreen(DeckScreen):
     do_event_sort = DeckScreen.sort_rows
     do_event_reverse = DeckScreen.reverse_rows
 
+    def do_event_filter(self, text: str | None = None) -> None:
+        if text is None:
+            example = "severity:warning,error source:flow /lost/"
+            self.prompt.ask("event.filter", "Show only", example, self._filter.text)
+            return
+        self._filter = parse(text, EVENTS, self.deck.settings.filters)
+        self.show()
+
     def do_event_detail(self) -> None:
         self._detailed = not self._detailed
         self._show_detail()
 
     def do_event_leave(self) -> None:
+        if self.deck.cancel_work():
+            return
         if self._detailed:
             self.do_event_detail()
+        elif self._filter.text:
+            self.do_event_filter("")
         else:
             self.deck.leave_moment()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -11,12 +11,13 @@ from textual.widget import Widget
 
 from app.console.compare import CHANGES, FlowChanges
 from app.console.flow_detail import FlowDetail
-from app.console.flow_rows import COLUMNS, FlowRows, path_of
+from app.console.flow_rows import COLUMNS, TRACED_COLUMNS, FlowRows, path_of
 from app.console.flow_table import live_table
 from app.console.screens.base import DeckScreen, counted
 from app.console.table_view import OPEN, DeckTable
 from bpf.errors import UsageError
-from probes.flow.filter import FlowFilter
+from probes.filter import Domain, Table
+from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from widgets.format import si
 from widgets.status import StatusItem
 from widgets.table import VirtualTable
@@ -49,6 +50,9 @@ class FlowsScreen(DeckScreen):
         changes.display = False
         return [FlowTable("flows", COLUMNS, empty=_WAITING), changes, FlowDetail()]
 
+    def filtered(self) -> tuple[tuple[Domain, Table], ...]:
+        return ((LIVE_FLOWS, live_table(self.deck.frame.flows)),)
+
     @property
     def filter(self) -> FlowFilter:
         """Which flows are shown."""
@@ -69,7 +73,7 @@ class FlowsScreen(DeckScreen):
 
     def restore(self, kept: Mapping[str, str]) -> None:
         with suppress(UsageError):
-            self._filter = FlowFilter.parse(kept.get("filter", ""))
+            self._filter = FlowFilter.parse(kept.get("filter", ""), self.deck.settings.filters)
         self.detail.set_class(kept.get("detail") == OPEN, "open")
         self.detail.follow(self.table.cursor_key)
         super().restore(kept)
@@ -77,6 +81,15 @@ class FlowsScreen(DeckScreen):
     def show(self) -> None:
         self._show_rows()
         self._show_detail()
+
+    def point_at(self, key: Hashable) -> None:
+        """Put the cursor on the flow of this LIVE id; a filter that hides it is given up."""
+        self.show()
+        if self._filter and self.table.source.index(key) is None:
+            self._filter = FlowFilter()
+            self.show()
+        self.table.want(key)
+        self.set_focus(self.table)
 
     def _show_detail(self) -> None:
         if self.detail.is_open:
@@ -87,11 +100,16 @@ class FlowsScreen(DeckScreen):
         view = self.deck.frame.flows
         rows: FlowRows | FlowChanges
         if (frames := self.deck.compared) is not None:
-            rows = FlowChanges.of(*(frame.flows for frame in frames), self._filter)
+            flows = frames[0].flows, frames[1].flows
+            rows = FlowChanges.of(*flows, self._filter, frames[1].paths, self.deck.names)
         else:
             table = live_table(view, self.deck.frame.paths, self.deck.names)
             rows = FlowRows(view, self._filter, table=table)
-        self._turn_to("flows" if frames is None else "changes")
+        tables = "flows", "changes"
+        self.turn_to(*(tables if frames is None else reversed(tables)))
+        columns = TRACED_COLUMNS if len(self.deck.frame.paths.series) else COLUMNS
+        if frames is None and self.table.columns != columns:
+            self.table.columns = columns
         self.table.empty = _FILTERED if rows.total else _WAITING
         self.table.fill(rows)
         count = f"{rows.rows} of " if self._filter else ""
@@ -101,14 +119,6 @@ class FlowsScreen(DeckScreen):
         if view.left_out:
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 3))
         self.deck.show_notes(*notes)
-
-    def _turn_to(self, name: str) -> None:
-        """Show the table of that name, with the focus if the other has it."""
-        if (before := self.table).id != name:
-            for table in self.query(FlowTable):
-                table.display = table.id == name
-            if self.focused in (None, before):
-                self.set_focus(self.table)
 
     do_flow_sort = DeckScreen.sort_rows
     do_flow_reverse = DeckScreen.reverse_rows
@@ -134,21 +144,24 @@ class FlowsScreen(DeckScreen):
 
     def do_flow_filter(self, text: str | None = None) -> None:
         if text is None:
-            example = "tcp port:443 net:10.0.0.0/8"
+            example = "tcp port:443 rate>1M host:/^www/"
             self.prompt.ask("flow.filter", "Show only", example, self._filter.text)
             return
-        self._filter = FlowFilter.parse(self.deck.settings.filter(text))
+        self._filter = FlowFilter.parse(text, self.deck.settings.filters)
         self._show_rows()
 
     def do_flow_capture(self, text: str | None = None) -> None:
         if text is None:
             self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture.text)
             return
-        capture = FlowFilter.parse(self.deck.settings.filter(text))
+        capture = FlowFilter.parse(text, self.deck.settings.filters)
         capture.to_c()
-        self.deck.reconfigure(capture)
+        # Whoever captures may be another host, which knows no names of ours.
+        self.deck.reconfigure(capture.expanded if "@" in text else capture)
 
     def do_flow_clear(self) -> None:
+        if self.deck.cancel_work():
+            return
         if self.detail.is_open:
             self.detail.remove_class("open")
         elif self._filter.text or not self.deck.leave_moment():

@@ -1,30 +1,21 @@
-"""`?`: the keys of the screen that it was asked on."""
+"""`?`: the keys of the screen that it was asked on, and the commands that they do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from app.commands import REGISTRY
+from app.commands.keymap import Bound, Keymap
 from app.commands.keys import spoken
 from widgets.screen import DiffModalScreen
 
-_MOVING = (
-    ("j k, arrows", "Next, previous row"),
-    ("pgup pgdn", "A page up, down"),
-    ("g G, end", "First, last row"),
-    ("home", "Top, and stay there"),
-)
-_ENTER = {
-    "flows": "flow.trace", "paths": "path.detail", "triggers": "trigger.detail",
-    "programs": "program.edit",
-}  # fmt: skip
-"""The command that Enter is, by screen."""
 _TIME_LINE = (
     ("◆", "Another way was taken"),
     ("\N{MULTIPLICATION SIGN}", "Every probe was lost"),
@@ -38,64 +29,88 @@ _POLICIES = (
     ("-3 s", "So long it stays so"),
     ("forced", "By an operator"),
 )
-_FILTER = (
-    ("tcp 443", "Protocol, port, host"),
-    ("net:10.0.0.0/8", "Also src: dst:"),
-    ("port:80,443", "Also sport: dport:"),
-    ("proto:udp", "ip:6  dir:in"),
-    ("!tcp", "All but these"),
-)
+_SIGNS = {
+    "paths": ("On the time line", _TIME_LINE),
+    "triggers": ("Of policies", _POLICIES),
+}
+"""What else there is to be explained, by screen."""
+_KEYS_CELLS, _NAME_CELLS = 13, 22
 
 
 class KeysScreen(DiffModalScreen[None]):
     """A list of keys over the screen."""
 
-    BINDINGS = [Binding("escape,question_mark,q,enter", "dismiss", "Close")]
+    BINDINGS = [
+        Binding("escape,question_mark,q,enter", "dismiss", "Close"),
+        Binding("j,space", "scroll(1)", show=False),
+        Binding("k", "scroll(-1)", show=False),
+    ]
     CSS = """
     KeysScreen { align: center middle; }
     KeysScreen > VerticalScroll {
         width: 80; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
         padding: 0 1; background: $panel; border: round $primary;
+        border-title-color: $text-primary; border-subtitle-color: $text-muted;
     }
-    KeysScreen Horizontal { height: auto; }
-    KeysScreen Static { width: 1fr; }
     """
 
-    def __init__(self, screen: str) -> None:
+    def __init__(self, screen: str, keymap: Keymap, offers: Callable[[str], bool]) -> None:
+        """`offers` tells whether a command means anything now."""
         super().__init__()
-        self._of = screen
+        self._of, self._keymap, self._offers = screen, keymap, offers
 
     def compose(self) -> ComposeResult:
-        own, everywhere = (
-            [(spoken(e.keys), e.title) for e in REGISTRY.values() if e.screen == screen and e.keys]
-            for screen in (self._of, "")
-        )
-        left, right = Text(), Text()
-        if own:
-            _section(left, self._of.capitalize(), own)
-        moving = list(_MOVING)
-        if self._of in _ENTER:
-            moving.append(("enter", REGISTRY[_ENTER[self._of]].title))
-        _section(right if len(own) > len(everywhere) else left, "In a table", moving)
-        _section(right, "Everywhere", everywhere)
-        if self._of == "flows":
-            _section(right, "Filter: terms that must all hold", _FILTER)
-        if self._of == "paths":
-            _section(right, "On the time line", _TIME_LINE)
-        if self._of == "triggers":
-            _section(right, "Of policies", _POLICIES)
-        left.rstrip()
-        right.append("esc", "bold")
-        right.append(" closes this")
-        with VerticalScroll(), Horizontal():
-            yield Static(left)
-            yield Static(right)
+        box = VerticalScroll(Static(Group(*self._sections())))
+        box.border_title = f"Keys of {self._of.capitalize()}"
+        box.border_subtitle = "j k to go on, esc closes"
+        yield box
+
+    def action_scroll(self, pages: int) -> None:
+        """Go on in the list, or back."""
+        box = self.query_one(VerticalScroll)
+        box.scroll_relative(y=pages * max(1, box.size.height - 1), animate=False)
+
+    def _sections(self) -> Iterator[Text | Table]:
+        own = self._keymap.of(self._of)
+        hidden = {bound.key for bound in own}
+        others = [
+            bound
+            for bound in self._keymap.of("")
+            if bound.key not in hidden
+            and not (bound.command and not self._offers(bound.command.name))
+        ]
+        moving = [bound for bound in others if bound.command and _moves(bound.command.name)]
+        yield from _section("", _commands(own))
+        if self._of in _SIGNS:
+            yield from _section(*_SIGNS[self._of])
+        yield from _section("Everywhere", _commands(b for b in others if b not in moving))
+        yield from _section("In tables", _commands(moving))
 
 
-def _section(text: Text, title: str, lines: Sequence[tuple[str, str]]) -> None:
-    text.append(f"{title}\n", "bold underline")
-    wide = max(len(keys) for keys, _ in lines) + 2
-    for keys, what in lines:
-        text.append(keys.ljust(wide), "bold")
-        text.append(f"{what}\n")
-    text.append("\n")
+def _moves(name: str) -> bool:
+    return name.startswith(("table.", "pane."))
+
+
+def _commands(bound: Iterable[Bound]) -> list[tuple[str, ...]]:
+    """Keys, what they do, and the command's name; those of the same deed in one line."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for each in bound:
+        if each.lines or each.keys:
+            name = each.command.name if each.command is not None else ""
+            keys.setdefault((each.title, name), []).append(each.key)
+    return [(spoken(",".join(of)), *deed) for deed, of in keys.items()]
+
+
+def _section(title: str, lines: Sequence[tuple[str, ...]]) -> Iterator[Text | Table]:
+    if not lines:
+        return
+    if title:
+        yield Text(f"\n{title}", "bold underline")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", width=_KEYS_CELLS, no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_column(style="dim", no_wrap=True, width=_NAME_CELLS)
+    grid.expand = True
+    for keys, what, *name in lines:
+        grid.add_row(Text(keys), Text(what), Text("".join(name)))
+    yield grid

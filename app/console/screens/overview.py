@@ -1,4 +1,4 @@
-"""Screen 1: whether everything measures, what passes, and what is worst; each leads to its screen."""
+"""Screen 1: whether everything measures, what passes, what is worst; each leads to its screen."""
 
 from __future__ import annotations
 
@@ -144,21 +144,26 @@ class OverviewScreen(LookingScreen[_Looked]):
         return [
             HealthStrip(id="health"),
             Board(
-                Vertical(
-                    Block(traffic_columns(1.0, 0.0, 0), id="traffic"),
-                    StatusStrip(id="mix"),
-                    Block(_flow_columns(), empty=NO_FLOWS, id="flows"),
-                    id="left",
-                ),
-                Vertical(
-                    Block((Column("none", "Worst hops", 10),), empty=NO_PATHS, id="hops"),
-                    Block((Column("none", "Policies", 8),), empty=NO_POLICIES, id="policies"),
-                    Block(WARNING_COLUMNS, empty=NO_WARNINGS, id="warnings"),
-                    id="right",
-                ),
+                Vertical(Block(_flow_columns(), empty=NO_FLOWS, id="flows"), id="left"),
+                Vertical(id="right"),
                 id="board",
             ),
-        ]  # fmt: skip
+        ]
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        # There is nothing in the other blocks at first: they need not delay the first paint.
+        self.call_after_refresh(self._complete)
+
+    async def _complete(self) -> None:
+        traffic = Block(traffic_columns(1.0, 0.0, 0), id="traffic")
+        await self.query_one("#left").mount(traffic, StatusStrip(id="mix"), before=0)
+        await self.query_one("#right").mount(
+            Block((Column("destination", "Worst hops", 10),), empty=NO_PATHS, id="hops"),
+            Block((Column("policy", "Policies", 8),), empty=NO_POLICIES, id="policies"),
+            Block(WARNING_COLUMNS, empty=NO_WARNINGS, id="warnings"),
+        )
+        self.show()
 
     def block(self, name: str) -> Block:
         """One of traffic, flows, hops, policies and warnings."""
@@ -203,23 +208,28 @@ class OverviewScreen(LookingScreen[_Looked]):
 
     def show(self) -> None:
         frame, pulses = self.deck.frame, self._pulses()
+        self._show_health(pulses)
+        if not self.query("#warnings"):
+            return
         self._hops.take(frame.paths, self._traced)
         self._triggers.view = frame.monitor
         warned = warnings_of(frame.events, _MOST)
         warnings = warning_rows(pulses, warned)
         flows = FlowRows(frame.flows, FlowFilter()).ordered(_RATE, descending=True)
-        heights = self._arrange(pulses, flows.rows, warnings.rows)
-        self._show_health(pulses)
+        heights = self._arrange(pulses, warnings.rows)
         self._show_traffic(pulses)
         self.block("flows").show(Head(flows, heights["flows"] - 1))
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
         self.block("warnings").show(Head(warnings, heights["warnings"] - 1))
         self._show_notes(flows.rows)
-        if isinstance(self.focused, Block) and not self.focused.can_focus:
-            self.set_focus(self.block("flows"))
+        if self.focused is None or (isinstance(self.focused, Block) and not self.focused.focusable):
+            stops = [one for one in self.focus_chain if isinstance(one, Block)]
+            self.set_focus(
+                next((one for one in stops if one.id == "flows"), stops[0]) if stops else None
+            )
 
-    def _arrange(self, pulses: Pulses, flows: int, warnings: int) -> dict[str, int]:
+    def _arrange(self, pulses: Pulses, warnings: int) -> dict[str, int]:
         """Give each block its lines; how many those are, by name."""
         traffic, mix = self.block("traffic"), self.query_one("#mix")
         known = bool(len(pulses.traffic))
@@ -273,7 +283,7 @@ class OverviewScreen(LookingScreen[_Looked]):
         old = any(one.name in (FLOW, MONITOR) for one in self._late(pulses))
         block.show(traffic_rows(ways, scale, self._lines, old=old))
         self.query_one("#mix", StatusStrip).show(
-            share_items(protocols(traffic[-1]), _BARS[self.has_class("-wide")])
+            share_items(protocols(traffic[-1]), _BARS[not self.has_class("-narrow")])
         )
 
     def _show_hops(self, most: int) -> None:
@@ -325,7 +335,7 @@ class OverviewScreen(LookingScreen[_Looked]):
         focused = self.focused
         if isinstance(focused, Block):
             self._open(focused.id or "", focused.cursor_key)
-        else:
+        elif isinstance(focused, HealthStrip):
             self._open("health", None)
 
     def _open(self, name: str, key: Hashable | None) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
+from typing import cast
 
 from textual import on
 from textual.widget import Widget
 
+from app.console import path_filter
+from app.console.compare import HOP_CHANGES, hop_changes
 from app.console.path_detail import PathDetail
 from app.console.path_model import Choice, Hop, Paths
 from app.console.path_rows import (
@@ -22,11 +25,14 @@ from app.console.path_rows import (
     path_rows,
     scale_of,
 )
+from app.console.progress import Work
 from app.console.screens.base import Told, counted
 from app.console.screens.looking import LookingScreen
+from app.console.state import Frame
 from app.console.table_view import OPEN, DeckTable
 from app.trace import address, addresses
 from bpf.errors import DeckError, UsageError
+from probes.filter import Domain, Filter, Table
 from probes.plane import Traced
 from widgets.rows import Rows
 from widgets.status import StatusItem
@@ -38,6 +44,7 @@ nothing is traced
 
 Enter on a flow of screen 3 traces its path
 T traces a destination"""
+_FILTERED = "nothing passes the filter; escape clears it"
 _WAITING = "no router has answered yet\n\nprobes go out with packets to the destination"
 
 
@@ -61,15 +68,23 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._paths = Paths()
+        self._paths, self._marked = Paths(), Paths()
         self._traced: tuple[Traced, ...] = ()
         self._choice: Choice | None = None
         self._hops: list[Hop] = []
+        self._of_paths, self._of_hops = Filter(), Filter()
+
+    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+        paths = path_filter.path_table(self._paths)
+        return (path_filter.PATHS, paths), (path_filter.HOPS, None)
 
     def compose_body(self) -> list[Widget]:
+        changes = HopTable("hop_changes", HOP_CHANGES, empty=_WAITING)
+        changes.display = False
         return [
             DeckTable("destinations", PATH_COLUMNS, id="paths"),
             HopTable("hops", hop_columns((), 1.0, 0), empty=_NOTHING),
+            changes,
             PathDetail(),
         ]
 
@@ -79,7 +94,8 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     @property
     def table(self) -> HopTable:
-        return self.query_one(HopTable)
+        """The hops, or their changes where two moments are compared."""
+        return next(table for table in self.query(HopTable) if table.display)
 
     @property
     def detail(self) -> PathDetail:
@@ -101,6 +117,15 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         self.deck.pending += 1
         threading.Thread(target=self._resolve, args=(destination,), daemon=True).start()
 
+    def do_path_filter(self, text: str | None = None) -> None:
+        if text is None:
+            example = "rtt>50ms dst:10.0.0.0/8 hop<=5"
+            self.prompt.ask("path.filter", "Show only", example, self._of_paths.text)
+            return
+        filters = path_filter.parse(text, self.deck.settings.filters)
+        self._of_paths, self._of_hops = filters
+        self.show()
+
     def _resolve(self, destination: str) -> None:
         follow: Callable[[], None]
         try:
@@ -117,7 +142,10 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             return
         flow = choice.flow if choice.flow in running.flows else None
         ask = partial(self.deck.plane.untrace, choice.destination, flow)
-        self.in_thread(ask, lambda _: self._untraced(choice.destination), self.deck.complain)
+        self.in_thread(
+            ask, lambda _: self._untraced(choice.destination), self.deck.complain,
+            work=Work(f"ending the tracing of {choice.destination}"),
+        )  # fmt: skip
 
     def _untraced(self, destination: str) -> None:
         self.notify(f"tracing of {destination} has ended", timeout=2.0, markup=False)
@@ -125,10 +153,20 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     # What is shown
 
+    def point_at(self, key: Hashable) -> None:
+        """Turn to a choice, and to the hop of a number."""
+        self.deck.wanted_path, number = cast("tuple[Choice, int]", key)
+        self.show()
+        self.table.want(number)
+        self.set_focus(self.table)
+
     def keep(self) -> dict[str, str]:
-        return super().keep() | {"detail": OPEN if self.detail.is_open else ""}
+        detail = OPEN if self.detail.is_open else ""
+        return super().keep() | {"filter": self._of_paths.text, "detail": detail}
 
     def restore(self, kept: Mapping[str, str]) -> None:
+        with contextlib.suppress(UsageError):
+            self.do_path_filter(kept.get("filter", ""))
         super().restore(kept)
         self._open_detail(kept.get("detail") == OPEN)
 
@@ -138,7 +176,8 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         self._show_hops()
 
     def _show_paths(self) -> None:
-        rows = path_rows(self._paths, self.deck.names)
+        choices = path_filter.shown_paths(self._paths, self._of_paths, self.deck.names)
+        rows = path_rows(self._paths, choices, self.deck.names)
         self.set_class(not rows.rows, "-empty")
         self.listing.styles.height = 1 + rows.rows
         self.listing.fill(rows)
@@ -150,22 +189,31 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         key = self.listing.cursor_key
         self._choice = key if isinstance(key, Choice) else None
         count = sum(choice.flow is None for choice in self._paths.choices)
-        notes = [StatusItem(counted(count, "destination"), Tone.MUTED, priority=4)]
+        passed = f"{sum(choice.flow is None for choice in choices)} of " if self._of_paths else ""
+        notes = [StatusItem(passed + counted(count, "destination"), Tone.MUTED, priority=4)]
+        if self._of_paths.text:
+            notes.append(StatusItem(self._of_paths.text, Tone.ACCENT, 3, label="filter"))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
         self.deck.show_notes(*notes)
 
     def _show_hops(self) -> None:
-        choice, table = self._choice, self.table
+        tables = "hops", "hop_changes"
+        self.turn_to(*(tables if self.deck.marked is None else reversed(tables)))
+        if self._choice is not None and self.deck.marked is not None:
+            self._show_changes(self._choice, self.deck.marked)
+            return
+        choice, table = self._choice, self.query_one("#hops", HopTable)
         if choice is None:
             self._hops = []
             table.columns = hop_columns((), 1.0, 0)
-            table.empty = _NOTHING
+            table.empty = _FILTERED if self._paths.choices else _NOTHING
             table.fill(Rows())
             return
         names = self.deck.names
         cells = table.width_of("line")
-        self._hops = hops = self._paths.hops(choice, cells)
+        every = self._paths.hops(choice, cells)
+        self._hops = hops = path_filter.shown_hops(every, self._of_hops, names)
         hosts = [host_text(hop, names) for hop in hops]
         end = destination_text(choice.destination, names)
         scale = scale_of(hops)
@@ -175,9 +223,18 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             if table.width_of("line") != cells:
                 # The hosts are wider than they were, or narrower.
                 self.call_later(self._show_hops)
-        table.empty = _WAITING
+        table.empty = _FILTERED if every else _WAITING
         distance = distance_text(self._paths.running(choice.destination))
         table.fill(hop_rows(hops, hosts, scale, choice, end, distance) if hops else Rows())
+        self._show_detail()
+
+    def _show_changes(self, choice: Choice, marked: Frame) -> None:
+        self._marked.take(marked.paths, self._traced)
+        self._hops = self._paths.hops(choice, 1)
+        before, after = self._marked.hops(choice, 1), self._hops
+        if marked.at > self.deck.frame.at:
+            before, after = after, before
+        self.table.fill(hop_changes(before, after, self.deck.names))
         self._show_detail()
 
     def _show_detail(self) -> None:
@@ -217,10 +274,14 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         self.table.action_select()
 
     def do_path_leave(self) -> None:
-        if self.prompt.is_open:
-            self._close_prompt()
-        elif self.detail.is_open or not self.deck.leave_moment():
+        if self.deck.cancel_work():
+            return
+        if self.detail.is_open:
             self._open_detail(False)
+        elif self._of_paths.text:
+            self.do_path_filter("")
+        else:
+            self.deck.leave_moment()
 
     def do_path_names(self) -> None:
         self.deck.names.enabled = not self.deck.names.enabled
@@ -241,10 +302,10 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     def _path_selected(self) -> None:
         self.set_focus(self.table)
 
-    @on(VirtualTable.RowSelected, "#hops")
+    @on(VirtualTable.RowSelected, "#hops, #hop_changes")
     def _hop_selected(self) -> None:
         self._open_detail(True)
 
-    @on(VirtualTable.RowHighlighted, "#hops")
+    @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")
     def _hop_highlighted(self) -> None:
         self._show_detail()

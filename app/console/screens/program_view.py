@@ -10,6 +10,7 @@ from typing import TypeVar
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from app.console.progress import Work
 from app.console.program_model import Draft, Programs, Slot, place_of
 from app.console.program_panels import COLUMNS as PANEL_COLUMNS
 from app.console.program_panels import Panel, empty_text, panel_rows
@@ -133,7 +134,10 @@ class ProgramView(DeckScreen):
         self._busy = what
         self._show_editing()
         plane = self.deck.plane
-        self.in_thread(lambda: (ask(), plane.probes()), partial(self._done, done), self._failed)
+        self.in_thread(
+            lambda: (ask(), plane.probes()), partial(self._done, done), self._failed,
+            work=Work(what),
+        )  # fmt: skip
 
     def _failed(self, error: DeckError) -> None:
         self._busy = ""

@@ -9,9 +9,9 @@ from pathlib import Path
 from textual import events, on
 from textual.app import SuspendNotSupported
 from textual.timer import Timer
-from textual.widgets import Input, TextArea
+from textual.widgets import TextArea
 
-from app.commands import REGISTRY
+from app.console.progress import Work
 from app.console.program_files import edit_outside, write_source
 from app.console.program_model import Place, Slot, Verdict, examine, loses, place_of
 from app.console.program_panels import Panel, Spot
@@ -38,6 +38,8 @@ class ProgramsScreen(ProgramView):
     def __init__(self) -> None:
         super().__init__()
         self._pause: Timer | None = None
+        self._check_work = Work("")
+        """The last check."""
         self._told_to: ProbeConfig | None = None
         """What the operator asked to have checked; others are checked while he types."""
         self._swap_after: ProbeConfig | None = None
@@ -49,9 +51,9 @@ class ProgramsScreen(ProgramView):
 
     def offers(self, command: str) -> bool:
         if command == "program.leave":
-            return not self.listing.has_focus
+            return not self.listing.has_focus or self.deck.elsewhen
         # Nothing here is a view of packets that could be frozen.
-        return command != "view.pause"
+        return command != "view.pause" or self.deck.paused
 
     # Checking
 
@@ -61,6 +63,7 @@ class ProgramsScreen(ProgramView):
         config = self.model.edited(self._slot.probe)
         if told:
             self._told_to = config
+            self._check_work.asked = True
         if self._checking is not None:
             self._again = True
             return
@@ -68,7 +71,8 @@ class ProgramsScreen(ProgramView):
         self._checking = config
         self._show_editing()
         ask = partial(examine, self.deck.plane, config)
-        self.in_thread(ask, self._checked, self._unchecked)
+        self._check_work = Work(f"checking {config.name}", asked=config == self._told_to)
+        self.in_thread(ask, self._checked, self._unchecked, work=self._check_work)
 
     def _checked(self, verdict: Verdict) -> None:
         self._checking = None
@@ -299,10 +303,10 @@ class ProgramsScreen(ProgramView):
         self.set_focus(self.editor)
 
     def do_program_leave(self) -> None:
+        if self.deck.cancel_work():
+            return
         self._forget_warning()
-        if self.prompt.is_open:
-            self.prompt.close()
-        elif self.focused is self.listing:
+        if self.focused is self.listing:
             self.deck.leave_moment()
         self.set_focus(self.listing)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 from textual.widget import Widget
 
@@ -112,6 +112,11 @@ class TriggerView(LookingScreen[_Looked]):
 
     # What is shown
 
+    def point_at(self, key: Hashable) -> None:
+        """Put the cursor on the policy of a name."""
+        self.listing.want(key)
+        self.set_focus(self.listing)
+
     def show(self) -> None:
         view, info = self.deck.frame.monitor, self._info
         self._triggers.view = view
@@ -136,8 +141,6 @@ class TriggerView(LookingScreen[_Looked]):
             notes.append(StatusItem(told, Tone.MUTED, priority=4, label="policies"))
             if info.offload:
                 notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
-        if self._busy:
-            notes.append(StatusItem(self._busy, Tone.ACCENT, priority=1))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
         self.deck.show_notes(*notes)

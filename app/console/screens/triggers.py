@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from textual import on
 
+from app.console.progress import Work
 from app.console.screens.trigger_view import TriggerView
 from app.console.trigger_model import place_of
 from app.console.trigger_rows import EXAMPLE
@@ -51,6 +52,7 @@ class TriggersScreen(TriggerView):
             ask,
             lambda answer: ended(partial(done, answer)),
             lambda error: ended(partial(failed, error)),
+            work=Work(what),
         )
 
     def _target(self, name: str = "") -> PolicyInfo:
@@ -113,7 +115,9 @@ class TriggersScreen(TriggerView):
         self._do("setting the policy", ask, self._is_now, self.deck.complain)
 
     def place_of(self, error: DeckError, text: str) -> int | None:
-        return super().place_of(error, text) or place_of(str(error), text)
+        # One by another host's controller is no TextError any more.
+        place = super().place_of(error, text)
+        return place_of(str(error), text) if place is None else place
 
     # Moving about
 
@@ -121,10 +125,10 @@ class TriggersScreen(TriggerView):
         (self.applications if self.applications.has_focus else self.listing).action_select()
 
     def do_trigger_leave(self) -> None:
+        if self.deck.cancel_work():
+            return
         self._warned = ""
-        if self.prompt.is_open:
-            self._close_prompt()
-        elif self.detail.is_open or not self.deck.leave_moment():
+        if self.detail.is_open or not self.deck.leave_moment():
             self._open("")
 
     def do_trigger_next(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,7 +20,8 @@ from probes.primitive.records import State as Standing
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table
-from tests.app.console.fake_triggers import FakeMonitor, Said, policy
+from tests.app.console.fake_plane import FakePlane
+from tests.app.console.fake_triggers import FakeMonitor, Said, monitor, policy
 
 SECOND = 10**9
 NOON = 1_700_000_000 // 86400 * 86400 * SECOND + 43200 * SECOND
@@ -181,13 +181,14 @@ class Past:
 
 
 @pytest.fixture(name="time")
-def _time(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def _time(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     time = SimpleNamespace(now=0.0)
     time.monotonic = lambda: time.now
     time.time_ns = lambda: NOON + round(time.now * SECOND)
     monkeypatch.setattr("app.console.state.time", time)
-    monkeypatch.setattr("app.console.moments.time", time)
-    yield time
+    for module in ("app", "moments"):
+        monkeypatch.setattr(f"app.console.{module}.time", time)
+    return time
 
 
 async def test_windows_are_looked_back_at_while_counting_goes_on(time: SimpleNamespace) -> None:
@@ -276,24 +277,45 @@ async def test_paths_are_those_of_the_moment(time: SimpleNamespace) -> None:
         for number in range(1, 400):
             time.now = float(number)
             if number == 300:
-                path.with_hop(2, rtt=80.0)
+                path.with_hop(2, rtt=80.0, routers=("10.9.9.9",))
             made = table(path.second((number - 1) * SECOND), number * SECOND, number)
             console.controller.publish(replace(made, end_utc_ns=NOON + number * SECOND))
             if number % 50 == 49:
                 await console.still()
-        assert "80." in console.text
+        assert "10.9.9.9" in console.text
         await past.do("time.go 12:04:30")
-        assert "80." not in console.text
+        assert "10.9.9.9" not in console.text
+        assert "10.94.1.2" in console.text
+        await console.press("M")
         await past.do("time.live")
-        await console.press("j", "enter", "minus", "minus")
-        assert "mean 7" in console.text or "mean 8" in console.text
-        assert "last 15m" in console.text
+        assert "COMPARING 12:04:09 with now" in console.strip
+        hop = next(line for line in console.lines if "10.9.9.9" in line)
+        assert "10.94.1.2" in hop
+        assert re.search(r" \+7\d\.\d ", hop)
+        await console.press("escape", "j", "enter", "minus", "minus")
+        chart = next(line for line in console.lines if "Hop 2" in line)
+        assert re.search(r"mean (7|8)\d\.\d ms   last 15m", chart)
 
 
 async def test_policies_are_in_the_states_of_the_moment(time: SimpleNamespace) -> None:
-    plane = FakeMonitor([policy("one")])
+    plane = FakePlane()
+    plane.primitive = monitor(policy("flood: flows > 500 -> dns", Standing.ACTIVE, ago=1.0))
+    source = FakeMonitor()
     async with desk(controller=plane) as console:
         past = Past(console, time)
         await console.press("4")
-        assert plane.info is not None
-        assert Said and Standing and sys and past
+        for number, state in enumerate((Standing.ARMED, Standing.ARMED, Standing.ACTIVE)):
+            time.now = float(number + 1)
+            for made in source.window({"flood": Said(400 + 100 * number, 500, state)}):
+                plane.publish(made)
+            await console.still()
+        assert "active" in policies(console)
+        await console.press("left_square_bracket")
+        assert "armed" in policies(console)
+        assert "500" in policies(console)
+        await past.do("time.live")
+        assert "active" in policies(console)
+
+
+def policies(console: Desk) -> str:
+    return next(line for line in console.lines if "flood" in line)

@@ -16,7 +16,13 @@ from app.console.mistake import Mistake as MistakeLine
 from app.console.prompt import PromptInput
 from app.console.trigger_detail import TriggerDetail, top_columns, top_rows
 from app.console.trigger_model import LiveMonitor, MonitorView, Standing, Triggers, place_of
-from app.console.trigger_rows import band_text, mix_bar, policy_rows, state_text
+from app.console.trigger_rows import (
+    band_text,
+    mix_bar,
+    policy_columns,
+    policy_rows,
+    state_text,
+)
 from bpf.errors import UsageError
 from probes.plane import MonitorInfo, PolicyInfo
 from probes.primitive.applications import views
@@ -155,10 +161,14 @@ def test_policies_are_sorted_and_else_stay_as_they_were_given() -> None:
     ]
     model = watched(monitor(*infos), says)
 
-    def order(sort: str, *, descending: bool = False) -> str:
-        return "".join(one.name for one in model.standings(4, sort, descending=descending))
+    rows = policy_rows(model.standings(4), 0)
+    places = {column.id: n for n, column in enumerate(policy_columns("abc", 0, 4))}
 
-    assert order("") == "bca"
+    def order(sort: str, *, descending: bool = False) -> str:
+        found = rows.ordered(places[sort], descending=descending)
+        return "".join(found.values(places["policy"]))  # type: ignore[arg-type]
+
+    assert "".join(row.cells[0] for row in rows.content) == "bca"  # type: ignore[misc]
     assert order("state") == "cba"
     assert order("value", descending=True) == "cba"
     assert order("selected", descending=True) == "acb"
@@ -507,9 +517,11 @@ async def test_bars_are_told_apart_without_colours_and_a_paused_screen_stays(
         await c.becomes(lambda: bool(asked))
         await c.pilot.pause(0.2)
         assert len(asked) <= 3
-        await c.press("j", "s")
+        await c.press("j")
+        chosen = c.policies.cursor_key
+        await c.app.action_command("trigger.sort state")
         assert c.listed == ["flood", "books", "syn"]
-        assert c.policies.cursor_key == "flood"
+        assert c.policies.cursor_key == chosen != "flood"
         await c.press("space")
         frozen = c.lines[1:]
         assert c.plane.primitive is not None
