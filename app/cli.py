@@ -166,7 +166,7 @@ def lab(
 @cli.command()
 @takes(Ui)
 def tour(settings: Settings) -> None:
-    """Learn the console in five minutes, on a lab: nothing leaves this machine."""
+    """Learn the console in five minutes, on a lab."""
     from app.lab import Lab
 
     _need_terminal("probedeck man")
@@ -198,7 +198,7 @@ def console(
         typer.Option(metavar="FILE", help="Certificates to trust.", show_default="the system's"),
     ] = "",
 ) -> None:
-    """Open a console on a controller that runs elsewhere, by its API."""
+    """Open a console on a controller elsewhere, by its API."""
     script = playing.script(settings, shown=True)
     _need_terminal("probedeck probe list")
     from app import console as screens

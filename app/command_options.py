@@ -78,7 +78,7 @@ def takes(
             try:
                 command(**values, **{name: made[each] for each, name in given.items()})
             except UsageError as error:
-                raise blamed(error, loaded, said) from None
+                raise blamed(error, loaded) from None
 
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         parameters += [*shared.values(), last]
@@ -95,10 +95,9 @@ def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said[name] for name in settings_of(options) if name in said}
 
 
-def blamed(error: UsageError, loaded: Loaded, said: Mapping[str, Any]) -> UsageError:
+def blamed(error: UsageError, loaded: Loaded) -> UsageError:
     """`error`, with the place that a wrong value of Options is from, where that is known."""
-    values = {name: value for name, value in loaded.values.items() if said.get(name) == value}
-    name = _culprit(error, values)
+    name = _culprit(error, loaded.values)
     return (
         UsageError(f"{loaded.origins[name]}: {error.message}", hint=error.hint) if name else error
     )
@@ -109,7 +108,7 @@ def unfit(loaded: Loaded) -> list[UsageError]:
     found = []
     values = _of(Options, loaded.values)
     while (error := _refusal(values)) is not None:
-        found.append(blamed(error, loaded, values))
+        found.append(blamed(error, loaded))
         if not (name := _culprit(error, values)):
             break
         del values[name]

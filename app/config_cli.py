@@ -66,7 +66,7 @@ def config() -> None:
 
 @config_cli.command()
 def path() -> None:
-    """Print which file the settings are from, and where other things of yours are kept."""
+    """Print which file is read, and where the console keeps things."""
     loaded = load("", Options)
     print(f"config  {loaded.file or NONE} ({loaded.state})")
     print(f"state   {paths.state_dir()}")
@@ -124,7 +124,7 @@ def init(
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Also in the place of one.")] = False,
 ) -> None:
-    """Write a configuration file with every setting as a comment: its default and its meaning."""
+    """Write a configuration file with every setting as a comment."""
     at = Path(file) if file else paths.config_file()
     if at.exists() and not force:
         raise UsageError(f"{at} is there already", hint="--force writes another in its place")
@@ -162,7 +162,7 @@ def validate(
         str, typer.Argument(metavar="FILE", help="What to look at.", show_default="your own")
     ] = "",
 ) -> None:
-    """Look for all that is wrong in a configuration file, and in the environment."""
+    """Look for all that is wrong, also in the environment."""
     loaded = load(file, Options)
     wrong = [*loaded.problems, *unfit(loaded), *loaded.settings.warnings]
     for each in wrong:

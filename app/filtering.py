@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from app.outputs.view import is_table
+from app.outputs.views import built_in
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, Table, parts
 from probes.filter.fields import Codes, Texts
@@ -39,6 +40,19 @@ _POLICIES = Domain(
     {"policy": _POLICY, "state": Codes("state", "the policy's state", "state", _STATES)},
 )
 _TRIGGERS = Domain("triggers", {"policy": _POLICY})
+
+
+def passing(items: Sequence[Snapshot], text: str) -> list[Snapshot]:
+    """Tables of a built-in probe with the rows that pass a filter; each goes by the terms that it
+    knows. Raises UsageError."""
+    if not text.strip():
+        return list(items)
+    views = ["" if item.is_metric else built_in(item).name for item in items]
+    if "" in views:
+        raise UsageError("there is no filter for tables of metrics")
+    filtering = Filtering.of(text, views, {})
+    kept = (filtering.kept(view, item) for view, item in zip(views, items, strict=True))
+    return [item for item in kept if isinstance(item, Snapshot)]
 
 
 def event_table(events: Sequence[Event]) -> Table:

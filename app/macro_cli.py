@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +23,9 @@ Examples:
   probedeck lab --headless --macro triage.tape
   probedeck run -i eth0 --macro evidence"""
 
+_MISSING = 3
+"""Exit code for what a tape needs and is not here, as when it is played."""
+
 macro_cli = typer.Typer(
     name="macro",
     no_args_is_help=True,
@@ -35,7 +37,7 @@ macro_cli = typer.Typer(
 
 @macro_cli.callback(epilog=EXAMPLES)
 def macro() -> None:
-    """Tapes: what an operator does, a line a step, checked before they are played."""
+    """Look at tapes, and check them before they are played."""
 
 
 @macro_cli.command(epilog=EXAMPLES)
@@ -50,7 +52,9 @@ def check(
 
     Exit codes: 0 all can be played here, 2 a tape is wrong, 3 a tape needs what is not here.
     """
-    raise typer.Exit(max(_check(tape, settings) for tape in tapes))
+    codes = {_check(tape, settings) for tape in tapes}
+    # What is wrong counts for more than what is missing.
+    raise typer.Exit(next((code for code in (UsageError.exit_code, _MISSING) if code in codes), 0))
 
 
 @macro_cli.command("list")
@@ -78,19 +82,18 @@ def states() -> None:
 def _check(name: str, settings: Settings) -> int:
     """Look at one; the exit code."""
     from app.tape.load import unmet
-    from app.tape.model import TapeError
     from app.tape.shelf import Shelf
 
     try:
         tape = Shelf(settings.macros).load(name)
-    except TapeError as error:
-        print(error, file=sys.stderr)
+    except UsageError as error:
+        print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
         return error.exit_code
     missing = list(unmet(tape, VERSION))
     for place, reason in missing:
         print(f"{place.file}:{place.line}: {reason}", file=sys.stderr)
     if missing:
-        return 3
+        return _MISSING
     print(f"{name}: {', '.join(_facts(tape))}")
     return 0
 

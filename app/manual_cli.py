@@ -17,9 +17,9 @@ manual_cli = typer.Typer()
 
 @manual_cli.command()
 def man() -> None:
-    """Print the manual page: probedeck man | man -l -"""
-    from app import manual
-    from app.cli import VERSION, cli
+    """Print the manual page; read it by: probedeck man | man -l -"""
+    from app import VERSION, manual
+    from app.cli import cli
 
     print(manual.page(typer.main.get_command(cli), VERSION), end="")
 
@@ -28,7 +28,7 @@ def man() -> None:
 def completion(
     shell: Annotated[str, typer.Argument(metavar="|".join(SHELLS), help="Whose it is.")],
 ) -> None:
-    """Print what a shell completes probedeck's commands and options by.
+    """Print the completion of a shell.
 
     \b
     bash: eval "$(probedeck completion bash)" in ~/.bashrc

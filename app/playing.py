@@ -26,17 +26,17 @@ class Script:
     """Whether on a terminal, whose size is the screen's and which goes on afterwards."""
 
     def check(self) -> None:
-        """TapeFailure where something is not as the tape needs it, or it may not do what it does."""
+        """StepError where it needs what is not here, or does what it may not."""
         if self.tape is None:
             return
         from app.tape.load import refused, unmet
-        from app.tape.model import TapeFailure
+        from app.tape.model import StepError
 
         for place, reason in unmet(self.tape, VERSION):
-            raise TapeFailure(place, reason)
+            raise StepError(place, reason)
         for step in self.tape.steps:
             if step.writes and not self.allow_write:
-                raise TapeFailure(step.place, refused(step.text))
+                raise StepError(step.place, refused(step.text))
 
 
 NOTHING = Script()
@@ -70,7 +70,7 @@ class Playing:
     def script(self, settings: Settings, *, shown: bool) -> Script:
         """What is to be played.
 
-        Raises UsageError for what is wrong with it, TapeFailure for what it needs and is not so.
+        Raises UsageError for what is wrong with it, StepError for what it needs and is not so.
         """
         if not (self.macro or self.execute):
             return Script(None, self.allow_write, shown)

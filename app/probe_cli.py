@@ -26,7 +26,7 @@ Examples:
 
 probe_cli = typer.Typer(
     name="probe",
-    help="Add, replace, read and remove probes of a controller that runs.",
+    help="Add, replace, read and remove a controller's probes.",
     epilog=EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode=None,

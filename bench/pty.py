@@ -6,9 +6,11 @@ its time; the screen is emulated only when somebody looks at it, so that measuri
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
+import queue
 import re
 import signal
 import statistics
@@ -16,177 +18,26 @@ import struct
 import termios
 import threading
 import time
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-_ANSWERS = {
+from bench.emulator import Emulator
+
+ANSWERS = {
+    b"\x1b[c": b"\x1b[?62;22c",  # what it is: a VT220 with colours
     b"\x1b[?2026$p": b"\x1b[?2026;2$y",  # synchronized output: supported, off
     b"\x1b[?2048$p": b"\x1b[?2048;0$y",  # in-band resize reports: unknown
     b"\x1b[6n": b"\x1b[1;1R",  # cursor position
 }
+"""What a terminal of today says when it is asked; not which ground it has."""
+GROUND = b"\x1b]11;?\x1b\\"
+"""The question for its ground, which is answered by its red, green and blue."""
+_LONGEST = max(map(len, (*ANSWERS, GROUND)))
+_PORTION = 0.05
+"""Seconds of a slow link that are read at once."""
 _FRAME = b"\x1b[?2026h"
-_TOKEN = re.compile(
-    r"\x1b\[([<=>?]?)([\d;]*)([ $]?)([@-~])"  # CSI
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC
-    r"|\x1b[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
-    r"|\x1b[ -/]*[0-~]"  # other escapes
-    r"|[\x00-\x1f\x7f]"  # control characters
-    r"|[^\x00-\x1f\x7f]+"  # text
-)
-_PARTIAL = re.compile(r"\x1b(?:\[[<=>?]?[\d;]*[ $]?|\][^\x07\x1b]*\x1b?|[PX^_][^\x1b]*\x1b?)?\Z")
-
-Paint = tuple[frozenset[str], str, str]
-"""How a cell is painted: attributes, foreground and background, as SGR parameters."""
-_PLAIN: Paint = (frozenset(), "", "")
-
-
-class Emulator:
-    """The screen of a small terminal: text, cursor movement, SGR, erasing, scrolling."""
-
-    def __init__(self, columns: int, rows: int) -> None:
-        self.resize(columns, rows)
-        self._rest = ""
-
-    def resize(self, columns: int, rows: int) -> None:
-        """Take a new size; as in a real terminal that lost its content, fill it with rubbish."""
-        self.columns, self.rows = columns, rows
-        self.cells = [[("?", _PLAIN)] * columns for _ in range(rows)]
-        self._x = self._y = 0
-        self._paint = _PLAIN
-        self._region = (0, rows)
-
-    @property
-    def lines(self) -> list[str]:
-        """The text of each line."""
-        return ["".join(text for text, _ in line) for line in self.cells]
-
-    @property
-    def text(self) -> str:
-        """The text of the screen."""
-        return "\n".join(self.lines)
-
-    def feed(self, data: str) -> None:
-        """Draw what a program wrote."""
-        data = self._rest + data
-        partial = _PARTIAL.search(data)
-        self._rest = data[partial.start() :] if partial else ""
-        for token in _TOKEN.finditer(data, 0, len(data) - len(self._rest)):
-            whole = token.group()
-            if token.group(4):
-                self._control(token.group(1), token.group(2), token.group(4))
-            elif whole == "\r":
-                self._x = 0
-            elif whole == "\n":
-                self._y = min(self._y + 1, self.rows - 1)
-            elif whole == "\b":
-                self._x = max(self._x - 1, 0)
-            elif whole[0] >= " " and whole[0] != "\x7f":
-                self._write(whole)
-
-    def _write(self, text: str) -> None:
-        for character in text:
-            width = _width(character)
-            if not width:
-                self._combine(character)
-            elif self._x + width <= self.columns:
-                line = self.cells[self._y]
-                self._break_wide(line, self._x, self._x + width)
-                line[self._x] = (character, self._paint)
-                if width == 2:
-                    line[self._x + 1] = ("", self._paint)
-                self._x += width
-
-    def _combine(self, character: str) -> None:
-        before = self._x - 1
-        if before >= 0 and not self.cells[self._y][before][0]:
-            before -= 1
-        if before >= 0:
-            text, paint = self.cells[self._y][before]
-            self.cells[self._y][before] = (text + character, paint)
-
-    @staticmethod
-    def _break_wide(line: list[tuple[str, Paint]], start: int, end: int) -> None:
-        if not line[start][0]:
-            line[start - 1] = (" ", line[start - 1][1])
-        if end < len(line) and not line[end][0]:
-            line[end] = (" ", line[end][1])
-
-    def _control(self, private: str, parameters: str, final: str) -> None:
-        numbers = [int(n or 0) for n in parameters.split(";")]
-        if private:
-            if private == "?" and final in "hl" and 1049 in numbers:
-                self.cells = [[(" ", _PLAIN)] * self.columns for _ in range(self.rows)]
-        elif final == "H":
-            row, column = [*numbers, 0][:2]
-            self._y = min(max(row, 1), self.rows) - 1
-            self._x = min(max(column, 1), self.columns) - 1
-        elif final == "C":
-            self._x = min(self._x + max(numbers[0], 1), self.columns - 1)
-        elif final == "D":
-            self._x = max(self._x - max(numbers[0], 1), 0)
-        elif final == "m":
-            self._paint = painted(self._paint, parameters)
-        elif final == "r":
-            top, bottom = [*numbers, 0][:2]
-            self._region = (max(top, 1) - 1, bottom or self.rows)
-            self._x = self._y = 0
-        elif final in "LM":
-            self._shift(max(numbers[0], 1), down=final == "L")
-        elif final == "X":
-            self._erase(self._x + max(numbers[0], 1))
-        elif final == "J":
-            self.cells = [[self._blank] * self.columns for _ in range(self.rows)]
-        elif final == "K":
-            self._erase(self.columns)
-
-    @property
-    def _blank(self) -> tuple[str, Paint]:
-        """An erased cell: of the ground's colour, and nothing else."""
-        return (" ", (frozenset(), "", self._paint[2]))
-
-    def _erase(self, end: int) -> None:
-        end = min(end, self.columns)
-        line = self.cells[self._y]
-        self._break_wide(line, self._x, end)
-        line[self._x : end] = [self._blank] * (end - self._x)
-
-    def _shift(self, count: int, *, down: bool) -> None:
-        """Insert or delete lines at the cursor, within the region that scrolls."""
-        bottom = self._region[1]
-        count = min(count, bottom - self._y)
-        new = [[self._blank] * self.columns for _ in range(count)]
-        kept = self.cells[self._y : bottom]
-        self.cells[self._y : bottom] = [*new, *kept[:-count]] if down else [*kept[count:], *new]
-
-
-def _width(character: str) -> int:
-    if unicodedata.combining(character) or character in "\u200d\ufe0e\ufe0f":
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def painted(before: Paint, parameters: str) -> Paint:
-    """How cells are painted after SGR `parameters`."""
-    attributes, fore, back = set(before[0]), before[1], before[2]
-    codes = parameters.split(";")
-    at = 0
-    while at < len(codes):
-        code = int(codes[at] or 0)
-        length = {"2": 5, "5": 3}[codes[at + 1]] if code in (38, 48) else 1
-        whole = ";".join(codes[at : at + length])
-        at += length
-        if code == 0:
-            attributes, fore, back = set(), "", ""
-        elif 30 <= code <= 39 or 90 <= code <= 97:
-            fore = "" if code == 39 else whole
-        elif 40 <= code <= 49 or 100 <= code <= 107:
-            back = "" if code == 49 else whole
-        else:
-            attributes.add(whole)
-    return frozenset(attributes), fore, back
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +65,11 @@ class Terminal:
         rows: int = 40,
         environment: Mapping[str, str] | None = None,
         rate: float | None = None,
+        delay: float = 0.0,
+        answers: Mapping[bytes, bytes] = ANSWERS,
     ) -> None:
-        """Start `command`; `rate` is the speed of the link in bytes per second, None the fastest.
+        """Start `command`; `rate` is the speed of the link in bytes per second, None the fastest,
+        and `delay` what it adds to a round trip, in seconds.
 
         The program's environment is ours, for a truecolor xterm, with `environment` on top.
         """
@@ -227,6 +81,10 @@ class Terminal:
         self.frames = 0
         self.running = True
         self._rate = rate
+        self._answers = answers
+        self._asking = re.compile(b"|".join(map(re.escape, answers or {b"\0": b""})))
+        self._asked = b""
+        self._there, self._back = _Way(delay / 2), _Way(delay / 2)
         self._lost = False
         self._chunks: list[tuple[float, bytes]] = []
         self._drawn = 0
@@ -258,7 +116,7 @@ class Terminal:
 
     def send(self, keys: bytes | str) -> None:
         """Type `keys`."""
-        os.write(self._fd, keys.encode() if isinstance(keys, str) else keys)
+        self._back.take(self._write, keys.encode() if isinstance(keys, str) else keys)
 
     def signal(self, number: signal.Signals) -> None:
         """Send the program a signal."""
@@ -381,24 +239,34 @@ class Terminal:
         while True:
             self._taking.wait()
             try:
-                data = os.read(self._fd, 65536 if self._rate is None else 1024)
+                size = 65536 if self._rate is None else max(1, int(self._rate * _PORTION))
+                data = os.read(self._fd, size)
             except OSError:
                 data = b""
-            now = time.perf_counter()
-            for query, answer in _ANSWERS.items():
-                if query in data:
-                    os.write(self._fd, answer)
-            with self._arrived:
-                self.running = bool(data)
-                self.bytes += len(data)
-                self.frames += data.count(_FRAME)
-                if data:
-                    self._chunks.append((now, data))
-                self._arrived.notify_all()
-            if not data:
-                return
             if self._rate is not None:
                 time.sleep(len(data) / self._rate)
+            self._there.take(self._come, data)
+            if not data:
+                return
+
+    def _come(self, data: bytes) -> None:
+        """Take what arrived at the terminal, and answer what it asks."""
+        asked = self._asked + data
+        self._asked = asked[-_LONGEST + 1 :]
+        for question in self._asking.finditer(asked):
+            if question.end() > len(asked) - len(data):
+                self._back.take(self._write, self._answers[question.group()])
+        with self._arrived:
+            self.running = bool(data)
+            self.bytes += len(data)
+            self.frames += data.count(_FRAME)
+            if data:
+                self._chunks.append((time.perf_counter(), data))
+            self._arrived.notify_all()
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._fd, data)
 
     _undecoded = b""
 
@@ -413,6 +281,30 @@ class Terminal:
             return text
         self._undecoded = b""
         return data.decode(errors="replace")
+
+
+class _Way:
+    """One direction of a link: what it takes is done after a time, in order."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._under_way: queue.SimpleQueue[tuple[float, Callable[[bytes], None], bytes]]
+        self._under_way = queue.SimpleQueue()
+        if seconds:
+            threading.Thread(target=self._run, daemon=True).start()
+
+    def take(self, arrive: Callable[[bytes], None], data: bytes) -> None:
+        """Have `arrive` called with `data`."""
+        if self._seconds:
+            self._under_way.put((time.perf_counter() + self._seconds, arrive, data))
+        else:
+            arrive(data)
+
+    def _run(self) -> None:
+        while True:
+            due, arrive, data = self._under_way.get()
+            time.sleep(max(0.0, due - time.perf_counter()))
+            arrive(data)
 
 
 def _tree(pid: int) -> list[int]:

@@ -12,7 +12,7 @@ from textual.strip import Strip
 
 from widgets.columns import MARGIN, cell
 from widgets.rows import RowSource
-from widgets.table import VirtualTable
+from widgets.table import VirtualTable, _Line
 from widgets.tones import Tone
 
 _GAP, _SAID = 2, 13
@@ -28,7 +28,6 @@ class Block(VirtualTable):
         overflow-y: hidden;
         scrollbar-gutter: auto;
         & > .block--name { background: $panel; color: $text-primary; text-style: bold; }
-        & > .table--cursor { background: $surface; }
     }
     """
 
@@ -40,10 +39,21 @@ class Block(VirtualTable):
             self.step = step
             """1 downwards, -1 upwards."""
 
+    passed_by = True
+    """Whether the focus goes past it while it has no rows."""
+
     def show(self, source: RowSource) -> None:
-        """Show `source` from now on; the focus passes by where there are no rows."""
-        self.can_focus = source.rows > 0
+        """Show `source` from now on."""
+        self.can_focus = source.rows > 0 or not self.passed_by
         super().show(source)
+
+    def on_focus(self) -> None:
+        """Draw the cursor."""
+        self._repaint()
+
+    def on_blur(self) -> None:
+        """Draw no cursor."""
+        self._repaint()
 
     def enter(self, step: int) -> None:
         """Take the focus with the cursor at the end that it comes in from."""
@@ -56,6 +66,10 @@ class Block(VirtualTable):
             super().action_move(rows)
         else:
             self.post_message(self.Passed(self, 1 if rows > 0 else -1))
+
+    def _line(self, y: int) -> _Line:
+        line = super()._line(y)
+        return line if line is None or self.has_focus else (*line[:3], False)
 
     def _header(self, width: int) -> Strip:
         header = super()._header(width)

@@ -126,7 +126,8 @@ class Rows:
 
 def order(values: Sequence[Any], *, descending: bool) -> list[int]:
     """Places of `values` (n,) by size, equal ones as they were, those that are no value last."""
-    known, missing = [], []
+    known: list[int] = []
+    missing: list[int] = []
     for place, value in enumerate(values):
         is_none = value is None or (isinstance(value, float) and math.isnan(value))
         (missing if is_none else known).append(place)

@@ -151,6 +151,8 @@ class DiffUpdate(CompositorUpdate):
 class DiffApp(App[ReturnType]):
     """An app that writes differences, each in one piece, and no more than its link carries."""
 
+    least: ClassVar = Size(40, 8)
+    """What it takes to show anything; in less there is but a message."""
     look = Look()
     """To be set before the first screen."""
 
@@ -188,6 +190,11 @@ class DiffApp(App[ReturnType]):
         if writer is not None and writer._queue.qsize() > 0:
             return 0
         return self.link.room(time.monotonic())
+
+    @property
+    def fits(self) -> bool:
+        """Whether the terminal is large enough."""
+        return self.size.width >= self.least.width and self.size.height >= self.least.height
 
     def begin_update(self) -> None:
         """Measure how long it takes until what is drawn next can be seen."""
@@ -257,8 +264,11 @@ class DiffCompositor(Compositor):
         simplify: bool = False,
     ) -> Any:
         """Give an update, a full one if the terminal's content is not known."""
-        full = full or self._current_shadow().stale
-        return super().render_update(full, screen_stack, simplify)
+        shadow = self._current_shadow()
+        stock = super().render_update(full or shadow.stale, screen_stack, simplify)
+        if stock is not None and not self._app.fits and not simplify:
+            return DiffUpdate(_refusal(shadow.size, self._app.least))
+        return stock
 
     def render_full_update(self, simplify: bool = False) -> Any:
         """Give an update of the whole screen."""
@@ -290,6 +300,16 @@ class DiffCompositor(Compositor):
         if self._app.look.glyphs != "ascii" or _text(line).isascii():
             return line
         return [Segment(ascii_of(text), style) for text, style, _ in line]
+
+
+def _refusal(size: Size, least: Size) -> dict[int, Line]:
+    """The lines of a terminal in which nothing can be shown."""
+    text = f"{size.width}x{size.height}: needs {least.width}x{least.height}"
+    middle = (size.height - 1) // 2
+    return {
+        y: [Segment((text if y == middle else "").center(size.width)[: size.width])]
+        for y in range(size.height)
+    }
 
 
 def _spliced(

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.geometry import Region, Size
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
 from textual.reactive import var
 from textual.scroll_view import ScrollView
@@ -158,6 +158,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         if self._fitted[0] != width:
             self._fitted = (width, fit(self._columns, width, self._chosen, self._sorted[0]))
         return self._fitted[1]
+
+    @property
+    def cursor_screen_offset(self) -> Offset:
+        """Where the row under the cursor begins on the screen, as inputs tell it of theirs."""
+        return self.content_region.offset + (0, self._index - self.scroll_offset.y + _HEADER)
 
     def width_of(self, column: str) -> int:
         """Cells that a column (by id) has; 0 where there is no room for it."""
@@ -365,9 +370,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         shown, cells, tones, cursor = line
         base = self._tones[Tone.NORMAL]
         over = self.get_component_rich_style("table--cursor") if cursor else None
-        if over is not None:
-            base += over
-        segments = [Segment(" " * MARGIN, base)]
+        # Without a ground of its own the cursor is a mark, which takes few bytes to move.
+        marked = over is not None and over.bgcolor == base.bgcolor
+        over = None if marked else over
+        base += over or Style.null()
+        segments = [Segment((">" if marked else "").ljust(MARGIN), base)]
         for place, content in zip(shown, cells, strict=True):
             if not isinstance(content, str):
                 under = over.background_style if over is not None else Style.null()
@@ -391,7 +398,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         style = self._tones[Tone.MUTED]
         lines = self.empty.splitlines()
         line = y - _HEADER - max(0, (self._visible - len(lines)) // 3)
-        if not 0 <= line < len(lines):
-            return Strip.blank(width, style)
-        text = cell(lines[line].center(width - 2 * MARGIN), width - 2 * MARGIN, "left")
+        room = width - 2 * MARGIN
+        text = cell((lines[line] if 0 <= line < len(lines) else "").center(room), room, "left")
         return Strip([Segment(f" {text} ", style)]).adjust_cell_length(width, style)

@@ -18,7 +18,7 @@ _NAMED = (
     "enter", "escape", "tab", "space", "backspace", "delete", "insert", "home", "end", "pageup",
     "pagedown", "up", "down", "left", "right", *(f"f{number}" for number in range(1, 25)),
 )  # fmt: skip
-_SENT_AS = {
+SENT_AS = {
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace",
     "ctrl+left_square_bracket": "escape", "ctrl+shift+i": "tab", "ctrl+shift+m": "enter",
 }  # fmt: skip
@@ -64,8 +64,8 @@ def key_name(text: str) -> str:
         if key != plain:
             others = "+".join(sorted({*modifiers, "shift"}))
             raise UsageError(f"no terminal sends {text!r}", hint=f"write {others}+{plain}")
-    if name in _SENT_AS:
-        raise UsageError(f"terminals send {text!r} as {_SENT_AS[name]}", hint="choose another key")
+    if name in SENT_AS:
+        raise UsageError(f"terminals send {text!r} as {SENT_AS[name]}", hint="choose another key")
     return name
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.commands.model import Command, Kind, Parameter
+from app.commands.moment import moment
 from app.commands.registry import REGISTRY
-from bpf.errors import TextError, did_you_mean
+from bpf.errors import TextError, UsageError, did_you_mean
 
 Value = str | int
 QUOTE = '"'
@@ -114,6 +115,11 @@ def _value(line: str, word: Word, parameter: Parameter) -> Value:
             problem = f"{word.text!r} is no whole number from 1"
             raise TextError(problem, line, word.column)
         return int(word.text)
+    if parameter.kind is Kind.MOMENT:
+        try:
+            moment(word.text, 0)
+        except UsageError as error:
+            raise TextError(error.message, line, word.column, hint=error.hint) from None
     if parameter.choices and word.text not in parameter.choices:
         problem = f"there is no {parameter.name} {word.text!r}"
         hint = did_you_mean(word.text, parameter.choices)

@@ -104,6 +104,7 @@ _TIME = (
 _OVERVIEW = (
     Command("overview.open", "What is under the cursor, on its screen", "", "overview", "Open",
             by_row=True),
+    Command("overview.leave", "Back to the present", "escape", "overview"),
 )  # fmt: skip
 _FLOWS = (
     Command("flow.filter", "Filter what is shown", "slash", "flows", "Filter", (_FILTER,),
@@ -123,7 +124,7 @@ _PATHS = (
     Command("path.untrace", "Stop tracing it", "x", "paths", "Stop",
             (Parameter("destination", Kind.DESTINATION),), writes=True),
     Command("path.filter", "Filter paths and hops", "slash", "paths", "", (_FILTER,), asks=True,
-            help="A term that both know, such as loss>1%, is for both; hop<=5 is for hops only."),
+            help="loss>1% is for both; with a term for hops only, such as hop<=5, for hops."),
     Command("path.next", "Next destination or flow", "n", "paths", "Next"),
     Command("path.previous", "Destination or flow before", "p", "paths"),
     *_sorting("path", "paths", "hops", "destinations"),
@@ -172,7 +173,7 @@ _PROGRAMS = (
             writes=True),
 )  # fmt: skip
 _EVENTS = (
-    Command("event.go", "To the moment of the event", "", "events", "Go to it", by_row=True,
+    Command("event.go", "To the moment of the event", "", "events", "Go", by_row=True,
             help="Every screen shows that moment, until escape or time.live."),
     Command("event.filter", "Filter events", "slash", "events", "Filter", (_FILTER,), asks=True),
     Command("event.detail", "The whole text of the event", "d", "events", "Detail"),

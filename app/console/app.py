@@ -232,10 +232,10 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         failure = self.plane.failure()
         now = time.monotonic()
         badge = StatusItem("LIVE", Tone.GOOD, badge=True)
-        if failure is not None:
-            badge = StatusItem("ENDED", Tone.BAD, badge=True)
-        elif (paused := self.moment_badge()) is not None:
+        if (paused := self.moment_badge()) is not None:
             badge = paused
+        elif failure is not None:
+            badge = StatusItem("ENDED", Tone.BAD, badge=True)
         elif last is None:
             badge = StatusItem("STARTING", Tone.MUTED, badge=True)
         elif (old := now - self.state.last_at) > _STALE_AFTER * self.interval:
@@ -251,7 +251,7 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         items.append(StatusItem(f"{self._where} {modes}".rstrip(), priority=1))
         if last is not None:
             poll = (last.swap_ns + last.drain_ns) / 1e9
-            lost = self.frame.lost
+            lost = self.present.lost
             full = Tone.WARN if last.occupancy > 0.5 else Tone.NORMAL
             items += [
                 StatusItem(str(last.generation), label="gen", priority=5),

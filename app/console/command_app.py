@@ -11,14 +11,13 @@ from textual.app import App
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from app.commands import Invocation, parse
+from app.commands import REGISTRY, Invocation, parse
 from app.commands.keymap import Keymap
 from app.commands.keys import CHARACTERS
 from app.console.commands import bindings
 from app.console.screens.base import DeckScreen
 from bpf.errors import DeckError, UsageError
 from widgets.table import VirtualTable
-
 
 _PATIENCE_S = 30.0
 
@@ -64,15 +63,15 @@ class CommandApp(App[int]):
         """Whether a command has a meaning on the screen in front."""
         if action != "command" or not parameters:
             return super().check_action(action, parameters)
-        name = str(parameters[0]).partition(" ")[0]
+        name = next(iter(str(parameters[0]).split()), "")
         if parameters == (f"view.{self.current_mode}",) or not self.offers(name):
             return False
         return not isinstance(self.screen, DeckScreen) or self.screen.offers(name)
 
-    async def action_command(self, *lines: str) -> None:
+    async def action_command(self, lines: str) -> None:
         """Do what lines of a command and its values say, until one fails: that is shown."""
         try:
-            for line in lines:
+            for line in lines.splitlines():
                 await self.perform(parse(line))
         except DeckError as error:
             self.complain(error)
@@ -92,7 +91,8 @@ class CommandApp(App[int]):
 
     @on(Asked)
     async def _asked(self, message: Asked) -> None:
-        self._heard = heard = []
+        heard: list[str] = []
+        self._heard = heard
         try:
             await self.perform(message.asked)
         except DeckError as error:
@@ -126,9 +126,9 @@ class CommandApp(App[int]):
         return screen
 
     @work(exclusive=True, group="keys")
-    async def action_press(self, *keys: str) -> None:
-        """Press keys one after the other, each when what the one before came to is done."""
-        for key in keys:
+    async def action_press(self, keys: str) -> None:
+        """Press keys, by comma, one after the other: each when what the last came to is done."""
+        for key in keys.split(","):
             character = CHARACTERS.get(key, key if len(key) == 1 else None)
             self.post_message(events.Key(key, character))
             await self._settle()
@@ -142,6 +142,8 @@ class CommandApp(App[int]):
                 await handled.wait()
 
     def do_app_prompt(self, text: str = "") -> None:
+        if text in REGISTRY and REGISTRY[text].parameters:
+            text += " "
         self.deck_screen().prompt.ask("", ":", "a command; tab completes it", text)
 
     def _table(self) -> VirtualTable:

@@ -27,5 +27,7 @@ def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
 
 
 def _action(bound: Bound) -> str:
-    name, words = ("press", bound.keys) if bound.keys else ("command", bound.lines)
-    return f"app.{name}({', '.join(map(repr, words))})"
+    # Textual passes on no more than one parameter of a variable number.
+    if bound.keys:
+        return f"app.press({','.join(bound.keys)!r})"
+    return "app.command({!r})".format("\n".join(bound.lines))

@@ -24,17 +24,42 @@ _LOW, _PORT = np.uint64(0xFFFF), np.uint64(16)
 ECHO_TYPES = {1: (0, 8), 58: (128, 129)}
 """Types of echo replies and requests, by protocol: one flow, whatever its identifier."""
 
+Medians = tuple[Array, NDArray[np.float64]]
+"""Traced flows, hashes (m,) in ascending order, and the RTT of each in seconds."""
+_NO_MEDIANS: Medians = (np.empty(0, "u8"), np.empty(0))
 
-def live_table(view: LiveView, paths: PathView | None = None, names: Names | None = None) -> Table:
+
+class Rtts:
+    """Medians of the last minute on the paths of a view; made once a second."""
+
+    def __init__(self) -> None:
+        self._of = -1, -1
+        self._medians: Medians = _NO_MEDIANS
+
+    def medians(self, paths: PathView) -> Medians:
+        """`path_medians`."""
+        of = paths.generation, paths.second
+        if of != self._of:
+            self._of, self._medians = of, path_medians(paths)
+        return self._medians
+
+
+def live_table(
+    view: LiveView, paths: PathView | None = None, names: Names | None = None,
+    medians: Callable[[PathView], Medians] | None = None,
+) -> Table:  # fmt: skip
     """The rows of a view with columns `age` and `idle` in ns, and `rtt` in seconds.
 
-    Round-trip times are those on `paths`; they are made once, and only where they are asked for.
+    Round-trip times are those on `paths`, by `medians`; they are made only where they are asked
+    for.
     """
     rows, now = view.rows, view.now_ns
 
     @cache
     def rtts() -> Array:
-        return flow_rtts(rows, paths)
+        if paths is None or not len(paths.series):
+            return np.full(len(rows), np.nan)
+        return flow_rtts(rows, *(medians or path_medians)(paths))
 
     made: dict[str, Callable[[], Array]] = {
         "age": lambda: now - rows["first_ns"],
@@ -44,14 +69,9 @@ def live_table(view: LiveView, paths: PathView | None = None, names: Names | Non
     return Table(rows, made, names)
 
 
-def flow_rtts(rows: Array, paths: PathView | None) -> NDArray[np.float64]:
-    """Seconds (n,) of flows of dtype LIVE: the median of the last minute, to the farthest router
-    or host that answers on the way of the flow's packets out of this host; NaN where none does.
-    """
+def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
+    """Seconds (n,) of flows of dtype LIVE, by Medians; NaN of those that are not traced."""
     found = np.full(len(rows), np.nan)
-    if paths is None or not len(paths.series) or not len(rows):
-        return found
-    keys, medians = _path_medians(paths)
     if len(keys):
         own = _path_keys(rows)
         at = np.searchsorted(keys, own)
@@ -61,11 +81,11 @@ def flow_rtts(rows: Array, paths: PathView | None) -> NDArray[np.float64]:
     return found
 
 
-def _path_medians(paths: PathView) -> tuple[Array, NDArray[np.float64]]:
-    """The traced flows, hashes (m,) in ascending order, and the RTT of each in seconds."""
+def path_medians(paths: PathView) -> Medians:
+    """The RTT of each traced flow to the farthest router or host that answers."""
     series = paths.series[paths.series["last_ns"] >= 0]
     if not len(series):
-        return np.empty(0, "u8"), np.empty(0)
+        return _NO_MEDIANS
     words = words_of(series)[:, :_WORDS].copy()
     words[:, 4] &= _TRANSPORT
     _leave_ports_out(words, np.isin(series["protocol"], list(ECHO_TYPES)))
@@ -77,6 +97,8 @@ def _path_medians(paths: PathView) -> tuple[Array, NDArray[np.float64]]:
     keys, ids = keys[last], ids[last]
     samples = paths.samples(np.sort(ids))
     samples = samples[samples["rtt_ns"] >= 0]
+    if not len(samples):
+        return _NO_MEDIANS
     places = np.argsort(ids)
     of = places[np.searchsorted(ids, samples["id"], sorter=places)]
     ordered = Ordered.of(of, samples["rtt_ns"])

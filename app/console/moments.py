@@ -28,7 +28,9 @@ class MomentApp(App[int]):
     def __init__(self) -> None:
         super().__init__(ansi_color=False)
         self.state = State()
-        self.frame: Frame = self.state.frame()
+        self.present: Frame = self.state.frame()
+        """What there was at the last update, paused or not."""
+        self.frame = self.present
         """What the screens show; while paused it stays what it is."""
         self.timeline = Timeline()
         """The frames of the past."""
@@ -60,10 +62,10 @@ class MomentApp(App[int]):
 
     def refresh_view(self) -> None:
         """Bring the frame up to date, and the screen in front; a paused one stays as it was."""
-        present = self.state.frame()
-        self.timeline.keep(present)
+        self.present = self.state.frame()
+        self.timeline.keep(self.present)
         if not self._paused:
-            self.frame = present
+            self.frame = self.present
 
     def stay_at(self, frame: Frame, occasion: str = "") -> None:
         """Have a frame shown from the next `refresh_view` on; `occasion` is why, if not for its
@@ -75,7 +77,7 @@ class MomentApp(App[int]):
         first = next(iter(self.timeline.frames), None)
         if first is None or first.last is None or utc_ns < first.last.start_utc_ns:
             raise UsageError(f"nothing is kept of {clock(utc_ns)} UTC", hint=self.kept_since())
-        return self.timeline.since(utc_ns) or self.state.frame()
+        return self.timeline.since(utc_ns) or self.present
 
     def _show_moment(self, frame: Frame) -> None:
         self.stay_at(frame)
@@ -152,8 +154,7 @@ class MomentApp(App[int]):
         self._show_moment(frame)
 
     def do_time_go(self, text: str) -> None:
-        present = self.timeline.frames[-1:]
-        wanted = moment(text, present[0].utc_ns if present else time.time_ns())
+        wanted = moment(text, self.present.utc_ns or time.time_ns())
         if (frame := self.timeline.until(wanted)) is None:
             raise UsageError(f"nothing is kept of {text}", hint=self.kept_since())
         self._show_moment(frame)

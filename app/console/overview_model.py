@@ -114,15 +114,8 @@ class WorstHops:
         asked = (self._known, most, cells)
         if self._found[0] != asked:
             chosen = self._ranked[: max(0, most)]
-            numbers: dict[Choice, set[int]] = {}
-            for choice, number in chosen:
-                numbers.setdefault(choice, set()).add(number)
-            known = {
-                (choice, hop.number): hop
-                for choice, only in numbers.items()
-                for hop in self._paths.hops(choice, cells, frozenset(only))
-            }
-            self._found = (asked, [(one[0], known[one]) for one in chosen if one in known])
+            hops = self._paths.hops_at(chosen, cells)
+            self._found = asked, [(one[0], hop) for one, hop in zip(chosen, hops, strict=True)]
         return self._found[1]
 
 

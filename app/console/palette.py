@@ -46,7 +46,7 @@ class CommandProvider(Provider):
     def _runner(self, entry: Command) -> Callable[[], Awaitable[None]]:
         # What it needs is typed behind its name.
         needs = any(parameter.needed for parameter in entry.parameters)
-        line = f"app.prompt {entry.name} " if needs else entry.name
+        line = f"app.prompt {entry.name}" if needs else entry.name
         return partial(self._console.action_command, line)
 
     def _line(self, entry: Command) -> Content:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from app.console.path_model import Choice, Hop, Paths
+from probes import filter as filters
 from probes.filter import Domain, Filter, Table, parts
 from probes.filter.fields import Addresses, Ports, Quantity, ip_version, protocol, times
 from probes.filter.table import Names
@@ -76,8 +78,15 @@ _HOP = np.dtype(
 
 
 def parse(text: str, saved: Mapping[str, str]) -> tuple[Filter, Filter]:
-    """A filter of paths and one of hops: each gets the terms that it knows. Raises TextError."""
+    """A filter of paths and one of hops. Raises TextError.
+
+    Terms that both know are for both; or for hops, where another is for hops only: then it is hops
+    that are looked for.
+    """
     of_paths, of_hops = parts(text, (PATHS, HOPS), saved)
+    if of_paths.missing:
+        own = filters.parse(" ".join(of_hops.missing), PATHS, saved)
+        of_paths = replace(own, text=of_paths.text)
     return of_paths, of_hops
 
 

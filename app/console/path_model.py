@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -38,6 +38,7 @@ ECHO = (1, 58)
 """Protocols whose echo is traced, as one flow: it has no ports."""
 ROUTE = (Kind.RESPONDER, Kind.LONGER, Kind.SHORTER, Kind.SILENT, Kind.ANSWERS)
 """Findings that another way is taken."""
+_NOWHERE = np.empty(0, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,31 +216,31 @@ class Paths:
         most = np.argmax(queues)
         return int(series["hop"][most]), int(queues[most])
 
-    def hops(
-        self, choice: Choice, cells: int, only: frozenset[int] = frozenset(range(1, MAX_HOPS + 1))
-    ) -> list[Hop]:
-        """The hops of a choice that are on the way, or `only` those of some numbers, with a time
-        line of so many cells."""
-        places = self._places.get(choice, np.empty(0, int))
-        places = places[np.isin(self.view.series["hop"][places], list(only))]
-        if not len(places):
-            return []
-        series = self.view.series
-        numbers = self._minute((choice, only), places)
-        changes = self.changes(choice)
-        by_number = {
-            int(n): places[series["hop"][places] == n] for n in np.unique(series["hop"][places])
-        }
-        answering = [n for n, at in by_number.items() if (series["last_ns"][at] >= 0).any()]
+    def hops(self, choice: Choice, cells: int) -> list[Hop]:
+        """The hops of a choice that are on the way, with a time line of so many cells."""
+        series = self.view.series[self._places.get(choice, _NOWHERE)]
         running = self.running(choice.destination)
-        length = max([running.length if running else 0, *answering])
-        nothing = np.empty(0, int)
+        answering = series["hop"][series["last_ns"] >= 0]
+        length = int(answering.max(initial=running.length if running else 0))
+        numbers = range(1, length + 1) if len(series) else ()
+        return self.hops_at([(choice, number) for number in numbers], cells)
+
+    def hops_at(self, wanted: Sequence[tuple[Choice, int]], cells: int) -> list[Hop]:
+        """Some hops, given by choice and number, with time lines of so many cells."""
+        hops = self.view.series["hop"]
+        groups = {
+            one: places[hops[places] == one[1]]
+            for one in wanted
+            for places in [self._places.get(one[0], _NOWHERE)]
+        }
+        numbers = self._minute(groups)
+        changes = {choice: self.changes(choice) for choice in dict.fromkeys(c for c, _ in wanted)}
         return [
             self._hop(
-                number, by_number.get(number, nothing), numbers.get(number, NONE), choice,
-                changes[changes["hop"] == number], cells,
+                number, groups[choice, number], numbers.get(place, NONE), choice,
+                changes[choice][changes[choice]["hop"] == number], cells,
             )
-            for number in range(1, length + 1) if number in only
+            for place, (choice, number) in enumerate(wanted)
         ]  # fmt: skip
 
     def _hop(
@@ -272,14 +273,17 @@ class Paths:
             lost > 0, marked,
         )  # fmt: skip
 
-    def _minute(self, of: object, places: Array) -> dict[int, Numbers]:
-        """The numbers of each hop at `places`, which are `of` something; made once a second."""
-        key = (of, self.view.second, self.view.generation)
+    def _minute(self, groups: Mapping[tuple[Choice, int], Array]) -> dict[int, Numbers]:
+        """The numbers of some hops, whose series are at places of the view, by the order of the
+        hops; made once a second."""
+        key = (tuple(groups), self.view.second, self.view.generation)
         if self._numbers[0] != key:
-            series = self.view.series[places]
-            samples = self.view.samples(np.sort(series["id"]))
-            hops = self.view.series["hop"][np.searchsorted(self.view.series["id"], samples["id"])]
-            self._numbers = (key, _numbers(samples, hops))
+            series = self.view.series
+            of = np.full(len(series), -1)
+            for place, places in enumerate(groups.values()):
+                of[places] = place
+            samples = self.view.samples(series["id"][of >= 0])
+            self._numbers = key, _numbers(samples, of[np.searchsorted(series["id"], samples["id"])])
         return self._numbers[1]
 
     def _routers(self, number: int, places: Array, destination: str) -> tuple[Router, ...]:

@@ -29,7 +29,7 @@ from app.tape.model import (
     Sleep,
     Step,
     Tape,
-    TapeFailure,
+    StepError,
     Type,
     Wait,
 )
@@ -39,7 +39,7 @@ from widgets.format import REPLACED, safe
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
 
-_LOOK = 0.02
+_LOOK = 0.025
 """Seconds between two looks at what is waited for."""
 _PAINT = 0.2
 """Seconds that a frame is waited for; on a slow link it may come later."""
@@ -76,9 +76,9 @@ class Player:
         self._stopping = True
 
     async def play(self) -> str:
-        """Play all of it; where it was stopped, in words. Raises TapeFailure."""
-        for self.number, step in enumerate(self.tape.steps, 1):
-            self.step = step
+        """Play all of it; where it was stopped, in words. Raises StepError."""
+        for number, step in enumerate(self.tape.steps, 1):
+            self.number, self.step = number, step
             if self._ended:
                 raise self._failure(step, "the console has ended before this")
             self._app.show_tape()
@@ -101,7 +101,7 @@ class Player:
             if not isinstance(step.deed, Wait | Expect | Sleep):
                 await self._idle(step)
         except DeckError as error:
-            if isinstance(error, TapeFailure):
+            if isinstance(error, StepError):
                 raise
             raise self._failure(step, str(error)) from None
         self._look(step)
@@ -199,10 +199,10 @@ class Player:
         while True:
             await self._settle()
             await self._painted()
-            if not self._app.busy:
+            if not self._app.at_work:
                 return
             left = deadline - time.monotonic()
-            if not await self._until(step, left, lambda: not self._app.busy):
+            if not await self._until(step, left, lambda: not self._app.at_work):
                 raise self._failure(step, f"not done within {seconds:g} s")
 
     async def _settle(self, *, focused: bool = False) -> None:
@@ -233,8 +233,8 @@ class Player:
         if self._complaint is not None:
             raise self._failure(step, str(self._complaint))
 
-    def _failure(self, step: Step, reason: str) -> TapeFailure:
-        return TapeFailure(step.place, f"{step.text}: {safe(reason, REPLACED)}")
+    def _failure(self, step: Step, reason: str) -> StepError:
+        return StepError(step.place, f"{step.text}: {safe(reason, REPLACED)}")
 
 
 async def _soon(what: Awaitable[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingsMap
 from textual.containers import Horizontal, Vertical
 from textual.suggester import SuggestionReady
 from textual.widget import Widget
@@ -42,6 +42,12 @@ class PromptInput(Input):
     """An input that keeps all its own keys, and whose footer names only those of use here."""
 
     BINDINGS = [Binding("enter", "submit", "Apply")]
+
+    def __init__(self) -> None:
+        super().__init__(select_on_focus=False)
+        self.cursor_blink = False
+        # Not those for scrolling, which a line has no use for.
+        self._bindings = BindingsMap([*Input.BINDINGS, *self.BINDINGS])
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         known = key in CHARACTERS or key in self._bindings.key_to_bindings
@@ -130,9 +136,7 @@ class Prompt(Vertical):
         yield Candidates()
         with Horizontal():
             yield Label(markup=False)
-            answer = PromptInput(select_on_focus=False)
-            answer.cursor_blink = False
-            yield answer
+            yield PromptInput()
 
     @property
     def is_open(self) -> bool:
@@ -228,12 +232,12 @@ class Prompt(Vertical):
             typed = answer.value[found.begin : answer.cursor_position]
             if found.candidates:
                 self._put(found.common if found.common.startswith(typed) else typed)
-            elif words := usage(self.command or answer.value):
-                self.query_one(Candidates).show((words,), -1)
-        elif found := self._completion.candidates:
+            else:
+                self._tell_usage(True)
+        elif candidates := self._completion.candidates:
             before = self._chosen if self._chosen >= 0 or step > 0 else 0
-            self._chosen = (before + step) % len(found)
-            self._put(found[self._chosen])
+            self._chosen = (before + step) % len(candidates)
+            self._put(candidates[self._chosen])
 
     def _put(self, candidate: str) -> None:
         """Put a candidate, or a part of it, in its place."""
@@ -248,7 +252,15 @@ class Prompt(Vertical):
                 text, position = f"{text} ", position + 1
         answer.value = self._shown = text
         answer.cursor_position = position
-        self.query_one(Candidates).show(() if only else found.candidates, self._chosen)
+        if not only:
+            self.query_one(Candidates).show(found.candidates, self._chosen)
+        else:
+            self._tell_usage(text == self._typed[0])
+
+    def _tell_usage(self, known: bool) -> None:
+        """Where nothing is left to be completed: what is known of the command."""
+        words = usage(self.command or self.text) if known else ""
+        self.query_one(Candidates).show((words,) if words else (), -1)
 
     def action_recall(self, step: int) -> None:
         """Go back in what was typed before, among lines that begin as this one does."""

@@ -13,7 +13,6 @@ from probes.controller import Controller
 from probes.flow import FlowFilter
 from probes.plane import ControlPlane
 
-
 _FIRST_WINDOW = 0.25
 """Seconds after which there is something to be seen."""
 
@@ -43,9 +42,7 @@ def run(
         return _run(app, script)
 
 
-def connect(
-    plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING
-) -> int:
+def connect(plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     with closing(plane):
         app = ConsoleApp(plane, lambda: None, url, 1.0, FlowFilter(), settings=settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.notifications import Notify
@@ -20,16 +20,17 @@ from widgets.status import StatusItem
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
+    from app.console.app import ConsoleApp
     from app.console.player import Player
-    from app.console.recorder import Recorder
     from app.console.prompt import Prompt
+    from app.console.recorder import Recorder
     from app.tape.model import Step, Tape
 
 LINE = "app.prompt"
 """The command that asks for a whole line."""
 _FIRST = 3.0
 """Seconds that the first window is waited for, once what measures it has started."""
-_LOOK = 0.02
+_LOOK = 0.025
 """Seconds between two looks whether it is there."""
 REGISTER = "q"
 """What is recorded into where no other is named."""
@@ -71,7 +72,7 @@ class TapeApp(CommandApp):
         return self._recorder.register if self._recorder is not None else ""
 
     @property
-    def busy(self) -> bool:
+    def at_work(self) -> bool:
         """Whether something goes on that was asked for."""
         going = (worker for worker in self.workers if worker.group in ("keys", "reconfigure"))
         return self.pending > 0 or any(worker.is_running for worker in going)
@@ -136,13 +137,13 @@ class TapeApp(CommandApp):
     def _notified(self, event: Notify) -> None:
         self.message = event.notification.message
 
-    async def action_command(self, *lines: str) -> None:
+    async def action_command(self, lines: str) -> None:
         if self._recorder is not None:
             if self._key is not None:
-                self._recorder.commands(self._key, lines)
+                self._recorder.commands(self._key, tuple(lines.splitlines()))
             else:
-                self._recorder.called(lines)
-        await super().action_command(*lines)
+                self._recorder.called(tuple(lines.splitlines()))
+        await super().action_command(lines)
 
     async def perform(self, asked: Invocation) -> None:
         if asked.command.writes and self._player is not None and not self.script.allow_write:
@@ -192,10 +193,10 @@ class TapeApp(CommandApp):
         """What is wrong where the console has ended before what was to be played first."""
         if self._left is None:
             return None
-        from app.tape.model import TapeFailure
+        from app.tape.model import StepError
 
         reason = f"{self._left.text}: the console ended before this was done"
-        return TapeFailure(self._left.place, reason)
+        return StepError(self._left.place, reason)
 
     async def _play(self, tape: Tape) -> None:
         try:
@@ -226,14 +227,17 @@ class TapeApp(CommandApp):
             self.exit(0)
 
     async def _played(self, tape: Tape) -> str:
-        """Play it; where it was stopped, in words. Raises TapeFailure."""
+        """Play it; where it was stopped, in words. Raises StepError."""
         from app.console.player import Player
 
-        self._player = player = Player(self, tape)
+        self._player = player = Player(cast("ConsoleApp", self), tape)
         try:
             return await player.play()
+        except asyncio.CancelledError:
+            if self._left is not None:
+                self._left = player.step
+            raise
         finally:
-            self._left = player.step
             self._player = None
             self.show_tape()
 

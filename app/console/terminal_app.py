@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.binding import Binding
+
 from app.console.terminal import erases_in_color
 from app.console.themes import THEMES, name_of
 from app.settings.model import Ui
@@ -21,6 +23,13 @@ _TOLD = 1.0
 
 class TerminalApp(DiffApp[int]):
     """An app that draws what its terminal can show, as often as the link allows."""
+
+    CSS = """
+    .-low-bandwidth VirtualTable > .table--cursor { background: $surface; }
+    .-low-bandwidth VirtualTable:focus > .table--cursor { background: $surface; }
+    .-low-bandwidth ModalScreen { background: transparent; }
+    """
+    """Neither a whole row nor a whole screen is to change its ground where that takes seconds."""
 
     ui = Ui()
 
@@ -52,6 +61,11 @@ class TerminalApp(DiffApp[int]):
         wanted = theme or ("light" if self.current_theme.dark else "dark")
         self._take_theme(dark=wanted == "dark")
         self._untouched = False
+
+    def get_key_display(self, binding: Binding) -> str:
+        """What a key is called, by its name where its sign cannot be drawn."""
+        sign = super().get_key_display(binding)
+        return sign if self.look.glyphs != "ascii" or sign.isascii() else binding.key
 
     def update_interval(self, usual: float) -> float:
         """Seconds between two updates of the screen, where there are `usual` ones elsewhere."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
+from zlib import crc32
 
 from fastapi import Header, Query, Request
 from fastapi.responses import StreamingResponse
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app import outputs
+from app.filtering import passing
 from app.rest import windows, wire
 from app.rest.desk import Desk, Number
 from app.rest.hub import Hub
@@ -88,10 +90,12 @@ class Endpoints:
         name: str,
         window: Annotated[Number | None, Query(ge=1)] = None,
         format: Kind | None = None,  # noqa: A002 - as clients say it
+        filter: str = "",  # noqa: A002
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
-        """Tables of the latest window that has ended, or of an older one that is still kept."""
-        return await self._desk.read(self._metrics, name, window, format, if_none_match)
+        """Tables of the latest window that has ended, or of an older one that is still kept; of a
+        built-in probe's those rows that pass `filter`."""
+        return await self._desk.read(self._metrics, name, window, format, filter, if_none_match)
 
     async def cost(self, name: str) -> tuple[Cost, ...]:
         """Nanoseconds a packet, measured now."""
@@ -231,13 +235,14 @@ class Endpoints:
         return self._plane.replace(config)
 
     def _metrics(
-        self, name: str, number: int | None, kind: Kind | None, known: str | None
+        self, name: str, number: int | None, kind: Kind | None, shown: str, known: str | None
     ) -> Response:
         info = self._find(name)
-        found = windows.find(self._plane.history.snapshots(), info, number)
+        found = passing(windows.find(self._plane.history.snapshots(), info, number), shown)
         response = _tables(found, kind or info.config.format)
         # The moment too: a probe that comes again counts from 1 again.
-        tag = f'"{found[0].window}-{found[0].end_utc_ns}-{response.media_type}"'
+        of = f"{found[0].window}-{found[0].end_utc_ns}-{crc32(shown.encode()):08x}"
+        tag = f'"{of}-{response.media_type}"'
         headers = {"etag": tag, "vary": "authorization"}
         if known == tag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)

@@ -166,9 +166,10 @@ def _read_environment(
 def _unknown(environment: Mapping[str, str], known: Mapping[str, Setting]) -> Iterator[str]:
     """Warnings only: variables of such names can also be others', such as those that a service
     called probedeck makes Kubernetes set."""
-    names = [*(setting.variable for setting in known.values()), *_OTHERS]
-    for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            yield f"{name}: no setting has this name{hint}"
+    names = [setting.variable.removeprefix(PREFIX) for setting in known.values()]
+    for variable in sorted(environment):
+        name = variable.removeprefix(PREFIX)
+        if name != variable and name not in names and variable not in _OTHERS:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+            hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
+            yield f"{variable}: no setting has this name{hint}"

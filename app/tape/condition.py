@@ -67,7 +67,7 @@ def shown(actual: State) -> str:
 
 
 def read_condition(line: Line) -> Condition:
-    """The condition that begins here, to its end. Raises Refusal."""
+    """The condition that begins here, to its end. Raises LineError."""
     begin = line.at
     name = line.take(_NAME)
     if not name:

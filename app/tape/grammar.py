@@ -13,7 +13,7 @@ from app.commands.keys import key_name
 from app.commands.registry import SCREENS
 from app.tape.condition import read_condition
 from app.tape.keys import MODIFIERS, VERBS, held
-from app.tape.line import Line, Refusal, duration
+from app.tape.line import Line, LineError, duration
 from app.tape.model import (
     Action,
     Deed,
@@ -77,7 +77,7 @@ def read(text: str, file: str) -> tuple[list[Statement], list[Fault]]:
                 line.refuse(f"there is a control character, {found[0]!a}", found.start())
             if not line.over:
                 statements.append(_statement(line, Place(file, number, line.at + 1)))
-        except Refusal as refusal:
+        except LineError as refusal:
             place = Place(file, number, refusal.column)
             faults.append(Fault(place, refusal.message, refusal.hint))
     return statements, faults
@@ -196,7 +196,7 @@ def _command(line: Line) -> Invocation:
         line.refuse(error.problem, begin + error.column - 1, hint=error.hint)
     if asked.command.name.startswith("macro."):
         name = asked.command.name
-        line.refuse(f"{name} is nothing for a tape", begin, hint="Source plays another in its place")
+        line.refuse(f"{name} is nothing for a tape", begin, hint="Source plays another")
     return asked
 
 

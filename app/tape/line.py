@@ -15,7 +15,7 @@ MOST_S = 24 * 3600.0
 """Of a duration."""
 
 
-class Refusal(Exception):
+class LineError(Exception):
     """A line is not understood from a column on."""
 
     def __init__(self, message: str, column: int, hint: str) -> None:
@@ -42,8 +42,8 @@ class Line:
         return self.text[self.at : self.at + 1] in tuple(_QUOTES)
 
     def refuse(self, message: str, at: int | None = None, *, hint: str = "") -> NoReturn:
-        """Raise a Refusal, by default of what comes next."""
-        raise Refusal(message, (self.at if at is None else at) + 1, hint)
+        """Raise a LineError, by default of what comes next."""
+        raise LineError(message, (self.at if at is None else at) + 1, hint)
 
     def skip(self) -> None:
         """Go on to what is not white."""

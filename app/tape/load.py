@@ -19,7 +19,6 @@ from app.tape.model import (
     Step,
     Tape,
     TapeError,
-    TapeFailure,
     Type,
 )
 from bpf.errors import UsageError

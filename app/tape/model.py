@@ -177,7 +177,7 @@ class TapeError(UsageError):
         self.faults = tuple(faults)
 
 
-class TapeFailure(DeckError):
+class StepError(DeckError):
     """A step that came to something else than the tape expects."""
 
     exit_code = 3

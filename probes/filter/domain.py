@@ -142,8 +142,8 @@ def parts(
                     failures.append((domain.knows(node), error))
                     others.append(str(node))
             if len(failures) == len(domains):
-                # Who knows all the fields can tell what is wrong.
-                raise max(failures, key=lambda failure: failure[0])[1]
+                # Who knows all the fields can tell what is wrong, or else who knows a similar one.
+                raise max(failures, key=lambda one: (one[0], "did you" in one[1].hint))[1]
     return tuple(
         Filter(Joined("and", tuple(terms), 1) if terms else None, text.strip(), tuple(others))
         for terms, others in zip(found, missing, strict=True)

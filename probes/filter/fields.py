@@ -15,7 +15,7 @@ from probes.filter.error import TermError
 from probes.filter.hosts import Hosts
 from probes.filter.match import ADDRESSES, PORTS, PROTOCOL, VERSION, Match, between
 from probes.filter.network import PROTOCOLS
-from probes.filter.pattern import searcher
+from probes.filter.pattern import PatternError, searcher
 from probes.filter.table import Array, Table
 
 ENDS = ("source", "destination")
@@ -140,8 +140,8 @@ class Ports:
                 raise value.wrong(f"no port is from {first} to {last}")
         else:
             port = self._port(value, value.text)
-            # As a range: `<` and `>` leave the port itself out.
-            first = 0 if "<" in operator else port + (operator == ">")
+            # As a range: `<` and `>` leave the port itself out, and 0 is none.
+            first = 1 if "<" in operator else port + (operator == ">")
             last = 65535 if ">" in operator else port - (operator == "<")
             if last < first:
                 raise value.wrong(f"no port is {operator} {port}")
@@ -249,8 +249,8 @@ def passing(value: Value) -> Callable[[str], bool]:
     if value.kind == "pattern":
         try:
             return searcher(value.text)
-        except ValueError as error:
-            raise value.wrong(str(error)) from None
+        except PatternError as error:
+            raise value.wrong(str(error), error.hint, error.at + 1) from None
     wanted = value.text.casefold()
     return lambda text: wanted in text.casefold()
 

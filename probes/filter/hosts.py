@@ -37,8 +37,11 @@ class Hosts:
             self._forget()
         words = np.ascontiguousarray(addresses).view("u8").reshape(-1, 2)
         keys = words[:, 0] * _FACTORS[0] + words[:, 1] * _FACTORS[1] + versions * _FACTORS[2]
-        new = np.flatnonzero(~np.isin(keys, self._keys))
-        if len(new):
+        at = np.searchsorted(self._keys, keys)
+        at[at == len(self._keys)] = 0
+        known = self._keys[at] == keys if len(self._keys) else np.zeros(len(keys), bool)
+        if not known.all():
+            new = np.flatnonzero(~known)
             fresh, first = np.unique(keys[new], return_index=True)
             passed = [
                 self._judge(
@@ -51,7 +54,8 @@ class Hosts:
             order = np.argsort(together)
             self._keys = together[order]
             self._passed = np.concatenate((self._passed, passed))[order]
-        result: Array = self._passed[np.searchsorted(self._keys, keys)]
+            at = np.searchsorted(self._keys, keys)
+        result: Array = self._passed[at]
         return result
 
     def _judge(self, text: str, names: Names | None) -> bool:

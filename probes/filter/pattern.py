@@ -21,16 +21,29 @@ _TOO_MANY = _MAX_WAYS + 1
 _DOUBLINGS = _MAX_WAYS.bit_length()
 
 
+class PatternError(Exception):
+    """A pattern that is none, or not taken."""
+
+    def __init__(self, problem: str, at: int = 0, hint: str = "") -> None:
+        """`at` is the character in question, from 0."""
+        super().__init__(problem)
+        self.at = at
+        self.hint = hint
+
+
 def searcher(pattern: str) -> Callable[[str], bool]:
-    """What tells whether a text contains `pattern`, whatever the case. Raises ValueError."""
+    """What tells whether a text contains `pattern`, whatever the case. Raises PatternError."""
     if len(pattern) > MAX_PATTERN:
-        raise ValueError(f"the pattern is longer than {MAX_PATTERN} characters")
+        raise PatternError(f"the pattern is longer than {MAX_PATTERN} characters", MAX_PATTERN)
     try:
         if _ways(parser.parse(pattern)) > _MAX_WAYS:
-            raise ValueError("the pattern can match in too many ways; write {1,3} for + or *")
+            hint = "{1,3} in the place of + or * has few"
+            raise PatternError("the pattern can match in too many ways", 0, hint)
         search = re.compile(pattern, re.IGNORECASE).search
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"this is no pattern: {error}") from None
+    except re.error as error:
+        raise PatternError(f"this is no pattern: {error.msg}", error.pos or 0) from None
+    except (OverflowError, RecursionError) as error:
+        raise PatternError(f"this is no pattern: {error}") from None
     return lambda text: search(text[:MAX_TEXT]) is not None
 
 

@@ -39,6 +39,8 @@ class Term:
     column: int
     tests: tuple[Test, ...] = ()
     """What each value asks of rows, once it is known which rows."""
+    origin: str = ""
+    """The saved filter that it stands in, for messages."""
 
     def __str__(self) -> str:
         return self.text
@@ -47,7 +49,10 @@ class Term:
         yield self
 
     def bound(self, bind: Callable[[Term], tuple[Test, ...]]) -> Term:
-        return replace(self, tests=bind(self))
+        try:
+            return replace(self, tests=bind(self))
+        except TermError as error:
+            raise TermError(self.origin + error.problem, error.column, error.hint) from None
 
     def mask(self, table: Table) -> Array:
         passed: Array = np.logical_or.reduce([test.mask(table) for test in self.tests])
@@ -148,16 +153,18 @@ def tree(text: str, saved: Mapping[str, str]) -> Node | None:
 
     `saved` are filters by name; what is wrong in one is said of where it is named.
     """
-    return _Parser(text, saved, 0).tree()
+    return _Parser(text, saved).tree()
 
 
 class _Parser:
     """Recursive descent; the methods follow precedence, from `or` to a value."""
 
-    def __init__(self, text: str, saved: Mapping[str, str], depth: int) -> None:
+    def __init__(self, text: str, saved: Mapping[str, str], within: tuple[str, ...] = ()) -> None:
+        """`within` are the saved filters that it stands in, one in another."""
         self._text = text
         self._saved = saved
-        self._depth = depth
+        self._within = within
+        self._depth = len(within)
         self._at = 0
 
     def tree(self) -> Node | None:
@@ -225,15 +232,16 @@ class _Parser:
             known = ", ".join(f"@{other}" for other in self._saved)
             hint = f"there are {known}" if known else "[filters] of the configuration has them"
             self._fail(f"no filter is saved as {name!r}", hint, begin)
-        if self._depth >= MAX_DEPTH:
+        if name in self._within or len(self._within) >= MAX_DEPTH:
             self._fail(f"@{name} is saved as a filter of itself", at=begin)
+        origin = f"in @{name}, {text!r}: "
         try:
-            found = _Parser(text, self._saved, self._depth + 1).tree()
+            found = _Parser(text, self._saved, (*self._within, name)).tree()
         except TermError as error:
-            self._fail(f"in @{name}, {text!r}: {error.problem}", error.hint, begin)
+            self._fail(origin + error.problem, error.hint, begin)
         if found is None:
             self._fail(f"@{name} is empty", at=begin)
-        return _moved(found, begin + 1)
+        return _moved(found, begin + 1, origin)
 
     def _term(self) -> Term | Not:
         begin = self._at
@@ -272,7 +280,7 @@ class _Parser:
             self._fail(f"this {what} has no end", f"a {sign} ends it")
         self._at = found.end()
         if sign == "/":
-            return Value(found[1].replace("\\/", "/"), column, "pattern")
+            return Value(found[1], column, "pattern")
         return Value(re.sub(r"\\(.)", r"\1", found[1]), column, "quoted")
 
     def _plain(self) -> str:
@@ -321,11 +329,12 @@ def _is_address(found: re.Match[str] | None) -> bool:
     return True
 
 
-def _moved(node: Node, column: int) -> Node:
+def _moved(node: Node, column: int, origin: str) -> Node:
     """All of it at one column: where a saved filter is named."""
     if isinstance(node, Not):
-        return replace(node, of=_moved(node.of, column), column=column)
+        return replace(node, of=_moved(node.of, column, origin), column=column)
     if isinstance(node, Joined):
-        return replace(node, of=tuple(_moved(part, column) for part in node.of), column=column)
+        of = tuple(_moved(part, column, origin) for part in node.of)
+        return replace(node, of=of, column=column)
     values = tuple(replace(value, column=column, whole=True) for value in node.values)
-    return replace(node, values=values, column=column)
+    return replace(node, values=values, column=column, origin=origin + node.origin)

@@ -29,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from bpf.errors import UsageError, did_you_mean
+from bpf.errors import TextError, UsageError, did_you_mean
 from probes import config
 from probes.config import MAX_FILE, Name, ProbeConfig, Text
 from probes.files import read_data
@@ -91,8 +91,8 @@ def _filter(text: str) -> str:
         raise wrong("must not be empty", hint="leave select out for every packet")
     try:
         matches = FlowFilter.parse(text).matches()
-    except UsageError as error:
-        raise wrong(error.message, hint=error.hint) from None
+    except TextError as error:
+        raise wrong(f"column {error.column}: {error.problem}", hint=error.hint) from None
     if not matches:
         raise wrong(f"{text[:40]!a} passes no packet")
     return " ".join(text.split())

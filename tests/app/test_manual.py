@@ -8,8 +8,8 @@ import re
 import pytest
 import typer
 
-from app import manual
-from app.cli import VERSION, cli
+from app import VERSION, manual
+from app.cli import cli
 from app.commands import REGISTRY
 from app.manual_cli import ASKED, SHELLS
 from tests.app.runs import deck_ends

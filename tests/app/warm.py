@@ -21,7 +21,7 @@ from app.lab import netns
 _PR_SET_CHILD_SUBREAPER = 36
 _SERVER = """\
 import ctypes, gc, json, os, runpy, socket, sys
-import numpy.typing, pydantic, typer, typer._adapters
+import numpy.typing, pydantic, typer
 
 def wait_for_request(asked):
     while True:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 from textual.app import ComposeResult
+from textual.binding import BindingType
 
 from widgets.chart import HistoryChart, Series
 from widgets.columns import Column
@@ -79,7 +80,7 @@ class Flows:
         return (plain, muted, Tone.ACCENT, plain, plain, slow, lost, muted)
 
 
-TABLE_KEYS = [
+TABLE_KEYS: list[BindingType] = [
     ("down,j", "focused.move(1)"),
     ("up,k", "focused.move(-1)"),
     ("pagedown", "focused.page(1)"),

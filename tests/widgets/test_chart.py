@@ -53,6 +53,40 @@ async def test_title_axes_and_lines(
         assert "\x1b" not in "".join(lines)
 
 
+async def test_a_span_is_said_and_is_the_whole_axis() -> None:
+    app = ChartApp()
+    async with app.run_test(size=(80, 12)) as pilot:
+        app.chart.show([RTT], span=600.0)
+        await pilot.pause()
+        lines = seen(pilot)
+        assert lines[0].rstrip().endswith("last 10m")
+        assert "-10m00s" in lines[-1]
+        # There is a minute of it, at the right.
+        assert dots([line[12:68] for line in lines[1:-2]]) == 0
+        assert dots(lines) > 5
+        spike = Series("rtt", TIMES, np.where(TIMES < 30, 9.0, RTT.values))
+        app.chart.show([spike], span=10.0)
+        await pilot.pause()
+        assert "-10 s" in seen(pilot)[-1]
+        assert "ms┤" in "\n".join(seen(pilot))
+        assert "rtt 13.1 ms   last 10 s" in seen(pilot)[0]
+
+
+async def test_many_samples_are_drawn_with_their_extremes_and_gaps() -> None:
+    times = np.arange(20_000.0)
+    values = np.full(20_000, 0.01)
+    values[7777], values[15000:16000] = 0.09, np.nan
+    app = ChartApp()
+    async with app.run_test(size=(80, 12)) as pilot:
+        app.chart.show([Series("rtt", times, values)])
+        await pilot.pause()
+        lines = seen(pilot)
+        assert "100 ms" in "\n".join(lines) or "90.0 ms" in "\n".join(lines)
+        assert dots(lines[1:7]) > 5
+        line = max(lines[6:], key=lambda line: dots([line]))
+        assert any(dots([line[at : at + 2]]) == 0 for at in range(60, 72))
+
+
 async def test_nothing_known_says_so() -> None:
     app = ChartApp()
     async with app.run_test(size=(40, 10)) as pilot:

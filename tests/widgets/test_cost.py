@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from bench.pty import Emulator, Terminal
+from bench.emulator import Emulator
+from bench.pty import Terminal
 
 DEMO = (sys.executable, "-I", "-m", "tests.widgets.demo")
 

@@ -20,7 +20,8 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
-from bench.pty import Emulator, Paint, Terminal, painted
+from bench.emulator import Emulator, Paint, painted
+from bench.pty import Terminal
 from tests.widgets.demo import COLUMNS, TABLE_KEYS, Flows
 from widgets.pen import sgr_change
 from widgets.screen import DiffApp, DiffModalScreen, DiffScreen

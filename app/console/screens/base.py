@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from app.commands.line import answer
 from app.console.commands import bindings, is_view
+from app.console.named import Values
 from app.console.path_model import Choice
 from app.console.progress import Work
 from app.console.prompt import Prompt, place_of
@@ -26,7 +27,6 @@ from widgets.status import StatusItem, StatusStrip
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
-    from app.tape.states import State
     from probes.filter import Domain, Table
 
 _T = TypeVar("_T")
@@ -87,7 +87,7 @@ class DeckScreen(TableScreen):
         """The widgets between strip and footer."""
         return []
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> Values:
         """What it knows of named state, by name."""
         return {}
 
@@ -114,7 +114,7 @@ class DeckScreen(TableScreen):
         return self.query_one(Prompt)
 
     @on(Input.Submitted)
-    async def _answered(self, event: Input.Submitted) -> None:
+    async def _submitted(self, event: Input.Submitted) -> None:
         """Do the command that asked, with what was typed; or what the line says."""
         prompt = self.prompt
         self._answering = number = prompt.sent()

@@ -12,7 +12,8 @@ from textual.widget import Widget
 from app.console.compare import CHANGES, FlowChanges
 from app.console.flow_detail import FlowDetail
 from app.console.flow_rows import COLUMNS, TRACED_COLUMNS, FlowRows, path_of
-from app.console.flow_table import live_table
+from app.console.flow_table import Rtts, live_table
+from app.console.named import Values, of_flow
 from app.console.screens.base import DeckScreen, counted
 from app.console.table_view import OPEN, DeckTable
 from bpf.errors import UsageError
@@ -44,6 +45,7 @@ class FlowsScreen(DeckScreen):
     def __init__(self) -> None:
         super().__init__()
         self._filter = FlowFilter()
+        self._rtts = Rtts()
 
     def compose_body(self) -> list[Widget]:
         changes = FlowTable("changes", CHANGES, empty=_FILTERED)
@@ -95,6 +97,25 @@ class FlowsScreen(DeckScreen):
         if self.detail.is_open:
             self.detail.show(self.deck.frame.flows, self.deck.history, self.deck.span)
 
+    def states(self) -> Values:
+        """What it knows of named state, by name."""
+        table, view = self.table, self.deck.frame.flows
+        found = np.flatnonzero(view.rows["id"] == table.cursor_key)
+        return {
+            "flow.count": self._flow_rows().rows,
+            "flow.filter": self._filter.text,
+            "flow.sort": table.sort,
+            "flow.order": "descending" if table.descending else "ascending",
+            "flow.detail": self.detail.is_open,
+            **(of_flow(view.rows[found[0]]) if len(found) else {}),
+        }
+
+    def _flow_rows(self) -> FlowRows:
+        """The flows of the frame that pass the filter."""
+        frame = self.deck.frame
+        table = live_table(frame.flows, frame.paths, self.deck.names, self._rtts.medians)
+        return FlowRows(frame.flows, self._filter, table=table)
+
     def _show_rows(self) -> None:
         """Show the flows of the frame, in the order and with the filter of now."""
         view = self.deck.frame.flows
@@ -103,8 +124,7 @@ class FlowsScreen(DeckScreen):
             flows = frames[0].flows, frames[1].flows
             rows = FlowChanges.of(*flows, self._filter, frames[1].paths, self.deck.names)
         else:
-            table = live_table(view, self.deck.frame.paths, self.deck.names)
-            rows = FlowRows(view, self._filter, table=table)
+            rows = self._flow_rows()
         tables = "flows", "changes"
         self.turn_to(*(tables if frames is None else reversed(tables)))
         columns = TRACED_COLUMNS if len(self.deck.frame.paths.series) else COLUMNS

@@ -124,6 +124,7 @@ class OverviewScreen(LookingScreen[_Looked]):
     OverviewScreen #board { layout: vertical; height: 1fr; overflow: hidden; }
     OverviewScreen #left { height: 1fr; }
     OverviewScreen #right { height: auto; }
+    OverviewScreen.-flowless #left { height: auto; }
     OverviewScreen #mix { background: $surface; }
     OverviewScreen.-broad #board { layout: horizontal; }
     OverviewScreen.-broad #left { width: 1fr; height: 1fr; }
@@ -141,10 +142,13 @@ class OverviewScreen(LookingScreen[_Looked]):
         self._triggers = Triggers()
 
     def compose_body(self) -> list[Widget]:
+        flows = Block(_flow_columns(), empty=NO_FLOWS, id="flows")
+        flows.passed_by = False
+        flows.show_sort("rate", descending=True)
         return [
             HealthStrip(id="health"),
             Board(
-                Vertical(Block(_flow_columns(), empty=NO_FLOWS, id="flows"), id="left"),
+                Vertical(flows, id="left"),
                 Vertical(id="right"),
                 id="board",
             ),
@@ -221,13 +225,10 @@ class OverviewScreen(LookingScreen[_Looked]):
         self.block("flows").show(Head(flows, heights["flows"] - 1))
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
-        self.block("warnings").show(Head(warnings, heights["warnings"] - 1))
+        self._show_warnings(warnings, heights["warnings"] - 1)
         self._show_notes(flows.rows)
-        if self.focused is None or (isinstance(self.focused, Block) and not self.focused.focusable):
-            stops = [one for one in self.focus_chain if isinstance(one, Block)]
-            self.set_focus(
-                next((one for one in stops if one.id == "flows"), stops[0]) if stops else None
-            )
+        if self.focused is None or not self.focused.focusable:
+            self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
 
     def _arrange(self, pulses: Pulses, warnings: int) -> dict[str, int]:
         """Give each block its lines; how many those are, by name."""
@@ -239,6 +240,7 @@ class OverviewScreen(LookingScreen[_Looked]):
             traffic.styles.height = 1 + self._lines * (2 if pulses.both_ways else 1)
             above = 2 + self._lines * (2 if pulses.both_ways else 1)
         shown = self.block("flows").display = pulses.both_ways or not pulses.probes
+        self.set_class(not shown, "-flowless")
         wanted = {
             "hops": len(self._hops),
             "policies": len(self._triggers.info.policies) if self._triggers.info else 0,
@@ -287,9 +289,9 @@ class OverviewScreen(LookingScreen[_Looked]):
         )
 
     def _show_hops(self, most: int) -> None:
-        block = self.block("hops")
-        waiting = bool(self._traced)
-        block.empty = WAITING_PATHS if waiting else NO_PATHS
+        block, known = self.block("hops"), len(self._hops)
+        none = WAITING_PATHS if self._traced else NO_PATHS
+        block.empty = counted(known, "hop") if known else none
         found = self._hops.hops(most, block.width_of("line"))
         if found:
             self._set_columns(block, worst_columns(found, self.deck.names, block.width_of("line")))
@@ -300,6 +302,7 @@ class OverviewScreen(LookingScreen[_Looked]):
     def _show_policies(self, most: int) -> None:
         block, triggers = self.block("policies"), self._triggers
         infos = triggers.info.policies if triggers.info else ()
+        block.empty = f"{len(infos)} of them" if infos else NO_POLICIES
         if infos:
             cells = block.width_of("line")
             names = [one.policy.name for one in infos]
@@ -307,6 +310,11 @@ class OverviewScreen(LookingScreen[_Looked]):
             self._set_columns(block, (replace(columns[0], title="Policies"), *columns[1:]))
         found = pressing(triggers, block.width_of("line"))
         block.show(policy_rows(found[: max(0, most)], triggers.view.now_utc_ns))
+
+    def _show_warnings(self, warnings: Rows, most: int) -> None:
+        block = self.block("warnings")
+        block.empty = counted(warnings.rows, "warning") if warnings.rows else NO_WARNINGS
+        block.show(Head(warnings, most))
 
     def _set_columns(self, block: Block, columns: tuple[Column, ...]) -> None:
         if block.columns != columns:
@@ -338,6 +346,9 @@ class OverviewScreen(LookingScreen[_Looked]):
         elif isinstance(focused, HealthStrip):
             self._open("health", None)
 
+    def do_overview_leave(self) -> None:
+        self.deck.leave_moment()
+
     def _open(self, name: str, key: Hashable | None) -> None:
         mode = _LEADS[name]
         if name == "traffic":
@@ -353,4 +364,4 @@ class OverviewScreen(LookingScreen[_Looked]):
 
 def _flow_columns() -> tuple[Column, ...]:
     """Those of screen 3, whose first one has the name of the block."""
-    return (replace(COLUMNS[0], title="Flows", width=5), *COLUMNS[1:])
+    return (replace(COLUMNS[0], title="Flows", width=5, priority=0), *COLUMNS[1:])

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from app.console import path_filter
 from app.console.compare import HOP_CHANGES, hop_changes
+from app.console.named import Values, of_path
 from app.console.path_detail import PathDetail
 from app.console.path_model import Choice, Hop, Paths
 from app.console.path_rows import (
@@ -169,6 +170,11 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             self.do_path_filter(kept.get("filter", ""))
         super().restore(kept)
         self._open_detail(kept.get("detail") == OPEN)
+
+    def states(self) -> Values:
+        """What it knows of named state, by name."""
+        self._paths.take(self.deck.frame.paths, self._traced)
+        return of_path(self._paths, self._choice)
 
     def show(self) -> None:
         self._paths.take(self.deck.frame.paths, self._traced)

@@ -10,6 +10,7 @@ from typing import TypeVar
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from app.console.named import Values, of_program
 from app.console.progress import Work
 from app.console.program_model import Draft, Programs, Slot, place_of
 from app.console.program_panels import COLUMNS as PANEL_COLUMNS
@@ -90,9 +91,15 @@ class ProgramView(DeckScreen):
 
     # What runs
 
+    def states(self) -> Values:
+        """What it knows of named state, by name."""
+        doing = "changing" if self._busy else "checking" if self._checking else ""
+        return of_program(self.model, self._slot, doing)
+
     def show(self) -> None:
         if self._panel in (Panel.METRICS, Panel.EVENTS):
             self._show_panel()
+        self._show_notes()
         if not self._looking and time.monotonic() - self._looked >= _REFRESH:
             self._looking = True
             self.in_thread(self.deck.plane.probes, self._take, self._not_known, asked=False)
@@ -202,14 +209,17 @@ class ProgramView(DeckScreen):
                     ]
                 )
 
-    def _show_editing(self) -> None:
-        strip = self.query_one("#editing", StatusStrip)
-        editor = self.editor
-        self.deck.unsaved = self.model.unsaved()
+    def _show_notes(self) -> None:
         notes = [StatusItem(counted(len(self.model.infos), "probe"), Tone.MUTED, priority=4)]
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
         self.deck.show_notes(*notes)
+
+    def _show_editing(self) -> None:
+        strip = self.query_one("#editing", StatusStrip)
+        editor = self.editor
+        self.deck.unsaved = self.model.unsaved()
+        self._show_notes()
         if self._slot is None or editor is None:
             strip.show([])
             return

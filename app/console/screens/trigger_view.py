@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 from textual.widget import Widget
 
+from app.console.named import Values, of_policies
 from app.console.screens.looking import LookingScreen
 from app.console.table_view import DeckTable
 from app.console.trigger_detail import TriggerDetail
@@ -116,6 +117,10 @@ class TriggerView(LookingScreen[_Looked]):
         """Put the cursor on the policy of a name."""
         self.listing.want(key)
         self.set_focus(self.listing)
+
+    def states(self) -> Values:
+        """What it knows of named state, by name."""
+        return of_policies(self._triggers.info, self._chosen) if self.is_current else {}
 
     def show(self) -> None:
         view, info = self.deck.frame.monitor, self._info

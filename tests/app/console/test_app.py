@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from app.commands import REGISTRY
-from app.commands.keys import spoken
-from app.console.screens.keys import KeysScreen
 from app.console.screens.program_info import ProgramInfoScreen
 from bpf.errors import DeckError, KernelError
 from probes.snapshot import Event, Loss, LossReason
@@ -14,38 +11,6 @@ from tests.app.console.fake import desk, flow
 from widgets.table import VirtualTable
 
 NASTY = "[/red] [bold]x[/] \x1b[31m \x9b31m \u202e 漢字 e\u0301 \udc80 \n"
-
-
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
-async def test_help_names_every_key_of_the_screen_without_scrolling(
-    width: int, height: int
-) -> None:
-    async with desk(width, height) as console:
-        await console.press("question_mark")
-        for entry in REGISTRY.values():
-            if entry.keys and entry.screen in ("", "flows"):
-                assert any(
-                    spoken(entry.keys) in line and entry.title in line for line in console.lines
-                ), entry.name
-        assert "esc closes this" in console.text
-        await console.press("escape", "6", "question_mark")
-        assert "Filter what is shown" not in console.text
-        await console.press("question_mark")
-        assert not isinstance(console.app.screen, KeysScreen)
-
-
-async def test_the_palette_tells_keys_and_names_and_runs_a_command() -> None:
-    async with desk(80, 24) as console:
-        await console.feed(flow(1, 10), flow(2, 30))
-        await console.press("ctrl+p")
-        await console.still()
-        line = next(line for line in console.lines if "flow.reverse" in line)
-        assert "Reverse the order" in line
-        assert " S " in line
-        await console.type("revers")
-        await console.press("enter")
-        await console.still()
-        assert console.sources == [1, 2]
 
 
 @pytest.mark.parametrize("width", [80, 120])

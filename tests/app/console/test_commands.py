@@ -1,62 +1,136 @@
-"""The registry: each command can be done, each key is one of it, and none has two meanings."""
+"""The registry in the console: each command can be done, and the keys are those of the keymap."""
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import pytest
-from textual.binding import Binding
 
 from app.commands import REGISTRY, Command
+from app.commands.keymap import Keymap
 from app.commands.keys import spoken
+from app.commands.registry import SCREENS
 from app.console.app import ConsoleApp
+from app.console.commands import bindings
 from app.console.screens.base import DeckScreen
 from app.console.screens.events import EventsScreen
 from app.console.screens.flows import FlowsScreen
+from app.console.screens.overview import OverviewScreen
 from app.console.screens.paths import PathsScreen
 from app.console.screens.programs import ProgramsScreen
 from app.console.screens.triggers import TriggersScreen
-from widgets.table import VirtualTable
+from app.settings.model import Settings
+from tests.app.console.fake import desk, flow
 
-SCREENS: dict[str, type[ConsoleApp] | type[DeckScreen]] = {
+OWNERS: dict[str, type[ConsoleApp] | type[DeckScreen]] = {
     "": ConsoleApp,
+    "overview": OverviewScreen,
     "paths": PathsScreen,
     "flows": FlowsScreen,
     "triggers": TriggersScreen,
     "programs": ProgramsScreen,
     "events": EventsScreen,
 }
+OWN = Settings(
+    keys={
+        "": {"f10": ("view.flows", "flow.sort packets"), "6": "", "f11": "@3fport:443<enter>",
+             "ctrl+t": "app.prompt app.theme "},
+        "flows": {"f": "flow.filter", "/": "", "enter": "flow.detail", "-": "app.prompt"},
+        "programs": {"-": "app.prompt"},
+    }
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("entry", REGISTRY.values(), ids=REGISTRY)
 def test_each_command_is_done_by_its_screen(entry: Command) -> None:
-    assert callable(getattr(SCREENS[entry.screen], entry.method))
+    assert callable(getattr(OWNERS[entry.screen], entry.method))
     assert entry.title
     # Titles stand beside keys and names in 80 columns.
     assert len(entry.title) <= 40
-    assert len(spoken(entry.keys)) <= 8
+    assert len(spoken(entry.keys)) <= 9
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_each_key_of_a_screen_is_one_of_the_registry(screen: str) -> None:
-    owner = SCREENS[screen]
-    own = [
-        binding for binding in owner.__dict__.get("BINDINGS", []) if isinstance(binding, Binding)
-    ]
-    keyed = {e.name: e.keys for e in REGISTRY.values() if e.screen == screen and e.keys}
-    assert {binding.id: binding.key for binding in own} == keyed
-    assert all(b.action == f"app.command('{b.id}')" for b in own)
+def test_each_screen_has_its_name_in_the_registry(screen: str) -> None:
+    owner = OWNERS[screen]
+    assert issubclass(owner, DeckScreen)
+    assert owner.MODE == screen
+    assert screen in ConsoleApp.MODES
 
 
-@pytest.mark.parametrize("screen", [name for name in SCREENS if name])
-def test_no_key_has_two_meanings(screen: str) -> None:
-    keys = {
-        entry.name: set(entry.keys.split(",")) - {""}
-        for entry in REGISTRY.values()
-        if entry.screen in ("", screen)
-    }
-    for binding in VirtualTable.BINDINGS:
-        assert isinstance(binding, Binding)
-        keys[binding.id or ""] = set(binding.key.split(","))
-    for one, other in combinations(keys, 2):
-        assert not keys[one] & keys[other], (one, other)
+def test_bindings_are_the_keymap_and_each_footer_stands_once() -> None:
+    for screen in ("", *SCREENS):
+        keymap = Keymap()
+        made = bindings(keymap, screen)
+        assert set(made.key_to_bindings) == {bound.key for bound in keymap.of(screen)}
+        footers = [binding.description for _, binding in made if binding.show]
+        assert len(footers) == len(set(footers))
+
+
+async def test_an_operators_keys_do_what_he_says_and_are_shown_in_the_footer() -> None:
+    async with desk(80, 24, settings=OWN) as console:
+        await console.press("3")
+        await console.feed(flow(1, 10, size=10), flow(2, 30))
+        assert console.lines[-1].startswith("f Filter s Sort ")
+        assert " d " not in console.lines[-1]
+        await console.press("6", "slash")
+        assert console.app.current_mode == "flows"
+        assert not console.app.screen.prompt.is_open  # type: ignore[attr-defined]
+        await console.press("enter")
+        assert "10.0.0.2" in console.detail
+        await console.press("escape", "2", "f10")
+        assert console.app.current_mode == "flows"
+        assert "10.0.0.1" in console.lines[2]
+        # Keys stand for keys, also for what is typed into a prompt.
+        await console.press("1", "f11")
+        await console.still()
+        assert console.app.current_mode == "flows"
+        assert "2 of 2 flows" in console.strip
+        await console.press("question_mark")
+        keys = {line.split()[1]: line for line in console.lines if "│" in line and line.split()[1:]}
+        assert "Filter what is shown" in keys["f"]
+        assert "/" not in keys
+        assert "flow.detail" in keys["enter,"]
+        for _ in range(3):
+            await console.press("space")
+        assert any("view.flows; flow.sort packets" in line for line in console.lines)
+        await console.press("escape", "ctrl+p")
+        await console.type("filter")
+        await console.still()
+        row = next(line for line in console.lines if "flow.filter [FILTER]" in line)
+        assert " f " in row
+
+
+async def test_text_gets_its_characters_whatever_they_are_bound_to() -> None:
+    async with desk(80, 24, settings=OWN) as console:
+        await console.press("3", "f", "minus", "f", "colon", "q", "j")
+        screen = console.app.screen
+        assert screen.prompt.command == "flow.filter"  # type: ignore[attr-defined]
+        assert screen.prompt.text == "-f:qj"  # type: ignore[attr-defined]
+
+
+async def test_movement_is_by_commands() -> None:
+    async with desk(80, 24) as console:
+        await console.press("3")
+        await console.feed(*(flow(number, 100 - number) for number in range(1, 60)))
+        for command, number in (
+            ("table.last", 59), ("table.first", 1), ("table.down", 2), ("table.page_down", 22),
+            ("table.up", 21), ("table.page_up", 1), ("table.top", 1),
+        ):  # fmt: skip
+            await console.app.action_command(command)
+            await console.still()
+            assert console.under_cursor == f"10.0.0.{number}:{40000 + number}", command
+        for key, number in (("G", 59), ("g", 1), ("j", 2), ("pagedown", 22), ("k", 21)):
+            await console.press(key)
+            assert console.under_cursor == f"10.0.0.{number}:{40000 + number}", key
+
+
+async def test_a_command_closes_what_is_open_over_its_screen() -> None:
+    async with desk(80, 24) as console:
+        await console.feed(flow(1, 10), flow(2, 30))
+        await console.press("3", "question_mark")
+        await console.app.action_command("flow.reverse")
+        await console.still()
+        assert console.sources == [1, 2]
+        await console.press("f1", "question_mark")
+        await console.app.action_command("table.down")
+        await console.still()
+        assert console.app.screen is console.app.deck_screen()

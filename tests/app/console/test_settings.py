@@ -14,7 +14,7 @@ from tests.app.console.fake import Desk, desk, flow
 
 
 async def do(console: Desk, *lines: str) -> None:
-    await console.app.action_command(*lines)
+    await console.app.action_command("\n".join(lines))
     await console.still()
 
 

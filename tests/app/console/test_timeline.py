@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from app.commands.moment import moment
+from app.console.path_detail import long_history
 from app.console.state import Frame, State
 from app.console.timeline import Timeline
 from bench.feed import Flows, window
 from bpf.errors import UsageError
 from probes.flow.live import LiveFlows
 from probes.flow.records import FLOW, Array
+from probes.path.live import LivePaths
+from probes.plane import Traced
 from probes.primitive.records import State as Standing
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
@@ -96,6 +99,15 @@ def test_a_view_of_larger_memory_counts_as_all_of_it() -> None:
     timeline = Timeline()
     timeline.keep(at(1, metrics=(window(large[:1]),)))
     assert timeline.nbytes > large.nbytes
+
+
+def test_a_frame_has_its_flows_once() -> None:
+    state, timeline = State(), Timeline()
+    state.take(window(Flows(10_000).next(SECOND), end_ns=SECOND))
+    frame = state.frame()
+    timeline.keep(frame)
+    assert len(frame.flows.rows) == 10_000
+    assert timeline.nbytes < 1.3 * frame.flows.rows.nbytes
 
 
 def test_a_window_is_kept_once() -> None:
@@ -295,6 +307,30 @@ async def test_paths_are_those_of_the_moment(time: SimpleNamespace) -> None:
         await console.press("escape", "j", "enter", "minus", "minus")
         chart = next(line for line in console.lines if "Hop 2" in line)
         assert re.search(r"mean (7|8)\d\.\d ms   last 15m", chart)
+
+
+def test_the_past_of_a_hop_is_put_together_from_frames() -> None:
+    lives, path, views = LivePaths(), FakePath(LAB[:1]), []
+    for number in range(1, 601):
+        lives.add(table(path.second((number - 1) * SECOND), number * SECOND, number))
+        if number % 150 == 0:
+            views.append(lives.view())
+    series = long_history(reversed(views), views[-1].series["id"])
+    assert series.times[:600].tolist() == list(range(600))
+    assert np.isclose(series.values[:600], 0.21e-3, rtol=0.5).all()
+
+
+async def test_a_screen_that_is_new_while_paused_asks_once(time: SimpleNamespace) -> None:
+    plane, path = FakePlane(), FakePath(LAB[:2])
+    running = Traced(path.destination, (), 2, (), (), packets=0, sent=0, matched=0)
+    plane.paths[path.destination] = running
+    async with desk(controller=plane) as console:
+        time.now = 1.0
+        plane.publish(table(path.second(0), SECOND))
+        await console.still()
+        await console.press("space", "2")
+        assert path.destination in console.text
+        assert "tracing has ended" not in console.text
 
 
 async def test_policies_are_in_the_states_of_the_moment(time: SimpleNamespace) -> None:

@@ -22,10 +22,10 @@ from tests.app.rest.fake import FakePlane, config
 from tests.nobody import become_nobody
 
 READS = ["status", "probes", "probes/counter", "probes/counter/config", "probes/counter/cost",
-         "probes/counter/metrics", "events", "paths"]  # fmt: skip
+         "probes/counter/metrics", "events", "paths", "commands"]  # fmt: skip
 WRITES = [("POST", "probes"), ("POST", "compile"), ("PUT", "probes/counter"),
           ("DELETE", "probes/counter"), ("POST", "probes/counter/rollback"),
-          ("POST", "probes/counter/export"), ("POST", "paths"),
+          ("POST", "probes/counter/export"), ("POST", "paths"), ("POST", "commands"),
           ("DELETE", "paths/192.0.2.1")]  # fmt: skip
 
 

@@ -50,6 +50,14 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
+def test_help_is_not_cut_off(file: Path, deck: Deck, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = deck("config", "--help")
+    assert code == 0
+    assert not re.search(r"[a-z,;]\.\.\.", out)
+    assert "PROBEDECK_INTERVAL=2" in out
+
+
 def test_path_says_what_was_looked_for_and_what_became_of_it(file: Path, deck: Deck) -> None:
     assert deck("config", "path") == (
         0, f"config  {file} (not there)\nstate   /state/probedeck\ndata    "
@@ -163,6 +171,8 @@ def test_options_of_other_commands_are_not_taken_for_those_of_run(file: Path, de
     # `trace` has views of its own, and the duration of all.
     err = deck("trace", "-i", "lo", "127.0.0.1")[2]
     assert err == f"probedeck: {file}:3: --duration -1 is not more than 0\n"
+    write(file, '[run]\nviews = "flows"')
+    assert deck("trace", "-i", "lp", "127.0.0.1")[2].startswith("probedeck: no interface 'lp'")
 
 
 def test_a_layout_that_is_not_there_is_told_before_anything_starts(

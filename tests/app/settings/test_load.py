@@ -48,14 +48,15 @@ def test_every_option_is_a_setting_with_a_type_and_a_meaning() -> None:
 def test_what_the_file_says_and_where(read: Read, tmp_path: Path) -> None:
     loaded = read(
         '[ui]\ntheme = "light"\nmouse = false\n\n[run]\ninterval = 2\nbits = 9\n'
-        'trace = ["a", "b"]\ninput = "mirrored"\nprobe = ["sizes.toml", "/abs.toml"]\nout = "here"'
+        'trace = ["a", "b"]\ninput = "mirrored"\nprobe = ["sizes.toml", "/abs.toml"]\n'
+        'out = "here"\npolicies = "p.toml"'
     )
     assert not loaded.problems
     assert loaded.values == {
         "theme": "light", "mouse": False, "interval": 2.0, "bits": 9, "trace": ["a", "b"],
         "input": "mirrored", "out": "here",
         # Files that it names are beside it.
-        "probe": [f"{tmp_path}/sizes.toml", "/abs.toml"],
+        "probe": [f"{tmp_path}/sizes.toml", "/abs.toml"], "policies": f"{tmp_path}/p.toml",
     }  # fmt: skip
     assert loaded.origins["theme"] == f"{tmp_path}/config.toml:2"
     assert loaded.origins["out"] == f"{tmp_path}/config.toml:11"
@@ -99,10 +100,12 @@ def test_a_wrong_value_of_a_variable_is_an_error(variables: dict[str, str], says
 
 
 def test_a_variable_that_nothing_knows_is_a_warning() -> None:
-    loaded = load("none", Options, {"PROBEDECK_INTERVALL": "2", "PROBEDECK_SERVICE_HOST": "x"})
+    unknown = {"PROBEDECK_INTERVALL": "2", "PROBEDECK_PORT": "x", "PROBEDECK_SERVICE_HOST": "x"}
+    loaded = load("none", Options, unknown)
     assert not loaded.problems
     assert loaded.settings.warnings == (
         "PROBEDECK_INTERVALL: no setting has this name; did you mean PROBEDECK_INTERVAL?",
+        "PROBEDECK_PORT: no setting has this name",
         "PROBEDECK_SERVICE_HOST: no setting has this name",
     )
 

@@ -57,11 +57,11 @@ FILTERS = [
     ("!tcp", 8),
     ("!net:10.0.0.0/8 udp", 3),
     ("tcp port:443 ip:4 !src:10.1.2.3", 2),
-    ("port:400-5352", 8),
+    ("tcp,udp port:400-5352", 8),
     ("dport:1-443,5000-5353", 8),
     ("port>5352", 8),
     ("sport<=53 dport!=0", 4),
-    ("ip:4 sport<54 or ip:6 proto:icmp", 5),
+    ("ip:4 sport<54 or ip:6 dport:443", 4),
     ("!(udp or dport=443) (ip:4 or src:fd00::1)", 6),
 ]
 

@@ -174,16 +174,16 @@ MALFORMED = {
     ),
     "a filter that is none": (
         f'{A}select = ["dport:53", "dprt:53"]\n',
-        "policy[0].select[1]: filter term 'dprt:53' is not understood; did you mean dport:?",
+        "policy[0].select[1]: column 1: flows have no 'dprt'; did you mean dport?",
     ),
     "a filter of what is not": (
         f'{A}select = ["proto:udp !port:53"]\n',
-        "policy[0].select[0]: '!port:53' can't select packets;"
+        "policy[0].select[0]: column 11: '!port:53' can't select packets;"
         " tables hold what matches, not what does not",
     ),
     "a direction": (
         f'{A}select = ["dir:in"]\n',
-        "policy[0].select[0]: 'dir:in' can't select packets;"
+        "policy[0].select[0]: column 1: 'dir:in' can't select packets;"
         " leave it out: the monitor sees incoming packets",
     ),
     "an empty filter": (

@@ -119,12 +119,11 @@ SHORT = {
     ),
     "a: flows > 5 -> dns on": "policy 'a': 'dns on' after '->' is not understood; " + THEN,
     "a: flows > 5 -> dns on or udp": (
-        "policy 'a': select[0]: filter term 'or' is not understood; terms are proto: port:"
-        " sport: dport: net: host: src: dst: ip: dir:"
+        "policy 'a': select[0]: column 1: nothing is before 'or'; it stands between two terms"
     ),
     "a: flows > 5 -> trace:99": "policy 'a': run[0]: '99' is not a number of flows, 1 to 16",
     "a: flows > 5 -> dns on !udp": (
-        "policy 'a': select[0]: '!udp' can't select packets;"
+        "policy 'a': select[0]: column 1: '!udp' can't select packets;"
         " tables hold what matches, not what does not"
     ),
 }

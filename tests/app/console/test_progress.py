@@ -1,0 +1,145 @@
+"""What takes its time is told of, and can be cancelled where that does no harm."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.console import progress
+from app.console.progress import Work
+from bpf.cancel import current
+from probes.config import ProbeConfig
+from probes.plane import Check, Replacement
+from tests.app.console.fake import Desk, desk
+from tests.app.console.fake_plane import SOURCE, FakePlane, config
+
+
+class SlowPlane(FakePlane):
+    """Whose checks and replacements take until `gate` is set; the checks can be ended."""
+
+    def check(self, config: ProbeConfig) -> Check:
+        with current().heed(self.gate.set):
+            self.gate.wait(10)
+            current().check()
+            return super().check(config)
+
+    def replace(self, config: ProbeConfig) -> Replacement:
+        self.gate.wait(10)
+        return super().replace(config)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SAID_AFTER", 0.05)
+
+
+def test_its_words_change_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("app.console.progress.time.monotonic", lambda: now)
+    work = Work("writing x.csv", started=now)
+    said = []
+    for now in (100.4, 100.9, 101.2, 101.8, 102.1, 175.0):
+        work.progress((now - 100) / 100)
+        said.append(work.words)
+    assert said == [
+        "writing x.csv, 0.4 %",
+        "writing x.csv, 0.4 %",
+        "writing x.csv 1 s, 1.2 %",
+        "writing x.csv 1 s, 1.2 %",
+        "writing x.csv 2 s, 2.1 %",
+        "writing x.csv 1m, 75.0 %",
+    ]
+    with work.cancel.heed():
+        assert work.words == "writing x.csv 1m, 75.0 %; esc cancels"
+
+
+@asynccontextmanager
+async def editing() -> AsyncIterator[tuple[Desk, SlowPlane]]:
+    """Screen 5 with an edit, and a plane that takes its time."""
+    plane = SlowPlane(config("hello"))
+    async with desk(120, 30, plane) as console:
+        await console.feed()
+        await console.press("5", "enter")
+        plane.gate.clear()
+        try:
+            yield console, plane
+        finally:
+            plane.gate.set()
+
+
+async def edit(console: Desk) -> None:
+    editor = console.app.screen.editor  # type: ignore[attr-defined]
+    editor.put(SOURCE.replace("u64 one = 1", "u64 one = 2"))
+    await console.still()
+
+
+async def until(console: Desk, word: str, *, gone: bool = False) -> None:
+    for _ in range(300):
+        if (word in console.strip) is not gone:
+            return
+        await console.pilot.pause(0.01)
+    raise AssertionError(console.text)
+
+
+async def test_a_check_is_told_of_and_cancelled_by_escape_from_within_the_editor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "SAID_AFTER", 60.0)
+    async with editing() as (console, plane):
+        await edit(console)
+        await console.press("f5")
+        # What is quick is not told of.
+        console.app.show_work()
+        await console.still()
+        assert "checking hello" not in console.strip
+        monkeypatch.setattr(progress, "SAID_AFTER", 0.05)
+        console.app.show_work()
+        await until(console, "checking hello; esc cancels")
+        await console.press("escape")
+        await until(console, "checking hello", gone=True)
+        assert console.complaints[-1] == "checking hello is cancelled"
+        assert "checking" not in console.text.replace(console.complaints[-1], "")
+        assert console.app.screen.editor.has_focus  # type: ignore[attr-defined]
+        # The next one is another.
+        plane.gate.set()
+        await console.press("f5")
+        await console.app.workers.wait_for_complete()
+        await console.still()
+        assert "verified" in console.text
+        await console.press("escape")
+        assert not console.app.screen.editor.has_focus  # type: ignore[attr-defined]
+
+
+async def test_what_is_done_by_itself_is_told_of_once_it_is_asked_for() -> None:
+    """And a swap cannot be cancelled when the program is verified."""
+    async with editing() as (console, plane):
+        await console.app.action_command("work.cancel")
+        await console.still()
+        assert "nothing is being done" in console.complaints[-1]
+        await edit(console)
+        console.app.screen._check()  # type: ignore[attr-defined]
+        await console.pilot.pause(0.1)
+        console.app.show_work()
+        await console.still()
+        assert "checking hello" not in console.strip
+        await console.press("f5")
+        console.app.show_work()
+        await until(console, "checking hello; esc cancels")
+        await console.app.action_command("work.cancel")
+        await until(console, "checking hello", gone=True)
+        assert plane.asked == []
+        plane.gate.set()
+        await console.press("f5")
+        await console.app.workers.wait_for_complete()
+        plane.gate.clear()
+        await console.press("f8")
+        await until(console, "swapping hello")
+        assert "esc cancels" not in console.strip
+        await console.app.action_command("work.cancel")
+        await console.still()
+        assert "swapping hello cannot be cancelled now" in console.complaints[-1]
+        plane.gate.set()
+        await until(console, "swapping hello", gone=True)
+        assert ("replace", "hello") in plane.asked

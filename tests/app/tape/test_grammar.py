@@ -1,0 +1,252 @@
+"""Lines of tapes: what is understood, and what is said of what is not, and where."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.commands import parse
+from app.console.export import SUFFIXES
+from app.tape.condition import Condition
+from app.tape.grammar import EXPORTS, Setting, Source, Statement, read
+from app.tape.model import (
+    Action,
+    Deed,
+    Expect,
+    Press,
+    Requirement,
+    Seen,
+    Sleep,
+    Step,
+    Type,
+    Wait,
+)
+
+
+def only(line: str) -> Statement:
+    statements, faults = read(line, "x.tape")
+    assert not faults, faults[0]
+    assert len(statements) == 1
+    return statements[0]
+
+
+def deed(line: str) -> Deed:
+    step = only(line)
+    assert isinstance(step, Step)
+    return step.deed
+
+
+def fault(line: str) -> tuple[int, str]:
+    """Column and words of what is wrong with a line."""
+    _, faults = read(line, "x.tape")
+    assert len(faults) == 1, line
+    assert str(faults[0]).startswith("x.tape:1:")
+    return faults[0].place.column, str(faults[0]).split(": ", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("Action flow.sort rate", Action(parse("flow.sort rate"))),
+        ("  flow.sort rate  # bare", Action(parse("flow.sort rate"))),
+        ("Action flow.filter host:/a#b/ # x", Action(parse("flow.filter host:/a#b/"))),
+        ('probe.add "a # b.toml"', Action(parse('probe.add "a # b.toml"'))),
+        ('Type "tcp  port:443"', Type("tcp  port:443")),
+        ("Type 'say \"hi\"' # twice", Type('say "hi"')),
+        ('Type `it\'s "x"`', Type('it\'s "x"')),
+        (r'Type "a\n"', Type(r"a\n")),
+        ('Type "a" b "c  d"', Type("a b c  d")),
+        ('Type@50ms "x"', Type("x", 0.05)),
+        ('Type@0 "x"', Type("x", 0.0)),
+        ("Enter", Press("enter")),
+        ("Enter 2", Press("enter", 2)),
+        ("Left@500ms 5", Press("left", 5, 0.5)),
+        ("PageDown", Press("pagedown")),
+        ("F12", Press("f12")),
+        ("Ctrl+P", Press("ctrl+p")),
+        ("Ctrl+p 2", Press("ctrl+p", 2)),
+        ("Ctrl+Alt+Shift+x", Press("alt+ctrl+shift+x")),
+        ("Ctrl+Left@1s", Press("ctrl+left", 1, 1.0)),
+        ("Ctrl++", Press("ctrl+plus")),
+        ("Ctrl+@@50ms", Press("ctrl+at", 1, 0.05)),
+        ("Alt+x", Press("alt+x")),
+        ("Shift+Tab", Press("shift+tab")),
+        ("Shift+a", Press("A")),
+        ('Key "?"', Press("question_mark")),
+        ("Key f20 3", Press("f20", 3)),
+        ("Wait", Wait()),
+        ("Wait@5s", Wait(None, 5.0)),
+        ("Sleep 500ms", Sleep(0.5)),
+        ("Sleep .5", Sleep(0.5)),
+        ("Sleep 2", Sleep(2.0)),
+        ("Sleep 1m", Sleep(60.0)),
+    ],
+)
+def test_a_step_is_read(line: str, said: Deed) -> None:
+    assert deed(line) == said
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern", "whole", "seconds"),
+    [
+        (r"Wait+Screen@5s /\d+ flows/", r"\d+ flows", True, 5.0),
+        (r"Wait+Screen /a\/b # c/ # d", r"a\/b # c", True, None),
+        ("Wait /x/", "x", True, None),
+        ("Wait+Line@1m /x/", "x", False, 60.0),
+    ],
+)
+def test_something_to_be_seen_is_read(
+    line: str, pattern: str, whole: bool, seconds: float | None
+) -> None:
+    waits = deed(line)
+    assert isinstance(waits, Wait)
+    assert isinstance(waits.until, Seen)
+    assert (waits.until.pattern.pattern, waits.until.whole) == (pattern, whole)
+    assert waits.timeout == seconds
+    assert waits.until.pattern.search("a/b # c\n12 flows x")
+
+
+@pytest.mark.parametrize(
+    ("line", "state", "sign", "value"),
+    [
+        ('Expect program.state == "ready"  # x', "program.state", "==", "ready"),
+        ('Wait@5s program.state=="ready"', "program.state", "==", "ready"),
+        ("Expect paused != true", "paused", "!=", True),
+        ("Expect flow.count >= 3k", "flow.count", ">=", 3000.0),
+        ("Expect flow.count<4", "flow.count", "<", 4.0),
+        ("Expect rate > 1.5Mbit/s", "rate", ">", 1.5e6),
+        ("Expect rate > 10k", "rate", ">", 1e4),
+        ("Expect path.rtt <= 50ms", "path.rtt", "<=", 0.05),
+        ("Expect path.loss < 5%", "path.loss", "<", 0.05),
+        ('Expect flow.filter == ""', "flow.filter", "==", ""),
+        ('Expect trigger.state.my-flood == "cooldown"', "trigger.state.my-flood", "==", "cooldown"),
+        ("Expect trigger.value.flood > -2", "trigger.value.flood", ">", -2.0),
+    ],
+)
+def test_a_condition_is_read(line: str, state: str, sign: str, value: object) -> None:
+    said = deed(line)
+    condition = said.condition if isinstance(said, Expect) else getattr(said, "until", None)
+    assert isinstance(condition, Condition)
+    assert (condition.state, condition.operator, condition.value) == (state, sign, value)
+
+
+@pytest.mark.parametrize(
+    ("line", "actual", "holds"),
+    [
+        ('Expect view == "flows"', "flows", True),
+        ('Expect view == "flows"', None, False),
+        ('Expect view != "flows"', None, True),
+        ("Expect message =~ /^no .*flow$/", "one\nno such flow", True),
+        ("Expect message =~ /flow$/", None, False),
+        ("Expect lost == 0", 0, True),
+        ("Expect path.loss == 7%", 0.07, True),
+        ("Expect path.loss != 7%", 0.07, False),
+        ("Expect path.rtt < 1ms", None, False),
+        ("Expect paused == false", False, True),
+        ("Expect flow.count > 2", 3, True),
+    ],
+)
+def test_a_condition_is_compared(line: str, actual: str | float | None, holds: bool) -> None:
+    said = deed(line)
+    assert isinstance(said, Expect)
+    assert said.condition.holds(actual) is holds
+
+
+def test_what_is_no_step_is_read() -> None:
+    assert read("\n# x\n \t# y\r\n", "x")[0] == []
+    requires = only("Require console >= 0.3")
+    assert isinstance(requires, Requirement)
+    assert (requires.program, requires.operator, requires.version) == ("console", ">=", "0.3")
+    requires = only('Require "dig"')
+    assert isinstance(requires, Requirement)
+    assert (requires.program, requires.operator) == ("dig", "")
+    settings = [only(f"Set {text}") for text in ("WaitTimeout 5s", "TypingSpeed 0.1", "Width 80")]
+    assert [(s.name, s.value) for s in settings if isinstance(s, Setting)] == [
+        ("WaitTimeout", 5.0), ("TypingSpeed", 0.1), ("Width", 80),
+    ]  # fmt: skip
+    source = only("Source common.tape # x")
+    assert isinstance(source, Source)
+    assert source.path == "common.tape"
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "words"),
+    [
+        ("Enterr", 1, "there is no verb or command 'Enterr'; did you mean Enter?"),
+        ("  action view.flows", 3, "did you mean Action?"),
+        ("Waitt+Screen /x/", 1, "did you mean Wait?"),
+        ("???", 1, "verbs are"),
+        ("flow.srot rate", 1, "there is no command 'flow.srot'; did you mean flow.sort?"),
+        ("Action flow.sort byts", 18, "there is no column 'byts'; did you mean bytes?"),
+        ("Action flow.sort bytes rate", 24, "usage: flow.sort [COLUMN]"),
+        ("Action", 7, "a command is missing"),
+        ("Action macro.play x", 8, "Source plays another"),
+        ("Type", 5, "text to type is missing"),
+        ('Type "x', 6, "this quotation has no end"),
+        ('Type "x"y', 9, "without a space"),
+        ('Type@x "a"', 6, "'x' is no duration"),
+        ("Type \x1b[31m", 6, "control character"),
+        ("Enter 0", 7, "no whole number from 1"),
+        ("Enter x", 7, "no whole number"),
+        ("Enter 2 3", 9, "Enter takes no '3'"),
+        ("Enter+x", 6, "Enter takes no '+x'"),
+        ("Ctrl", 1, "Ctrl needs a key"),
+        ("Ctrl+", 1, "Ctrl needs a key"),
+        ("Ctrl+Lefft", 6, "there is no key 'Lefft'; did you mean Left?"),
+        ("Ctrl+x+Alt", 6, "'x' is not held"),
+        ("Ctrl+I", 6, "terminals send 'ctrl+i' as tab"),
+        ('Key "entre"', 5, "there is no key 'entre'; did you mean enter?"),
+        ("Key", 4, "a key is missing"),
+        ("Wait+Foo", 5, "there are Wait+Screen and Wait+Line"),
+        ("Wait@0s", 6, "not more than 0"),
+        ("Wait@5x", 6, "'5x' is no duration; such as 500ms"),
+        ("Wait+Screen", 12, "a regular expression is missing"),
+        ("Wait+Screen /x", 13, "this regular expression has no end"),
+        ("Wait+Screen /a(/", 15, "missing )"),
+        ("Wait+Screen /a/ x", 17, "takes no 'x'"),
+        ("Expect", 7, "a named state is missing"),
+        ("Expect flow.cuont > 3", 8, "there is no state 'flow.cuont'; did you mean flow.count?"),
+        ("Expect flow.count", 18, "a comparison is missing; flow.count is a number: == != <"),
+        ("Expect flow.count = 3", 19, "not compared by ="),
+        ("Expect flow.count =~ /3/", 19, "not compared by =~"),
+        ("Expect paused < true", 15, "paused is true or false: == !="),
+        ("Expect paused == yes", 18, "not 'yes'"),
+        ("Expect flow.count > 3 4", 23, "Expect takes no '4'"),
+        ("Expect flow.count >", 20, "needs a value; such as flow.count > 3"),
+        ('Expect flow.count > "3"', 21, "is a number, not"),
+        ("Expect rate > 3ms", 15, "not counted in 'ms'; units are k, M"),
+        ("Expect view == flows", 16, "compared with text in quotes"),
+        ('Expect program.state == "redy"', 25, "never 'redy'; did you mean ready?"),
+        ('Expect view =~ "flows"', 16, "a regular expression is missing"),
+        ("Sleep", 6, "a duration is missing"),
+        ("Sleep 5 6", 9, "Sleep takes no '6'"),
+        ("Sleep@5s 1", 6, "Sleep takes no time"),
+        ("Export flowz x.csv", 8, "there is no view 'flowz'; did you mean flows?"),
+        ("Export flows", 13, "a file is missing"),
+        ("Export flows x.xml", 14, "files end in .csv"),
+        ("Screenshot x.csv", 12, "files end in .svg, .txt"),
+        ("Set Widht 80", 5, "there is no setting 'Widht'; did you mean Width?"),
+        ("Set Width 1200", 11, "Width '1200' is not 20 to 1000 columns"),
+        ("Set WaitTimeout", 16, "a duration is missing"),
+        ("Set", 4, "a setting is missing"),
+        ("Require", 8, "a program is missing"),
+        ("Require console >= x", 20, "'x' is no version"),
+        ("Require console 0.3", 17, "a comparison is missing"),
+        ("Require dig >= 9", 13, "the version of 'dig' is not looked at"),
+        ("Source", 7, "a tape is missing"),
+        ("Source a.tape b.tape", 15, "Source takes no 'b.tape'"),
+    ],
+)
+def test_a_mistake_has_its_column_and_what_to_do(line: str, column: int, words: str) -> None:
+    at, said = fault(line)
+    assert words in said
+    assert at == column
+
+
+def test_every_line_that_is_wrong_is_told() -> None:
+    statements, faults = read("Enterr\nEnter\n\nType\nSleep 1s\nWait@x", "y.tape")
+    assert [fault.place.line for fault in faults] == [1, 4, 6]
+    assert len(statements) == 2
+
+
+def test_what_can_be_exported_is_what_the_console_writes() -> None:
+    assert {suffix.removeprefix(".") for suffix in EXPORTS} == set(SUFFIXES)

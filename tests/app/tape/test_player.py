@@ -1,0 +1,265 @@
+"""Tapes played on a console over made-up windows, and recorded on it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.console.named import state_of
+from app.playing import Script
+from app.tape import shelf
+from app.tape.load import of_text
+from app.tape.model import StepError
+from app.tape.states import STATES, known
+from bpf.errors import UsageError
+from tests.app.console.fake import Desk, desk, flow
+from tests.app.console.fake_plane import FakePlane, config
+
+
+async def play(console: Desk, text: str, *, allow_write: bool = False) -> str:
+    """Play a tape; where it was stopped. Raises StepError."""
+    app = console.app
+    app.script = Script(None, allow_write)
+    return await app._played(of_text(text, "x.tape"))
+
+
+async def failure(console: Desk, text: str, *, allow_write: bool = False) -> str:
+    with pytest.raises(StepError) as caught:
+        await play(console, text, allow_write=allow_write)
+    assert caught.value.exit_code == 3
+    return str(caught.value)
+
+
+async def played(console: Desk) -> None:
+    """Wait until no tape plays."""
+    tapes = [worker for worker in console.app.workers if worker.group == "tape"]
+    await console.app.workers.wait_for_complete(tapes)
+    await console.still()
+
+
+async def test_a_tape_does_what_an_operator_would(tmp_path: Path) -> None:
+    async with desk() as console:
+        await console.feed(flow(1, 10), flow(2, 30), flow(3, 20, proto=17))
+        await play(
+            console,
+            f"""\
+            view.flows
+            Expect view == "flows"
+            Expect flow.total == 3
+            Action flow.filter
+            Expect prompt == "flow.filter"
+            Type "proto:tcp"
+            Expect prompt.text == "proto:tcp"
+            Enter
+            Expect prompt == ""
+            Expect flow.count == 2
+            Wait+Screen@1s /2 of 3 flows/
+            flow.sort rate
+            Key "S"
+            Expect flow.order == "ascending"
+            Wait+Line /10.0.0.1:40001/
+            Expect flow.source == "10.0.0.1:40001"
+            Down
+            Expect flow.source =~ /^10\\.0\\.0\\.2:/
+            Expect flow.rate > 29kbit/s
+            Space
+            Expect paused == true
+            Screenshot "{tmp_path}/pictures/a.txt"
+            Screenshot "{tmp_path}/a.svg"
+            Export flows "{tmp_path}/tables/a.csv"
+            Ctrl+P
+            Type "quit"
+            Escape
+            """,
+        )
+        assert console.sources == [1, 2]
+        assert "PAUSED" in console.strip
+        assert "PLAYING" not in console.strip
+    drawn = (tmp_path / "pictures/a.txt").read_text()
+    assert "PLAYING x.tape 22/27" in drawn
+    assert "filter proto:tcp" in drawn
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+    assert len((tmp_path / "tables/a.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('Expect view == "paths"', 'Expect view == "paths": it is "flows"'),
+        ("Expect flow.count > 4", "Expect flow.count > 4: it is 2"),
+        ('Expect path.destination == "::1"', "it is not known"),
+        ("Wait@50ms paused == true", "Wait@50ms paused == true: it is false after 0.05 s"),
+        ("Wait+Screen@50ms /no such/", "/no such/: not on the screen within 0.05 s"),
+        ("Wait+Line@50ms /Proto/", "not in the line of the cursor within 0.05 s"),
+        ("flow.filter proto:", "flow.filter proto:: "),
+        ("probe.remove nothing", "there is no probe 'nothing'"),
+        ("Key C", "changes what runs; --allow-write lets a tape do that"),
+        ('Export flows "/proc/x/y.csv"', "cannot be written: No such file"),
+    ],
+)
+async def test_what_does_not_come_out_as_the_tape_says_ends_it(
+    line: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.console.player.PATIENCE", 0.1)
+    async with desk(controller=FakePlane(config())) as console:
+        await console.feed(flow(1, 10), flow(2, 30))
+        await console.press("3")
+        told = await failure(console, f"# x\n{line}", allow_write=line.startswith("probe"))
+        assert told.startswith("x.tape:2: ")
+        assert said in told
+        assert console.app.playing == ""
+
+
+async def test_a_step_waits_for_what_the_one_before_began() -> None:
+    plane = FakePlane(config())
+    plane.gate.clear()
+    async with desk(controller=plane) as console:
+        playing = asyncio.create_task(
+            play(
+                console,
+                """\
+                view.programs
+                Wait program.state == "running"
+                program.edit
+                Type "/"
+                program.compile
+                Expect program.state == "ready"
+                program.swap
+                Expect program.generation == 2
+                Expect program.state == "running"
+                """,
+                allow_write=True,
+            )
+        )
+        while ("check", "hello") not in plane.asked:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
+        assert not playing.done()
+        assert state_of(console.app, "program.state") == "checking"
+        plane.gate.set()
+        await asyncio.wait_for(playing, 10)
+        assert ("replace", "hello") in plane.asked
+
+
+async def test_what_takes_too_long_fails() -> None:
+    plane = FakePlane(config())
+    plane.gate.clear()
+    async with desk(controller=plane) as console:
+        told = await failure(console, "Set WaitTimeout 100ms\nview.programs\nprogram.compile")
+        assert told == "x.tape:3: program.compile: not done within 0.1 s"
+        plane.gate.set()
+
+
+async def test_escape_stops_a_tape_and_other_keys_do_not_get_between(tmp_path: Path) -> None:
+    tape = tmp_path / "slow.tape"
+    tape.write_text("view.flows\nSleep 20s\nview.events\n")
+    async with desk() as console:
+        console.app.play(str(tape))
+        await asyncio.sleep(0.1)
+        assert "PLAYING slow 2/3" in console.strip
+        assert state_of(console.app, "macro.playing") == "slow"
+        await console.press("6")
+        assert console.app.current_mode == "flows"
+        with pytest.raises(UsageError, match="slow is playing"):
+            console.app.play("triage")
+        await console.press("escape")
+        await asyncio.sleep(0.1)
+        assert "slow was stopped in line 2" in console.complaints[-1]
+        await console.press("6")
+        assert console.app.current_mode == "events"
+
+
+async def test_a_tape_that_fails_is_complained_of_and_the_console_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("app.console.player.PATIENCE", 0.1)
+    (tmp_path / "bad.tape").write_text('Expect view == "events"\n')
+    (tmp_path / "wrong.tape").write_text("Enterr\n")
+    (tmp_path / "writes.tape").write_text("flow.capture tcp\n")
+    async with desk() as console:
+        for name, said in (
+            ("bad.tape", ':1: Expect view == "events": it is "'),
+            ("wrong.tape", ":1:1: there is no verb"),
+            ("writes.tape", "--allow-write"),
+            ("nothing", "there is no tape 'nothing'"),
+        ):
+            await console.app.action_command(f"macro.play {name}")
+            await played(console)
+            assert said in console.complaints[-1]
+        assert console.app.return_value is None
+
+
+async def test_what_is_recorded_comes_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("app.console.recorder._IDLE", 60)
+
+    async def feed(console: Desk) -> None:
+        await console.feed(flow(1, 10), flow(2, 30), flow(3, 20, proto=17), flow(4, 5))
+
+    def end(console: Desk) -> list[object]:
+        return [state_of(console.app, n) for n in STATES if n not in ("message", "windows")]
+
+    async with desk() as console:
+        await feed(console)
+        await console.press("3", "Q")
+        assert "REC q" in console.strip
+        await console.press("slash")
+        await console.type("tcp")
+        await console.press("backspace", "p", "enter")
+        await console.press("S", "j", "j", "d")
+        await console.press("colon")
+        await console.type("flow.sort bytes")
+        await console.press("enter")
+        await console.press("ctrl+p")
+        await console.type("revers")
+        await console.still()
+        await console.press("enter")
+        await console.still()
+        await console.press("space", "f8", "Q")
+        assert "REC" not in console.strip
+        recorded = end(console)
+    text = shelf.register("q").read_text()
+    assert text.splitlines() == [
+        "Action view.flows",
+        "Action flow.filter",
+        'Type "tcp"',
+        "Backspace",
+        'Type "p"',
+        "Enter",
+        "Action flow.reverse",
+        "Action table.down",
+        "Action table.down",
+        "Action flow.detail",
+        "Action flow.sort bytes",
+        "Action flow.reverse",
+        "Action view.pause",
+        "F8",
+    ]
+    async with desk() as console:
+        await feed(console)
+        await console.press("at")
+        assert console.app.asking == ("macro.play", "q")
+        await console.press("enter")
+        await played(console)
+        assert end(console) == recorded
+
+
+async def test_every_name_of_state_stands_for_what_it_says() -> None:
+    async with desk(controller=FakePlane(config())) as console:
+        await console.feed(flow(1, 10))
+        for mode in ("paths", "flows", "triggers", "programs", "events"):
+            await console.app.switch_mode(mode)
+            await console.still()
+        for name, named in STATES.items():
+            value = state_of(console.app, name)
+            if value is None:
+                continue
+            kind = {"text": str, "true or false": bool}.get(named.kind.value, (int, float))
+            assert isinstance(value, kind), name
+            assert not named.choices or value in named.choices, name
+        assert known("trigger.state.") is None

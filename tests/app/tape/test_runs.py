@@ -1,0 +1,111 @@
+"""Tapes on the command line: what comes of them, with which code, and what is said."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.lab.netns import End, inside, veth_pair
+from bench.pty import Terminal
+from tests.app.runs import deck_ends, rows
+
+ALTERNATE_OFF = b"\x1b[?1049l"
+
+
+@pytest.fixture
+def end() -> Iterator[End]:
+    with veth_pair() as (left, _):
+        yield left
+
+
+def tape(directory: Path, text: str, name: str = "x.tape") -> str:
+    path = directory / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
+    right = tape(tmp_path, "view.flows\nflow.capture tcp\n", "right.tape")
+    wrong = tape(tmp_path, "Enterr\nEnter\nExpect view == 3\n", "wrong.tape")
+    needs = tape(tmp_path, "Require console >= 99\n", "needs.tape")
+    code, out, err = deck_ends("macro", "check", right, wrong, needs)
+    # What is wrong counts for more than what is missing here.
+    assert code == 2
+    assert out == f"{right}: 2 steps, changes what runs in line 2: needs --allow-write\n"
+    assert err.splitlines()[:2] == [
+        f"{wrong}:1:1: there is no verb or command 'Enterr'; did you mean Enter?",
+        f'{wrong}:3:16: view is text, and compared with text in quotes; such as view == "overview"',
+    ]
+    assert err.splitlines()[2].startswith(f"{needs}:1: this needs console >= 99, and is ")
+    assert deck_ends("macro", "check", needs)[0] == 3
+    assert deck_ends("macro", "check", "triage")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("Typ\n", 2, "{}:1:1: there is no verb or command 'Typ'; did you mean Type?\n"),
+        ("# x\nflow.capture tcp\n", 3, "{}:2: flow.capture tcp changes what runs; --allow-write"),
+        ("Require nonesuch\n", 3, "{}:1: this needs 'nonesuch', which is not on PATH\n"),
+    ],
+)
+def test_what_is_known_before_is_told_before(
+    tmp_path: Path, text: str, code: int, said: str
+) -> None:
+    path = tape(tmp_path, text)
+    # There is no such interface: nothing is looked at.
+    ended, out, err = deck_ends("run", "-i", "none0", "--headless", "--macro", path)
+    assert (ended, out) == (code, "")
+    assert err.startswith(said.format(path))
+
+
+def test_a_run_ends_with_its_tape(tmp_path: Path, end: End) -> None:
+    path = tape(
+        tmp_path,
+        f"""\
+        Set Width 90
+        Set Height 24
+        Wait windows >= 2
+        Expect width == 90
+        view.events
+        Expect event.count > 0
+        Screenshot "{tmp_path}/events.txt"
+        """,
+    )
+    here = ("run", "-i", end.ifname, "--ingress", "tc", "--interval", "0.1", "--headless")
+    tables = tmp_path / "tables"
+    exports = ("--exec", f"view.export {tmp_path}/events.csv", "-o", str(tables))
+    assert deck_ends(*here, "--macro", path, *exports, ns=end.ns) == (0, "", "")
+    assert "tcx" in (tmp_path / "events.txt").read_text()
+    assert len(rows(tmp_path / "events.csv")) > 0
+    assert len(rows(tables / "windows.csv")) >= 2
+
+    code, out, err = deck_ends(*here, "--exec", "flow.sort bytes", "--exec", "trigger.toggle x",
+                               "--allow-write", ns=end.ns)  # fmt: skip
+    assert (code, out) == (3, "")
+    assert err.startswith("--exec:2: Action trigger.toggle x: there is no policy 'x'")
+
+    waits = tape(tmp_path, "Sleep 60s\n")
+    code, _, err = deck_ends(*here, "--macro", waits, "--duration", "0.5", ns=end.ns)
+    assert (code, err) == (3, f"{waits}:1: Sleep 60s: the console ended before this was done\n")
+
+
+def test_a_tape_on_a_terminal_hands_over_or_gives_the_terminal_back(
+    tmp_path: Path, end: End
+) -> None:
+    path = tape(tmp_path, "view.events\nExpect event.count > 0\nSleep 1s\n")
+    command = (sys.executable, "-I", "-m", "app", "run", "-i", end.ifname, "--ingress", "tc")
+    with inside(end.ns), Terminal((*command, "--macro", path), columns=100, rows=24) as terminal:
+        terminal.wait("PLAYING x 3/3", 15)
+        terminal.wait("x is done", 5)
+        terminal.send("3q")
+        assert terminal.wait_exit(5) == 0
+
+    path = tape(tmp_path, "view.events\nWait+Screen@100ms /no such/\n", "late.tape")
+    with inside(end.ns), Terminal((*command, "--macro", path), columns=100, rows=24) as terminal:
+        assert terminal.wait_exit(15) == 3
+        said = terminal.raw().rpartition(ALTERNATE_OFF)[2].decode()
+        assert f"{path}:2: Wait+Screen@100ms /no such/: not on the screen within 0.1 s" in said
