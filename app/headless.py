@@ -376,7 +376,8 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
             write(item)
     if failures:
         raise failures[0]
-    print(f"probedeck: {'; '.join(filter(None, map(str, (totals, tables.filtering))))}", file=sys.stderr)
+    told = "; ".join(filter(None, map(str, (totals, tables.filtering))))
+    print(f"probedeck: {told}", file=sys.stderr)
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

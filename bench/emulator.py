@@ -41,6 +41,11 @@ class Emulator:
         return ["".join(text for text, _ in line) for line in self.cells]
 
     @property
+    def seen(self) -> list[list[tuple[str, Paint]]]:
+        """The cells as they look: a blank has neither the colour nor the weight of its text."""
+        return [[_seen(cell) for cell in line] for line in self.cells]
+
+    @property
     def text(self) -> str:
         """The text of the screen."""
         return "\n".join(self.lines)
@@ -138,6 +143,15 @@ class Emulator:
         new = [[self._blank] * self.columns for _ in range(count)]
         kept = self.cells[self._y : bottom]
         self.cells[self._y : bottom] = [*new, *kept[:-count]] if down else [*kept[count:], *new]
+
+
+def _seen(cell: tuple[str, Paint]) -> tuple[str, Paint]:
+    text, (attributes, fore, back) = cell
+    back = "" if back == "49" else back
+    if text != " " or "7" in attributes:
+        return text, (attributes, "" if fore == "39" else fore, back)
+    underlined = attributes & {"4"}
+    return text, (underlined, fore if underlined else "", back)
 
 
 def _width(character: str) -> int:

@@ -47,6 +47,9 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
         )  # fmt: skip
         async with app.run_test(size=_SIZE) as pilot:
             await pilot.pause(_SECONDS)
+            overview = app.export_screenshot()
+            await pilot.press("3")
+            await pilot.pause(1.0)
             await pilot.press("j", "j", "d")
             await pilot.pause(1.0)
             flows = app.export_screenshot()
@@ -58,7 +61,10 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
             triggers = app.export_screenshot()
             await _edit(pilot)
             programs = app.export_screenshot()
-            return {"console": flows, "paths": paths, "triggers": triggers, "programs": programs}
+            return {
+                "overview": overview, "console": flows, "paths": paths, "triggers": triggers,
+                "programs": programs,
+            }  # fmt: skip
 
 
 async def _edit(pilot: Pilot[int]) -> None:

@@ -79,6 +79,16 @@ def clock(utc_ns: int) -> str:
     return f"{datetime.fromtimestamp(utc_ns / 1e9, UTC):%H:%M:%S}"
 
 
+def within(seconds: float) -> str:
+    """`<500 us`, `<2 ms`: the next of 1, 2 and 5, so that it rarely changes on a screen."""
+    if not seconds > 0 or not math.isfinite(seconds):
+        return MISSING
+    power = 10.0 ** math.floor(math.log10(seconds))
+    above = next(step for step in (1, 2, 5, 10) if step * power >= seconds * (1 - 1e-9))
+    number, _, unit = duration(above * power).partition(" ")
+    return f"<{float(number):g} {unit}" if unit else f"<{number}"
+
+
 def percent(fraction: float) -> str:
     """`12.5 %` of a fraction of one; never rounded to none or to all when it is neither."""
     if not math.isfinite(fraction):

@@ -85,17 +85,17 @@ class Shadow:
         """What line `y` should show, as far as it is known."""
         return self.owed.get(y) or self.lines[y] or []
 
-    def draw(self, pen: Pen, lines: Mapping[int, Line], room: int) -> None:
-        """Have `lines` shown, then what else is owed, until about `room` bytes are written."""
+    def draw(self, pen: Pen, lines: Mapping[int, Line], room: int, near: int = 0) -> None:
+        """Have `lines` shown, and what else is owed, until about `room` bytes are written; lines
+        `near` one first."""
         self._scroll(pen, lines)
-        owed = {**lines, **{y: line for y, line in self.owed.items() if y not in lines}}
-        self.owed = {}
-        for y, line in owed.items():
-            old = self.lines[y]
+        self.owed |= lines
+        for y in sorted(self.owed, key=lambda y: abs(y - near)):
+            old, line = self.lines[y], self.owed[y]
+            if old != line and pen.written >= room:
+                break
+            del self.owed[y]
             if old == line:
-                continue
-            if pen.written >= room:
-                self.owed[y] = line
                 continue
             self.lines[y] = line
             if old is None or not (narrow(old) and narrow(line)):
@@ -231,7 +231,9 @@ class DiffApp(App[ReturnType]):
             colors if self.look.colors else None,
             shadow.size.width, shadow.at, erases=self.look.erases,
         )  # fmt: skip
-        shadow.draw(pen, lines, self.room)
+        # Where the operator types or points is what is waited for.
+        at = getattr(self.screen.focused, "cursor_screen_offset", None)
+        shadow.draw(pen, lines, self.room, near=at.y if at is not None else 0)
         x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
         if x or y:
             # The cursor is not seen, but an input method stands there.

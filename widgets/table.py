@@ -162,7 +162,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def cursor_screen_offset(self) -> Offset:
         """Where the row under the cursor begins on the screen, as inputs tell it of theirs."""
-        return self.content_region.offset + (0, self._index - self.scroll_offset.y + _HEADER)
+        return self.content_region.offset + Offset(0, self._index - self.scroll_offset.y + _HEADER)
 
     def width_of(self, column: str) -> int:
         """Cells that a column (by id) has; 0 where there is no room for it."""

@@ -140,10 +140,13 @@ def _command(line: str, tapes: Mapping[str, str]) -> str:
 
 def _is_tape(name: str, tapes: Mapping[str, str]) -> bool:
     """Whether it names a tape, not keys. Raises UsageError for a name that none has."""
-    if name in tapes or name.endswith(".tape") or (len(name) == 1 and name.isalpha()):
+    # Which knows this package.
+    from app.tape.shelf import shipped
+
+    if name in tapes or name in shipped() or name.endswith(".tape") or (len(name) == 1 and name.isalpha()):
         return True
     # A mistyped name must not be pressed, letter by letter.
     if name.replace("-", "").replace("_", "").isalnum():
-        hint = did_you_mean(name, tapes) or "[macros] gives tapes their names"
+        hint = did_you_mean(name, (*tapes, *shipped()))
         raise UsageError(f"there is no tape {name!r}", hint=hint)
     return False

@@ -17,9 +17,9 @@ from textual.screen import Screen
 from app.commands.keymap import Keymap
 from app.console.command_line import CommandLine
 from app.console.layout import LayoutApp
+from app.console.moments import MomentApp
 from app.console.names import Names
 from app.console.palette import CommandProvider, Palette
-from app.console.moments import MomentApp
 from app.console.path_model import Choice
 from app.console.progress import Work, WorkApp
 from app.console.screens.base import DeckScreen
@@ -42,7 +42,7 @@ from bpf.errors import DeckError, UsageError
 from probes.flow import FlowFilter
 from probes.plane import ControlPlane, Replacement
 from probes.snapshot import Event, History, Snapshot
-from widgets.format import REPLACED, age, duration, percent, safe
+from widgets.format import REPLACED, age, duration, percent, safe, within
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -240,7 +240,10 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
             badge = StatusItem("STARTING", Tone.MUTED, badge=True)
         elif (old := now - self.state.last_at) > _STALE_AFTER * self.interval:
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
-        items = [badge, *self.tape_items(), *self.moment_items(), *self.work_items(), *self.link_items(_SHORTEST_INTERVAL)]
+        items = [
+            badge, *self.tape_items(), *self.moment_items(), *self.work_items(),
+            *self.link_items(_SHORTEST_INTERVAL),
+        ]  # fmt: skip
         if self.read_only:
             items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
         if failure is not None:
@@ -255,7 +258,7 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
             full = Tone.WARN if last.occupancy > 0.5 else Tone.NORMAL
             items += [
                 StatusItem(str(last.generation), label="gen", priority=5),
-                StatusItem(f"{duration(poll)} / {last.seconds:.1f} s", label="poll", priority=6),
+                StatusItem(f"{within(poll)} / {last.seconds:.1f} s", label="poll", priority=6),
                 StatusItem(percent(last.occupancy), full, label="map", priority=4),
                 StatusItem(str(lost), Tone.BAD if lost else Tone.GOOD, label="lost", priority=2),
             ]

@@ -35,7 +35,7 @@ class CommandLine:
                 Kind.PROBE: lambda: self._names.get(Kind.PROBE, ()),
                 Kind.POLICY: lambda: self._names.get(Kind.POLICY, ()),
                 Kind.DESTINATION: self._destinations,
-                Kind.TAPE: lambda: app.settings.macros,
+                Kind.TAPE: self._tapes,
                 Kind.LAYOUT: layouts.names,
             },
             self._filter,
@@ -68,6 +68,11 @@ class CommandLine:
                 Kind.POLICY: tuple(one.policy.name for one in monitor.policies) if monitor else (),
                 Kind.DESTINATION: tuple(traced.destination for traced in plane.traced()),
             }
+
+    def _tapes(self) -> Iterable[str]:
+        from app.tape.shelf import Shelf  # which the first paint does without
+
+        return Shelf(self._app.settings.macros).names()
 
     def _destinations(self) -> Iterable[str]:
         """What is traced, and where the largest flows go."""

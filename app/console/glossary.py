@@ -11,6 +11,19 @@ _TIME_LINE = (
 )  # fmt: skip
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "traffic": {
+        "way": "Into this host, or out of it; below, the most of a window on the line.",
+        "rate": "Bits per second over the last window, or the last half second.",
+        "packet_rate": "Packets per second, likewise.",
+        "line": "A bar is two seconds, or a window that is longer; a bar that hangs: packets are "
+        "missing there.",
+    },
+    "warnings": {
+        "time": "When it last happened, UTC; or lost: what is missing, since the start.",
+        "source": "The probe or part of probedeck that tells it.",
+        "text": "What happened; of losses how many packets, by their reasons.",
+        "times": "How often it did, with other numbers.",
+    },
     "flows": {
         "direction": "Into this host, or out of it.",
         "protocol": "TCP, UDP, ICMP, ...; a number where it has no usual name.",
@@ -54,6 +67,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "state": "What is to be known first: a queue, another way, no packets.",
     },
     "hops": {
+        "destination": "Where the path leads.",
         "hop": "How many routers away; the TTL or hop limit of its probes.",
         "host": "Who answers; +1: another router answers too.",
         "loss": "Of the last minute. Routers answer as they like: a loss that does not go on at the "
@@ -130,6 +144,14 @@ EDITOR = (
     ("esc", "To the list of programs"),
 )
 """Keys of the editor."""
+HEALTH = (
+    ("3 probes measure", "Every probe that runs has told of a window when it was due"),
+    ("flow 2.4 ms / 1 s", "What reading a probe's tables took, of the length of a window"),
+    ("map 6 %", "How full the fullest of them was"),
+    ("gen 2", "It runs the second program: it was swapped, or what is counted was changed"),
+    ("lost", "Packets, or results, that should be in what is shown and are not"),
+)
+"""What the health strip says."""
 PROMPT = (
     ("tab", "Complete; again: the next one"),
     ("up, down", "What was typed before"),

@@ -36,6 +36,8 @@ TRAFFIC = np.dtype(
 `end_ns` is CLOCK_MONOTONIC, `lost` counts packets that are in none of the others."""
 WINDOWS = 1200
 """That are looked back at."""
+_FEW = 64
+"""That there is room for at first."""
 _ICMP = (1, 58)
 _TCP, _UDP = 6, 17
 
@@ -99,7 +101,7 @@ class _Tail:
     """The last windows. What it gave is never written again, so that all of it shares memory."""
 
     def __init__(self) -> None:
-        self._rows = np.empty(2 * WINDOWS, TRAFFIC)
+        self._rows = np.empty(_FEW, TRAFFIC)
         self._size = 0
 
     def with_row(self, row: Array) -> Array:
@@ -109,8 +111,8 @@ class _Tail:
             self._rows, self._size = np.empty_like(self._rows), 0
         if self._size == len(self._rows):
             last = self._rows[-WINDOWS:]
-            self._rows = np.empty_like(self._rows)
-            self._rows[:WINDOWS], self._size = last, WINDOWS
+            self._rows, self._size = np.empty(2 * len(last), TRAFFIC), len(last)
+            self._rows[: len(last)] = last
         self._rows[self._size] = row[0]
         self._size += 1
         return self._rows[max(0, self._size - WINDOWS) : self._size]

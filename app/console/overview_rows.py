@@ -14,7 +14,7 @@ from app.console.path_model import Choice, Hop
 from app.console.path_rows import destination_text, hop_columns, hop_row, host_text, scale_of
 from probes.snapshot import LossReason
 from widgets.columns import Column
-from widgets.format import age, bit_rate, duration, percent, si
+from widgets.format import age, bit_rate, duration, percent, si, within
 from widgets.rows import Pieces, Row, Rows, RowSource, Tones
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.status import StatusItem
@@ -114,7 +114,9 @@ def loss_now(pulse: Pulse) -> int:
 
 def _probe_item(one: Pulse, priority: int) -> StatusItem:
     """A probe that measures, and what there is to say of that."""
-    text = f"{duration(one.poll)} / {duration(one.interval)}"
+    # To the digit only where it matters: an idle console has nothing to draw.
+    poll = duration(one.poll) if one.share > _BUSY else within(one.poll)
+    text = f"{poll} / {duration(one.interval)}"
     if one.occupancy > 0:
         text += f", map {percent(one.occupancy)}"
     if one.generation > 1:

@@ -28,8 +28,8 @@ from app.tape.model import (
     Seen,
     Sleep,
     Step,
-    Tape,
     StepError,
+    Tape,
     Type,
     Wait,
 )

@@ -47,7 +47,7 @@ class PromptInput(Input):
         super().__init__(select_on_focus=False)
         self.cursor_blink = False
         # Not those for scrolling, which a line has no use for.
-        self._bindings = BindingsMap([*Input.BINDINGS, *self.BINDINGS])
+        self._bindings = BindingsMap([*self.BINDINGS, *Input.BINDINGS])
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         known = key in CHARACTERS or key in self._bindings.key_to_bindings
@@ -204,11 +204,15 @@ class Prompt(Vertical):
             return False
         answer, mistake = self.input, self.query_one(Mistake)
         self._forget()
+        words = str(error)
         if (place := place_of(error, answer.value)) is not None:
             answer.cursor_position = place
+            if isinstance(error, TextError):
+                # It is marked, and may be a column of a part of the line only.
+                words = words.replace(f" (column {error.column})", "")
             # Where the character is on the screen is known when the line has scrolled to it.
-            self.call_after_refresh(mistake.show, str(error), answer)
-        mistake.show(str(error), None)
+            self.call_after_refresh(mistake.show, words, answer)
+        mistake.show(words, None)
         return True
 
     def _close(self) -> None:

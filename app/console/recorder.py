@@ -92,11 +92,14 @@ class Recorder:
         typed = ""
         before = self._entries[0].at if self._entries else 0.0
         for entry, following in zip(self._entries, [*self._entries[1:], None], strict=True):
+            done = [f"Action {line}" for line in entry.lines if not line.startswith(_NOT)]
+            if entry.lines and not done:
+                continue
             if (pause := entry.at - before) > _IDLE:
                 lines.append(f"# {pause:.1f} s")
             before = entry.at
             if entry.lines:
-                lines += [f"Action {line}" for line in entry.lines if not line.startswith(_NOT)]
+                lines += done
             elif entry.text:
                 typed += entry.text
                 goes_on = following is not None and following.text and not following.lines

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.notifications import Notify
-from textual.worker import Worker
+from textual.worker import Worker, WorkerCancelled
 
 from app.commands import Invocation
 from app.console.command_app import CommandApp
 from app.console.screens.base import DeckScreen
 from app.playing import NOTHING, Script
+from app.settings.model import Settings
 from bpf.errors import DeckError, UsageError
 from widgets.status import StatusItem
 from widgets.tones import Tone
@@ -39,8 +40,7 @@ REGISTER = "q"
 class TapeApp(CommandApp):
     """An app that plays tapes, and records what is done with keys."""
 
-    macros: dict[str, str] = {}
-    """Tapes of the settings: files by name."""
+    settings: Settings
     script = NOTHING
     """What is played as soon as there is something to be seen; the console ends if it fails."""
     failure: DeckError | None = None
@@ -74,8 +74,8 @@ class TapeApp(CommandApp):
     @property
     def at_work(self) -> bool:
         """Whether something goes on that was asked for."""
-        going = (worker for worker in self.workers if worker.group in ("keys", "reconfigure"))
-        return self.pending > 0 or any(worker.is_running for worker in going)
+        pressing = (worker for worker in self.workers if worker.group == "keys")
+        return self.pending > 0 or any(worker.is_running for worker in pressing)
 
     @property
     def asking(self) -> tuple[str, str]:
@@ -172,7 +172,7 @@ class TapeApp(CommandApp):
             raise UsageError(f"{self.playing} is playing", hint="esc stops it")
         if self._recorder is not None:
             raise UsageError("what is recorded plays no tape", hint="Q stops recording")
-        tape = Shelf(self.macros).load(name)
+        tape = Shelf(self.settings.macros).load(name)
         replace(self.script, tape=tape).check()
         self._last_tape = name
         self.run_worker(self._play(tape), exclusive=True, group="tape")
@@ -208,7 +208,10 @@ class TapeApp(CommandApp):
 
     async def _play_script(self, tape: Tape, starting: Worker[None]) -> None:
         """Play it; then the console is the operator's, or over where he does not see it."""
-        await starting.wait()
+        try:
+            await starting.wait()
+        except WorkerCancelled:
+            return  # The console ends.
         deadline = time.monotonic() + _FIRST
         while self.nothing_yet and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK)

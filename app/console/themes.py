@@ -97,4 +97,6 @@ THEMES = {
 
 def name_of(*, dark: bool, colors: str) -> str:
     """The theme for a ground and a number of colours, as settings call that."""
-    return f"deck-{'dark' if dark else 'light'}{'-16' if colors == '16' else ''}"
+    # Without colours the dark one's grounds tell what is to be reversed.
+    shade = "dark" if dark or colors == "none" else "light"
+    return f"deck-{shade}-16" if colors == "16" else f"deck-{shade}"

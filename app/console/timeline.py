@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass
 
 import numpy as np
@@ -29,7 +30,7 @@ class Timeline:
         self._frames: list[Frame] = []
         self._at: list[float] = []
         """Their `at`, ascending."""
-        self._users: dict[int, int] = {}
+        self._users: Counter[int] = Counter()
         """How often each object is used, by its id."""
         self._nbytes = 0
 
@@ -52,7 +53,7 @@ class Timeline:
             return
         self._frames.append(frame)
         self._at.append(frame.at)
-        self._take(frame)
+        self._take((frame,))
         while self._nbytes > self._max_bytes or len(self._frames) > self._max_frames:
             if len(self._frames) == 1:
                 return
@@ -103,25 +104,26 @@ class Timeline:
         return int(np.argmin((at[2:] - at[:-2]) / (at[-1] - at[1:-1]))) + 1
 
     def _drop(self, place: int) -> None:
-        self._release(self._frames.pop(place))
+        self._release((self._frames.pop(place),))
         del self._at[place]
 
-    def _take(self, item: object) -> None:
-        users = self._users.get(id(item), 0)
-        self._users[id(item)] = users + 1
-        if not users:
+    def _take(self, items: Collection[object]) -> None:
+        users = self._users
+        fresh = {id(item): item for item in items if id(item) not in users}
+        # In C, as there may be thousands of them in a frame.
+        users.update(map(id, items))
+        for item in fresh.values():
             self._nbytes += _size(item)
-            for part in _parts(item):
-                self._take(part)
+            self._take(_parts(item))
 
-    def _release(self, item: object) -> None:
-        users = self._users.pop(id(item)) - 1
-        if users:
-            self._users[id(item)] = users
-            return
-        self._nbytes -= _size(item)
-        for part in _parts(item):
-            self._release(part)
+    def _release(self, items: Collection[object]) -> None:
+        users = self._users
+        for one in map(id, items):
+            users[one] -= 1
+        for item in {id(item): item for item in items if not users[id(item)]}.values():
+            del users[id(item)]
+            self._nbytes -= _size(item)
+            self._release(_parts(item))
 
 
 def _size(item: object) -> int:
@@ -133,7 +135,7 @@ def _size(item: object) -> int:
     return size
 
 
-def _parts(item: object) -> Iterable[object]:
+def _parts(item: object) -> Collection[object]:
     """What an object keeps alive."""
     if isinstance(item, tuple):
         return item

@@ -1,4 +1,4 @@
-"""Tapes as files: read with those that they name, and checked as a whole before anything is done."""
+"""Tapes as files: read with those that they name, and checked before anything is done."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 import signal
 import sys
 import time
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.command import CommandPalette
 from textual.containers import Horizontal, VerticalScroll
@@ -18,13 +21,15 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widgets import Input, Static
 
 from bench.emulator import Emulator, Paint, painted
 from bench.pty import Terminal
 from tests.widgets.demo import COLUMNS, TABLE_KEYS, Flows
+from widgets.glyphs import ascii_of
 from widgets.pen import sgr_change
-from widgets.screen import DiffApp, DiffModalScreen, DiffScreen
+from widgets.screen import DiffApp, DiffModalScreen, DiffScreen, Look
 from widgets.status import StatusItem, StatusStrip
 from widgets.table import VirtualTable
 from widgets.tones import Tone
@@ -83,9 +88,10 @@ class Stage(DiffApp[None]):
     """
     BINDINGS: ClassVar = TABLE_KEYS
 
-    def __init__(self, *, diff: bool = True) -> None:
+    def __init__(self, *, diff: bool = True, look: Look | None = None) -> None:
         super().__init__(driver_class=CaptureDriver)
         self._diff = diff
+        self.look = look or Look()
         self.table = VirtualTable(COLUMNS, id="left")
         self.log_lines = Static("", markup=False)
         self.strip = StatusStrip()
@@ -122,10 +128,14 @@ class Watch:
 
     def expected(self) -> list[list[tuple[str, Paint]]]:
         lines = []
+        look = self.pilot.app.look
+        assert isinstance(look, Look)
         for strip in self.pilot.app.screen._compositor.render_strips():
             line = Emulator(self.emulator.columns, 1)
+            if look.glyphs == "ascii":
+                strip = Strip([Segment(ascii_of(text), style) for text, style, _ in strip])
             line.feed("\x1b[1;1H" + strip.render(self.pilot.app.console))
-            lines.append(line.cells[0])
+            lines.append(line.seen[0])
         return lines
 
     async def matches(self) -> bool:
@@ -134,17 +144,19 @@ class Watch:
             await self.pilot.pause()
             quiet = 0 if self.replay() else quiet + 1
             # Asking for what should be shown while a layout is due would make Textual miss it.
-            if quiet >= 2 and self.emulator.cells == self.expected():
+            if quiet >= 2 and self.emulator.seen == self.expected():
                 return True
         return False
 
     def difference(self) -> str:
-        pairs = zip(self.emulator.cells, self.expected(), strict=True)
-        return "\n".join(
-            f"line {y}\n  shown    {got}\n  expected {want}"
-            for y, (got, want) in enumerate(pairs)
+        pairs = zip(self.emulator.seen, self.expected(), strict=True)
+        wrong = (
+            f"line {y}, column {x}: {got}, expected {want}"
+            for y, line in enumerate(pairs)
+            for x, (got, want) in enumerate(zip(*line, strict=True))
             if got != want
         )
+        return "\n".join(itertools.islice(wrong, 20))
 
 
 async def step(watch: Watch, app: Stage, dice: random.Random) -> str:
@@ -189,10 +201,20 @@ async def step(watch: Watch, app: Stage, dice: random.Random) -> str:
     return kind
 
 
-@pytest.mark.parametrize(("diff", "seed", "steps"), [(True, 1, 60), (True, 2, 60), (False, 3, 20)])
-async def test_the_terminal_shows_what_it_should(diff: bool, seed: int, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("diff", "seed", "steps", "look"),
+    [
+        (True, 1, 60, Look()),
+        (True, 2, 60, Look(erases=True)),
+        (True, 4, 30, Look("ascii", erases=True)),
+        (False, 3, 20, Look()),
+    ],
+)
+async def test_the_terminal_shows_what_it_should(
+    diff: bool, seed: int, steps: int, look: Look
+) -> None:
     dice = random.Random(seed)
-    app = Stage(diff=diff)
+    app = Stage(diff=diff, look=look)
     async with app.run_test(headless=False, size=(80, 24), notifications=True) as pilot:
         watch = Watch(pilot, (80, 24))
         done: list[str] = []
@@ -224,7 +246,7 @@ async def test_a_spoilt_terminal_is_drawn_again_when_asked() -> None:
         watch = Watch(pilot, (80, 24))
         assert await watch.matches()
         watch.emulator.feed("\x1b[5;5Hanother program wrote here")
-        assert watch.emulator.cells != watch.expected()
+        assert watch.emulator.seen != watch.expected()
         screen = app.screen
         assert isinstance(screen, DiffScreen)
         screen.refresh_terminal()
@@ -329,3 +351,84 @@ def test_on_a_slow_link_a_key_is_answered_at_once() -> None:
         time.sleep(1.0)
         assert terminal.latency("q", lambda text: not text.strip()) < 1.5
         assert terminal.wait_exit() == 0
+
+
+async def test_a_large_frame_goes_out_in_parts_and_a_key_before_the_rest() -> None:
+    app = Stage()
+    async with app.run_test(headless=False, size=(80, 24)) as pilot:
+        watch = Watch(pilot, (80, 24))
+        assert await watch.matches()
+        driver = app._driver
+        assert isinstance(driver, CaptureDriver)
+        allowed = 400
+        with pytest.MonkeyPatch.context() as patch:
+            left = property(lambda _: max(0, allowed - len(driver.written)))
+            patch.setattr(Stage, "room", left)
+            app.table.show(Flows(1, 300))
+            app.input.focus()
+            await pilot.pause()
+            assert app.behind
+            await pilot.press("h", "i")
+            watch.emulator.feed(driver.written)
+            assert "hi" not in watch.emulator.text
+            already, allowed = len(driver.written), allowed + 400
+            await pilot.pause()
+            watch.emulator.feed(driver.written[already:])
+            assert "hi" in watch.emulator.text
+            assert app.behind
+            driver.written, allowed = "", 1 << 20
+            assert await watch.matches()
+            assert not app.behind
+
+
+async def test_where_nothing_can_be_shown_it_says_what_it_takes() -> None:
+    app = Stage()
+    async with app.run_test(headless=False, size=(80, 24)) as pilot:
+        watch = Watch(pilot, (80, 24))
+        assert await watch.matches()
+        for size in ((39, 24), (80, 7), (3, 1)):
+            watch.emulator.resize(*size)
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            watch.replay()
+            said = f"{size[0]}x{size[1]}: needs 40x8"
+            assert watch.emulator.text.split() == said[: size[0]].split()
+        watch.emulator.resize(40, 8)
+        await pilot.resize_terminal(40, 8)
+        assert await watch.matches()
+
+
+async def test_many_sizes_in_a_row_end_in_the_last_one() -> None:
+    app = Stage()
+    async with app.run_test(headless=False, size=(80, 24)) as pilot:
+        watch = Watch(pilot, (80, 24))
+        assert await watch.matches()
+        for number in range(300):
+            size = Size(40 + number % 90, 8 + number % 40)
+            app.post_message(Resize(size, size))
+        app.post_message(Resize(Size(70, 20), Size(70, 20)))
+        watch.emulator.resize(70, 20)
+        await pilot.pause()
+        watch.emulator.resize(70, 20)
+        app.screen.query_one(VirtualTable)
+        assert isinstance(app.screen, DiffScreen)
+        app.screen.refresh_terminal()
+        assert await watch.matches()
+
+
+async def test_ascii_and_no_colours_go_out_as_asked() -> None:
+    app = Stage(look=Look("ascii", colors=False))
+    async with app.run_test(headless=False, size=(80, 24)) as pilot:
+        app.table.show(Flows(1, 300))
+        app.strip.show([StatusItem(word, Tone.BAD) for word in WORDS])
+        app.notify("→ 漢字", markup=False)
+        await app.push_screen(Dialog("größe"))
+        await pilot.pause()
+        driver = app._driver
+        assert isinstance(driver, CaptureDriver)
+        assert driver.written.isascii()
+        assert "Flow" in driver.written
+        assert "gr??e" in driver.written
+        sequences = re.findall(r"\x1b\[([\d;]*)m", driver.written)
+        codes = {code for sequence in sequences for code in sequence.split(";") if code}
+        assert codes <= {"1", "2", "3", "4", "7", "9"}

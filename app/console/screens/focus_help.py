@@ -17,6 +17,7 @@ from app.commands import REGISTRY, Kind
 from app.console import glossary
 from app.console.prompt import Prompt
 from widgets.screen import DiffModalScreen
+from widgets.status import StatusStrip
 from widgets.table import VirtualTable
 
 Section = tuple[str, Sequence[tuple[str, str]]]
@@ -52,6 +53,8 @@ def help_of(focused: Widget | None, mode: str) -> list[Section]:
         columns = ((column.title or column.id, column.id) for column in focused.columns)
         lines = [(title, known[name]) for title, name in columns if name in known]
         return [(f"Columns of {focused.id}", lines)]
+    if isinstance(focused, StatusStrip):
+        return [("Health", glossary.HEALTH)]
     if isinstance(focused, TextArea):
         return [("The editor", glossary.EDITOR)]
     if isinstance(focused, Input):

@@ -62,7 +62,7 @@ class KeysScreen(DiffModalScreen[None]):
     def compose(self) -> ComposeResult:
         box = VerticalScroll(Static(Group(*self._sections())))
         box.border_title = f"Keys of {self._of.capitalize()}"
-        box.border_subtitle = "j k to go on, esc closes"
+        box.border_subtitle = "j k go on, esc closes this"
         yield box
 
     def action_scroll(self, pages: int) -> None:

@@ -11,11 +11,11 @@ from textual.containers import Vertical
 from textual.widget import Widget
 
 from app.console.named import Values, of_program
-from app.console.progress import Work
 from app.console.program_model import Draft, Programs, Slot, place_of
 from app.console.program_panels import COLUMNS as PANEL_COLUMNS
 from app.console.program_panels import Panel, empty_text, panel_rows
 from app.console.program_rows import COLUMNS, editing_items, program_rows
+from app.console.progress import Work
 from app.console.screens.base import DeckScreen, counted
 from app.console.table_view import DeckTable
 from bpf.errors import DeckError

@@ -11,10 +11,10 @@ from textual.app import SuspendNotSupported
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from app.console.progress import Work
 from app.console.program_files import edit_outside, write_source
 from app.console.program_model import Place, Slot, Verdict, examine, loses, place_of
 from app.console.program_panels import Panel, Spot
+from app.console.progress import Work
 from app.console.screens.base import counted
 from app.console.screens.program_view import ProgramView
 from bpf.errors import DeckError, UsageError, did_you_mean

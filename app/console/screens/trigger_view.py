@@ -24,7 +24,6 @@ from probes.plane import MonitorInfo
 from probes.snapshot import Snapshot
 from widgets.rows import Rows
 from widgets.status import StatusItem, StatusStrip
-from widgets.table import VirtualTable
 from widgets.tones import Tone
 
 _Looked = tuple[MonitorInfo | None, Mapping[str, Mapping[str, int]]]

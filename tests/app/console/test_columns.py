@@ -102,7 +102,7 @@ async def test_policies_and_applications_are_sorted_by_what_they_mean() -> None:
     states = {"a": State.ARMED, "b": State.OFF, "c": State.ACTIVE}
     infos = [policy(f"{n}: flows > 9 -> dns", s, selected=ord(n)) for n, s in states.items()]
     plane.primitive = monitor(*infos)
-    says = {"a": Said(1, 10), "b": Said(900, 1000, error=0.1), "c": Said(5, 10, State.ACTIVE)}
+    says = {"a": Said(9, 10), "b": Said(500, 1000, error=0.1), "c": Said(1, 10, State.ACTIVE)}
     async with desk(120, 40, plane) as console:
         for made in source.window(says):
             plane.publish(made)
@@ -112,7 +112,7 @@ async def test_policies_and_applications_are_sorted_by_what_they_mean() -> None:
         assert column(console, "policies", "policy") == ["c", "a", "b"]
         # By how near they are to their threshold.
         await do(console, "trigger.sort value")
-        assert column(console, "policies", "policy") == ["b", "c", "a"]
+        assert column(console, "policies", "policy") == ["a", "b", "c"]
         await do(console, "trigger.sort selected")
         assert column(console, "policies", "selected") == [99, 98, 97]
         assert "Selected▼" in console.text
@@ -145,6 +145,10 @@ async def test_programs_and_events_are_sorted_by_the_same_keys() -> None:
         assert deck_table(console, "programs").cursor_index == 2
         await do(console, "program.sort memory")
         assert "Memory▼" in console.text
+        # After the last column they stand as they came.
+        await do(console, "program.sort metrics")
+        await console.press("s")
+        assert column(console, "programs", "probe") == ["hello", "hello", "alpha"]
 
 
 async def test_columns_are_those_of_the_settings_and_of_the_command() -> None:
@@ -173,7 +177,7 @@ async def test_columns_are_those_of_the_settings_and_of_the_command() -> None:
         assert "Event" in console.header
 
 
-@pytest.mark.parametrize("height", [24, 40])
+@pytest.mark.parametrize("height", [16, 40])
 async def test_columns_are_chosen_and_moved_in_a_list(height: int) -> None:
     async with desk(80, height) as console:
         await console.feed(flow(1, 10))

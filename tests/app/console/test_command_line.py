@@ -66,7 +66,7 @@ async def test_a_mistake_is_marked_and_mended_where_it_is() -> None:
         await console.press("3", "colon")
         await console.type("flow.sort")
         await console.press("space", *"byts", "enter")
-        assert "there is no column 'byts' (column 11); did you mean bytes?" in console.lines[-4]
+        assert "there is no column 'byts'; did you mean bytes?" in console.lines[-4]
         assert console.lines[-2].index("byts") == console.lines[-3].index(MARK)
         await console.press("delete", *"b", "end", "backspace", *"es")
         assert MARK not in console.lines[-3]

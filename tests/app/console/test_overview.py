@@ -273,11 +273,11 @@ def pulse(**changes: object) -> Pulse:
 @pytest.mark.parametrize(
     ("changes", "said", "tone"),
     [
-        ({}, "10.0 ms / 1.0 s", Tone.NORMAL),
-        ({"generation": 3, "occupancy": 0.06}, "10.0 ms / 1.0 s, map 6.0 %, gen 3", Tone.NORMAL),
+        ({}, "<10 ms / 1.0 s", Tone.NORMAL),
+        ({"generation": 3, "occupancy": 0.06}, "<10 ms / 1.0 s, map 6.0 %, gen 3", Tone.NORMAL),
         ({"poll": 0.3}, "300 ms / 1.0 s", Tone.WARN),
         ({"poll": 0.9}, "900 ms / 1.0 s", Tone.BAD),
-        ({"occupancy": 0.7}, "10.0 ms / 1.0 s, map 70.0 %", Tone.WARN),
+        ({"occupancy": 0.7}, "<10 ms / 1.0 s, map 70.0 %", Tone.WARN),
     ],
 )
 def test_a_probe_that_can_hardly_keep_up_is_marked(
@@ -300,7 +300,7 @@ async def test_it_says_how_to_begin_and_then_what_passes() -> None:
         assert "Traffic" not in console.text
         await console.feed(*some())
         await console.feed(*some())
-        assert "● 1 probe measures │ nothing lost │ flow 2.46 ms / 1.0 s" in console.lines[1]
+        assert "● 1 probe measures │ nothing lost │ flow <5 ms / 1.0 s" in console.lines[1]
         assert "45.0 kbit/s" in line(console, "in ")
         assert "20.0 kbit/s" in line(console, "out ")
         assert "TCP 75.0 %" in console.text

@@ -69,9 +69,11 @@ def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
 def test_what_is_counted_is_changed_while_traffic_runs() -> None:
     with console("--interval", "0.3") as terminal:
         terminal.wait("tcp +")
+        terminal.send("3")
+        terminal.wait("/ Filter")
         terminal.send("Cdir:in\r")
         terminal.wait("'dir:in' can't choose what is")
-        terminal.send("\x15")
+        terminal.send("\x15\x0b")
         terminal.wait("Count only +tcp port:443")
         terminal.send("icmp\r")
         terminal.wait("gen 2", 10)

@@ -339,7 +339,7 @@ async def test_it_fits_and_says_what_is_most_important(width: int, height: int) 
         assert ("Runs" in c.lines[3] and "1.87k..1.99k" in c.lines[4]) == wide
         for word in ("Detail", "o On/off", "a Add", "s Sort", "space Pause", "? Keys", "q Quit"):
             assert word in c.lines[-1], word
-        digits = " 2 Paths  3 Flows  5 Probes  6 Events " if wide else " 2 3 5 6 "
+        digits = " 1 Overview 2 Paths 3 Flows 5 Probes 6 Events " if wide else " 1 2 3 5 6 "
         assert digits in c.lines[-1]
         await c.press("enter")
         c.plane.publish(c.monitor.transition("flood", ARMED, ON, f"flows 1.9 k{NASTY}", traffic))

@@ -193,6 +193,8 @@ def test_metrics_are_of_the_latest_window_or_of_one_that_is_kept(
     assert told["hint"] == "windows 1 to 3 are"
     for wrong in ({"window": "0"}, {"window": "1.0"}, {"window": "x"}, {"format": "yaml"}):
         assert problem(http.get(path, params=wrong), 422)
+    told = problem(http.get(path, params={"filter": "tcp"}), 422)
+    assert told["error"] == "there is no filter for tables of metrics"
     told = problem(http.get(path, params={"windw": 1}), 422)
     assert told["hint"] == "did you mean window?"
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.commands import Invocation
+from app.commands import Invocation, parse
 from app.commands.plane import PERFORMED, perform
 from app.rest.listener import Api, serve
 from bpf.errors import DeckError, UsageError
@@ -124,7 +124,5 @@ def test_with_a_console_it_does_them_and_its_complaints_are_told(tmp_path: Path)
 
 
 def test_a_command_of_the_plane_needs_its_value() -> None:
-    from app.commands import parse
-
-    with pytest.raises(UsageError, match="probe.remove needs a probe; usage: probe.remove"):
-        perform(FakePlane(), parse("probe.remove"))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"probe\.remove needs a probe; usage: probe\.remove"):
+        perform(FakePlane(), parse("probe.remove"))

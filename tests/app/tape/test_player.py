@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from app.console.app import ConsoleApp
 from app.console.named import state_of
 from app.playing import Script
+from app.settings.model import Settings
 from app.tape import shelf
 from app.tape.load import of_text
 from app.tape.model import StepError
 from app.tape.states import STATES, known
 from bpf.errors import UsageError
+from probes.flow import FlowFilter
+from probes.plane import ControlPlane
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane, config
 
@@ -94,6 +99,7 @@ async def test_a_tape_does_what_an_operator_would(tmp_path: Path) -> None:
         ("Wait+Screen@50ms /no such/", "/no such/: not on the screen within 0.05 s"),
         ("Wait+Line@50ms /Proto/", "not in the line of the cursor within 0.05 s"),
         ("flow.filter proto:", "flow.filter proto:: "),
+        ('Action flow.filter\nType "proto:"\nEnter', "x.tape:4: Enter: "),
         ("probe.remove nothing", "there is no probe 'nothing'"),
         ("Key C", "changes what runs; --allow-write lets a tape do that"),
         ('Export flows "/proc/x/y.csv"', "cannot be written: No such file"),
@@ -107,9 +113,48 @@ async def test_what_does_not_come_out_as_the_tape_says_ends_it(
         await console.feed(flow(1, 10), flow(2, 30))
         await console.press("3")
         told = await failure(console, f"# x\n{line}", allow_write=line.startswith("probe"))
-        assert told.startswith("x.tape:2: ")
+        assert told.startswith("x.tape:")
         assert said in told
         assert console.app.playing == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "code"),
+    [
+        ("view.events", True, None),
+        ("view.events", False, 0),
+        ("view.events\napp.quit", True, 0),
+        ('view.events\nExpect view == "flows"', False, 3),
+        ("view.events\napp.quit\nEnter", True, 3),
+    ],
+)
+async def test_what_is_played_first_ends_the_console_or_hands_over(
+    text: str, shown: bool, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.console.tapes._FIRST", 0)
+    monkeypatch.setattr("app.console.player.PATIENCE", 0)
+    plane = cast("ControlPlane", FakePlane())
+    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter(), names=False)
+    app.begin_with(Script(of_text(text, "x.tape"), shown=shown))
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        assert app.current_mode == "events"
+        assert app.return_value == code
+        if code == 3:
+            assert str(app.failure).startswith("x.tape:")
+    assert app.unplayed() is None or code == 3
+
+
+async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.console.tapes._FIRST", 0)
+    plane = cast("ControlPlane", FakePlane())
+    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter(), names=False)
+    app.begin_with(Script(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        app.exit(0)
+    said = "x.tape:2: Sleep 60s: the console ended before this was done"
+    assert str(app.unplayed()) == said
 
 
 async def test_a_step_waits_for_what_the_one_before_began() -> None:
@@ -155,8 +200,8 @@ async def test_what_takes_too_long_fails() -> None:
 async def test_escape_stops_a_tape_and_other_keys_do_not_get_between(tmp_path: Path) -> None:
     tape = tmp_path / "slow.tape"
     tape.write_text("view.flows\nSleep 20s\nview.events\n")
-    async with desk() as console:
-        console.app.play(str(tape))
+    async with desk(settings=Settings(macros={"mine": str(tape)})) as console:
+        console.app.play("mine")
         await asyncio.sleep(0.1)
         assert "PLAYING slow 2/3" in console.strip
         assert state_of(console.app, "macro.playing") == "slow"

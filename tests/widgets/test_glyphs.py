@@ -1,0 +1,39 @@
+"""ASCII in the place of other characters: as many cells, and something to be recognised."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from rich.cells import cell_len
+
+from widgets.format import safe
+from widgets.glyphs import ascii_of
+from widgets.sparkline import BARS, LOST, MARK
+
+
+@given(some.text(max_size=20).map(safe))
+def test_it_is_ascii_of_as_many_cells(text: str) -> None:
+    drawn = ascii_of(text)
+    assert drawn.isascii()
+    assert len(drawn) == cell_len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        ("plain", "plain"),
+        ("größe", "gr??e"),
+        ("漢字", "????"),
+        ("e\u0301", "?"),
+        ("│ ─ ╭╮", "| - ++"),
+        ("Rate▼ a…", "Ratev a~"),
+    ],
+)
+def test_what_has_a_likeness_keeps_it(text: str, drawn: str) -> None:
+    assert ascii_of(text) == drawn
+
+
+def test_signs_that_mean_different_things_stay_different() -> None:
+    signs = [ascii_of(sign) for sign in (*BARS, LOST, MARK, " ")]
+    assert len(set(signs)) >= len(signs) - 1
