@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from app import VERSION, headless
+from app import VERSION
 from app.command_options import takes
 from app.config_cli import config_cli
 from app.macro_cli import macro_cli
@@ -21,10 +21,10 @@ from app.options import Options
 from app.playing import NOTHING, Playing, Script
 from app.policy_cli import policy_cli
 from app.probe_cli import probe_cli
-from app.session import Beside
 from app.settings.model import Settings, Ui
 from app.trace_cli import EXAMPLES as TRACE_EXAMPLES
 from app.trace_cli import Command, trace
+from app.watch import Beside
 from bpf.errors import DeckError, TextError, UsageError
 
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
@@ -243,6 +243,8 @@ def _watch(
     watch = replace(options.watch(interface, VERSION), beside=beside, tour=tour)
     target = options.target(settings.filters) if options.headless else None
     if target is not None and script.tape is None:
+        from app import headless
+
         headless.run(watch, target)
         return
     if target is None:
@@ -273,7 +275,9 @@ def main() -> NoReturn:
             print(error.marked, file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
-        headless.fall_silent()
+        from app.headless import fall_silent
+
+        fall_silent()
         code = 0
     except typer.TyperException as error:
         print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)

@@ -120,8 +120,8 @@ def _filters_of_nothing(loaded: Loaded) -> Iterator[UsageError]:
     if not (loaded.document and loaded.settings.filters):
         return
     from app.console.path_filter import HOPS, PATHS
-    from app.filtering import EVENTS
     from probes.filter import parts
+    from probes.filter.events import EVENTS
     from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS
     from probes.path.filter import ANSWERS, FINDINGS
 

@@ -11,30 +11,16 @@ from app.outputs.view import is_table
 from app.outputs.views import built_in
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, Table, parts
+from probes.filter.events import EVENTS, event_table
 from probes.filter.fields import Codes, Texts
 from probes.flow.filter import WINDOW_FLOWS
 from probes.path import records as path_records
 from probes.path.filter import ANSWERS, FINDINGS, answers_table, findings_table
-from probes.primitive import records as monitor_records
+from probes.primitive import state
 from probes.snapshot import Event, Item, Snapshot
 
-SEVERITIES = ("info", "warning", "error")
-EVENTS = Domain(
-    "events",
-    {
-        "severity": Codes(
-            "severity", "info, warning or error", "severity",
-            {name: place for place, name in enumerate(SEVERITIES)},
-        ),
-        "source": Texts("source", "what it is about", ("flow", "path", "monitor")),
-        "text": Texts("text", "what happened", ('"table full"',)),
-    },
-    ("text",),
-    "text",
-)  # fmt: skip
-_EVENT = np.dtype([("severity", "i1"), ("source", "O"), ("text", "O")])
 _POLICY = Texts("policy", "the policy's name")
-_STATES = {state.words.replace(" ", "_"): int(state) for state in monitor_records.State}
+_STATES = {each.words.replace(" ", "_"): int(each) for each in state.State}
 _POLICIES = Domain(
     "policies",
     {"policy": _POLICY, "state": Codes("state", "the policy's state", "state", _STATES)},
@@ -53,14 +39,6 @@ def passing(items: Sequence[Snapshot], text: str) -> list[Snapshot]:
     filtering = Filtering.of(text, views, {})
     kept = (filtering.kept(view, item) for view, item in zip(views, items, strict=True))
     return [item for item in kept if isinstance(item, Snapshot)]
-
-
-def event_table(events: Sequence[Event]) -> Table:
-    """Events as filters of EVENTS look at them."""
-    rows = np.empty(len(events), _EVENT)
-    for place, event in enumerate(events):
-        rows[place] = SEVERITIES.index(event.severity), event.source, event.text
-    return Table(rows)
 
 
 def _window_flows(item: Snapshot) -> Table:
@@ -92,8 +70,8 @@ _VIEWS = {
     "flows": _Written(WINDOW_FLOWS, "flow", "", _window_flows),
     "hops": _Written(ANSWERS, "path", path_records.HOPS, lambda item: answers_table(item.rows)),
     "paths": _Written(FINDINGS, "path", path_records.PATHS, lambda item: findings_table(item.rows)),
-    "policies": _Written(_POLICIES, monitor_records.PROBE, monitor_records.POLICIES, _rows),
-    "triggers": _Written(_TRIGGERS, monitor_records.PROBE, monitor_records.TRIGGERS, _rows),
+    "policies": _Written(_POLICIES, state.PROBE, state.POLICIES, _rows),
+    "triggers": _Written(_TRIGGERS, state.PROBE, state.TRIGGERS, _rows),
 }
 
 

@@ -8,23 +8,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.filtering import Filtering
 from app.outputs import VIEWS, Sink, counted, is_table
-from app.session import Watch, start
-from bpf.errors import DeckError, TextError, UsageError
+from app.session import start
+from app.target import Target
+from app.watch import Watch
+from bpf.errors import DeckError
 from probes.controller import Controller
-from probes.filter.domain import NONE
 from probes.path.records import HOPS, Outcome
-from probes.primitive.records import METRICS, PROBE, TRIGGERS
+from probes.primitive.state import METRICS, PROBE, TRIGGERS
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
 
 if TYPE_CHECKING:
@@ -38,52 +37,6 @@ _READING_S = 0.5
 """Within which the probes publish what they know."""
 _LOOK_S = 0.05
 """How often it is looked whether all answers are in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where tables go."""
-
-    out: str
-    """A directory, or `-`."""
-    format: str | None
-    """None: CSV, and of a probe's metrics what its configuration says."""
-    views: tuple[str, ...]
-    metrics: bool
-    """Whether the tables of probes' metrics are written too."""
-    filter: str = ""
-    """Which rows are written."""
-    saved: Mapping[str, str] = field(default_factory=dict)
-    """Filters by name, for that."""
-
-    @classmethod
-    def of(
-        cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
-        *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = NONE,
-    ) -> Target:  # fmt: skip
-        """`views` are names and commas; where there are none, `usual` for standard output, and
-        `every` for a directory. Raises UsageError for a view that there isn't.
-
-        `metrics` are the monitor's, and a table for each metric of each probe; for standard output,
-        which takes one, the monitor's where it runs: `monitor`.
-        """
-        named = tuple(dict.fromkeys(views.split(","))) if views else ()
-        names = named or ((usual,) if out == "-" else tuple(every))
-        for name in names:
-            if name not in VIEWS:
-                raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
-        # A policy that the API adds starts the monitor too.
-        own = monitor or (named and out != "-")
-        built_in = tuple(name for name in names if name != METRICS or own)
-        metrics = METRICS in names and not (monitor and out == "-")
-        return cls(out, format_name, built_in, metrics, filter_text, saved)
-
-    def filtering(self) -> Filtering:
-        """Which rows are written. Raises UsageError for a filter that is none of the views'."""
-        try:
-            return Filtering.of(self.filter, self.views, self.saved)
-        except TextError as error:
-            raise error.of("--filter") from None
 
 
 class Mailbox:

@@ -10,8 +10,8 @@ import typer
 
 from app.commands import REGISTRY
 from app.commands.keys import spoken
+from app.commands.registry import SCREENS
 
-SCREENS = ("", "overview", "paths", "flows", "triggers", "programs", "events")
 _EXIT_CODES = (
     ("0", "It went well."),
     ("1", "Something failed while it ran; what was collected before is written."),
@@ -74,7 +74,7 @@ def _keys() -> Iterator[str]:
         "Every key is that of a command, which the palette (ctrl+p), the prompt (:), tapes, --exec "
         "and the REST API know by its name."
     )
-    for screen in SCREENS:
+    for screen in ("", *SCREENS):
         yield f".SS {screen.capitalize() or 'Everywhere'}"
         for each in REGISTRY.values():
             if each.screen == screen:

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.headless import Target
 from app.monitoring import Policies, policies_of, receiver_of
-from app.outputs import FORMATS, VIEWS
-from app.session import Watch, probes_of
-from app.trace import addresses
+from app.target import FORMATS, VIEWS, Target
+from app.watch import Watch, probes_of
 from bpf.attach import Hook
 from bpf.errors import TextError, UsageError
-from probes.flow import FlowFilter
 from probes.primitive.options import Input, MonitorOptions
-from probes.primitive.records import METRICS, POLICIES, TRIGGERS
+from probes.primitive.state import METRICS, POLICIES, TRIGGERS
 
 if TYPE_CHECKING:
     from probes.config import ProbeConfig
@@ -241,7 +238,8 @@ class Options:
         if saved is not None:
             if self.filter and not self.headless:
                 raise UsageError("--filter is for what is written", hint="add --headless")
-            target.filtering()
+            if self.filter:
+                target.filtering()
 
     @property
     def monitors(self) -> bool:
@@ -269,30 +267,42 @@ class Options:
         """What is to be watched on `interface`. Raises UsageError."""
         if not self.only and not interface:
             raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
-        try:
-            capture = FlowFilter.parse(self.capture)
-            capture.to_c()
-        except TextError as error:
-            raise error.of("--capture") from None
         probes = probes_of(self.probe, interface)
         monitor, policies = self._monitor(interface, probes)
         watch = Watch(
             interface=interface,
             interval=self.interval,
             ingress=INGRESS[self.ingress] if self.ingress else None,
-            capture=capture,
+            capture=self._capture(),
             duration=self.duration,
             probes=tuple(probe for probe in probes if probe not in policies.applications),
             flows=not self.only,
             read_only="started with --read-only" if self.read_only else "",
             api=self._api(version),
-            trace=tuple(address for name in self.trace for address in addresses(name)),
+            trace=self._addresses(),
             names=not self.no_names,
             monitor=monitor,
             policies=policies,
         )
         watch.check()
         return watch
+
+    def _capture(self) -> str:
+        if self.capture:
+            from probes.flow.filter import FlowFilter
+
+            try:
+                FlowFilter.parse(self.capture).to_c()
+            except TextError as error:
+                raise error.of("--capture") from None
+        return self.capture
+
+    def _addresses(self) -> tuple[str, ...]:
+        if not self.trace:
+            return ()
+        from app.trace import addresses
+
+        return tuple(address for name in self.trace for address in addresses(name))
 
     def _monitor(
         self, interface: str, probes: Sequence[ProbeConfig]

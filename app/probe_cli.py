@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bpf.compiler import CompileError
-from probes.plane import Check, Compatibility, ProbeInfo, Replacement
-
 if TYPE_CHECKING:
     from app.rest.client import Client
     from probes.config import ProbeConfig
+    from probes.plane import Check, Compatibility, ProbeInfo, Replacement
 
 EXAMPLES = """\b
 Examples:
@@ -115,7 +113,9 @@ def list_probes(
     if as_json:
         from pydantic import TypeAdapter
 
-        _print_json(TypeAdapter(tuple[ProbeInfo, ...]).dump_python(infos, mode="json"))
+        from probes import plane
+
+        _print_json(TypeAdapter(tuple[plane.ProbeInfo, ...]).dump_python(infos, mode="json"))
         return
     header = ("NAME", "GENERATION", "WINDOW", "WHERE", "METRICS", "STATE")
     _print_table([header, *map(_row, infos)])
@@ -162,6 +162,7 @@ def _client(url: str, token: str, ca: str) -> Iterator[Client]:
     """What a source is refused for goes to standard error, a line each."""
     # Only now: a help text needs none of it.
     from app.rest.client import DEFAULT_URL, Client, Remote
+    from bpf.compiler import CompileError
 
     client = Client(Remote(url or DEFAULT_URL, token, ca))
     try:

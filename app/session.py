@@ -1,71 +1,18 @@
-"""What one run of probedeck watches: flows, metrics, probes from files; who may ask for more."""
+"""Starting what one run of probedeck watches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from app.monitoring import Policies
-from bpf import interface as interfaces
+from app.watch import Watch
 from bpf.attach import Hook
-from bpf.errors import UsageError
 from probes.controller import Controller
-from probes.flow import FlowFilter
-from probes.path.options import PathOptions
-from probes.primitive.options import MonitorOptions
-from probes.snapshot import Event
+from probes.flow.filter import FlowFilter
 
 if TYPE_CHECKING:
     from app.rest.commands import Console
-    from app.rest.listener import Api
-    from probes.config import ProbeConfig
-
-Beside = Callable[[Callable[[Event], None], Callable[[], None]], AbstractContextManager[None]]
-"""What goes on while something is watched, for as long as the block is not left. It is given what
-publishes, and what to call when it is over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What is watched, as the command line says."""
-
-    interface: str
-    """Empty where only probes are watched that name their own."""
-    interval: float
-    """Seconds."""
-    ingress: Hook | None
-    """Where incoming packets are seen; None: flows by XDP, answers to probes where it is cheap."""
-    capture: FlowFilter
-    duration: float | None
-    """Seconds; None: until stopped."""
-    probes: tuple[ProbeConfig, ...] = ()
-    flows: bool = True
-    """Whether the flow probe runs."""
-    read_only: str = ""
-    """Why nothing may be changed; empty where it may."""
-    api: Api | None = None
-    trace: tuple[str, ...] = ()
-    """Addresses whose paths are traced from the start."""
-    paths: PathOptions = field(default_factory=PathOptions)
-    names: bool = True
-    """Whether the console looks for the names of routers."""
-    monitor: MonitorOptions | None = None
-    """The monitoring primitive's; None: it does not run."""
-    policies: Policies = field(default_factory=Policies)
-    """What it is to do."""
-    beside: Beside | None = None
-    tour: bool = False
-    """Whether the console begins with the tour."""
-
-    def check(self) -> None:
-        """Raises UsageError for an interface that there isn't, before anything is begun."""
-        if self.interface:
-            interfaces.find(self.interface)
-        for probe in (*self.probes, *self.policies.applications):
-            for _, direction in probe.directions():
-                interfaces.find(direction.interface)
 
 
 def start(
@@ -82,7 +29,7 @@ def start(
             watch.interface,
             interval=watch.interval,
             ingress=watch.ingress or Hook.XDP,
-            capture=watch.capture,
+            capture=FlowFilter.parse(watch.capture),
             first=first,
         )
     if watch.interface:
@@ -107,21 +54,3 @@ def start(
         stack.enter_context(serve(controller, watch.api, console))
     if watch.beside:
         stack.enter_context(watch.beside(controller.publish, over))
-
-
-def probes_of(paths: list[str], interface: str) -> tuple[ProbeConfig, ...]:
-    """The configurations in files; a direction without an interface gets `interface`.
-
-    Raises UsageError, naming file and key.
-    """
-    if not paths:
-        # The console starts without pydantic then.
-        return ()
-    from probes.config import load
-
-    found = tuple(load(path).on(interface) for path in paths)
-    names = [probe.name for probe in found]
-    for probe in found:
-        if names.count(probe.name) > 1:
-            raise UsageError(f"{probe.origin}: another file has a probe {probe.name!r} too")
-    return found

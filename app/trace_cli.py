@@ -7,18 +7,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from app import headless
 from app.command_options import takes
-from app.headless import Target
 from app.options import INGRESS, Options
 from app.program import Program
-from app.session import Watch
-from app.trace import addresses
+from app.target import Target
+from app.watch import Watch
 from bpf import interface as interfaces
 from bpf.attach import Hook
 from bpf.errors import UsageError
-from probes.flow import FlowFilter
-from probes.path import Guard, Order, PathOptions, Per
+from probes.path.options import Guard, Order, PathOptions, Per
 
 EXAMPLES = """\b
 Examples:
@@ -104,6 +101,10 @@ def trace(
     program it ends when that ends, and with the same exit code (128 + n: by signal n). The
     program's standard output then goes to standard error, where tables go to standard output.
     """
+    # numpy and the probes, which other commands begin without.
+    from app import headless
+    from app.trace import addresses
+
     options.check()
     paths = PathOptions(
         rate, per, burst, order, guard, pass_answers, timeout=timeout, max_hops=max_hops
@@ -119,7 +120,7 @@ def trace(
         interface=interface,
         interval=options.interval,
         ingress=INGRESSES[ingress],
-        capture=FlowFilter(),
+        capture="",
         duration=options.duration,
         flows=False,
         trace=tuple(dict.fromkeys(found)),

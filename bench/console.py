@@ -74,7 +74,6 @@ def console(name: str) -> int:
     """Be the console, with a workload."""
     from app.console.app import ConsoleApp
     from bench.feed import FakeController, Feeder
-    from probes.flow import FlowFilter
     from probes.plane import ControlPlane
 
     controller = FakeController()
@@ -87,7 +86,7 @@ def console(name: str) -> int:
             threading.Thread(target=compile_again, daemon=True).start()
 
     plane = cast("ControlPlane", controller)
-    app = ConsoleApp(plane, start, "eth0", 1.0, FlowFilter(), first="flows", names=False)
+    app = ConsoleApp(plane, start, "eth0", 1.0, "", first="flows", names=False)
     return app.run() or 0
 
 

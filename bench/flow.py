@@ -28,7 +28,8 @@ from bpf.chain import Stage
 from bpf.compiler import Compiler
 from bpf.program import Program
 from bpf.syscall import map_lookup, possible_cpus, prog_test_run
-from probes.flow import Direction, FlowProbe
+from probes.flow.probe import FlowProbe
+from probes.flow.records import Direction
 from probes.hook import Hooks
 from probes.probe import Poller, Probe, Publish
 from probes.snapshot import Event, Loss, LossReason, Snapshot

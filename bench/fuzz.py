@@ -83,14 +83,13 @@ STEPS = st.one_of(
 def console(number: int) -> int:
     """Be the console, over a plane that publishes whatever `number` makes it."""
     from app.console.app import ConsoleApp
-    from probes.flow import FlowFilter
     from probes.plane import ControlPlane
     from tests.app.console.fake_plane import FakePlane, config
 
     plane = FakePlane(config("flow"), config("hello"))
     feeder = threading.Thread(target=_publish, args=(plane, random.Random(number)), daemon=True)
     app = ConsoleApp(
-        cast("ControlPlane", plane), feeder.start, "eth0", 1.0, FlowFilter(), names=False
+        cast("ControlPlane", plane), feeder.start, "eth0", 1.0, "", names=False
     )
     code = app.run()
     return code if code is not None else app.return_code or 0

@@ -14,10 +14,10 @@ from textual.pilot import Pilot
 from app.console.app import ConsoleApp
 from app.lab import Lab
 from app.monitoring import Policies
-from app.session import Watch, probes_of, start
+from app.session import start
+from app.watch import Watch, probes_of
 from bpf.attach import Hook
 from probes.controller import Controller
-from probes.flow import FlowFilter
 from probes.primitive.options import MonitorOptions
 from probes.primitive.policy import Policy
 
@@ -36,13 +36,13 @@ _EXAMPLES = [str(_ROOT / "examples" / name) for name in ("destinations.toml", "t
 async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
     interface = lab.interface
     watch = Watch(
-        interface, 1.0, Hook.XDP, FlowFilter(), None, probes=probes_of(_EXAMPLES, interface),
+        interface, 1.0, Hook.XDP, "", None, probes=probes_of(_EXAMPLES, interface),
         trace=(lab.server_ipv4, lab.server_ipv6), monitor=MonitorOptions(),
         policies=Policies(tuple(map(Policy.parse_short, _POLICIES))),
     )  # fmt: skip
     with ExitStack() as stack:
         app = ConsoleApp(
-            controller, lambda: start(controller, watch, stack), interface, 1.0, FlowFilter(),
+            controller, lambda: start(controller, watch, stack), interface, 1.0, "",
             names=False,
         )  # fmt: skip
         async with app.run_test(size=_SIZE) as pilot:

@@ -31,8 +31,9 @@ from probes.primitive.engine import Transition
 from probes.primitive.options import MonitorOptions
 from probes.primitive.policy import BUILT_IN, Policy
 from probes.primitive.probe import MonitorProbe
-from probes.primitive.records import METRICS, Array
+from probes.primitive.records import Array
 from probes.primitive.selection import matches_of
+from probes.primitive.state import METRICS
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot
 

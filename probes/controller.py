@@ -14,7 +14,10 @@ from bpf.compiler import Compiler
 from bpf.errors import DeckError, UsageError
 from bpf.interface import Interface
 from bpf.verdict import VERDICT_PASS
-from probes.flow import SIDES, Direction, FlowFilter, FlowProbe
+from probes.flow.filter import FlowFilter
+from probes.flow.generation import SIDES
+from probes.flow.probe import FlowProbe
+from probes.flow.records import Direction
 from probes.path.options import PathOptions, TracedFlow
 from probes.plane import (
     Compatibility,
@@ -24,7 +27,7 @@ from probes.plane import (
     Traced,
 )
 from probes.primitive.options import MonitorOptions
-from probes.primitive.records import PROBE
+from probes.primitive.state import PROBE
 from probes.runner import Runner
 from probes.snapshot import Event, Snapshot
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 from bpf.compiler import Diagnostic
 from bpf.errors import DeckError
 from probes.primitive.options import Input
-from probes.primitive.records import State
+from probes.primitive.state import State
 from probes.snapshot import Event, History, Snapshot
 
 if TYPE_CHECKING:
     from probes.config import ProbeConfig, Side
-    from probes.flow import FlowFilter
-    from probes.path import TracedFlow
+    from probes.flow.filter import FlowFilter
+    from probes.path.options import TracedFlow
     from probes.primitive.policy import Policy
     from probes.primitive.sketch import Sketch
 

@@ -31,7 +31,8 @@ _ANSWER = re.compile(
     r"|(?P<sync>\x1b\[\?2026;\d\$y)"
     r"|\x1b\]11;(?P<ground>[^\x07\x1b]*)(?:\x07|\x1b\\)"
 )
-_BEGUN = re.compile(r"\x1b(?:\[(?:\?[\d;]*\$?)?|\](?:1?|11;[^\x07\x1b]*\x1b?))?\Z")
+_BEGUN = re.compile(r"\x1b(?:\[(?:\?[\d;]{0,20}\$?)?|\](?:11?|11;[^\x07\x1b]{0,40}\x1b?)?)?\Z")
+"""An answer of which a part has come."""
 _RGB = re.compile(r"rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
 _SECONDS = 1.0
 """How long the end waits for a terminal that takes nothing in, or has still to answer."""
@@ -111,10 +112,12 @@ class TerminalDriver(LinuxDriver):
                     break
                 fresh = decode(data)
             text = _ANSWER.sub(self._answer, begun + fresh)
-            # An answer may come in parts; what is no answer is not kept for long.
-            tail = _BEGUN.search(text) if fresh and self._deck.link.pending else None
-            ready = text[: tail.start()] if tail else text
-            begun = text[len(ready) :]
+            tail = _BEGUN.search(text)
+            begun = tail.group() if tail is not None else ""
+            if len(begun) <= 2 and not (fresh and self._deck.link.pending):
+                # It may be the beginning of an answer, but more likely is a key.
+                begun = ""
+            ready = text[: len(text) - len(begun)]
             for event in (*(parser.feed(ready) if ready else ()), *parser.tick()):
                 self.process_message(event)
             if last:

@@ -70,19 +70,18 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             """The table, for `on(..., selector)`."""
             return self.table
 
-    class RowHighlighted(TableMessage):
+    class RowMessage(TableMessage):
+        """Base of those about a row."""
+
+        def __init__(self, table: VirtualTable, key: Hashable) -> None:
+            super().__init__(table)
+            self.key = key
+
+    class RowHighlighted(RowMessage):
         """The cursor is on another row than before."""
 
-        def __init__(self, table: VirtualTable, key: Hashable) -> None:
-            super().__init__(table)
-            self.key = key
-
-    class RowSelected(TableMessage):
+    class RowSelected(RowMessage):
         """A row was chosen by Enter or a double click."""
-
-        def __init__(self, table: VirtualTable, key: Hashable) -> None:
-            super().__init__(table)
-            self.key = key
 
     class HeaderSelected(TableMessage):
         """A column's title was clicked."""
@@ -96,11 +95,9 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         columns: Sequence[Column],
         *,
         empty: str = "",
-        name: str | None = None,
         id: str | None = None,  # noqa: A002
-        classes: str | None = None,
     ) -> None:
-        super().__init__(name=name, id=id, classes=classes)
+        super().__init__(id=id)
         self._columns = tuple(columns)
         self._source: RowSource = Rows()
         self._index = 0

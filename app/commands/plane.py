@@ -8,7 +8,7 @@ from pathlib import Path
 from app.commands.line import Invocation
 from app.trace import address, addresses
 from bpf.errors import DeckError, UsageError, did_you_mean
-from probes.flow import FlowFilter
+from probes.flow.filter import FlowFilter
 from probes.plane import ControlPlane, PolicyInfo, ProbeInfo
 
 
@@ -35,6 +35,7 @@ def add_probe(plane: ControlPlane, file: str) -> ProbeInfo:
 
 def set_policy(plane: ControlPlane, text: str) -> PolicyInfo:
     """Add a policy in its short form, or put it in the place of the one of its name."""
+    # As above.
     from probes.primitive.policy import Policy
 
     return plane.set_policy(Policy.parse_short(text))

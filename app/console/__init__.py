@@ -9,9 +9,9 @@ from app.console.terminal import prepare
 from app.playing import NOTHING, Script
 
 if TYPE_CHECKING:
-    from app.headless import Target
-    from app.session import Watch
     from app.settings.model import Settings
+    from app.target import Target
+    from app.watch import Watch
     from probes.plane import ControlPlane
 
 

@@ -39,7 +39,7 @@ from app.settings.model import Settings
 from bpf.attach import Hook
 from bpf.cancel import CancelError
 from bpf.errors import DeckError, UsageError
-from probes.flow import FlowFilter
+from probes.flow.filter import FlowFilter
 from probes.plane import ControlPlane, Replacement
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import REPLACED, age, duration, percent, safe, within
@@ -82,7 +82,7 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
 
     def __init__(
         self, plane: ControlPlane, start: Callable[[], object], where: str, interval: float,
-        capture: FlowFilter, duration_s: float | None = None, *, first: str = "overview",
+        capture: str, duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
     ) -> None:  # fmt: skip
         """`start` starts the probes; it runs in a thread after the first paint.
@@ -101,6 +101,7 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         self.plane = plane
         """What runs the probes; to be asked in threads, as it may take its time."""
         self.capture = capture
+        """The filter of what is counted; empty: every flow."""
         self.names = Names(self._named, enabled=names)
         """Of addresses, by the host's resolver."""
         self.wanted_path: Choice | None = None
@@ -262,8 +263,8 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
                 StatusItem(percent(last.occupancy), full, label="map", priority=4),
                 StatusItem(str(lost), Tone.BAD if lost else Tone.GOOD, label="lost", priority=2),
             ]
-        if self.capture.text:
-            items.append(StatusItem(self.capture.text, Tone.WARN, 3, label="only"))
+        if self.capture:
+            items.append(StatusItem(self.capture, Tone.WARN, 3, label="only"))
         return [*items, *self._notes]
 
     def offers(self, command: str) -> bool:
@@ -346,7 +347,7 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         what = capture.text or "every flow"
 
         def done(made: Replacement) -> None:
-            self.capture = capture
+            self.capture = capture.text
             text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
             self.plane.publish(Event.now("info", "flow", text))
             self.notify(text, markup=False)

@@ -16,7 +16,7 @@ from probes.filter.table import Table
 from probes.flow.filter import FlowFilter, address_text, protocol_name
 from probes.flow.live import LiveView
 from probes.flow.records import Array, Direction
-from probes.path import TracedFlow
+from probes.path.options import TracedFlow
 from widgets.columns import Column
 from widgets.format import age, bit_rate, byte_size, clock, milliseconds, si
 from widgets.rows import Tones, Value

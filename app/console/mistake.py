@@ -23,12 +23,9 @@ class Mistake(Static):
 
     def __init__(self) -> None:
         super().__init__(markup=False)
-        self.words = ""
-        """What was said last."""
 
     def show(self, words: str, answer: Input | None) -> None:
         """Say it; with `answer`, the line below, mark the character under its cursor."""
-        self.words = words
         text = Text(safe(words, REPLACED))
         if answer is not None:
             before = answer.cursor_screen_offset.x - self.styles.padding.left

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from app.console.flow_rows import endpoint
 from app.console.path_model import Choice, Paths
 from probes.flow.filter import protocol_name
-from probes.primitive.records import State as Stage
+from probes.primitive.state import State as Stage
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
@@ -59,7 +59,7 @@ def _flows(app: ConsoleApp) -> Values:
     total = len(app.frame.flows.rows)
     return {
         "flow.total": total, "flow.count": total, "flow.filter": "", "flow.sort": "rate",
-        "flow.order": "descending", "flow.capture": app.capture.text, "flow.detail": False,
+        "flow.order": "descending", "flow.capture": app.capture, "flow.detail": False,
     }  # fmt: skip
 
 

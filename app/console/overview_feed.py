@@ -11,8 +11,8 @@ from types import MappingProxyType
 import numpy as np
 
 from probes.flow.records import Array, Direction
-from probes.primitive.records import METRICS
-from probes.primitive.records import PROBE as MONITOR
+from probes.primitive.state import METRICS
+from probes.primitive.state import PROBE as MONITOR
 from probes.snapshot import Loss, Losses, Snapshot, add_losses, lost_of
 
 FLOW = "flow"

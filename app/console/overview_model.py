@@ -18,7 +18,8 @@ from probes.flow.filter import address_text
 from probes.flow.records import Array
 from probes.path.live import SECOND_NS, PathView
 from probes.plane import Traced
-from probes.primitive.records import POLICY, State
+from probes.primitive.records import POLICY
+from probes.primitive.state import State
 from probes.snapshot import Event
 from widgets.sparkline import means
 

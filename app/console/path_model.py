@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.flow.filter import address_text, protocol_name
-from probes.path import Kind, TracedFlow
 from probes.path.analysis.distributions import Comparison, kolmogorov_smirnov
 from probes.path.analysis.statistics import Ordered, group_starts, jitter
 from probes.path.live import IDLE_NS, SECOND_NS, LivePaths, PathView
-from probes.path.options import MAX_HOPS
-from probes.path.records import Array
+from probes.path.options import MAX_HOPS, TracedFlow
+from probes.path.records import Array, Kind
 from probes.plane import Traced
 from widgets.sparkline import means
 

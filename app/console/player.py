@@ -227,9 +227,6 @@ class Player:
         """Raise what has come up meanwhile."""
         if self._stopping:
             raise _StoppedError
-        prompt = self._app.deck_prompt
-        if self._complaint is None and prompt is not None and prompt.mistaken:
-            raise self._failure(step, prompt.mistake)
         if self._complaint is not None:
             raise self._failure(step, str(self._complaint))
 

@@ -157,11 +157,6 @@ class Prompt(Vertical):
         return self.query_one(Mistake).has_class("open")
 
     @property
-    def mistake(self) -> str:
-        """What that was, or was last."""
-        return self.query_one(Mistake).words
-
-    @property
     def _line(self) -> CommandLine:
         return cast("ConsoleApp", self.app).command_line
 

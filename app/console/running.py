@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 
 from app.console.app import ConsoleApp
-from app.headless import Target, writing
+from app.headless import writing
 from app.playing import NOTHING, Script
-from app.session import Watch, start
+from app.session import start
 from app.settings.model import Settings
+from app.target import Target
+from app.watch import Watch
 from probes.controller import Controller
-from probes.flow import FlowFilter
 from probes.plane import ControlPlane
 
 _FIRST_WINDOW = 0.25
@@ -45,7 +46,7 @@ def run(
 def connect(plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     with closing(plane):
-        app = ConsoleApp(plane, lambda: None, url, 1.0, FlowFilter(), settings=settings)
+        app = ConsoleApp(plane, lambda: None, url, 1.0, "", settings=settings)
         return _run(app, script)
 
 

@@ -12,7 +12,7 @@ from app.console.overview_feed import LivePulses, Pulses
 from app.console.trigger_model import LiveMonitor, MonitorView
 from probes.flow.live import LiveFlows, LiveView
 from probes.path.live import LivePaths, PathView
-from probes.primitive.records import PROBE as MONITOR
+from probes.primitive.state import PROBE as MONITOR
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
 
 MAX_EVENTS = 2000

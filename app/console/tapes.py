@@ -23,7 +23,6 @@ from widgets.tones import Tone
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
     from app.console.player import Player
-    from app.console.prompt import Prompt
     from app.console.recorder import Recorder
     from app.tape.model import Step, Tape
 
@@ -80,16 +79,10 @@ class TapeApp(CommandApp):
     @property
     def asking(self) -> tuple[str, str]:
         """The command that a value is asked for, and the answer until now; empty for none."""
-        prompt = self.deck_prompt
-        if prompt is None or not prompt.is_open:
-            return "", ""
-        return prompt.command or LINE, prompt.input.value
-
-    @property
-    def deck_prompt(self) -> Prompt | None:
-        """That of the screen in front, where there is one."""
         screen = self.screen
-        return screen.prompt if isinstance(screen, DeckScreen) and screen.is_mounted else None
+        if not (isinstance(screen, DeckScreen) and screen.is_mounted and screen.prompt.is_open):
+            return "", ""
+        return screen.prompt.command or LINE, screen.prompt.input.value
 
     def screen_of(self, mode: str) -> DeckScreen | None:
         """A mode's screen, where it was turned to before."""

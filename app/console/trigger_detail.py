@@ -15,7 +15,7 @@ from textual.widgets import Static
 from app.console.trigger_model import Standing, Transition, Triggers
 from app.console.trigger_rows import band_text, left, nanoseconds
 from probes.plane import ApplicationInfo
-from probes.primitive.records import State
+from probes.primitive.state import State
 from probes.snapshot import Snapshot
 from widgets.chart import HistoryChart, Series
 from widgets.columns import Column

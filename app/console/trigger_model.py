@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.plane import MonitorInfo, PolicyInfo
-from probes.primitive.records import METRICS, POLICIES, POLICY, TRIGGERS, Array, State
+from probes.primitive.records import POLICY, Array
+from probes.primitive.state import METRICS, POLICIES, TRIGGERS, State
 from probes.snapshot import Snapshot
 
 CELL = 2.0

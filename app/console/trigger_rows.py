@@ -11,7 +11,8 @@ import numpy as np
 from app.console.trigger_model import Standing, Triggers, relative
 from probes.plane import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.primitive.options import Input
-from probes.primitive.records import POLICY, State
+from probes.primitive.records import POLICY
+from probes.primitive.state import State
 from probes.snapshot import Snapshot
 from widgets.columns import Column
 from widgets.format import MISSING, age, bit_rate, percent, si

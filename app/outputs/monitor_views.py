@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from app.outputs.view import Row, View, is_table, iso, iso_all, where
-from probes.primitive import records
-from probes.primitive.records import Array, State
+from probes.primitive import state
+from probes.primitive.records import Array
 from probes.snapshot import Event, Snapshot
 
 _PARTS = ("tcp", "udp", "icmp")
 _UNITS = ("packets", "bytes")
 _FLOWS = ("flows", "flows_low", "flows_high")
 _SIDES = ("value", "low", "high", "threshold")
-_STATES = {int(state): state.words for state in State}
+_STATES = {int(each): each.words for each in state.State}
 
 
 def _measured(rows: Array) -> tuple[list[Any], ...]:
@@ -34,7 +34,7 @@ def _measured(rows: Array) -> tuple[list[Any], ...]:
 
 
 def _metric_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, records.PROBE, records.METRICS):
+    if not is_table(item, state.PROBE, state.METRICS):
         return
     yield from zip(
         repeat(item.window),
@@ -47,7 +47,7 @@ def _metric_rows(item: Snapshot | Event) -> Iterator[Row]:
 
 
 def _policy_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, records.PROBE, records.POLICIES):
+    if not is_table(item, state.PROBE, state.POLICIES):
         return
     rows = item.rows
     yield from zip(
@@ -67,7 +67,7 @@ def _policy_rows(item: Snapshot | Event) -> Iterator[Row]:
 
 
 def _trigger_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, records.PROBE, records.TRIGGERS):
+    if not is_table(item, state.PROBE, state.TRIGGERS):
         return
     rows = item.rows
     yield from zip(
@@ -105,7 +105,7 @@ _METRIC_COLUMNS = (
 )
 _STATE_NAMES = ", ".join(_STATES.values())
 METRICS = View(
-    records.METRICS,
+    state.METRICS,
     1,
     (
         ("window", "number of the window, from 1, without gaps"),
@@ -118,7 +118,7 @@ METRICS = View(
 )
 """One row a window."""
 TRIGGERS = View(
-    records.TRIGGERS,
+    state.TRIGGERS,
     1,
     (
         ("window", "number of the window after which it was published"),
@@ -134,7 +134,7 @@ TRIGGERS = View(
 )
 """One row a transition. Metrics are those of the window that caused it, 0 where an operator did."""
 POLICIES = View(
-    records.POLICIES,
+    state.POLICIES,
     1,
     (
         ("window", "number of the window, from 1, without gaps"),

@@ -13,7 +13,7 @@ from app.outputs.path_views import HOPS, PATHS
 from app.outputs.view import Row, View, addresses, is_table, iso, iso_all, parts
 from probes.flow.records import Direction
 from probes.path import records as path_records
-from probes.primitive import records as monitor_records
+from probes.primitive.state import PROBE as MONITOR
 from probes.snapshot import Event, LossReason, Snapshot
 
 DIRECTIONS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
@@ -143,7 +143,7 @@ _BUILT_IN = {
     ("flow", ""): FLOWS,
     ("path", path_records.HOPS): HOPS,
     ("path", path_records.PATHS): PATHS,
-    **{(monitor_records.PROBE, view.name): view for view in (METRICS, TRIGGERS, POLICIES)},
+    **{(MONITOR, view.name): view for view in (METRICS, TRIGGERS, POLICIES)},
 }
 
 

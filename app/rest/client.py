@@ -20,8 +20,8 @@ from app.rest.models import DEFAULT_SOCKET, Problem, Status, error_of
 from app.rest.sockets import read_token
 from bpf.errors import DeckError, UsageError
 from probes.config import ProbeConfig, dump
-from probes.flow import FlowFilter
-from probes.path import TracedFlow
+from probes.flow.filter import FlowFilter
+from probes.path.options import TracedFlow
 from probes.plane import (
     Check,
     Cost,

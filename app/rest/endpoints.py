@@ -30,8 +30,9 @@ from app.trace import address
 from bpf.errors import UsageError, did_you_mean
 from probes import config as configuration
 from probes.config import ProbeConfig
-from probes.flow import FlowFilter, FlowProbe
-from probes.path import TracedFlow
+from probes.flow.filter import FlowFilter
+from probes.flow.probe import FlowProbe
+from probes.path.options import TracedFlow
 from probes.plane import Check, Cost, ProbeInfo, Replacement, Traced
 from probes.snapshot import Snapshot
 

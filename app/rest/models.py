@@ -20,9 +20,9 @@ from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import DeckError, KernelError, UsageError
 from probes import plane
 from probes.config import ProbeConfig, Side
-from probes.path import TracedFlow
+from probes.path.options import TracedFlow
 from probes.primitive.policy import Policy
-from probes.primitive.records import State
+from probes.primitive.state import State
 from probes.snapshot import Event
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]

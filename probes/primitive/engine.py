@@ -27,8 +27,9 @@ import numpy as np
 
 from bpf.errors import UsageError, did_you_mean
 from probes.primitive.condition import Condition, Outcome
-from probes.primitive.records import POLICY, Array, State
+from probes.primitive.records import POLICY, Array
 from probes.primitive.series import Series
+from probes.primitive.state import State
 
 if TYPE_CHECKING:
     from probes.primitive.policy import Policy

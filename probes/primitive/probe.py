@@ -47,9 +47,10 @@ from probes.primitive.programs import (
     seed_id,
     set_router,
 )
-from probes.primitive.records import METRIC, METRICS, POLICIES, PROBE, TRIGGER, TRIGGERS, Array
+from probes.primitive.records import METRIC, TRIGGER, Array
 from probes.primitive.router import Router
 from probes.primitive.sketch import Sketch
+from probes.primitive.state import METRICS, POLICIES, PROBE, TRIGGERS
 from probes.snapshot import Event, Item
 
 if TYPE_CHECKING:

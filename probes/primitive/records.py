@@ -2,44 +2,11 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-PROBE = "monitor"
-"""Name of the probe that is the primitive."""
-METRICS = "metrics"
-POLICIES = "policies"
-TRIGGERS = "triggers"
-"""Names of its three tables: `Snapshot.metric`."""
-
-
-class State(IntEnum):
-    """Where a policy stands. Its applications run in ACTIVE and HOLD, and in no other."""
-
-    OFF = 0
-    """Only an operator activates it."""
-    ARMED = 1
-    """Its condition is looked at after each window."""
-    ACTIVE = 2
-    HOLD = 3
-    """Its reason is over, and it stays active until it has been so for the minimum time."""
-    COOLDOWN = 4
-    """It was active, and is not looked at for a while."""
-
-    @property
-    def runs(self) -> bool:
-        """Whether its applications run."""
-        return self in (State.ACTIVE, State.HOLD)
-
-    @property
-    def words(self) -> str:
-        """As an operator reads it: `cool-down`."""
-        return "cool-down" if self is State.COOLDOWN else self.name.lower()
-
 
 METRIC = np.dtype(
     [

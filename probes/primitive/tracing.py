@@ -11,10 +11,11 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from bpf.errors import DeckError
-from probes.flow import FLOW, Direction
 from probes.flow.filter import FlowFilter, address_text
+from probes.flow.records import FLOW, Direction
 from probes.path.options import TracedFlow
-from probes.primitive.records import PROBE, Array
+from probes.primitive.records import Array
+from probes.primitive.state import PROBE
 from probes.snapshot import Event, History
 
 _ANSWER = {

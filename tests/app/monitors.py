@@ -6,16 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from probes.primitive.records import (
-    METRIC,
-    METRICS,
-    POLICIES,
-    POLICY,
-    PROBE,
-    TRIGGER,
-    TRIGGERS,
-    State,
-)
+from probes.primitive.records import METRIC, POLICY, TRIGGER
+from probes.primitive.state import METRICS, POLICIES, PROBE, TRIGGERS, State
 from probes.snapshot import Snapshot
 
 END = 10**12

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.path import HOP, PATH, Kind, Outcome
-from probes.path.records import HOPS, PATHS
+from probes.path.records import HOP, HOPS, PATH, PATHS, Kind, Outcome
 from probes.snapshot import Loss, LossReason, Snapshot
 
 END = 10**12

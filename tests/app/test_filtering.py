@@ -11,9 +11,9 @@ import pytest
 from app.filtering import Filtering, passing
 from app.outputs import VIEWS, Sink
 from bpf.errors import TextError, UsageError
-from probes.flow import FLOW
-from probes.path import Kind, Outcome
-from probes.primitive.records import State
+from probes.flow.records import FLOW
+from probes.path.records import Kind, Outcome
+from probes.primitive.state import State
 from probes.snapshot import Event, Item, Snapshot
 from probes.tables import TableKind, TableSchema
 from tests.app import monitors, paths

@@ -22,7 +22,7 @@ import pytest
 from app.headless import Mailbox
 from app.lab.netns import End, inside, veth_pair
 from app.outputs import VIEWS
-from probes.flow import FLOW
+from probes.flow.records import FLOW
 from probes.snapshot import Event, Snapshot
 from tests.app.runs import Remains, Row, deck, deck_ends, measures, rows, stop
 from tests.app.sight import becomes

@@ -17,7 +17,7 @@ import pytest
 
 from app.outputs import FORMATS, VIEWS, Sink, counted, document
 from bpf.errors import UsageError
-from probes.flow import FLOW
+from probes.flow.records import FLOW
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 from probes.tables import TableKind, TableSchema
 from tests.app.tables import element_value, records_in, rows_in

@@ -10,10 +10,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from app.headless import Target, Totals
+from app.headless import Totals
 from app.options import Options
 from app.outputs import VIEWS, Sink, document
-from probes.primitive.records import METRIC, METRICS, POLICIES, POLICY, TRIGGER, TRIGGERS, State
+from app.target import Target
+from probes.primitive.records import METRIC, POLICY, TRIGGER
+from probes.primitive.state import METRICS, POLICIES, TRIGGERS, State
 from tests.app import monitors
 from tests.app.tables import records_in, rows_in
 from tests.app.test_metric_files import flows, metric, narrow
@@ -102,7 +104,7 @@ def test_metrics_are_the_monitors_and_a_table_for_each_of_the_probes(tmp_path: P
 
 
 def target(*, out: str = "dir", views: str | None = None, **options: Any) -> Target:
-    return Options(out=out, views=views, **options).target()
+    return Options(out=out, views=views, **options).target({})
 
 
 def test_a_directory_gets_all_that_a_monitor_gives() -> None:

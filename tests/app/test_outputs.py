@@ -17,9 +17,9 @@ import pytest
 
 from app.outputs import FORMATS, VIEWS, Sink
 from bpf.errors import DeckError, UsageError
-from probes.flow import FLOW
-from probes.path import Kind, Outcome
-from probes.primitive.records import State
+from probes.flow.records import FLOW
+from probes.path.records import Kind, Outcome
+from probes.primitive.state import State
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 from tests.app import monitors, paths
 from tests.app.runs import rows

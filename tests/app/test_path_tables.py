@@ -10,8 +10,7 @@ import pytest
 
 from app.headless import Totals
 from app.outputs import VIEWS, Sink, counted, document
-from probes.path import HOP, PATH, Kind, Outcome
-from probes.path.records import HOPS
+from probes.path.records import HOP, HOPS, PATH, Kind, Outcome
 from tests.app import paths
 from tests.app.tables import records_in, rows_in
 from tests.app.test_metric_files import flows, metric, narrow

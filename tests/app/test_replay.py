@@ -29,7 +29,7 @@ from bpf.errors import DeckError, UsageError
 from probes.controller import Controller
 from probes.primitive.options import MonitorOptions
 from probes.primitive.policy import load
-from probes.primitive.records import METRICS, PROBE, TRIGGERS, State
+from probes.primitive.state import METRICS, PROBE, TRIGGERS, State
 from probes.snapshot import Item, Snapshot
 from tests.app.runs import children, deck, deck_ends
 from tests.app.sight import ETH_P_ALL, alive, becomes, node

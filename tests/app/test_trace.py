@@ -17,13 +17,14 @@ import typer
 
 from app import headless
 from app.cli import cli
-from app.headless import Target
 from app.program import Program
-from app.session import Watch
+from app.target import Target
 from app.trace import address, addresses
+from app.watch import Watch
 from bpf.attach import Hook
 from bpf.errors import DeckError, UsageError
-from probes.path import Guard, Order, Outcome, PathOptions, Per
+from probes.path.options import Guard, Order, PathOptions, Per
+from probes.path.records import Outcome
 from probes.plane import Traced
 from probes.snapshot import Event, Item
 from tests.app import paths

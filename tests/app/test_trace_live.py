@@ -18,7 +18,7 @@ import pytest
 from app.lab import Lab
 from app.lab.netns import inside
 from app.rest.client import Client, Remote
-from probes.path import HOP
+from probes.path.records import HOP
 from tests.app.runs import Remains, Row, deck, deck_ends, rows, stop
 from tests.app.sight import becomes
 

@@ -13,8 +13,10 @@ import pytest
 from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.interface import Interface
-from probes.flow import Direction, FlowFilter, FlowProbe
+from probes.flow.filter import FlowFilter
 from probes.flow.generation import Geometry
+from probes.flow.probe import FlowProbe
+from probes.flow.records import Direction
 from probes.hook import Hooks
 from tests.compiling import Thrifty
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 from collections.abc import Hashable
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from textual.binding import BindingType
 
 from widgets.chart import HistoryChart, Series
 from widgets.columns import Column
+from widgets.driver import GroundKnown
 from widgets.format import bit_rate, byte_size, duration, percent, si
 from widgets.rows import Tones
 from widgets.screen import DiffApp
@@ -104,9 +106,14 @@ class Demo(DiffApp[None]):
         self._rows, self._chart, self._changing = rows, chart, changing
         self._period = period
         self.generation = 0
+        self.ready = "ready"
         self.table = VirtualTable(COLUMNS)
         self.chart = HistoryChart("10.0.3.7:4711 → nginx:443", unit=duration)
         self.strip = StatusStrip()
+
+    def on_ground_known(self, event: GroundKnown) -> None:
+        self.ready = "dark" if event.dark else "light"
+        self.advance()
 
     def compose(self) -> ComposeResult:
         yield self.strip
@@ -132,7 +139,7 @@ class Demo(DiffApp[None]):
                 StatusItem("4.1 ms / 1 s", priority=3, label="poll"),
                 StatusItem("61 %", Tone.WARN, priority=2, label="map"),
                 StatusItem("0", Tone.MUTED, priority=1, label="lost"),
-                StatusItem("ready", priority=4),
+                StatusItem(self.ready, priority=4),
             ]
         )
         if self._chart:
@@ -164,6 +171,7 @@ def main() -> None:
         app.advance = counted  # type: ignore[method-assign]
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     app.run(mouse=False)
+    sys.exit(app.return_code)
 
 
 if __name__ == "__main__":

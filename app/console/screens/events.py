@@ -13,10 +13,10 @@ from textual.widgets import Static
 
 from app.console.screens.base import DeckScreen, counted
 from app.console.table_view import OPEN, DeckTable
-from app.filtering import EVENTS, event_table
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, Table, parse
-from probes.primitive.records import PROBE as MONITOR
+from probes.filter.events import EVENTS, event_table
+from probes.primitive.state import PROBE as MONITOR
 from probes.snapshot import Event
 from widgets.columns import Column
 from widgets.format import REPLACED, clock, safe

@@ -172,7 +172,7 @@ class FlowsScreen(DeckScreen):
 
     def do_flow_capture(self, text: str | None = None) -> None:
         if text is None:
-            self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture.text)
+            self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture)
             return
         capture = FlowFilter.parse(text, self.deck.settings.filters)
         capture.to_c()

@@ -46,7 +46,7 @@ from app.console.trigger_model import Triggers
 from app.console.trigger_rows import policy_columns, policy_rows, protocols, share_items
 from probes.flow.filter import FlowFilter
 from probes.plane import MonitorInfo, Traced
-from probes.primitive.records import PROBE as MONITOR
+from probes.primitive.state import PROBE as MONITOR
 from widgets.block import Block
 from widgets.columns import Column
 from widgets.rows import Rows

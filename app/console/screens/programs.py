@@ -11,6 +11,7 @@ from textual.app import SuspendNotSupported
 from textual.timer import Timer
 from textual.widgets import TextArea
 
+from app.commands.plane import add_probe
 from app.console.program_files import edit_outside, write_source
 from app.console.program_model import Place, Slot, Verdict, examine, loses, place_of
 from app.console.program_panels import Panel, Spot
@@ -18,8 +19,8 @@ from app.console.progress import Work
 from app.console.screens.base import counted
 from app.console.screens.program_view import ProgramView
 from bpf.errors import DeckError, UsageError, did_you_mean
-from probes.config import ProbeConfig, load
-from probes.plane import Cost, ProbeInfo, Replacement
+from probes.config import ProbeConfig
+from probes.plane import Cost, Replacement
 from probes.snapshot import Snapshot
 from widgets.editor import CodeEditor
 from widgets.format import duration
@@ -170,20 +171,11 @@ class ProgramsScreen(ProgramView):
         self.model.measured(name, costs)
 
     def do_probe_add(self, file: str = "") -> None:
-        if file:
-            self._add(Path(file))
-        else:
+        if not file:
             self.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
-
-    def _add(self, path: Path) -> None:
-        # What names no interface goes where the others are.
-        programs = [program for info in self.model.infos.values() for program in info.programs]
-        interface = programs[0].interface if programs else ""
-
-        def ask() -> ProbeInfo:
-            return self.deck.plane.add(load(path.expanduser()).on(interface))
-
-        self._do(f"adding {path.name}", ask, lambda info: self._say(f"{info.name} runs"))
+            return
+        ask = partial(add_probe, self.deck.plane, file)
+        self._do(f"adding {Path(file).name}", ask, lambda info: self._say(f"{info.name} runs"))
 
     def do_probe_remove(self, probe: str = "") -> None:
         name = self._target(probe)

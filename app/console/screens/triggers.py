@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from textual import on
 
+from app.commands.plane import set_policy
 from app.console.progress import Work
 from app.console.screens.trigger_view import TriggerView
 from app.console.trigger_model import place_of
@@ -104,14 +105,7 @@ class TriggersScreen(TriggerView):
         self.prompt.ask("trigger.add", "Change", EXAMPLE, text)
 
     def _set(self, text: str) -> None:
-        plane = self.deck.plane
-
-        def ask() -> PolicyInfo:
-            # pydantic, which the first paint does without.
-            from probes.primitive.policy import Policy
-
-            return plane.set_policy(Policy.parse_short(text))
-
+        ask = partial(set_policy, self.deck.plane, text)
         self._do("setting the policy", ask, self._is_now, self.deck.complain)
 
     def place_of(self, error: DeckError, text: str) -> int | None:

@@ -14,8 +14,7 @@ from app.console.app import ConsoleApp
 from app.console.screens.flows import FlowsScreen
 from app.settings.model import Settings
 from bench.feed import FakeController, window
-from probes.flow import Direction, FlowFilter
-from probes.flow.records import FLOW, Array
+from probes.flow.records import FLOW, Array, Direction
 from probes.plane import ControlPlane
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake_plane import FakePlane
@@ -130,7 +129,7 @@ async def desk(
     controller = controller or FakePlane()
     plane = cast("ControlPlane", controller)
     app = ConsoleApp(
-        plane, lambda: None, "eth0", 1.0, FlowFilter(), first=first, names=False, settings=settings
+        plane, lambda: None, "eth0", 1.0, "", first=first, names=False, settings=settings
     )
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await pilot.pause()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from probes.path import HOP, PATH, Kind, Outcome, TracedFlow
-from probes.path.records import HOPS, PATHS, Array
+from probes.path.options import TracedFlow
+from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Kind, Outcome
 from probes.snapshot import Loss, LossReason, Snapshot
 
 SECOND_NS = 10**9

@@ -12,7 +12,7 @@ from bpf.abi import ProgType
 from bpf.compiler import Compiler, Diagnostic
 from bpf.errors import UsageError
 from probes.config import Direction, Metric, ProbeConfig
-from probes.path import TracedFlow
+from probes.path.options import TracedFlow
 from probes.plane import (
     Check,
     Compatibility,
@@ -26,7 +26,7 @@ from probes.plane import (
     Replacement,
     Traced,
 )
-from probes.primitive.records import State
+from probes.primitive.state import State
 from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import numpy as np
 from probes.plane import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.primitive.options import Input
 from probes.primitive.policy import Policy
-from probes.primitive.records import METRIC, METRICS, POLICIES, POLICY, TRIGGER, TRIGGERS, State
+from probes.primitive.records import METRIC, POLICY, TRIGGER
+from probes.primitive.state import METRICS, POLICIES, TRIGGERS, State
 from probes.snapshot import Snapshot
 
 SECOND_NS = 10**9

@@ -14,7 +14,7 @@ from app.console.table_view import DeckTable
 from app.settings.model import Settings
 from bpf.errors import UsageError
 from probes.primitive.options import Input
-from probes.primitive.records import State
+from probes.primitive.state import State
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table

@@ -22,7 +22,7 @@ from app.settings import paths
 from bench.feed import Flows, window
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import DeckError, UsageError
-from probes.flow import FlowFilter
+from probes.flow.filter import FlowFilter
 from probes.flow.live import LiveFlows, LiveView
 from tests.app.console.fake import desk, flow
 from widgets.columns import Column

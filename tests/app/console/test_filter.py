@@ -16,11 +16,11 @@ from app.console.path_filter import parse, shown_hops, shown_paths
 from app.console.path_model import Choice, Paths
 from app.settings.model import Settings
 from bpf.errors import TextError
-from probes.flow import FlowFilter
+from probes.flow.filter import FlowFilter
 from probes.flow.live import LIVE, LiveView
 from probes.flow.records import Array, Direction
-from probes.path import TracedFlow
 from probes.path.live import LivePaths, PathView
+from probes.path.options import TracedFlow
 from probes.plane import Traced
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
@@ -121,6 +121,7 @@ NO_NAMES = Names(lambda: None, enabled=False)
         ("udp", {"10.94.6.2", "10.95.9.9"}, 1),
         ("udp dport:53", {"10.95.9.9"}, 0),
         ("hops<3", {"10.95.9.9"}, 0),
+        ("!tcp !udp", set(), 0),
         (r"/^10\.94/ sport:40001", {"10.94.6.2"}, 1),
         ("loss>50% rtt<1ms", set(), 0),
         ("loss>50% hop<6 dst:10.95.9.9", {"10.95.9.9"}, 0),

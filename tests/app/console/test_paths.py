@@ -19,7 +19,8 @@ from app.console.path_model import Choice
 from bench.feed import window
 from bpf.errors import UsageError
 from probes.flow.records import Array, Direction
-from probes.path import Kind, TracedFlow
+from probes.path.options import TracedFlow
+from probes.path.records import Kind
 from probes.plane import Traced
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table

@@ -19,7 +19,7 @@ from probes.flow.live import LiveFlows
 from probes.flow.records import FLOW, Array
 from probes.path.live import LivePaths
 from probes.plane import Traced
-from probes.primitive.records import State as Standing
+from probes.primitive.state import State as Standing
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table

@@ -29,7 +29,7 @@ from probes.primitive.applications import views
 from probes.primitive.applications.top import TopTable
 from probes.primitive.options import Input
 from probes.primitive.policy import Policy
-from probes.primitive.records import State
+from probes.primitive.state import State
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy

@@ -13,8 +13,8 @@ import numpy as np
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import DeckError, KernelError, UsageError
 from probes.config import Direction, Metric, ProbeConfig
-from probes.flow import FlowFilter
-from probes.path import TracedFlow
+from probes.flow.filter import FlowFilter
+from probes.path.options import TracedFlow
 from probes.plane import (
     ApplicationInfo,
     Check,
@@ -32,8 +32,8 @@ from probes.plane import (
 )
 from probes.primitive.options import Input
 from probes.primitive.policy import BUILT_IN, Policy, check_names
-from probes.primitive.records import State
 from probes.primitive.sketch import Sketch
+from probes.primitive.state import State
 from probes.snapshot import Event, History, Snapshot
 from probes.tables import TableKind, TableSchema
 

@@ -17,8 +17,8 @@ from app.rest import wire
 from app.rest.remote import RemoteController
 from bpf.errors import UsageError
 from probes.primitive.policy import Policy
-from probes.primitive.records import METRICS, POLICIES, TRIGGERS, State
 from probes.primitive.sketch import Sketch
+from probes.primitive.state import METRICS, POLICIES, TRIGGERS, State
 from probes.snapshot import Snapshot
 from tests.app import monitors
 from tests.app.rest.conftest import READ_TOKEN, Site, body_of

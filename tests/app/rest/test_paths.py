@@ -14,7 +14,8 @@ import pytest
 from app.rest import wire
 from app.rest.remote import RemoteController
 from bpf.errors import UsageError
-from probes.path import HOP, Kind, Outcome, TracedFlow
+from probes.path.options import TracedFlow
+from probes.path.records import HOP, Kind, Outcome
 from probes.snapshot import Snapshot
 from tests.app import paths
 from tests.app.rest.conftest import Site, body_of

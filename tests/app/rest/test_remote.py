@@ -20,7 +20,7 @@ from app.rest.remote import RemoteController
 from bpf.compiler import CompileError
 from bpf.errors import DeckError, KernelError, UsageError
 from probes.config import dump
-from probes.flow import FlowFilter
+from probes.flow.filter import FlowFilter
 from probes.plane import ControlPlane, ProbeInfo
 from probes.snapshot import Event, Snapshot
 from tests.app.rest.conftest import MakeSite, Site, token_files

@@ -9,7 +9,7 @@ import pytest
 
 from app.rest.models import UnknownError
 from app.rest.windows import find
-from probes.path import Kind, Outcome
+from probes.path.records import Kind, Outcome
 from probes.plane import ProbeInfo
 from probes.snapshot import Snapshot
 from tests.app import paths

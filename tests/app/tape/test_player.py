@@ -17,7 +17,6 @@ from app.tape.load import of_text
 from app.tape.model import StepError
 from app.tape.states import STATES, known
 from bpf.errors import UsageError
-from probes.flow import FlowFilter
 from probes.plane import ControlPlane
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane, config
@@ -134,7 +133,7 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
     monkeypatch.setattr("app.console.tapes._FIRST", 0)
     monkeypatch.setattr("app.console.player.PATIENCE", 0)
     plane = cast("ControlPlane", FakePlane())
-    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter(), names=False)
+    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, "", names=False)
     app.begin_with(Script(of_text(text, "x.tape"), shown=shown))
     async with app.run_test() as pilot:
         await pilot.pause()
@@ -148,7 +147,7 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
 async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.console.tapes._FIRST", 0)
     plane = cast("ControlPlane", FakePlane())
-    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, FlowFilter(), names=False)
+    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, "", names=False)
     app.begin_with(Script(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
     async with app.run_test() as pilot:
         await pilot.pause()
@@ -157,7 +156,8 @@ async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.M
     assert str(app.unplayed()) == said
 
 
-async def test_a_step_waits_for_what_the_one_before_began() -> None:
+async def test_a_step_waits_for_what_the_one_before_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.console.player.PATIENCE", 0)
     plane = FakePlane(config())
     plane.gate.clear()
     async with desk(controller=plane) as console:

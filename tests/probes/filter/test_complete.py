@@ -34,7 +34,7 @@ def offered(text: str, table: Table | None = None) -> list[str]:
         ("loss>|", []),
         ("@w|", ["@web"]),
         ("host:/d|", []),
-        ("host:/d p|", []),
+        ("host:/a,1|", []),
         ("host:/d/ di|", ["host:/d/ dir:"]),
         ('host:"d p|', []),
         ("gr|", ["gre"]),

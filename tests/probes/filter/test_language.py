@@ -230,13 +230,14 @@ WRONG = [
     ("tcp or", 7, "a term is missing", "such as port:443"),
     ("or tcp", 1, "nothing is before 'or'", "it stands between two terms"),
     ("!", 2, "a term is missing", "such as port:443"),
-    ("tcp @nothing", 5, "no filter is saved as 'nothing'", "there are @web, @bad, @self"),
+    ("tcp @nothing", 5, "no filter is saved as 'nothing'", "there are @unit, @web, @bad, @self"),
     ("tcp !@bad", 6, "in @bad, 'udp prot:x': flows have no 'prot'", "did you mean proto?"),
+    ("tcp @unit", 5, "in @unit, 'rtt>50q': 'q' is no unit here", "units are ns"),
     ("@self", 1, "in @self, 'tcp or @self': @self is saved as a filter of itself", ""),
     ("!" * 30 + "tcp", 21, "more than 20 levels", ""),
     ("x" * 9000, 8193, "it is longer than 8192 characters", ""),
 ]
-SAVED = {"web": "port:80,443", "bad": "udp prot:x", "self": "tcp or @self"}
+SAVED = {"unit": "rtt>50q", "web": "port:80,443", "bad": "udp prot:x", "self": "tcp or @self"}
 
 
 @pytest.mark.parametrize(("text", "column", "problem", "hint"), WRONG)
@@ -267,6 +268,7 @@ def test_what_is_wrong_is_said_with_its_column(
         ("rate>=8", "rate >= 1B/s"),
         ("rate>1KBIT", "rate>1kbit"),
         ("pps>5", "packet_rate>5/s"),
+        ("flags:sa", "flags:SA"),
         ("bytes>1K", "bytes>1kB"),
         ("rtt>50", "rtt>50ms"),
         ("rtt:1-50", "rtt>=1ms rtt<=0.05s"),

@@ -15,8 +15,7 @@ from scapy.layers.l2 import Ether
 
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run as run
-from probes.flow import FlowFilter
-from probes.flow.filter import KEY_SIZE, Match
+from probes.flow.filter import KEY_SIZE, FlowFilter, Match
 from probes.snapshot import LossReason
 from tests.probes.conftest import MakeProbe
 

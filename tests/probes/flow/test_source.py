@@ -9,8 +9,9 @@ from bpf.compiler import CompileError
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
 from probes.config import ProbeConfig, Side, dump, parse
-from probes.flow import FlowFilter, FlowProbe
+from probes.flow.filter import FlowFilter
 from probes.flow.generation import SOURCE
+from probes.flow.probe import FlowProbe
 from probes.plane import Fate
 from probes.snapshot import Item, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe

@@ -22,7 +22,8 @@ from bpf.syscall import enable_run_time_stats
 from bpf.syscall import prog_test_run as run
 from probes import controller as controllers
 from probes.controller import Controller
-from probes.flow import FlowFilter, FlowProbe
+from probes.flow.filter import FlowFilter
+from probes.flow.probe import FlowProbe
 from probes.flow.records import Array, Direction, hash_keys, key_words
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
 from tests.compiling import Shared

@@ -7,10 +7,10 @@ import ipaddress
 import numpy as np
 import pytest
 
-from probes.path import HOP, Kind, Outcome, TracedFlow
 from probes.path import live as module
 from probes.path.live import IDLE_NS, LivePaths, PathView
-from probes.path.records import Array, no_rows
+from probes.path.options import TracedFlow
+from probes.path.records import HOP, Array, Kind, Outcome, no_rows
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 
 START = 1000 * SECOND_NS

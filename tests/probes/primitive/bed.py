@@ -20,8 +20,8 @@ from probes.primitive.engine import Transition
 from probes.primitive.options import MonitorOptions
 from probes.primitive.policy import Policy
 from probes.primitive.probe import MonitorProbe
-from probes.primitive.records import METRICS, POLICIES, TRIGGERS
 from probes.primitive.selection import matches_of
+from probes.primitive.state import METRICS, POLICIES, TRIGGERS
 from probes.program.loading import compile_probe
 from probes.snapshot import Snapshot
 

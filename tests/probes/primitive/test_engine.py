@@ -13,7 +13,8 @@ from bpf.errors import UsageError
 from probes.primitive.condition import Condition
 from probes.primitive.engine import MAX_POLICIES, Engine, Transition
 from probes.primitive.policy import Policy
-from probes.primitive.records import METRIC, POLICY, Array, State
+from probes.primitive.records import METRIC, POLICY, Array
+from probes.primitive.state import State
 
 OFF, ARMED, ACTIVE, HOLD, COOLDOWN = State
 SECOND = 1_000_000_000

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from probes.primitive.engine import Transition
-from probes.primitive.records import State
+from probes.primitive.state import State
 from tests.probes.primitive.test_engine import SECOND, Run, row
 
 _, ARMED, ACTIVE, HOLD, COOLDOWN = State

@@ -19,7 +19,8 @@ from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from probes.primitive.options import Input, MonitorOptions
 from probes.primitive.policy import Policy
-from probes.primitive.records import METRICS, POLICIES, PROBE, TRIGGERS, Array, State
+from probes.primitive.records import Array
+from probes.primitive.state import METRICS, POLICIES, PROBE, TRIGGERS, State
 from probes.snapshot import Snapshot
 from tests.probes.deck import Deck, deck
 from tests.probes.flow.test_windows import counting

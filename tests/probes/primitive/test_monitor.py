@@ -19,8 +19,9 @@ from probes.hook import Hooks
 from probes.primitive.engine import MAX_POLICIES
 from probes.primitive.options import Input, MonitorOptions, Receiver
 from probes.primitive.probe import MonitorProbe
-from probes.primitive.records import METRIC, State
+from probes.primitive.records import METRIC
 from probes.primitive.sketch import Sketch
+from probes.primitive.state import State
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.primitive.bed import (
     ARP,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bpf.errors import UsageError
-from probes.flow import FLOW, Direction
+from probes.flow.records import FLOW, Direction
 from probes.path.options import TracedFlow
 from probes.primitive import tracing
 from probes.primitive.tracing import Tracing, Wish, top_flows

@@ -1,0 +1,36 @@
+"""What filters can ask of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from probes.filter.domain import Domain
+from probes.filter.fields import Codes, Texts
+from probes.filter.table import Table
+from probes.snapshot import Event
+
+SEVERITIES = ("info", "warning", "error")
+EVENTS = Domain(
+    "events",
+    {
+        "severity": Codes(
+            "severity", "info, warning or error", "severity",
+            {name: place for place, name in enumerate(SEVERITIES)},
+        ),
+        "source": Texts("source", "what it is about", ("flow", "path", "monitor")),
+        "text": Texts("text", "what happened", ('"table full"',)),
+    },
+    ("text",),
+    "text",
+)  # fmt: skip
+_EVENT = np.dtype([("severity", "i1"), ("source", "O"), ("text", "O")])
+
+
+def event_table(events: Sequence[Event]) -> Table:
+    """Events as filters of EVENTS look at them."""
+    rows = np.empty(len(events), _EVENT)
+    for place, event in enumerate(events):
+        rows[place] = SEVERITIES.index(event.severity), event.source, event.text
+    return Table(rows)

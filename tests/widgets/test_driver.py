@@ -1,0 +1,72 @@
+"""A program and its terminal: what it asks, what it is told, and when either of them goes away."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+import pytest
+
+from bench.pty import ANSWERS, GROUND, Terminal
+
+DEMO = (sys.executable, "-I", "-m", "tests.widgets.demo")
+STILL = (*DEMO, "--period", "0", "--rows", "50")
+LIGHT = b"\x1b]11;rgb:ffff/fafa/f0f0\x1b\\"
+DARK = b"\x1b]11;rgb:10/10/20\x07"
+
+
+@pytest.mark.parametrize(("answer", "ground"), [(LIGHT, "light"), (DARK, "dark")])
+def test_the_ground_is_asked_for_and_the_answer_taken_when_it_comes(
+    answer: bytes, ground: str
+) -> None:
+    with Terminal(STILL, columns=80, rows=24, answers=ANSWERS | {GROUND: b""}) as terminal:
+        terminal.wait("ready")
+        # In two parts, and in the midst of what is typed.
+        terminal.send(b"j" + answer[:9])
+        time.sleep(0.01)
+        terminal.send(answer[9:] + b"j")
+        terminal.wait(rf"lost 0 │ {ground} ")
+
+
+def test_answers_are_not_typed_into_anything() -> None:
+    with Terminal(STILL, columns=80, rows=24) as terminal:
+        terminal.wait("ready")
+        terminal.send(b"\x1b[?62;22c" * 3 + LIGHT + b"q")
+        assert terminal.wait_exit() == 0
+
+
+def test_where_nothing_changes_nothing_is_written() -> None:
+    with Terminal(STILL, columns=80, rows=24) as terminal:
+        terminal.wait("ready")
+        terminal.settle()
+        before, cpu = terminal.bytes, terminal.cpu()
+        time.sleep(1.0)
+        assert terminal.bytes == before
+        assert terminal.cpu() - cpu < 0.02
+
+
+def test_a_terminal_that_answers_nothing_is_drawn_on_nevertheless() -> None:
+    with Terminal((*DEMO, "--period", "0.1"), columns=120, rows=40, answers={}) as terminal:
+        terminal.wait("gen 15 ")
+        terminal.send("q")
+        assert terminal.wait_exit() == 0
+
+
+def test_the_end_of_the_terminal_is_the_programs_own() -> None:
+    # Nobody tells it: it has to notice.
+    ignoring = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh", *DEMO, "--period", "0.1")
+    with Terminal(ignoring, columns=80, rows=24) as terminal:
+        terminal.wait("gen 3 ")
+        terminal.hang_up()
+        assert terminal.wait_exit(5) == 128 + signal.SIGHUP
+
+
+def test_it_ends_though_the_terminal_takes_nothing_any_more() -> None:
+    command = (*DEMO, "--period", "0.02", "--rows", "300")
+    with Terminal(command, columns=120, rows=40, answers={}) as terminal:
+        terminal.wait("gen 3 ")
+        terminal.stall()
+        time.sleep(1.0)
+        terminal.send("q")
+        assert terminal.wait_exit(5) == 0
