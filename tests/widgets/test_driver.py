@@ -22,10 +22,11 @@ def test_the_ground_is_asked_for_and_the_answer_taken_when_it_comes(
 ) -> None:
     with Terminal(STILL, columns=80, rows=24, answers=ANSWERS | {GROUND: b""}) as terminal:
         terminal.wait("ready")
+        terminal.settle()
         # In two parts, and in the midst of what is typed.
-        terminal.send(b"j" + answer[:9])
+        terminal.send(b"k" + answer[:9])
         time.sleep(0.01)
-        terminal.send(answer[9:] + b"j")
+        terminal.send(answer[9:] + b"k")
         terminal.wait(rf"lost 0 │ {ground} ")
 
 
