@@ -89,7 +89,7 @@ def console(number: int) -> int:
     plane = FakePlane(config("flow"), config("hello"))
     feeder = threading.Thread(target=_publish, args=(plane, random.Random(number)), daemon=True)
     app = ConsoleApp(
-        cast("ControlPlane", plane), feeder.start, "eth0", 1.0, "", names=False
+        lambda: cast("ControlPlane", plane), feeder.start, "eth0", 1.0, "", names=False
     )
     code = app.run()
     return code if code is not None else app.return_code or 0

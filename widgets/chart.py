@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from widgets.format import REPLACED, age, duration, safe, si
+from widgets.screen import look_of
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _CELLS_PER_X_LABEL = 16
@@ -25,6 +27,8 @@ _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21
 """Distances in seconds that a time axis may be labelled at."""
 _POINTS_PER_CELL = 2
 """Of a line; more of them only take time to draw."""
+_MARKERS = {"braille": ("braille",), "block": ("hd",), "ascii": ("*", "+")}
+"""What plotext draws series with, by the finest characters that there are."""
 _SMALLEST = (16, 4)
 """Width and height in cells below which a plot says nothing."""
 
@@ -107,18 +111,21 @@ class HistoryChart(Widget):
             text = Segment("  " + safe(self._empty, REPLACED), tones[Tone.MUTED])
             lines.append(Strip([text]).adjust_cell_length(width, tones[Tone.NORMAL]))
         elif width >= _SMALLEST[0] and height - 1 >= _SMALLEST[1]:
-            plot = _plot(known, self._span, width, height - 1, self._unit, tones)
+            every = zip(self._series, cycle(_MARKERS[look_of(self.app).glyphs]))
+            markers = [marker for series, marker in every if series in known]
+            plot = _plot(known, self._span, width, height - 1, self._unit, tones, markers)
             lines += list(_strips(plot, width, tones[Tone.NORMAL]))
         return lines[:height]
 
     def _heading(self, tones: dict[Tone, Style]) -> Strip:
         title = self.get_component_rich_style("chart--title")
         segments = [Segment(f" {safe(self._title, REPLACED)}", title)]
-        for series in self._series:
+        ascii_only = look_of(self.app).glyphs == "ascii"
+        for series, marker in zip(self._series, cycle(_MARKERS["ascii"])):
             finite = series.values[np.isfinite(series.values)]
             last = self._unit(float(finite[-1])) if finite.size else "-"
             segments += [
-                Segment("   ━━ ", tones[series.tone]),
+                Segment(f"   {marker * 2 if ascii_only else '━━'} ", tones[series.tone]),
                 Segment(safe(series.name, REPLACED), tones[Tone.MUTED]),
                 Segment(f" {last}", tones[series.tone]),
             ]
@@ -185,6 +192,7 @@ def _plot(
     height: int,
     unit: Callable[[float], str],
     tones: dict[Tone, Style],
+    markers: Sequence[str],
 ) -> str:
     """Draw by plotext, whose only figure belongs to the process and so is cleared each time."""
     # Imported here because it costs 40 ms, which the start of the console need not wait for.
@@ -208,12 +216,12 @@ def _plot(
     plt.xaxes(True, False)
     plt.yaxes(True, False)
     plt.ticks_color(_colour(tones[Tone.MUTED].color))
-    for one in series:
+    for one, marker in zip(series, markers, strict=True):
         plt.plot(
             (one.times - end).tolist(),
             one.values.tolist(),
             color=_colour(tones[one.tone].color),
-            marker="braille",
+            marker=marker,
         )
     plt.ylim(marks[0], marks[-1])
     plt.yticks(marks, [unit(mark) for mark in marks])

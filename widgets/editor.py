@@ -111,7 +111,7 @@ class CodeEditor(TextArea):
         & > .code--map { color: $text-accent; text-style: bold; }
         & > .code--keyword { color: $text-primary; text-style: bold; }
         & > .code--directive, & > .code--label { color: $text-accent; text-style: bold; }
-        & > .code--comment { color: $foreground 55%; text-style: italic; }
+        & > .code--comment { color: $text-muted; text-style: italic; }
     }
     """
 

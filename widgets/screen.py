@@ -134,6 +134,11 @@ def _text(line: Line) -> str:
     return "".join(segment.text for segment in line)
 
 
+def look_of(app: App[Any]) -> Look:
+    """What an app's terminal can draw."""
+    return app.look if isinstance(app, DiffApp) else Look()
+
+
 class DiffUpdate(CompositorUpdate):
     """An update that writes what differs from the shadow, and then is the shadow."""
 

@@ -143,7 +143,12 @@ def _is_tape(name: str, tapes: Mapping[str, str]) -> bool:
     # Which knows this package.
     from app.tape.shelf import shipped
 
-    if name in tapes or name in shipped() or name.endswith(".tape") or (len(name) == 1 and name.isalpha()):
+    if (
+        name in tapes
+        or name in shipped()
+        or name.endswith(".tape")
+        or (len(name) == 1 and name.isalpha())
+    ):
         return True
     # A mistyped name must not be pressed, letter by letter.
     if name.replace("-", "").replace("_", "").isalnum():

@@ -186,6 +186,6 @@ REGISTRY: dict[str, Command] = {
     for command in (
         *_EVERYWHERE, *_VIEW, *_TABLES, *_TIME, *_OVERVIEW, *_FLOWS, *_PATHS, *_TRIGGERS,
         *_PROGRAMS, *_EVENTS,
-    )  # fmt: skip
-}
+    )
+}  # fmt: skip
 """Every command by its name."""

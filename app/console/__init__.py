@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ def run(
     `script` is played first. Without a terminal, tables are written to `target` meanwhile.
     """
     settings = replace(settings, ui=prepare(settings.ui))
+    # Until the first paint: it would look in vain at all that is being imported.
+    gc.disable()
     from app.console import running
 
     return running.run(watch, settings, script, target)
@@ -33,6 +36,8 @@ def connect(
 ) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     settings = replace(settings, ui=prepare(settings.ui))
+    # Until the first paint: it would look in vain at all that is being imported.
+    gc.disable()
     from app.console import running
 
     return running.connect(plane, url, settings, script)

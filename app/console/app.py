@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from textual import work
 from textual.message import Message
@@ -20,17 +22,11 @@ from app.console.layout import LayoutApp
 from app.console.moments import MomentApp
 from app.console.names import Names
 from app.console.palette import CommandProvider, Palette
-from app.console.path_model import Choice
 from app.console.progress import Work, WorkApp
 from app.console.screens.base import DeckScreen
-from app.console.screens.events import EventsScreen
-from app.console.screens.flows import FlowsScreen
 from app.console.screens.focus_help import FocusHelp
 from app.console.screens.keys import KeysScreen
-from app.console.screens.overview import OverviewScreen
-from app.console.screens.paths import PathsScreen
-from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
-from app.console.screens.triggers import TriggersScreen
+from app.console.screens.starting import StartingScreen
 from app.console.table_app import TableApp
 from app.console.tapes import TapeApp
 from app.console.terminal_app import TerminalApp
@@ -39,13 +35,17 @@ from app.settings.model import Settings
 from bpf.attach import Hook
 from bpf.cancel import CancelError
 from bpf.errors import DeckError, UsageError
-from probes.flow.filter import FlowFilter
-from probes.plane import ControlPlane, Replacement
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import REPLACED, age, duration, percent, safe, within
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
+if TYPE_CHECKING:
+    from app.console.path_model import Choice
+    from probes.flow.filter import FlowFilter
+    from probes.plane import ControlPlane, Replacement
+
+MODES = ("overview", "paths", "flows", "triggers", "programs", "events")
 _STALE_AFTER = 2.5
 """Intervals without a window after which the data's age is shown."""
 _SHORTEST_INTERVAL = 0.25
@@ -61,45 +61,41 @@ class Published(Message):
         return isinstance(message, Published)
 
 
-def _programs() -> Screen[None]:
-    # An editor and pydantic, which the first paint does without.
-    from app.console.screens.programs import ProgramsScreen
+def _screen(mode: str) -> DeckScreen:
+    # All that shows something, which the first paint does without.
+    from app.console.modes import screen_of
 
-    return ProgramsScreen()
+    return screen_of(mode)
 
 
 class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
     """The console."""
 
     TITLE = "probedeck"
-    MODES = {
-        "overview": OverviewScreen, "paths": PathsScreen, "flows": FlowsScreen,
-        "triggers": TriggersScreen, "programs": _programs, "events": EventsScreen,
-    }  # fmt: skip
-    DEFAULT_MODE = "overview"
+    plane: ControlPlane
+    """What runs the probes; to be asked in threads, as it may take its time."""
+    MODES = {mode: partial(_screen, mode) for mode in MODES}
     COMMANDS = {CommandProvider}
     ENABLE_COMMAND_PALETTE = False  # its key would be no command of the registry
 
     def __init__(
-        self, plane: ControlPlane, start: Callable[[], object], where: str, interval: float,
+        self, plane: Callable[[], ControlPlane], start: Callable[[], object], where: str,
+        interval: float,
         capture: str, duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
     ) -> None:  # fmt: skip
-        """`start` starts the probes; it runs in a thread after the first paint.
+        """`plane` makes what runs the probes, and `start` starts them, in threads: both after the
+        first paint.
 
         `where` is what is watched, as an operator calls it; `first` is the screen to begin with;
         without `names` no address is looked up until the operator asks for it.
         """
-        # Textual makes the screen of this mode before all else.
-        self.DEFAULT_MODE = first  # type: ignore[misc]
         super().__init__()
         self.settings = settings or Settings()
         self.take_terminal(self.settings.ui)
         self.take_keys(Keymap(self.settings))
         self.command_line = CommandLine(self)
         self.take_layout(self.settings.ui.layout)
-        self.plane = plane
-        """What runs the probes; to be asked in threads, as it may take its time."""
         self.capture = capture
         """The filter of what is counted; empty: every flow."""
         self.names = Names(self._named, enabled=names)
@@ -113,6 +109,8 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         """Files that edited sources would be in, had they been saved."""
         self._asked_about: tuple[str, ...] = ()
         """What was unsaved when the operator was asked whether to quit."""
+        self._open = plane
+        self._first = first
         self._start = start
         self._where = where
         self.interval = interval
@@ -120,6 +118,8 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         self._duration = duration_s
         self._notes: tuple[StatusItem, ...] = ()
         self._fresh = self._resting = False
+        self.ready = asyncio.Event()
+        """Set as soon as commands can be done."""
 
     @property
     def read_only(self) -> str:
@@ -135,6 +135,17 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             loop.add_signal_handler(number, self.exit, 128 + number)
+
+    def get_default_screen(self) -> Screen[Any]:
+        return StartingScreen(self._where)
+
+    async def on_ready(self) -> None:
+        """Load the rest, now that there is something to be seen; keys wait until it is there."""
+        self.plane = await asyncio.to_thread(self._load)
+        self.open_moments()
+        await self.switch_mode(self._first)
+        gc.freeze()
+        gc.enable()
         self.plane.listen(self._published)
         self.set_interval(1.0, self._show_status)
         if self._duration is not None:
@@ -143,6 +154,12 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         for warning in self.settings.warnings:
             self.notify(safe(warning, REPLACED), severity="warning", markup=False)
         self.begin_script(self._start_probes())
+        self.ready.set()
+
+    def _load(self) -> ControlPlane:
+        import app.console.modes  # noqa: F401 - in this thread, not in the event loop
+
+        return self._open()
 
     @work(thread=True, exit_on_error=False)
     def _start_probes(self) -> None:
@@ -320,6 +337,8 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         self._show_tour()
 
     def do_probe_info(self) -> None:
+        from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
+
         if not isinstance(self.plane, LocalHooks):
             self.complain(UsageError("the hooks' run time is known on their own host only"))
             return

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from app.commands.complete import Completer, Completion
 from app.commands.history import History
 from app.commands.model import Kind
-from app.console.flow_rows import path_of
 from app.console.screens.base import DeckScreen
 from app.settings import layouts
 from app.settings.paths import state_dir
@@ -76,6 +75,8 @@ class CommandLine:
 
     def _destinations(self) -> Iterable[str]:
         """What is traced, and where the largest flows go."""
+        from app.console.flow_rows import path_of  # numpy, which the first paint does without
+
         found = dict.fromkeys(self._names.get(Kind.DESTINATION, ()))
         for row in self._app.frame.flows.rows[:_MOST]:
             with suppress(UsageError):

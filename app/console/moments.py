@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from textual.app import App
 
 from app.commands.moment import moment
-from app.console.state import Frame, State
-from app.console.timeline import Timeline
 from bpf.errors import UsageError
-from probes.path.live import SECONDS, PathView
 from widgets.format import age, clock
 from widgets.status import StatusItem
 from widgets.tones import Tone
+
+if TYPE_CHECKING:
+    from app.console.state import Frame, State
+    from app.console.timeline import Timeline
+    from probes.path.live import PathView
 
 SPANS = (60.0, 300.0, 900.0, 3600.0, math.inf)
 """Seconds that charts may look back; the last one is all there is."""
@@ -25,15 +28,16 @@ _MINUTE = 60.0
 class MomentApp(App[int]):
     """An app whose screens show a frame: that of the present, or one of the past."""
 
+    state: State
+    present: Frame
+    """What there was at the last update, paused or not."""
+    frame: Frame
+    """What the screens show; while paused it stays what it is."""
+    timeline: Timeline
+    """The frames of the past."""
+
     def __init__(self) -> None:
         super().__init__(ansi_color=False)
-        self.state = State()
-        self.present: Frame = self.state.frame()
-        """What there was at the last update, paused or not."""
-        self.frame = self.present
-        """What the screens show; while paused it stays what it is."""
-        self.timeline = Timeline()
-        """The frames of the past."""
         self.marked: Frame | None = None
         """What the frame is compared to."""
         self.span = SPANS[0]
@@ -41,6 +45,15 @@ class MomentApp(App[int]):
         self._paused = False
         self._occasion = ""
         """Why the frame that is paused at is shown, where it was not asked for by its time."""
+
+    def open_moments(self) -> None:
+        """Begin to take windows in; before that there is no moment."""
+        # numpy and the probes' tables, which the first paint does without.
+        from app.console.state import State
+        from app.console.timeline import Timeline
+
+        self.state, self.timeline = State(), Timeline()
+        self.frame = self.present = self.state.frame()
 
     @property
     def paused(self) -> bool:
@@ -96,6 +109,8 @@ class MomentApp(App[int]):
 
     def path_past(self) -> Iterator[PathView]:
         """Views whose bins have the frame's last `span` seconds, newest first."""
+        from probes.path.live import SECONDS
+
         yield from (frame.paths for frame in self.timeline.back(self.frame, SECONDS - 1, self.span))
 
     def kept_since(self) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
 
 from app.console.app import ConsoleApp
-from app.headless import writing
 from app.playing import NOTHING, Script
-from app.session import start
 from app.settings.model import Settings
 from app.target import Target
 from app.watch import Watch
-from probes.controller import Controller
-from probes.plane import ControlPlane
+
+if TYPE_CHECKING:
+    from probes.controller import Controller
+    from probes.plane import ControlPlane
 
 _FIRST_WINDOW = 0.25
 """Seconds after which there is something to be seen."""
@@ -26,17 +27,28 @@ def run(
     `script` is played first. Without a terminal, tables are written to `target` meanwhile.
     """
     with ExitStack() as stack:
-        controller = Controller()
-        if target is not None:
-            stack.enter_context(writing(target, watch.probes, controller))
-        stack.callback(controller.close)
+
+        def plane() -> ControlPlane:
+            from probes.controller import Controller
+
+            controller = Controller()
+            if target is not None:
+                from app.headless import writing
+
+                stack.enter_context(writing(target, watch.probes, controller))
+            stack.callback(controller.close)
+            made.append(controller)
+            return controller
 
         def begin() -> None:
-            first = min(watch.interval, _FIRST_WINDOW)
-            start(controller, watch, stack, first=first, console=app.ask)
+            from app.session import start
 
+            first = min(watch.interval, _FIRST_WINDOW)
+            start(made[0], watch, stack, first=first, console=app.ask)
+
+        made: list[Controller] = []
         app = ConsoleApp(
-            controller, begin, watch.interface, watch.interval, watch.capture, watch.duration,
+            plane, begin, watch.interface, watch.interval, watch.capture, watch.duration,
             first="overview" if watch.flows else "programs", names=watch.names, tour=watch.tour,
             settings=settings,
         )  # fmt: skip
@@ -46,7 +58,7 @@ def run(
 def connect(plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     with closing(plane):
-        app = ConsoleApp(plane, lambda: None, url, 1.0, "", settings=settings)
+        app = ConsoleApp(lambda: plane, lambda: None, url, 1.0, "", settings=settings)
         return _run(app, script)
 
 
@@ -56,7 +68,7 @@ def _run(app: ConsoleApp, script: Script) -> int:
         code = app.run(mouse=app.ui.mouse)
     else:
         code = app.run(headless=True, size=(script.tape.width, script.tape.height))
-    failure = app.failure or app.plane.failure()
+    failure = app.failure or (app.plane.failure() if app.ready.is_set() else None)
     if failure is not None:
         raise failure
     code = code if code is not None else app.return_code or 0

@@ -172,7 +172,7 @@ def test_full_standard_output() -> None:
 
 
 def test_version() -> None:
-    assert deck_ends("--version") == deck_ends("version") == (0, "probedeck 0.1.0\n", "")
+    assert deck_ends("--version") == deck_ends("version") == (0, "probedeck 0.6.0\n", "")
 
 
 def test_without_arguments_it_helps() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.pilot import Pilot
 
 from widgets.chart import HistoryChart, Series, axis_ticks
 from widgets.format import duration
+from widgets.screen import DiffApp, Look
 from widgets.tones import Tone
 
 TIMES = np.arange(60.0)
@@ -16,7 +17,7 @@ RTT = Series("rtt", TIMES, 0.02 + 0.01 * np.sin(TIMES / 5))
 BEST = Series("best", TIMES, np.full(60, 0.002), Tone.GOOD)
 
 
-class ChartApp(App[None]):
+class ChartApp(DiffApp[None]):
     def __init__(self) -> None:
         super().__init__()
         self.chart = HistoryChart("10.0.0.1 [/x]\x1b", unit=duration)
@@ -51,6 +52,22 @@ async def test_title_axes_and_lines(
         assert "-30 s" in lines[-1]
         assert dots(lines) > size[0]
         assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("look", "line", "title"), [(Look("block"), "▀▄▚▞▘▝▖▗▌▐█", "━━"), (Look("ascii"), "*", "**")]
+)
+async def test_lines_are_drawn_with_what_there_is(look: Look, line: str, title: str) -> None:
+    app = ChartApp()
+    app.look = look
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.show([RTT, BEST])
+        await pilot.pause()
+        lines = seen(pilot)
+        assert not dots(lines)
+        assert f"   {title} rtt 13.1 ms" in lines[0]
+        drawn = "".join(lines[1:-2])
+        assert sum(drawn.count(character) for character in line) > 60
 
 
 async def test_a_span_is_said_and_is_the_whole_axis() -> None:

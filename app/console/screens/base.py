@@ -14,8 +14,6 @@ from textual.widgets import Input
 
 from app.commands.line import answer
 from app.console.commands import bindings, is_view
-from app.console.named import Values
-from app.console.path_model import Choice
 from app.console.progress import Work
 from app.console.prompt import Prompt, place_of
 from app.console.table_view import TableScreen
@@ -27,6 +25,8 @@ from widgets.status import StatusItem, StatusStrip
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
+    from app.console.named import Values
+    from app.console.path_model import Choice
     from probes.filter import Domain, Table
 
 _T = TypeVar("_T")

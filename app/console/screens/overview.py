@@ -68,6 +68,8 @@ _RATE = next(place for place, column in enumerate(COLUMNS) if column.id == "rate
 _ALL = 1 << 20
 _MOST = 20
 """Warnings that are looked for."""
+_LATER = 0.01
+"""Seconds in which the first paint goes out to the terminal, by a thread of its own."""
 _BARS = (14, 40)
 """Cells of the protocols' bar, on narrow and on wide screens."""
 
@@ -157,7 +159,7 @@ class OverviewScreen(LookingScreen[_Looked]):
     def on_mount(self) -> None:
         super().on_mount()
         # There is nothing in the other blocks at first: they need not delay the first paint.
-        self.call_after_refresh(self._complete)
+        self.call_after_refresh(self.set_timer, _LATER, self._complete)
 
     async def _complete(self) -> None:
         traffic = Block(traffic_columns(1.0, 0.0, 0), id="traffic")
@@ -213,6 +215,7 @@ class OverviewScreen(LookingScreen[_Looked]):
     def show(self) -> None:
         frame, pulses = self.deck.frame, self._pulses()
         self._show_health(pulses)
+        self._show_notes()
         if not self.query("#warnings"):
             return
         self._hops.take(frame.paths, self._traced)
@@ -226,7 +229,6 @@ class OverviewScreen(LookingScreen[_Looked]):
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
         self._show_warnings(warnings, heights["warnings"] - 1)
-        self._show_notes(flows.rows)
         if self.focused is None or not self.focused.focusable:
             self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
 
@@ -320,9 +322,9 @@ class OverviewScreen(LookingScreen[_Looked]):
         if block.columns != columns:
             block.columns = columns
 
-    def _show_notes(self, flows: int) -> None:
+    def _show_notes(self) -> None:
         notes = []
-        if self.block("flows").display and flows:
+        if flows := len(self.deck.frame.flows.rows):
             notes.append(StatusItem(counted(flows, "flow"), Tone.MUTED, priority=4))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))

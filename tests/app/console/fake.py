@@ -129,8 +129,9 @@ async def desk(
     controller = controller or FakePlane()
     plane = cast("ControlPlane", controller)
     app = ConsoleApp(
-        plane, lambda: None, "eth0", 1.0, "", first=first, names=False, settings=settings
+        lambda: plane, lambda: None, "eth0", 1.0, "", first=first, names=False, settings=settings
     )
     async with app.run_test(size=(width, height), notifications=True) as pilot:
+        await app.ready.wait()
         await pilot.pause()
         yield Desk(app, controller, pilot)

@@ -516,7 +516,9 @@ async def test_it_fits_every_size() -> None:
             assert flows.source.rows == flows.size.height - 1
 
 
-def test_it_is_what_is_looked_at_first() -> None:
+async def test_it_is_what_is_looked_at_first() -> None:
     plane = cast("ControlPlane", FakePlane())
-    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, "")
-    assert app.current_mode == "overview"
+    app = ConsoleApp(lambda: plane, lambda: None, "eth0", 1.0, "", names=False)
+    async with app.run_test():
+        await app.ready.wait()
+        assert app.current_mode == "overview"

@@ -133,9 +133,10 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
     monkeypatch.setattr("app.console.tapes._FIRST", 0)
     monkeypatch.setattr("app.console.player.PATIENCE", 0)
     plane = cast("ControlPlane", FakePlane())
-    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, "", names=False)
+    app = ConsoleApp(lambda: plane, lambda: None, "eth0", 1.0, "", names=False)
     app.begin_with(Script(of_text(text, "x.tape"), shown=shown))
     async with app.run_test() as pilot:
+        await app.ready.wait()
         await pilot.pause()
         assert app.current_mode == "events"
         assert app.return_value == code
@@ -147,9 +148,10 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
 async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.console.tapes._FIRST", 0)
     plane = cast("ControlPlane", FakePlane())
-    app = ConsoleApp(plane, lambda: None, "eth0", 1.0, "", names=False)
+    app = ConsoleApp(lambda: plane, lambda: None, "eth0", 1.0, "", names=False)
     app.begin_with(Script(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
     async with app.run_test() as pilot:
+        await app.ready.wait()
         await pilot.pause()
         app.exit(0)
     said = "x.tape:2: Sleep 60s: the console ended before this was done"

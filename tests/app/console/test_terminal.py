@@ -1,0 +1,135 @@
+"""What is found out about a terminal, and a console on a slow one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from app.console.terminal import resolved
+from app.settings.model import Ui
+from bench.pty import Terminal
+
+UTF8 = {"LANG": "de_DE.UTF-8", "TERM": "xterm-256color"}
+XTERM = {"TERM": "xterm-256color"}
+CONSOLE = (sys.executable, "-I", "-m", "bench.console", "--console", "flows")
+
+
+@pytest.mark.parametrize(
+    ("environment", "glyphs"),
+    [
+        (UTF8, "braille"),
+        ({**UTF8, "LC_ALL": "C"}, "ascii"),
+        ({**UTF8, "LC_CTYPE": "de_DE"}, "ascii"),
+        ({**UTF8, "LC_ALL": "", "LC_CTYPE": "", "LANG": "en_US.utf8"}, "braille"),
+        ({**UTF8, "LANG": "POSIX"}, "ascii"),
+        (XTERM, "braille"),
+        ({**UTF8, "TERM": "linux"}, "block"),
+        ({**UTF8, "TERM": "dumb"}, "block"),
+    ],
+)
+def test_glyphs_are_what_locale_and_terminal_have(environment: dict[str, str], glyphs: str) -> None:
+    assert resolved(Ui(), environment).glyphs == glyphs
+    assert resolved(Ui(glyphs="block"), environment).glyphs == "block"
+
+
+@pytest.mark.parametrize(
+    ("environment", "colors"),
+    [
+        (XTERM, "256"),
+        ({**XTERM, "COLORTERM": "truecolor"}, "truecolor"),
+        ({**XTERM, "COLORTERM": "24bit"}, "truecolor"),
+        ({"TERM": "xterm"}, "16"),
+        ({"TERM": "linux"}, "16"),
+        ({"TERM": "xterm-kitty"}, "truecolor"),
+        ({"TERM": "xterm-direct"}, "truecolor"),
+        ({"TERM": "dumb"}, "none"),
+        ({}, "none"),
+        ({**XTERM, "NO_COLOR": "1", "COLORTERM": "truecolor"}, "none"),
+        ({**XTERM, "NO_COLOR": ""}, "256"),
+        ({**XTERM, "TEXTUAL_COLOR_SYSTEM": "standard"}, "16"),
+        ({**XTERM, "TEXTUAL_COLOR_SYSTEM": "auto"}, "256"),
+    ],
+)
+def test_colours_are_what_the_environment_says(environment: dict[str, str], colors: str) -> None:
+    assert resolved(Ui(), environment).colors == colors
+    assert resolved(Ui(colors="16"), environment).colors == "16"
+
+
+@pytest.mark.parametrize(
+    ("said", "theme"),
+    [("15;0", "dark"), ("0;15", "light"), ("0;default;15", "light"), ("12;8", "dark"),
+     ("", "auto"), ("default;default", "auto")],
+)  # fmt: skip
+def test_colorfgbg_tells_the_theme(said: str, theme: str) -> None:
+    assert resolved(Ui(), {"COLORFGBG": said}).theme == theme
+    assert resolved(Ui(theme="light"), {"COLORFGBG": said}).theme == "light"
+
+
+def test_low_bandwidth_takes_what_needs_few_bytes_unless_more_was_asked_for() -> None:
+    few = resolved(Ui(low_bandwidth=True), {**UTF8, "COLORTERM": "truecolor"})
+    assert (few.glyphs, few.colors, few.mouse) == ("block", "16", False)
+    asked = Ui(low_bandwidth=True, glyphs="braille", colors="256")
+    asked = resolved(asked, UTF8)
+    assert (asked.glyphs, asked.colors, asked.mouse) == ("braille", "256", False)
+    assert resolved(Ui(low_bandwidth=True), {**UTF8, "NO_COLOR": "1"}).colors == "none"
+
+
+@pytest.mark.parametrize(
+    ("environment", "ui", "expected"),
+    [
+        ({"NO_COLOR": "1"}, Ui(), {"NO_COLOR": None}),
+        ({"COLORTERM": ""}, Ui(), {"TEXTUAL_COLOR_SYSTEM": "256"}),
+        ({"LANG": "C"}, Ui(low_bandwidth=True),
+         {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_COLOR_SYSTEM": "standard"}),
+    ],
+)  # fmt: skip
+def test_textual_is_told_before_it_is_imported(
+    environment: dict[str, str], ui: Ui, expected: dict[str, str | None]
+) -> None:
+    program = (
+        "import json, os, sys\n"
+        "from app.console.terminal import prepare\n"
+        "from app.settings.model import Ui\n"
+        f"ui = prepare(Ui(**json.loads({json.dumps(json.dumps(asdict(ui)))})))\n"
+        "assert not {'textual', 'rich', 'widgets', 'numpy'} & set(sys.modules)\n"
+        "print(json.dumps([dict(os.environ), ui.glyphs]))\n"
+    )
+    run = subprocess.run(
+        (sys.executable, "-I", "-c", program), env={**XTERM, **environment},
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    found, glyphs = json.loads(run.stdout)
+    assert {name: found.get(name) for name in expected} == expected
+    # Python makes a UTF-8 locale of the C locale for itself; the terminal knows nothing of that.
+    assert (glyphs == "ascii") == (environment.get("LANG") == "C")
+
+
+def test_a_console_at_9600_baud_answers_keys_and_falls_behind_with_nothing() -> None:
+    with Terminal(CONSOLE, columns=80, rows=24, rate=960) as terminal:
+        terminal.wait("LIVE", 15)
+        terminal.wait(r"slow link every \d s", 15)
+        sent = terminal.bytes
+        for key, shown in (("6", "Event"), ("3", "Pkt/s|Destination"), ("?", "Keys of")) * 2:
+            assert terminal.latency(key, shown) < 1.5, key
+            terminal.send("\x1b" if key == "?" else "")
+            terminal.wait("Commands", 3)
+        assert terminal.bytes - sent < 960 * 30
+        started = terminal.bytes
+        terminal.send("q")
+        assert terminal.wait_exit(5) == 0
+        assert terminal.bytes - started < 2500
+
+
+def test_far_is_not_slow() -> None:
+    with Terminal(CONSOLE, columns=80, rows=24, delay=0.3) as terminal:
+        terminal.wait("LIVE", 15)
+        terminal.wait("generation|flows", 5)
+        assert terminal.latency("?", "Keys of") < 1.0
+        assert "slow link" not in terminal.screen()
+        terminal.send("\x1bq")
+        assert terminal.wait_exit(5) == 0

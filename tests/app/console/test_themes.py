@@ -1,0 +1,166 @@
+"""Whether every text can be read: the contrast of each tone on each ground that it is drawn on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rich.color import Color, ColorSystem
+from rich.style import Style
+from textual.app import ComposeResult
+from textual.widget import Widget
+from textual.widgets import Footer, Input, Label, OptionList
+
+from app.console.terminal_app import TerminalApp
+from app.console.themes import THEMES
+from app.settings.model import Colors, Settings, Ui
+from tests.app.console.fake import desk, flow
+from widgets.chart import HistoryChart
+from widgets.distribution import Distribution
+from widgets.driver import GroundKnown
+from widgets.editor import CodeEditor
+from widgets.status import StatusStrip
+from widgets.table import VirtualTable
+from widgets.tones import Tone
+
+LEAST = 4.5
+"""WCAG 2, AA."""
+LEAST_OF_16 = 2.8
+"""Of the sixteen, no green has more on white and on yellow."""
+
+
+class Sample(TerminalApp):
+    """One of each thing that text is drawn on."""
+
+    def __init__(self, theme: str) -> None:
+        super().__init__()
+        self.take_terminal(Ui())
+        self.theme = theme
+
+    def compose(self) -> ComposeResult:
+        yield StatusStrip()
+        yield VirtualTable(())
+        yield HistoryChart()
+        yield Distribution()
+        yield CodeEditor("int x;")
+        yield OptionList("one", "two")
+        yield Input()
+        yield Label("plain")
+        yield Footer()
+
+
+def luminance(color: Color) -> float:
+    parts = [part / 255 for part in color.get_truecolor()]
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: Color, other: Color) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def colors(style: Style) -> tuple[Color, Color]:
+    assert style.color is not None
+    assert style.bgcolor is not None
+    return style.color, style.bgcolor
+
+
+def drawn(app: Sample) -> Iterator[tuple[str, Color, Color]]:
+    """What may be drawn: what it is, its colour and its ground."""
+    names = ("status--separator", "option-list--separator", "text-area--")
+    for widget in app.screen.query(Widget):
+        for name in widget._get_component_classes():
+            if name.startswith("tone--") or not name.startswith(names):
+                yield f"{type(widget).__name__} {name}", *colors(_style(widget, name))
+        yield type(widget).__name__, *colors(widget.rich_style)
+    table = app.screen.query_one(VirtualTable)
+    table.focus()
+    for focused in (True, False):
+        app.screen.set_focus(table if focused else None)
+        app.stylesheet.update(app.screen)
+        _, ground = colors(_style(table, "table--cursor"))
+        for tone in Tone:
+            color, own = colors(_style(table, f"tone--{tone}"))
+            if tone is not Tone.ACTIVE:
+                yield f"{tone} under the cursor, focused {focused}", color, ground
+            assert own != ground, "the cursor must be seen"
+
+
+def _style(widget: Widget, name: str) -> Style:
+    return widget.get_component_rich_style(name)
+
+
+@pytest.mark.parametrize("name", THEMES)
+async def test_every_text_can_be_read(name: str) -> None:
+    app = Sample(name)
+    least, system = (
+        (LEAST_OF_16, ColorSystem.STANDARD) if "16" in name else (LEAST, ColorSystem.EIGHT_BIT)
+    )
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        found = list(drawn(app))
+    assert len(found) > 60
+    for what, color, ground in found:
+        # And what a terminal makes of them that has fewer.
+        fewer = color.downgrade(system), ground.downgrade(system)
+        assert contrast(color, ground) >= least, (what, color.name, ground.name)
+        assert contrast(*fewer) >= least, (what, *fewer)
+
+
+@pytest.mark.parametrize("name", THEMES)
+async def test_tones_are_told_apart(name: str) -> None:
+    app = Sample(name)
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        table = app.screen.query_one(VirtualTable)
+        styles = [_style(table, f"tone--{tone}") for tone in Tone]
+    fewer = ColorSystem.STANDARD if "16" in name else ColorSystem.EIGHT_BIT
+    for system in (ColorSystem.TRUECOLOR, fewer):
+        looks = {
+            (style.reverse, *(color.downgrade(system) for color in colors(style)))
+            for style in styles
+        }
+        assert len(looks) == len(Tone)
+
+
+async def test_the_terminals_ground_is_followed_until_the_operator_chooses() -> None:
+    async with desk() as console:
+        assert console.app.theme == "deck-dark"
+        console.app.post_message(GroundKnown(dark=False))
+        await console.still()
+        assert console.app.theme == "deck-light"
+        await console.press("t")
+        assert console.app.theme == "deck-dark"
+        console.app.post_message(GroundKnown(dark=False))
+        await console.still()
+        assert console.app.theme == "deck-dark"
+
+
+@pytest.mark.parametrize(
+    ("ui", "theme"),
+    [
+        (Ui(theme="dark"), "deck-dark"),
+        (Ui(theme="light"), "deck-light"),
+        (Ui(theme="light", colors="16"), "deck-light-16"),
+        (Ui(theme="light", colors="none"), "deck-dark"),
+    ],
+)
+async def test_what_is_asked_for_stays(ui: Ui, theme: str) -> None:
+    async with desk(settings=Settings(ui=ui)) as console:
+        console.app.post_message(GroundKnown(dark=ui.theme == "light"))
+        await console.still()
+        assert console.app.theme == theme
+
+
+@pytest.mark.parametrize("colors", ["truecolor", "none"])
+async def test_with_low_bandwidth_the_cursor_is_a_mark(colors: Colors) -> None:
+    ui = Ui(low_bandwidth=True, colors=colors)
+    async with desk(settings=Settings(ui=ui)) as console:
+        await console.press("3")
+        await console.feed(flow(1, 100), flow(2, 50))
+        assert console.lines[2].startswith("> in") or console.lines[2].startswith(">in")
+        await console.press("j")
+        assert console.lines[2].startswith(" in")
+        assert console.lines[3].startswith(">in")
+        assert "slow link every 2 s" in console.strip
