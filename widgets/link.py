@@ -51,6 +51,8 @@ class Link:
             """Of each piece: the question after it, when it was sent, its bytes, and those on their
             way with it."""
             self._shortest = float("inf")
+            self._expected = False
+            """Whether what is sent next belongs to an update."""
             self._since: float | None = None
             """When the update began that is on its way."""
             self._more = False
@@ -72,6 +74,7 @@ class Link:
             if self._pieces and now - self._pieces[0][1] > self._patience:
                 self._pieces.clear()
                 self._on_the_way = 0
+                self._since = None
             if not (self._answers or self._pieces):
                 return UNLIMITED
             return max(0, self._window - self._on_the_way)
@@ -80,15 +83,21 @@ class Link:
     def _patience(self) -> float:
         return _FORGOTTEN if self._answers else _UNSURE
 
-    def updating(self, now: float) -> None:
-        """Take note that the screen is brought up to date: how long that takes is what counts."""
-        with self._lock:
-            if self._answers and self._since is None:
-                self._since = now
+    @property
+    def updating(self) -> bool:
+        """Whether an update is on its way."""
+        return self._since is not None
+
+    def expect_update(self) -> None:
+        """Take note that what is sent next is an update: how long it takes is what counts."""
+        self._expected = True
 
     def sent(self, question: str, count: int, now: float, *, more: bool = False) -> None:
         """Take note of `count` bytes and a question after them; `more` has to wait for room."""
         with self._lock:
+            if self._expected and self._answers and self._since is None:
+                self._since = now
+            self._expected = False
             self._on_the_way += count
             self._more = more
             self._pieces.append((question, now, count, self._on_the_way))

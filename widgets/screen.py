@@ -185,8 +185,8 @@ class DiffApp(App[ReturnType]):
 
     @property
     def behind(self) -> bool:
-        """Whether there is something to be shown, and no room for it yet."""
-        return self.busy or bool(self.shadow.owed)
+        """Whether the last update is still to be seen."""
+        return self.busy or self.link.updating or bool(self.shadow.owed)
 
     @property
     def room(self) -> int:
@@ -203,7 +203,7 @@ class DiffApp(App[ReturnType]):
 
     def begin_update(self) -> None:
         """Measure how long it takes until what is drawn next can be seen."""
-        self.link.updating(time.monotonic())
+        self.link.expect_update()
 
     def draw_owed(self) -> None:
         """Write more of what there was no room for."""

@@ -37,6 +37,12 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "idle": "Since its last packet, where that is more than 3 s ago.",
         "rtt": "Median round-trip time of the last minute on its path, where that is traced.",
         "flags": "Every TCP flag seen: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR.",
+        "version": "4 or 6.",
+        "source_port": "By itself.",
+        "destination_port": "By itself.",
+        "size": "Of a packet, on average.",
+        "first": "When its first packet came, UTC.",
+        "last": "When its last packet came, UTC.",
     },
     "changes": {
         "direction": "Into this host, or out of it.",
@@ -77,6 +83,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "p95": "19 of 20 were shorter, in the last minute.",
         "jitter": "Mean difference of one round-trip time to the next (RFC 3550).",
         "count": "Answers, and probes sent, since it is traced.",
+        "address": "Of the router, also where its name is shown.",
+        "sent": "Probes, since it is traced.",
         "line": _TIME_LINE,
     },
     "policies": {

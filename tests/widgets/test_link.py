@@ -52,7 +52,7 @@ class Terminal:
     def show(self, count: int) -> float:
         """Send so many bytes as the link allows it; seconds until the last one is drawn."""
         began = self.now
-        self.link.updating(began)
+        self.link.expect_update()
         while count:
             room = min(count, self.link.room(self.now))
             if room:
@@ -75,7 +75,7 @@ class Terminal:
         while self.now < end:
             self.show(UPDATE)
             updates += 1
-            while self.link.pending:
+            while self.link.updating:
                 self.wait(STEP)
             self.wait(max(usual, self.link.pause))
         return updates
@@ -106,7 +106,7 @@ def test_a_slow_link_is_drawn_on_seldom_and_answers_keys() -> None:
     assert terminal.queued < 0.7
     # In the midst of an update, too.
     for _ in range(5):
-        terminal.link.updating(terminal.now)
+        terminal.link.expect_update()
         terminal.send(terminal.link.room(terminal.now), more=True)
         assert terminal.key() < 1.0
         terminal.wait(5.0)
