@@ -197,10 +197,16 @@ def console(
         str,
         typer.Option(metavar="FILE", help="Certificates to trust.", show_default="the system's"),
     ] = "",
+    headless: Annotated[
+        bool, typer.Option("--headless", help="Show nothing: only play a tape.")
+    ] = False,
 ) -> None:
     """Open a console on a controller elsewhere, by its API."""
-    script = playing.script(settings, shown=True)
-    _need_terminal("probedeck probe list")
+    script = playing.script(settings, shown=not headless)
+    if not headless:
+        _need_terminal("probedeck probe list")
+    elif script.tape is None:
+        raise UsageError("--headless needs --macro or --exec here")
     from app import console as screens
     from app.rest.client import Remote
     from app.rest.remote import RemoteController

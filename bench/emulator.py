@@ -36,6 +36,11 @@ class Emulator:
         self._region = (0, rows)
 
     @property
+    def cursor(self) -> tuple[int, int]:
+        """Line and column."""
+        return self._y, self._x
+
+    @property
     def lines(self) -> list[str]:
         """The text of each line."""
         return ["".join(text for text, _ in line) for line in self.cells]
@@ -64,7 +69,7 @@ class Emulator:
             elif whole == "\n":
                 self._y = min(self._y + 1, self.rows - 1)
             elif whole == "\b":
-                self._x = max(self._x - 1, 0)
+                self._back(1)
             elif whole[0] >= " " and whole[0] != "\x7f":
                 self._write(whole)
 
@@ -108,7 +113,7 @@ class Emulator:
         elif final == "C":
             self._x = min(self._x + max(numbers[0], 1), self.columns - 1)
         elif final == "D":
-            self._x = max(self._x - max(numbers[0], 1), 0)
+            self._back(max(numbers[0], 1))
         elif final == "m":
             self._paint = painted(self._paint, parameters)
         elif final == "r":
@@ -123,6 +128,10 @@ class Emulator:
             self.cells = [[self._blank] * self.columns for _ in range(self.rows)]
         elif final == "K":
             self._erase(self.columns)
+
+    def _back(self, cells: int) -> None:
+        # Behind the last cell a terminal's cursor is still on it.
+        self._x = max(min(self._x, self.columns - 1) - cells, 0)
 
     @property
     def _blank(self) -> tuple[str, Paint]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
-from widgets.columns import MARGIN, cell
+from widgets.columns import MARGIN, Placed, cell
 from widgets.rows import RowSource
 from widgets.table import VirtualTable, _Line
 from widgets.tones import Tone
@@ -67,8 +67,8 @@ class Block(VirtualTable):
         else:
             self.post_message(self.Passed(self, 1 if rows > 0 else -1))
 
-    def _line(self, y: int) -> _Line:
-        line = super()._line(y)
+    def _line(self, y: int, shown: tuple[Placed, ...]) -> _Line:
+        line = super()._line(y, shown)
         return line if line is None or self.has_focus else (*line[:3], False)
 
     def _header(self, width: int) -> Strip:

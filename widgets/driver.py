@@ -1,14 +1,18 @@
 """A terminal that says when it has drawn, which ground it has, and that may go away.
 
 Textual's own driver writes by a blocking thread: where a terminal hangs, nothing ends the program
-any more; and it takes the end of its input for an error, or for nothing.
+any more; and it takes the end of its input for an error, or for nothing. It also gives the terminal
+back and takes it within a signal handler, wherever the program is just then: here that is done by
+the event loop, between two callbacks.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import select
+import signal
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
@@ -34,6 +38,8 @@ _ANSWER = re.compile(
 _BEGUN = re.compile(r"\x1b(?:\[(?:\?[\d;]{0,20}\$?)?|\](?:11?|11;[^\x07\x1b]{0,40}\x1b?)?)?\Z")
 """An answer of which a part has come."""
 _RGB = re.compile(r"rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
+_UNSURE_MS = 30
+"""How long what may be the beginning of an answer, or of a key, is kept without the rest."""
 _SECONDS = 1.0
 """How long the end waits for a terminal that takes nothing in, or has still to answer."""
 
@@ -60,18 +66,61 @@ class TerminalDriver(LinuxDriver):
         self._file = cast("Any", self._output)
         self._question = ""
         """What the terminal is known to answer."""
+        self._ending = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Readable when no more is to be read."""
+        self._loop = asyncio.get_running_loop()
+        self._continued = False
+        """Whether the program was told to go on since it was told to stop."""
 
     @property
     def _deck(self) -> DiffApp[Any]:
         return cast("DiffApp[Any]", self._app)
+
+    @property
+    def _has_terminal(self) -> bool:
+        return self._writer_thread is not None
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self._continued = False
+        if self._auto_restart:
+            self._in_loop(self._stop)
+        else:
+            # Another program has the terminal, and the event loop waits for that.
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _sigcont_application(self, *_: object) -> None:
+        self._continued = True
+        if self._auto_restart:
+            self._in_loop(self._go_on)
+
+    def _in_loop(self, what: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(what)
+
+    def _stop(self) -> None:
+        """Give the terminal back and stop, unless it was told to go on already."""
+        if self._has_terminal:
+            self.suspend_application_mode()
+        if not self._continued:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _go_on(self) -> None:
+        """Take the terminal again, also one that was not given back: who stopped us used it."""
+        if self._has_terminal:
+            self.suspend_application_mode()
+        if not self._app._exit:
+            self._must_signal_resume = True
+            self.resume_application_mode()
 
     def start_application_mode(self) -> None:
         """Take the terminal, and ask it what it is."""
         self._question = ""
         self._deck.link.reset()
         self._output.begin()
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._ending)
         super().start_application_mode()  # type: ignore[no-untyped-call]
-        if self._writer_thread is not None and self.input_tty:
+        if self._has_terminal and self.input_tty:
             now = time.monotonic()
             self._deck.link.sent(_SYNC_MODE, 0, now)
             self._deck.link.sent(_ATTRIBUTES, 0, now)
@@ -79,11 +128,28 @@ class TerminalDriver(LinuxDriver):
 
     def stop_application_mode(self) -> None:
         """Give the terminal back, and leave no answer to the next program."""
+        if not self._has_terminal:
+            return
         end = time.monotonic() + _SECONDS
         while self._deck.link.waiting and time.monotonic() < end:
             time.sleep(0.005)
         super().stop_application_mode()
         self._output.end(_SECONDS)
+
+    def close(self) -> None:
+        """Have all written."""
+        super().close()
+        self._writer_thread = None
+
+    def write(self, data: str) -> None:
+        """Write `data`, while the terminal is ours."""
+        if self._has_terminal:
+            super().write(data)
+
+    def disable_input(self) -> None:
+        """Read no more."""
+        os.eventfd_write(self._ending, 1)
+        super().disable_input()
 
     def write_piece(self, text: str, *, more: bool) -> None:
         """Write a piece of which the terminal is to say that it was drawn."""
@@ -96,13 +162,18 @@ class TerminalDriver(LinuxDriver):
         """Read until the end, or until the terminal is gone."""
         poll = select.poll()
         poll.register(self.fileno, select.POLLIN)
+        poll.register(self._ending, select.POLLIN)
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         begun = ""
         while True:
-            last = self.exit_event.is_set()
             fresh = ""
-            if poll.poll(30 if begun else 100):
+            # Nothing wakes it while nothing is typed: an idle console is to be idle.
+            unsure = begun or parser._timeout_time is not None
+            ready_fds = [fd for fd, _ in poll.poll(_UNSURE_MS if unsure else None)]
+            if self._ending in ready_fds:
+                break
+            if ready_fds:
                 try:
                     data = os.read(self.fileno, 4096)
                 except OSError:
@@ -120,8 +191,6 @@ class TerminalDriver(LinuxDriver):
             ready = text[: len(text) - len(begun)]
             for event in (*(parser.feed(ready) if ready else ()), *parser.tick()):
                 self.process_message(event)
-            if last:
-                break
 
     def _answer(self, answer: re.Match[str]) -> str:
         """Take what a terminal answered out of what the operator typed."""

@@ -48,8 +48,14 @@ def sparkline(
     """
     known = np.isfinite(values)
     eighths = _eighths(values, scale)
+    if not (lost.any() or marked.any()):
+        return ((_text(eighths), tone),)
     cells = zip(known.tolist(), eighths.tolist(), lost.tolist(), marked.tolist(), strict=True)
     return _pieces(_cell(*cell, tone, forgiven) for cell in cells)
+
+
+def _text(eighths: NDArray[np.int64]) -> str:
+    return "".join(BARS[n] if n >= 0 else NOTHING for n in eighths.tolist())
 
 
 def bars(values: NDArray[np.float64], tones: Iterable[Tone], scale: float) -> Pieces:

@@ -291,7 +291,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         if not self._source.rows:
             return self._no_rows(y, width)
         if y not in self._lines:
-            self._lines[y] = self._line(y)
+            self._lines[y] = self._line(y, self.shown)
         return self._row(self._lines[y], width)
 
     @property
@@ -326,19 +326,20 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _repaint_changed(self) -> None:
         changed: list[Region] = []
+        shown = self.shown
         for y in range(_HEADER, self.size.height):
-            line = self._line(y)
+            line = self._line(y, shown)
             if y not in self._lines or self._lines[y] != line:
                 self._lines[y] = line
                 changed.append(Region(0, y, self.size.width, 1))
         if changed:
             self.refresh(*changed)
 
-    def _line(self, y: int) -> _Line:
+    def _line(self, y: int, shown: tuple[Placed, ...]) -> _Line:
         index = y - _HEADER + self.scroll_offset.y
         if index >= self._source.rows:
             return None
-        cells, shown = self._source.cells(index), self.shown
+        cells = self._source.cells(index)
         seen = tuple(cells[place.position] for place in shown)
         return shown, seen, self._source.tones(index), index == self._index
 
@@ -367,7 +368,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         shown, cells, tones, cursor = line
         base = self._tones[Tone.NORMAL]
         over = self.get_component_rich_style("table--cursor") if cursor else None
-        # Without a ground of its own the cursor is a mark, which takes few bytes to move.
+        # A mark where it has no ground of its own: that takes few bytes to move.
         marked = over is not None and over.bgcolor == base.bgcolor
         over = None if marked else over
         base += over or Style.null()

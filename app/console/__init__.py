@@ -31,9 +31,7 @@ def run(
     return running.run(watch, settings, script, target)
 
 
-def connect(
-    plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING
-) -> int:
+def connect(plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     settings = replace(settings, ui=prepare(settings.ui))
     # Until the first paint: it would look in vain at all that is being imported.

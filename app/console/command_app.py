@@ -114,8 +114,10 @@ class CommandApp(App[int]):
             self.deck_screen()
             if self.current_mode != command.screen:
                 await self.switch_mode(command.screen)
-        owner = self.deck_screen() if command.screen else self
-        getattr(owner, command.method)(*asked.values)
+        if command.screen:
+            self.deck_screen().carry_out(asked)
+        else:
+            getattr(self, command.method)(*asked.values)
 
     def deck_screen(self) -> DeckScreen:
         """The full screen in front; what is open over it is closed."""

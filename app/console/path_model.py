@@ -117,6 +117,9 @@ class Summary:
     """Whether there are no probes any more."""
 
 
+_KNOWN = ("last_ns", "seen_ns", "queue_ns", "cleared")
+
+
 @dataclass(slots=True)
 class Paths:
     """A view and what runs, arranged by choices."""
@@ -131,6 +134,12 @@ class Paths:
     _ended: Array = field(default_factory=lambda: np.empty(0, bool))
     """Which series have no probes any more."""
     _numbers: tuple[object, dict[int, Numbers]] = (None, {})
+    _summaries: dict[Choice, Summary] = field(default_factory=dict)
+    _answering: dict[tuple[str, int, bytes], tuple[Router, ...]] = field(default_factory=dict)
+    _changes: dict[Choice, Array] = field(default_factory=dict)
+    """Made once a second, as numbers are, or when something is found out; only time lines move
+    more often."""
+    _found: tuple[object, ...] = ()
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
         """Look at this from now on."""
@@ -140,6 +149,11 @@ class Paths:
         if self._known != known:
             self._known = known
             self._arrange()
+        found = (known, view.changes[-1:].tobytes(), view.series["queue_ns"].tobytes())
+        if self._found != found:
+            self._found = found
+            for made in (self._summaries, self._answering, self._changes):
+                made.clear()
 
     def _arrange(self) -> None:
         places: dict[Choice, list[int]] = {}
@@ -188,6 +202,11 @@ class Paths:
 
     def summary(self, choice: Choice) -> Summary:
         """A path at a glance."""
+        if choice not in self._summaries:
+            self._summaries[choice] = self._summed_up(choice)
+        return self._summaries[choice]
+
+    def _summed_up(self, choice: Choice) -> Summary:
         places = self._places.get(choice, np.empty(0, int))
         series = self.view.series[places]
         heard = series["last_ns"] >= 0
@@ -234,42 +253,48 @@ class Paths:
         }
         numbers = self._minute(groups)
         changes = {choice: self.changes(choice) for choice in dict.fromkeys(c for c, _ in wanted)}
+        lines = self._lines(list(groups.values()), cells)
+        known = {name: self.view.series[name].tolist() for name in _KNOWN}
         return [
             self._hop(
                 number, groups[choice, number], numbers.get(place, NONE), choice,
-                changes[choice][changes[choice]["hop"] == number], cells,
+                changes[choice][changes[choice]["hop"] == number], known, *lines[place],
             )
             for place, (choice, number) in enumerate(wanted)
         ]  # fmt: skip
 
+    def _lines(self, groups: Sequence[Array], cells: int) -> list[tuple[Array, Array]]:
+        """For series at each group of places the means, in seconds, and whether any was lost:
+        both (cells,), where the newest is the last."""
+        # A cell that has only begun is shown too.
+        begun = self.view.second % CELL + 1
+        bins = self.view.recent(np.concatenate([_NOWHERE, *groups]), (cells - 1) * CELL + begun)
+        starts = np.arange(0, bins.shape[1], CELL)
+        of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        sums = np.zeros((3, len(groups), len(starts)))
+        for total, name in zip(sums, ("rtt_ns", "answered", "lost"), strict=True):
+            np.add.at(total, of, np.add.reduceat(bins[name], starts, axis=1))
+        return list(zip(means(sums[0], sums[1]) / 1e9, sums[2] > 0, strict=True))
+
     def _hop(
         self, number: int, places: Array, numbers: Numbers, choice: Choice, changes: Array,
-        cells: int,
+        known: Mapping[str, list[int]], averages: Array, lost: Array,
     ) -> Hop:  # fmt: skip
-        view = self.view
-        series = view.series[places]
-        heard = series[series["last_ns"] >= 0]
-        last = math.nan
-        if len(heard):
-            last = float(heard["last_ns"][np.argmax(heard["seen_ns"])]) / 1e9
-        # A cell that has only begun is shown too.
-        begun = view.second % CELL + 1
-        bins = view.recent(places, (cells - 1) * CELL + begun)
-        starts = np.arange(0, bins.shape[1], CELL)
-        sums, answered, lost = (
-            np.add.reduceat(bins[name].sum(axis=0), starts)
-            for name in ("rtt_ns", "answered", "lost")
-        )
-        averages = means(sums, answered) / 1e9
-        marked = np.zeros(len(starts), bool)
-        route = changes[np.isin(changes["kind"], ROUTE)]
-        newest = view.second // CELL
-        at = len(starts) - 1 - (newest - since(route) // (CELL * SECOND_NS))
-        marked[at[(at >= 0) & (at < len(starts))]] = True
+        # Of few series plain numbers are quicker than arrays.
+        at, last_ns, queue_ns = places.tolist(), known["last_ns"], known["queue_ns"]
+        heard = [place for place in at if last_ns[place] >= 0]
+        newest = max(heard, key=known["seen_ns"].__getitem__, default=None)
+        last = math.nan if newest is None else last_ns[newest] / 1e9
+        queue = max((queue_ns[place] for place in at if not self._ended[place]), default=0)
+        cleared = bool(at) and all(known["cleared"][place] for place in at)
+        marked = np.zeros(len(lost), bool)
+        if len(changes):
+            route = changes[np.isin(changes["kind"], ROUTE)]
+            ago = self.view.second // CELL - since(route) // (CELL * SECOND_NS)
+            marked[len(lost) - 1 - ago[(ago >= 0) & (ago < len(lost))]] = True
         return Hop(
             number, places, numbers, last, self._routers(number, places, choice.destination),
-            bool(len(series)) and bool(series["cleared"].all()), self._queue(places)[1], averages,
-            lost > 0, marked,
+            cleared, queue, averages, lost, marked,
         )  # fmt: skip
 
     def _minute(self, groups: Mapping[tuple[Choice, int], Array]) -> dict[int, Numbers]:
@@ -287,6 +312,12 @@ class Paths:
 
     def _routers(self, number: int, places: Array, destination: str) -> tuple[Router, ...]:
         """Who answers at this hop: first for the flows at `places`, then for all others."""
+        key = destination, number, places.tobytes()
+        if key not in self._answering:
+            self._answering[key] = self._answers_of(number, places, destination)
+        return self._answering[key]
+
+    def _answers_of(self, number: int, places: Array, destination: str) -> tuple[Router, ...]:
         view = self.view
         every = self._places[Choice(destination)]
         every = every[view.series["hop"][every] == number]
@@ -335,6 +366,11 @@ class Paths:
 
     def changes(self, choice: Choice) -> Array:
         """What was found out about a choice, dtype PATH, oldest first."""
+        if choice not in self._changes:
+            self._changes[choice] = self._changes_of(choice)
+        return self._changes[choice]
+
+    def _changes_of(self, choice: Choice) -> Array:
         rows = self.view.changes
         packed = ipaddress.ip_address(choice.destination).packed
         wanted = np.frombuffer(packed.ljust(16, b"\0"), "u1")

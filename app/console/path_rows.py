@@ -179,7 +179,7 @@ def _state(paths: Paths, choice: Choice, summary: Summary) -> tuple[str, Tone]:
     if queue_ns:
         return f"hop {hop} queues {duration(queue_ns / 1e9)}", Tone.WARN
     changes = paths.changes(choice)
-    routes = changes[np.isin(changes["kind"], ROUTE)]
+    routes = changes[np.isin(changes["kind"], ROUTE)] if len(changes) else changes
     if len(routes):
         ago = paths.view.now_ns - int(since(routes)[-1])
         if ago < _RECENT_NS:

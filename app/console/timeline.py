@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -141,6 +143,9 @@ def _parts(item: object) -> Collection[object]:
         return item
     if isinstance(item, np.ndarray):
         return (item.base,) if isinstance(item.base, np.ndarray) else ()
-    if is_dataclass(item):
-        return [getattr(item, part.name) for part in fields(item)]
-    return ()
+    return [getattr(item, name) for name in _fields(type(item))]
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()

@@ -18,10 +18,11 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 _EQUAL: Mapping[str, Callable[[Any, Any], bool]] = {"==": operator.eq, "!=": operator.ne}
 _COMPARED = {**_EQUAL, **_ORDER}
-_MATCH = "=~"
+_MATCH = {"=~": True, "!~": False}
+"""Whether a pattern is to be found."""
 _NAME = re.compile(r"[^\s=!<>~]+")
 _OPERATOR = re.compile(r"[=!<>~]+")
-_NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))([^\s#]*)")
+_NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))([^\s#]*)", re.ASCII)
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 SUFFIXES: Mapping[Kind, Mapping[str, float]] = {
     Kind.COUNT: _PREFIXES,
@@ -48,9 +49,9 @@ class Condition:
         Of what there is none nothing holds but that it is not something.
         """
         if actual is None:
-            return self.operator == "!="
+            return self.operator.startswith("!")
         if isinstance(self.value, re.Pattern):
-            return self.value.search(str(actual)) is not None
+            return (self.value.search(str(actual)) is not None) is _MATCH[self.operator]
         if self.operator in _EQUAL and isinstance(self.value, float):
             # Shares and times are computed: the last digit is not what anybody means.
             return math.isclose(float(actual), self.value, rel_tol=1e-9) is (self.operator == "==")
@@ -91,13 +92,13 @@ def read_condition(line: Line) -> Condition:
 def _usual(named: Named) -> tuple[str, ...]:
     """The comparisons that mean something."""
     if named.kind is Kind.TEXT:
-        return (*_EQUAL, _MATCH)
+        return (*_EQUAL, *_MATCH)
     return tuple(_EQUAL) if named.kind is Kind.FLAG else (*_EQUAL, *_ORDER)
 
 
 def _value(line: Line, named: Named, sign: str) -> str | float | bool | re.Pattern[str]:
     begin = line.at
-    if sign == _MATCH:
+    if sign in _MATCH:
         return line.pattern()
     if named.kind is Kind.TEXT:
         if not line.quote_ahead:
@@ -131,8 +132,8 @@ def _number(line: Line, named: Named) -> float:
 
 
 def _example(named: Named, sign: str) -> str:
-    if sign == _MATCH:
-        return f"{named.name} =~ /text/"
+    if sign in _MATCH:
+        return f"{named.name} {sign} /text/"
     values = {
         Kind.TEXT: f'"{named.choices[0] if named.choices else "text"}"', Kind.FLAG: "true",
         Kind.COUNT: "3", Kind.RATE: "10Mbit/s", Kind.TIME: "50ms", Kind.SHARE: "5%",

@@ -56,8 +56,9 @@ _HEAD = re.compile(r"([A-Za-z]\w*)((?:\+(?:[^\s+@]+|[+@])?)*)(?:@(\S*))?")
 """A verb, what is joined to it, and a time."""
 _PROGRAMS = ("probedeck", "console")
 """What `Require` calls this program."""
-_COMPARED = re.compile(r"==|>=|<=|>|<")
-_VERSION = re.compile(r"\d+(\.\d+)*")
+_PROGRAM = re.compile(r"[^\s=!<>]+")
+_COMPARED = re.compile(r"==|!=|>=|<=|>|<")
+_VERSION = re.compile(r"\d+(\.\d+)*", re.ASCII)
 _PICTURES = (".svg", ".txt")
 EXPORTS = (".csv", ".json", ".jsonl", *_PICTURES)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -86,10 +87,10 @@ def read(text: str, file: str) -> tuple[list[Statement], list[Fault]]:
 def _statement(line: Line, place: Place) -> Statement:
     begin = line.at
     word = line.word()
-    if "." in word or word in REGISTRY:
+    head = _HEAD.fullmatch(word)
+    if (head is None and "." in word) or word in REGISTRY:
         line.at = begin
         return _step(line, begin, place, Action(_command(line)))
-    head = _HEAD.fullmatch(word)
     verb, joined, time = head.groups() if head else (word, "", None)
     if verb in MODIFIERS:
         return _step(line, begin, place, _held(line, begin, verb, joined, time))
@@ -277,7 +278,8 @@ def _set(line: Line, place: Place) -> Setting:
 
 
 def _require(line: Line, place: Place) -> Requirement:
-    program = line.text_or_word("a program")
+    if not (program := line.string() if line.quote_ahead else line.take(_PROGRAM)):
+        line.refuse("a program is missing", hint=f"such as Require {_PROGRAMS[0]} >= 0.3")
     line.skip()
     if line.over:
         return Requirement(place, program)

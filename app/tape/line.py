@@ -9,7 +9,7 @@ _WORD = re.compile(r"\S+")
 _SPACE = re.compile(r"[ \t]*")
 _QUOTES = "\"'`"
 _PATTERN = re.compile(r"/((?:[^/\\]|\\.)*)/")
-_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|)")
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|)", re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0}
 MOST_S = 24 * 3600.0
 """Of a duration."""

@@ -29,7 +29,7 @@ MOST_LINES = 10_000
 """After which no more is read by `Source`, which may double them each time."""
 _MOST_BYTES = 1 << 20
 _ORDER: Mapping[str, Callable[[list[int], list[int]], bool]] = {
-    "==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+    "==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
 
 
@@ -119,6 +119,8 @@ class _Loader:
         else:
             try:
                 statements = self._read(path)
+            except TapeError as error:
+                self.faults += [fault for fault in error.faults if fault not in self.faults]
             except UsageError as error:
                 self._fault(one.place, error.message)
             else:
@@ -166,7 +168,7 @@ def of_commands(lines: Sequence[str]) -> Tape:
 
 
 def text_of(path: Path) -> str:
-    """What is in a tape's file. Raises UsageError."""
+    """What is in a tape's file. Raises UsageError, TapeError for what is no text."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -178,8 +180,9 @@ def text_of(path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"tape {str(path)!r} is no UTF-8 text in line {line}") from None
+        *before, last = content[: error.start].split(b"\n")
+        place = Place(str(path), len(before) + 1, len(last.decode("utf-8-sig")) + 1)
+        raise TapeError([Fault(place, "this is no UTF-8 text")]) from None
 
 
 def _title(text: str) -> str:

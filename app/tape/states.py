@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -107,7 +107,7 @@ def known(name: str) -> Named | None:
     """What a name stands for; None where there is no such name."""
     family = next((f for begin, f in FAMILIES.items() if name.startswith(begin) and name != begin),
                   None)  # fmt: skip
-    return STATES.get(name, family)
+    return STATES.get(name) or (replace(family, name=name) if family else None)
 
 
 def nearest(name: str) -> str:

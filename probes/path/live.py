@@ -273,9 +273,13 @@ class LivePaths:
     def _store(self, ids: Array, sent_ns: Array, rtt: Array, kept: Array) -> None:
         chunk = np.empty(int(kept.sum()), SAMPLE)
         chunk["id"], chunk["sent_ns"], chunk["rtt_ns"] = ids[kept], sent_ns[kept], rtt[kept]
+        self._samples += len(chunk)
+        if self._chunks and self._chunks[-1][0] // SECOND_NS == self._now_ns // SECOND_NS:
+            # Windows may be short, and samples are looked for chunk by chunk.
+            chunk = np.concatenate((self._chunks.pop()[1], chunk))
+            chunk = chunk[np.argsort(chunk["id"], kind="stable")]
         chunk.flags.writeable = False
         self._chunks.append((self._now_ns, chunk))
-        self._samples += len(chunk)
         while self._samples > MAX_SAMPLES and len(self._chunks) > 1:
             self._samples -= len(self._chunks.popleft()[1])
 

@@ -81,8 +81,11 @@ def test_it_shows_every_cell_whatever_was_there(
         while owed or shadow.owed:
             pen = Pen(ColorSystem.TRUECOLOR, WIDTH, shadow.at, erases=erases)
             shadow.draw(pen, owed, room)
+            if dice.random() < 0.5:
+                pen.go(dice.randrange(HEIGHT), dice.randrange(WIDTH))
             shadow.at = pen.at
             emulator.feed(pen.finished())
+            assert -1 in pen.at or emulator.cursor == pen.at
             owed = {}
         assert emulator.seen == plainly(target).seen
 

@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
 
+from app.commands import Invocation
 from app.commands.line import answer
 from app.console.commands import bindings, is_view
 from app.console.progress import Work
@@ -94,6 +95,10 @@ class DeckScreen(TableScreen):
     def offers(self, command: str) -> bool:
         """Whether a command has a meaning here and now."""
         return True
+
+    def carry_out(self, asked: Invocation) -> None:
+        """Do a command of this screen. Raises DeckError."""
+        getattr(self, asked.command.method)(*asked.values)
 
     def point_at(self, key: Hashable) -> None:
         """Put the cursor on what has this key in the screen's table, if it is there."""
@@ -198,7 +203,9 @@ class DeckScreen(TableScreen):
     @on(Told)
     def _follow_up(self, event: Told) -> None:
         try:
-            event.follow()
+            # While the console ends there is nothing any more that could be shown.
+            if self.is_attached:
+                event.follow()
         finally:
             self.deck.pending -= event.asked
             if event.work is not None:

@@ -162,13 +162,17 @@ class OverviewScreen(LookingScreen[_Looked]):
         self.call_after_refresh(self.set_timer, _LATER, self._complete)
 
     async def _complete(self) -> None:
+        if not self.is_attached:
+            return  # The console ends.
         traffic = Block(traffic_columns(1.0, 0.0, 0), id="traffic")
-        await self.query_one("#left").mount(traffic, StatusStrip(id="mix"), before=0)
-        await self.query_one("#right").mount(
+        left = self.query_one("#left").mount(traffic, StatusStrip(id="mix"), before=0)
+        right = self.query_one("#right").mount(
             Block((Column("destination", "Worst hops", 10),), empty=NO_PATHS, id="hops"),
             Block((Column("policy", "Policies", 8),), empty=NO_POLICIES, id="policies"),
             Block(WARNING_COLUMNS, empty=NO_WARNINGS, id="warnings"),
         )
+        await left
+        await right
         self.show()
 
     def block(self, name: str) -> Block:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from app.commands import Invocation
 from app.console.named import Values, of_program
 from app.console.program_model import Draft, Programs, Slot, place_of
 from app.console.program_panels import COLUMNS as PANEL_COLUMNS
@@ -58,6 +59,8 @@ class ProgramView(DeckScreen):
         self._looked = 0.0
         """`time.monotonic()` of the last look at what runs."""
         self._looking = False
+        self._known = False
+        """Whether it was looked at before."""
         self._trouble = ""
         """Why what runs is not known."""
         self._busy = ""
@@ -102,7 +105,25 @@ class ProgramView(DeckScreen):
         self._show_notes()
         if not self._looking and time.monotonic() - self._looked >= _REFRESH:
             self._looking = True
-            self.in_thread(self.deck.plane.probes, self._take, self._not_known, asked=False)
+            # A tape that turns here looks for the probes next.
+            ask = self.deck.plane.probes
+            self.in_thread(ask, self._take, self._not_known, asked=not self._known)
+
+    def carry_out(self, asked: Invocation) -> None:
+        """Do a command of this screen: of the first one, after the first look. Raises DeckError."""
+        if self._known:
+            super().carry_out(asked)
+            return
+        do = super().carry_out
+
+        def then(infos: tuple[ProbeInfo, ...]) -> None:
+            self._take(infos)
+            try:
+                do(asked)
+            except DeckError as error:
+                self.deck.complain(error)
+
+        self.in_thread(self.deck.plane.probes, then, self._failed)
 
     def _not_known(self, error: DeckError) -> None:
         self._looked, self._looking = time.monotonic(), False
@@ -112,6 +133,7 @@ class ProgramView(DeckScreen):
     def _take(self, infos: tuple[ProbeInfo, ...]) -> None:
         self._looked, self._looking = time.monotonic(), False
         self._trouble = ""
+        self._known = True
         self.model.take(infos)
         self._follow()
         self._show_all()

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,12 +56,15 @@ def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
         terminal.send("i")
         terminal.wait(r"xdp +native +\d+ +\d+ +\d+")
         terminal.send("\x1b")
-        time.sleep(0.5)
+        terminal.wait(lambda text: not re.search(r"xdp +native +\d+", text))
         # Nothing but Textual's own output came to the screen: drawn again, it is the same.
         terminal.send(" ")
         terminal.wait("PAUSED")
-        before = terminal.settle().splitlines()[1:]
+        before = terminal.settle(0.5).splitlines()[1:]
+        drawn = terminal.bytes
         terminal.send("\x0c")
+        # All of it again, and not only what each second changes.
+        terminal.wait(lambda _: terminal.bytes > drawn + 2000)
         assert terminal.settle().splitlines()[1:] == before
 
 
@@ -91,7 +93,18 @@ def rates(terminal: Terminal, protocol: str) -> int:
     return sum("0 bit/s" not in " ".join(row[3:7]) for row in rows)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_lost_terminal_leaves_nothing() -> None:
+    with console() as terminal:
+        pids = descendants(terminal.pid)
+        spaces = set().union(*(namespaces(str(pid)) for pid in pids)) - {own_cookie()}
+        held = programs(terminal.pid)
+        terminal.hang_up()
+        assert terminal.wait_exit(5) == 128 + signal.SIGHUP
+        assert_gone(pids, spaces)
+        assert becomes(lambda: not loaded(held), 5.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_gives_the_terminal_back_and_leaves_nothing(number: signal.Signals) -> None:
     with console() as terminal:
         pids = descendants(terminal.pid)
