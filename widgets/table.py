@@ -383,8 +383,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
                     segments.append(Segment(text, style + under if covered else style))
                 segments.append(Segment(" " * GAP, base))
                 continue
-            tone = tones if isinstance(tones, Tone) else tones[place.position]
-            style = self._tones[tone]
+            style = self._tones[tones if isinstance(tones, Tone) else tones[place.position]]
             if over is not None:
                 style = base if self.has_focus else style + over.background_style
             # One segment for each cell: the terminal is sent only those that changed.

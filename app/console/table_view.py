@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from textual import events, on
@@ -109,23 +110,27 @@ class TableScreen(DiffScreen[None]):
         super().__init__()
         self._turned_to: DeckTable | None = None
 
+    @cached_property
+    def tables(self) -> list[DeckTable]:
+        """All of them; asked for only once it is mounted."""
+        return list(self.query(DeckTable))
+
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         if isinstance(event.widget, DeckTable):
             self._turned_to = event.widget
 
     def keep(self) -> dict[str, str]:
         """How it shows things now, for a layout."""
-        tables = self.query(DeckTable)
-        return {key: value for table in tables for key, value in table.keep().items()}
+        return {key: value for table in self.tables for key, value in table.keep().items()}
 
     def restore(self, kept: Mapping[str, str]) -> None:
         """Show things as they were when `keep` said that; `show` is called afterwards."""
-        for table in self.query(DeckTable):
+        for table in self.tables:
             table.restore(kept)
 
     def deck_tables(self) -> list[DeckTable]:
         """Those that are shown; the one first that commands are about."""
-        tables = [table for table in self.query(DeckTable) if table.display]
+        tables = [table for table in self.tables if table.display]
         return sorted(
             tables,
             key=lambda table: (table is not self._turned_to, table.info.name != self.MAIN_TABLE),
@@ -147,7 +152,7 @@ class TableScreen(DiffScreen[None]):
 
     def turn_to(self, name: str, *names: str) -> None:
         """Show the table of a name in the place of others; it gets their focus."""
-        tables = {table.info.name: table for table in self.query(DeckTable)}
+        tables = {table.info.name: table for table in self.tables}
         for other in names:
             tables[other].display = False
         tables[name].display = True

@@ -137,13 +137,13 @@ def _size(item: object) -> int:
     return size
 
 
-def _parts(item: object) -> Collection[object]:
+def _parts(item: Any) -> Collection[object]:
     """What an object keeps alive."""
     if isinstance(item, tuple):
         return item
     if isinstance(item, np.ndarray):
         return (item.base,) if isinstance(item.base, np.ndarray) else ()
-    return [getattr(item, name) for name in _fields(type(item))]
+    return [getattr(item, name) for name in _fields(type(item))]  # type: ignore[arg-type]
 
 
 @cache

@@ -29,7 +29,8 @@ MOST_LINES = 10_000
 """After which no more is read by `Source`, which may double them each time."""
 _MOST_BYTES = 1 << 20
 _ORDER: Mapping[str, Callable[[list[int], list[int]], bool]] = {
-    "==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+    "==": operator.eq, "!=": operator.ne,
+    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
 
 

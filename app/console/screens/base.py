@@ -100,6 +100,20 @@ class DeckScreen(TableScreen):
         """Do a command of this screen. Raises DeckError."""
         getattr(self, asked.command.method)(*asked.values)
 
+    def carry_out_knowing(
+        self, ask: Callable[[], _T], take: Callable[[_T], None], asked: Invocation
+    ) -> None:
+        """Do a command as soon as what it may be about is asked for, and taken."""
+
+        def known(answer: _T) -> None:
+            take(answer)
+            try:
+                DeckScreen.carry_out(self, asked)
+            except DeckError as error:
+                self.deck.complain(error)
+
+        self.in_thread(ask, known, self.deck.complain)
+
     def point_at(self, key: Hashable) -> None:
         """Put the cursor on what has this key in the screen's table, if it is there."""
 

@@ -63,7 +63,7 @@ class FlowsScreen(DeckScreen):
     @property
     def table(self) -> FlowTable:
         """The flows, or their changes where two moments are compared."""
-        return next(table for table in self.query(FlowTable) if table.display)
+        return next(t for t in self.tables if isinstance(t, FlowTable) and t.display)
 
     @property
     def detail(self) -> FlowDetail:
@@ -133,7 +133,7 @@ class FlowsScreen(DeckScreen):
         self.table.empty = _FILTERED if rows.total else _WAITING
         self.table.fill(rows)
         count = f"{rows.rows} of " if self._filter else ""
-        notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=4)]
+        notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=3)]
         if self._filter.text:
             notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
         if view.left_out:

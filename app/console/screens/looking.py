@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from app.commands import Invocation
 from app.console.screens.base import DeckScreen
 from bpf.errors import DeckError
 
@@ -31,6 +32,12 @@ class LookingScreen(DeckScreen, Generic[_T]):
         """Keep an answer; `show` is called afterwards."""
         raise NotImplementedError
 
+    def carry_out(self, asked: Invocation) -> None:
+        if self._answered:
+            super().carry_out(asked)
+        else:
+            self.carry_out_knowing(self.question(), self._looked, asked)
+
     def on_mount(self) -> None:
         super().on_mount()
         self.set_interval(_LOOK, self._look)
@@ -46,7 +53,9 @@ class LookingScreen(DeckScreen, Generic[_T]):
     def _look(self) -> None:
         if self.is_current and not self._looking and not self._stays:
             self._looking = True
-            self.in_thread(self.question(), self._looked, self._not_known, asked=False)
+            # A tape that turns here is about what the first answer tells.
+            first = not self._answered
+            self.in_thread(self.question(), self._looked, self._not_known, asked=first)
 
     def _looked(self, answer: _T) -> None:
         self._looking, self._trouble = False, ""

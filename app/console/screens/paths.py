@@ -96,7 +96,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     @property
     def table(self) -> HopTable:
         """The hops, or their changes where two moments are compared."""
-        return next(table for table in self.query(HopTable) if table.display)
+        return next(t for t in self.tables if isinstance(t, HopTable) and t.display)
 
     @property
     def detail(self) -> PathDetail:

@@ -110,20 +110,10 @@ class ProgramView(DeckScreen):
             self.in_thread(ask, self._take, self._not_known, asked=not self._known)
 
     def carry_out(self, asked: Invocation) -> None:
-        """Do a command of this screen: of the first one, after the first look. Raises DeckError."""
         if self._known:
             super().carry_out(asked)
-            return
-        do = super().carry_out
-
-        def then(infos: tuple[ProbeInfo, ...]) -> None:
-            self._take(infos)
-            try:
-                do(asked)
-            except DeckError as error:
-                self.deck.complain(error)
-
-        self.in_thread(self.deck.plane.probes, then, self._failed)
+        else:
+            self.carry_out_knowing(self.deck.plane.probes, self._take, asked)
 
     def _not_known(self, error: DeckError) -> None:
         self._looked, self._looking = time.monotonic(), False
