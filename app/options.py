@@ -234,6 +234,9 @@ class Options:
         others = self.probe or self.monitors or self.api or self.api_socket or self.api_listen
         if self.only and not others:
             raise UsageError("--only without a probe", hint="give --probe FILE, or --api")
+        self._capture()
+        if self.bits is not None:
+            MonitorOptions(bits=self.bits).check()
         target = self.target(saved or {})
         if saved is not None:
             if self.filter and not self.headless:

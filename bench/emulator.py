@@ -182,9 +182,19 @@ def painted(before: Paint, parameters: str) -> Paint:
         if code == 0:
             attributes, fore, back = set(), "", ""
         elif 30 <= code <= 39 or 90 <= code <= 97:
-            fore = "" if code == 39 else whole
+            fore = "" if code == 39 else _direct(whole)
         elif 40 <= code <= 49 or 100 <= code <= 107:
-            back = "" if code == 49 else whole
+            back = "" if code == 49 else _direct(whole)
         else:
             attributes.add(whole)
     return frozenset(attributes), fore, back
+
+
+def _direct(color: str) -> str:
+    """A colour by red, green and blue, as which one of the cube and the greys is taken."""
+    ground, mode, number = (*color.split(";"), "", "")[:3]
+    if mode != "5" or (at := int(number) - 16) < 0:
+        return color
+    cube = (55 + 40 * level if level else 0 for level in (at // 36, at // 6 % 6, at % 6))
+    parts = cube if at < 216 else (8 + 10 * (at - 216),) * 3
+    return ";".join((ground, "2", *map(str, parts)))

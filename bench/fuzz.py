@@ -10,6 +10,7 @@ it was. hypothesis draws the steps, and makes a run that fails as short as it ca
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import random
 import re
@@ -55,6 +56,8 @@ _ENDINGS = {"TERM": 128 + signal.SIGTERM, "HUP": 128 + signal.SIGHUP, "INT": 128
 """How a run ends, and with which code; None: whichever."""
 _FAULTS = "faults"
 """The file with the stack of what was not handled."""
+_STACKS = "stacks"
+"""The file with what its threads do, on SIGUSR1."""
 _RESTORED = re.compile(rb"\x1b\[\?1049l")
 _SHOWN = re.compile(rb"\x1b\[\?25([hl])")
 
@@ -101,9 +104,8 @@ def console(number: int) -> int:
 
     plane = FakePlane(config("flow"), config("hello"))
     feeder = threading.Thread(target=_publish, args=(plane, random.Random(number)), daemon=True)
-    app = PlainApp(
-        lambda: cast("ControlPlane", plane), feeder.start, "eth0", 1.0, "", names=False
-    )
+    app = PlainApp(lambda: cast("ControlPlane", plane), feeder.start, "eth0", 1.0, "", names=False)
+    faulthandler.register(signal.SIGUSR1, open(_STACKS, "w"))  # noqa: SIM115
     code = app.run()
     return code if code is not None else app.return_code or 0
 
@@ -161,7 +163,7 @@ def run(steps: Sequence[Step], ending: str, number: int) -> None:
                     break
             if terminal.running:
                 _end(terminal, ending)
-            code = terminal.wait_exit(10)
+            code = _ended(terminal, Path(directory))
             said = terminal.raw()
             faults = Path(directory, _FAULTS)
             assert not faults.exists(), faults.read_text()
@@ -172,6 +174,18 @@ def run(steps: Sequence[Step], ending: str, number: int) -> None:
                 assert _RESTORED.search(said), "it did not leave the alternate screen"
                 assert _SHOWN.findall(said)[-1:] == [b"h"], "it did not show the cursor again"
                 assert termios.tcgetattr(terminal.fd)[:4] == before[:4], "the terminal's modes"
+
+
+def _ended(terminal: Terminal, directory: Path) -> int:
+    """The exit code. AssertionError where it does not end, with what it does instead."""
+    try:
+        return terminal.wait_exit(10)
+    except TimeoutError:
+        terminal.signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        state = Path(f"/proc/{terminal.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        stacks = Path(directory, _STACKS).read_text()
+    raise AssertionError(f"in state {state} it does not end:\n{stacks}")
 
 
 def _do(terminal: Terminal, step: Step) -> None:

@@ -48,7 +48,7 @@ class TextError(UsageError):
     @property
     def marked(self) -> str:
         """Two lines: the text, and a caret below the place. What prints nothing is `?` there."""
-        shown = "".join(c if c.isprintable() or c == "\t" else "?" for c in self.text)
+        shown = "\t".join(map(printable, self.text.split("\t")))
         before = "".join("\t" if c == "\t" else " " for c in shown[: self.column - 1])
         return f"{shown}\n{before}^"
 
@@ -57,6 +57,11 @@ class KernelError(DeckError):
     """A privilege or a kernel feature that monitoring needs and does not have."""
 
     exit_code = 4
+
+
+def printable(text: str) -> str:
+    """With `?` for each character that prints nothing, or makes a terminal do something."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

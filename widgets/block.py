@@ -67,8 +67,8 @@ class Block(VirtualTable):
         else:
             self.post_message(self.Passed(self, 1 if rows > 0 else -1))
 
-    def _line(self, y: int, shown: tuple[Placed, ...]) -> _Line:
-        line = super()._line(y, shown)
+    def _line(self, index: int, shown: tuple[Placed, ...]) -> _Line:
+        line = super()._line(index, shown)
         return line if line is None or self.has_focus else (*line[:3], False)
 
     def _header(self, width: int) -> Strip:

@@ -89,6 +89,11 @@ def within(seconds: float) -> str:
     return f"<{float(number):g} {unit}" if unit else f"<{number}"
 
 
+def poll_time(seconds: float, interval: float) -> str:
+    """`<10 ms / 1.0 s`: what a poll takes of each interval, to no more than a hundredth of that."""
+    return f"{within(max(seconds, interval / 100))} / {interval:.1f} s"
+
+
 def percent(fraction: float) -> str:
     """`12.5 %` of a fraction of one; never rounded to none or to all when it is neither."""
     if not math.isfinite(fraction):

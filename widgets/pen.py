@@ -191,7 +191,7 @@ def _right(cells: int) -> str:
 def _sgr_of(style: Style, colors: ColorSystem | None) -> str:
     """A style's SGR parameters; without `colors` in attributes alone."""
     if colors is not None:
-        return Strip.render_ansi(style, colors)
+        return _DIRECT.sub(_named, Strip.render_ansi(style, colors))
     # What lies on a ground of its own is reversed instead; the usual ones are nearly
     # black or white.
     ground = style.bgcolor.get_truecolor() if style.bgcolor is not None else None
@@ -202,6 +202,24 @@ def _sgr_of(style: Style, colors: ColorSystem | None) -> str:
         reverse ^= (high + 0.05) / (low + 0.05) > _STANDS_OUT
     plain = Style(bold=style.bold, underline=style.underline, reverse=reverse, strike=style.strike)
     return Strip.render_ansi(plain, ColorSystem.STANDARD)
+
+
+_DIRECT = re.compile(r"([34]8;)2;(\d+;\d+;\d+)")
+_LEVELS = (0, 95, 135, 175, 215, 255)
+_NUMBERS = {
+    f"{red};{green};{blue}": str(16 + 36 * r + 6 * g + b)
+    for r, red in enumerate(_LEVELS)
+    for g, green in enumerate(_LEVELS)
+    for b, blue in enumerate(_LEVELS)
+    if r or g  # schemes for sixteen colours take the first ones for their own
+} | {";".join([str(8 + 10 * grey)] * 3): str(232 + grey) for grey in range(24)}
+"""Colours of the 256 that have a number, by red, green and blue."""
+
+
+def _named(color: re.Match[str]) -> str:
+    """A colour's number if it has one: that takes half the bytes."""
+    number = _NUMBERS.get(color[2])
+    return f"{color[1]}5;{number}" if number else color[0]
 
 
 _WEIGHTS = (0.2126, 0.7152, 0.0722)

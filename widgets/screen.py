@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
@@ -29,6 +28,7 @@ from rich.segment import Segment
 from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, LayoutUpdate
 from textual.app import App, ReturnType
+from textual.await_complete import AwaitComplete
 from textual.driver import Driver
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen, ScreenResultType
@@ -37,10 +37,8 @@ from textual.strip import Strip
 from widgets.driver import TerminalDriver
 from widgets.glyphs import ascii_of
 from widgets.link import Link
-from widgets.pen import Line, Pen, narrow
-
-_SCROLLED = 4
-"""Lines that must be found elsewhere for the terminal to be told to move them."""
+from widgets.pen import Line, Pen
+from widgets.shadow import Shadow, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,85 +51,6 @@ class Look:
     """Whether any are wanted; how many there are Textual knows."""
     erases: bool = False
     """Whether it erases in the colour of the ground."""
-
-
-class Shadow:
-    """What a terminal of a size shows."""
-
-    __slots__ = ("at", "lines", "owed", "size")
-
-    def __init__(self) -> None:
-        self.size = Size(0, 0)
-        self.lines: list[Line | None] = []
-        """Segments of each line; None where it is not known what the line shows."""
-        self.owed: dict[int, Line] = {}
-        """Lines by number that should be shown, and for which there was no room yet."""
-        self.at = (-1, -1)
-        """Line and column of the cursor, -1 for unknown."""
-
-    def reset(self, size: Size | None = None) -> None:
-        """Know nothing."""
-        self.size = self.size if size is None else size
-        self.lines = [None] * self.size.height
-        self.owed = {}
-        self.at = (-1, -1)
-
-    @property
-    def stale(self) -> bool:
-        """Whether there is a line of which nothing is known, nor what it should show."""
-        return any(line is None and y not in self.owed for y, line in enumerate(self.lines))
-
-    def wanted(self, y: int) -> Line:
-        """What line `y` should show, as far as it is known."""
-        return self.owed.get(y) or self.lines[y] or []
-
-    def draw(self, pen: Pen, lines: Mapping[int, Line], room: int, near: int = 0) -> None:
-        """Have `lines` shown, and what else is owed, until about `room` bytes are written; lines
-        `near` one first."""
-        self._scroll(pen, lines)
-        self.owed |= lines
-        for y in sorted(self.owed, key=lambda y: abs(y - near)):
-            old, line = self.lines[y], self.owed[y]
-            if old != line and pen.written >= room:
-                break
-            del self.owed[y]
-            if old == line:
-                continue
-            self.lines[y] = line
-            if old is None or not (narrow(old) and narrow(line)):
-                pen.whole_line(y, line)
-            else:
-                pen.changes(y, old, line)
-
-    def _scroll(self, pen: Pen, lines: Mapping[int, Line]) -> None:
-        """Have the terminal move lines, where it shows most of them elsewhere."""
-        places = {_text(line): y for y, line in enumerate(self.lines) if line is not None}
-        moves = {
-            y: places[text] - y
-            for y, line in lines.items()
-            if self.lines[y] != line and (text := _text(line)) in places and not text.isspace()
-        }
-        found = Counter(moves.values()).most_common(1)
-        if not found or found[0][1] < _SCROLLED or not found[0][0]:
-            return
-        by = found[0][0]
-        moved = [y for y, move in moves.items() if move == by]
-        top, bottom = min(moved), max(moved)
-        top, bottom = min(top, top + by), max(bottom, bottom + by)
-        if bottom - top + 1 > 2 * len(moved) or None in self.lines[top : bottom + 1]:
-            return
-        for y in range(top, bottom + 1):
-            if y not in lines:
-                self.owed[y] = self.wanted(y)
-        pen.scroll(top, bottom, by)
-        blank = [Segment(" " * self.size.width)]
-        kept = self.lines[top : bottom + 1]
-        new: list[Line | None] = [blank] * abs(by)
-        self.lines[top : bottom + 1] = [*kept[by:], *new] if by > 0 else [*new, *kept[:by]]
-
-
-def _text(line: Line) -> str:
-    return "".join(segment.text for segment in line)
 
 
 def look_of(app: App[Any]) -> Look:
@@ -259,9 +178,10 @@ class DiffCompositor(Compositor):
         return cast("DiffApp[Any]", self._screen.app)
 
     def _current_shadow(self) -> Shadow:
-        shadow = self._app.shadow
-        if shadow.size != self.size:
-            shadow.reset(self.size)
+        shadow, app = self._app.shadow, self._app
+        size = self.size if app.fits else app.size
+        if shadow.size != size:
+            shadow.reset(size)
         return shadow
 
     def render_update(
@@ -304,7 +224,7 @@ class DiffCompositor(Compositor):
 
     def _drawn(self, line: Line) -> Line:
         """A line in the terminal's characters."""
-        if self._app.look.glyphs != "ascii" or _text(line).isascii():
+        if self._app.look.glyphs != "ascii" or text_of(line).isascii():
             return line
         return [Segment(ascii_of(text), style) for text, style, _ in line]
 
@@ -360,6 +280,17 @@ class DiffScreen(Screen[ScreenResultType]):
         self._diff_app.shadow.reset()
         self.refresh()
 
+    async def made(self) -> None:
+        """Wait until its widgets are there."""
+        await self._mounted_event.wait()
+
+    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
+        if size:
+            # Where nothing fits there is but a message, and no widget need know of such sizes.
+            least = self._diff_app.least
+            size = Size(max(size.width, least.width), max(size.height, least.height))
+        super()._refresh_layout(size, scroll)
+
     @property
     def _diff_app(self) -> DiffApp[Any]:
         return cast("DiffApp[Any]", self.app)
@@ -396,3 +327,7 @@ class DiffScreen(Screen[ScreenResultType]):
 
 class DiffModalScreen(ModalScreen[ScreenResultType], DiffScreen[ScreenResultType]):
     """A modal DiffScreen."""
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        """Close, where it is in front: keys that were typed ahead may ask for that twice."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()

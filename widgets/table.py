@@ -291,7 +291,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         if not self._source.rows:
             return self._no_rows(y, width)
         if y not in self._lines:
-            self._lines[y] = self._line(y, self.shown)
+            self._lines[y] = self._line(y - _HEADER + self.scroll_offset.y, self.shown)
         return self._row(self._lines[y], width)
 
     @property
@@ -326,17 +326,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _repaint_changed(self) -> None:
         changed: list[Region] = []
-        shown = self.shown
-        for y in range(_HEADER, self.size.height):
-            line = self._line(y, shown)
+        shown, size, top = self.shown, self.size, self.scroll_offset.y
+        for y in range(_HEADER, size.height):
+            line = self._line(y - _HEADER + top, shown)
             if y not in self._lines or self._lines[y] != line:
                 self._lines[y] = line
-                changed.append(Region(0, y, self.size.width, 1))
+                changed.append(Region(0, y, size.width, 1))
         if changed:
             self.refresh(*changed)
 
-    def _line(self, y: int, shown: tuple[Placed, ...]) -> _Line:
-        index = y - _HEADER + self.scroll_offset.y
+    def _line(self, index: int, shown: tuple[Placed, ...]) -> _Line:
         if index >= self._source.rows:
             return None
         cells = self._source.cells(index)

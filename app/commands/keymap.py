@@ -150,6 +150,8 @@ def _is_tape(name: str, tapes: Mapping[str, str]) -> bool:
         or (len(name) == 1 and name.isalpha())
     ):
         return True
+    if not name:
+        raise UsageError("@ is no tape", hint="such as @triage, or keys: @2/dport:443<enter>")
     # A mistyped name must not be pressed, letter by letter.
     if name.replace("-", "").replace("_", "").isalnum():
         hint = did_you_mean(name, (*tapes, *shipped()))

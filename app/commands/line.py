@@ -40,10 +40,13 @@ class Invocation:
 
 
 def parse(line: str) -> Invocation:
-    """Read a line such as `flow.sort rate`. Raises TextError, with the column."""
+    """Read a line such as `flow.sort rate`, also as the prompt shows it: `:flow.sort rate`.
+
+    Raises TextError, with the column.
+    """
     text = line.rstrip()
-    begin = len(text) - len(text.lstrip())
-    name = text[begin:].split(maxsplit=1)[0] if text else ""
+    begin = len(text) - len(text.lstrip().removeprefix(":").lstrip())
+    name = text[begin:].split(maxsplit=1)[0] if begin < len(text) else ""
     if name not in REGISTRY:
         problem = f"there is no command {name!r}" if name else "a command is missing"
         hint = did_you_mean(name, REGISTRY) if name else ""

@@ -21,22 +21,21 @@ from app.console.command_line import CommandLine
 from app.console.layout import LayoutApp
 from app.console.moments import MomentApp
 from app.console.names import Names
-from app.console.palette import CommandProvider, Palette
 from app.console.progress import Work, WorkApp
 from app.console.screens.base import DeckScreen
 from app.console.screens.focus_help import FocusHelp
 from app.console.screens.keys import KeysScreen
 from app.console.screens.starting import StartingScreen
 from app.console.table_app import TableApp
-from app.console.tapes import TapeApp
 from app.console.terminal_app import TerminalApp
 from app.console.tour import Tour
+from app.console.type_ahead import TypeAheadApp
 from app.settings.model import Settings
 from bpf.attach import Hook
 from bpf.cancel import CancelError
 from bpf.errors import DeckError, UsageError
 from probes.snapshot import Event, History, Snapshot
-from widgets.format import REPLACED, age, duration, percent, safe, within
+from widgets.format import REPLACED, age, duration, percent, poll_time, safe
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -68,14 +67,13 @@ def _screen(mode: str) -> DeckScreen:
     return screen_of(mode)
 
 
-class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
+class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
     """The console."""
 
     TITLE = "probedeck"
     plane: ControlPlane
     """What runs the probes; to be asked in threads, as it may take its time."""
     MODES = {mode: partial(_screen, mode) for mode in MODES}
-    COMMANDS = {CommandProvider}
     ENABLE_COMMAND_PALETTE = False  # its key would be no command of the registry
 
     def __init__(
@@ -131,7 +129,8 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         """Windows until now, also those after a paused frame."""
         return self.plane.history
 
-    async def on_mount(self) -> None:
+    async def on_load(self) -> None:
+        # Before the terminal is taken: from then on it must be given back.
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             loop.add_signal_handler(number, self.exit, 128 + number)
@@ -276,7 +275,7 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
             full = Tone.WARN if last.occupancy > 0.5 else Tone.NORMAL
             items += [
                 StatusItem(str(last.generation), label="gen", priority=5),
-                StatusItem(f"{within(poll)} / {last.seconds:.1f} s", label="poll", priority=6),
+                StatusItem(poll_time(poll, last.seconds), label="poll", priority=6),
                 StatusItem(percent(last.occupancy), full, label="map", priority=4),
                 StatusItem(str(lost), Tone.BAD if lost else Tone.GOOD, label="lost", priority=2),
             ]
@@ -292,7 +291,7 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         """Turn to a path that is traced."""
         self.wanted_path = choice
         self.notify(f"tracing {choice.destination}", timeout=2.0, markup=False)
-        self.switch_mode("paths")
+        self.call_later(self.turn_to, "paths", None)
 
     async def turn_to(self, mode: str, key: Hashable | None) -> None:
         """Turn to a screen, with its cursor on what `key` means there; None: wherever it is."""
@@ -346,6 +345,8 @@ class ConsoleApp(TapeApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
         self.push_screen(ProgramInfoScreen(self.plane.hooks(), memory))
 
     def do_app_palette(self) -> None:
+        from app.console.palette import Palette
+
         self.push_screen(Palette())
 
     def do_app_redraw(self) -> None:

@@ -10,6 +10,7 @@ from textual import events, on, work
 from textual.app import App
 from textual.message import Message
 from textual.screen import ModalScreen
+from textual.widget import Widget
 
 from app.commands import REGISTRY, Invocation, parse
 from app.commands.keymap import Keymap
@@ -17,6 +18,7 @@ from app.commands.keys import CHARACTERS
 from app.console.commands import bindings
 from app.console.screens.base import DeckScreen
 from bpf.errors import DeckError, UsageError
+from widgets.screen import DiffScreen
 from widgets.table import VirtualTable
 
 _PATIENCE_S = 30.0
@@ -114,6 +116,10 @@ class CommandApp(App[int]):
             self.deck_screen()
             if self.current_mode != command.screen:
                 await self.switch_mode(command.screen)
+        # Keys may be faster than the screen that the last one turned to.
+        first = self.screen_stack[0]
+        if isinstance(first, DiffScreen):
+            await first.made()
         if command.screen:
             self.deck_screen().carry_out(asked)
         else:
@@ -133,15 +139,18 @@ class CommandApp(App[int]):
         for key in keys.split(","):
             character = CHARACTERS.get(key, key if len(key) == 1 else None)
             self.post_message(events.Key(key, character))
-            await self._settle()
+            await self.settle()
 
-    async def _settle(self) -> None:
-        focused = self.screen.focused or self.screen
-        # The way of a key: to the focused widget, and up to the app.
-        for node in (self, *focused.ancestors_with_self):
-            handled = asyncio.Event()
-            if node.call_later(handled.set):
-                await handled.wait()
+    async def settle(self) -> None:
+        """Have a key handled on its way: by what has the focus, up to the app; and so what that
+        leads to, which may have the focus then."""
+        done: Widget | None = None
+        while (focused := self.screen.focused or self.screen) is not done:
+            done = focused
+            for node in (self, *focused.ancestors_with_self):
+                handled = asyncio.Event()
+                if node.call_later(handled.set):
+                    await handled.wait()
 
     def do_app_prompt(self, text: str = "") -> None:
         if text in REGISTRY and REGISTRY[text].parameters:

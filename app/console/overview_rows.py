@@ -14,7 +14,7 @@ from app.console.path_model import Choice, Hop
 from app.console.path_rows import destination_text, hop_columns, hop_row, host_text, scale_of
 from probes.snapshot import LossReason
 from widgets.columns import Column
-from widgets.format import age, bit_rate, duration, percent, si, within
+from widgets.format import age, bit_rate, duration, percent, poll_time, si
 from widgets.rows import Pieces, Row, Rows, RowSource, Tones
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.status import StatusItem
@@ -115,8 +115,8 @@ def loss_now(pulse: Pulse) -> int:
 def _probe_item(one: Pulse, priority: int) -> StatusItem:
     """A probe that measures, and what there is to say of that."""
     # To the digit only where it matters: an idle console has nothing to draw.
-    poll = duration(one.poll) if one.share > _BUSY else within(one.poll)
-    text = f"{poll} / {duration(one.interval)}"
+    exact = f"{duration(one.poll)} / {duration(one.interval)}"
+    text = exact if one.share > _BUSY else poll_time(one.poll, one.interval)
     if one.occupancy > 0:
         text += f", map {percent(one.occupancy)}"
     if one.generation > 1:
@@ -161,10 +161,14 @@ def traffic_rows(ways: dict[str, Rates], scale: float, lines: int, *, old: bool)
 
 
 def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
-    """Bars over 1 or 2 lines, the upper one first; where packets are missing they hang."""
+    """Bars over 1 or 2 lines, the upper one first; where packets are missing they hang.
+
+    Nothing has no bar: an idle console has nothing to draw.
+    """
     step = scale / lines
     none = np.zeros(len(one.line), bool)
-    drawn = [sparkline(np.minimum(one.line, step), one.lost, none, step, tone)]
+    some = np.where(one.line > 0, one.line, np.nan)
+    drawn = [sparkline(np.minimum(some, step), one.lost, none, step, tone)]
     if lines > 1:
         above = np.where(one.line > step, one.line - step, np.nan)
         drawn.insert(0, bars(above, [tone] * len(above), step))

@@ -113,9 +113,10 @@ def text_of(file: BinaryIO, path: Path) -> str:
     if len(held) > _MOST:
         raise UsageError(f"{path} is larger than {_MOST >> 20} MiB")
     try:
-        return held.decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8") from None
+        return held.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = held.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{line}: this is no UTF-8 text") from None
 
 
 def _trust(status: os.stat_result) -> None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bpf.errors import UsageError
+from bpf.errors import UsageError, printable
 
 Keys = tuple[str, ...]
 _KEY = r"""(?:[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _HEADER = re.compile(rf"\s*\[\[?\s*({_DOTTED})\s*\]")
+_MOST_NAMED = 80
+"""Characters of a key in an error."""
 _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=")
 
 
@@ -33,11 +35,13 @@ class Document:
 
         try:
             return cls(path, tomllib.loads(text), _lines(text))
+        except RecursionError:
+            raise UsageError(f"{path}: this is nested too deep") from None
         except tomllib.TOMLDecodeError as error:
             place = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
             line = f":{place[1]}" if place and place[1] else ""
             column = f", column {place[2]}" if place and place[2] else ", at its end"
-            raise UsageError(f"{path}{line}: this is no TOML{column}") from None
+            raise UsageError(f"{path}{line}: this is no TOML{column}", hint=_reason(error)) from None
 
     def place(self, keys: Keys) -> str:
         """`FILE:LINE` of a key, or of what it is in."""
@@ -50,7 +54,16 @@ class Document:
         """What is wrong, and where: `FILE:3: [ui] theme: is no text`."""
         section, key = ".".join(keys[:-1]), keys[-1]
         name = f"[{section}] {key}" if section else f"[{key}]"
-        return UsageError(f"{self.place(keys)}: {name}: {error.message}", hint=error.hint)
+        place = f"{self.place(keys)}: {printable(name)[:_MOST_NAMED]}"
+        return UsageError(f"{place}: {error.message}", hint=error.hint)
+
+
+def _reason(error: ValueError) -> str:
+    """What the parser says, without what is in the file: that may be somebody's secret."""
+    words = str(error).split(" (at ")[0]
+    if words.startswith(("Cannot declare", "Cannot overwrite", "Duplicate", "Cannot mutate")):
+        return "this is there twice"
+    return words[:1].lower() + words[1:] if words.isascii() and words.isprintable() else ""
 
 
 def _lines(text: str) -> Mapping[Keys, int]:

@@ -13,7 +13,7 @@ from rich.style import Style
 
 from bench.emulator import Emulator
 from widgets.pen import Line, Pen, narrow
-from widgets.screen import Shadow
+from widgets.shadow import Shadow
 
 WIDTH, HEIGHT = 24, 8
 STYLES = [

@@ -169,7 +169,8 @@ class TriggerView(LookingScreen[_Looked]):
         self._standings = triggers.standings(cells)
         table.empty = empty_text(triggers.info, self._known, bool(self.deck.read_only))
         self.set_class(not names, "-empty")
-        table.styles.height = 1 + len(names) if names else None
+        # Not None, which is laid out again each time.
+        table.styles.height = 1 + len(names) if names else "1fr"
         table.fill(policy_rows(self._standings, triggers.view.now_utc_ns))
 
     def _show_applications(self) -> None:

@@ -300,7 +300,7 @@ async def test_it_says_how_to_begin_and_then_what_passes() -> None:
         assert "Traffic" not in console.text
         await console.feed(*some())
         await console.feed(*some())
-        assert "● 1 probe measures │ nothing lost │ flow <5 ms / 1.0 s" in console.lines[1]
+        assert "● 1 probe measures │ nothing lost │ flow <10 ms / 1.0 s" in console.lines[1]
         assert "45.0 kbit/s" in line(console, "in ")
         assert "20.0 kbit/s" in line(console, "out ")
         assert "TCP 75.0 %" in console.text

@@ -1,0 +1,29 @@
+"""Keys that arrive together are handled as if each had waited for the one before."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.widgets import Input
+
+from tests.app.console.fake import Desk, desk, flow
+
+
+async def _typed_blindly(console: Desk, text: str) -> None:
+    names = {"\r": "enter", ":": "colon", ".": "full_stop", "\x10": "ctrl+p", "\x1b": "escape"}
+    for character in text:
+        console.app.post_message(events.Key(names.get(character, character), character))
+    await console.still()
+
+
+async def test_what_is_typed_ahead_goes_where_the_keys_before_it_lead() -> None:
+    async with desk(80, 24) as console:
+        await console.feed(flow(1, 10), flow(2, 30))
+        await _typed_blindly(console, "2Tcopy")
+        assert console.app.current_mode == "paths"
+        assert console.app.asking == ("path.trace", "copy")
+        await _typed_blindly(console, "\x1b:flow.reverse\rS:qs")
+        assert console.app.current_mode == "flows"
+        assert console.app.asking == ("app.prompt", "qs")
+        assert console.sources == [2, 1]
+        await _typed_blindly(console, "\x1b\x10lay")
+        assert console.app.screen.query_one(Input).value == "lay"
