@@ -49,7 +49,7 @@ class TextError(UsageError):
     def marked(self) -> str:
         """Two lines: the text, and a caret below the place. What prints nothing is `?` there."""
         shown = "\t".join(map(printable, self.text.split("\t")))
-        before = "".join("\t" if c == "\t" else " " for c in shown[: self.column - 1])
+        before = "".join(map(_blank, shown[: self.column - 1]))
         return f"{shown}\n{before}^"
 
 
@@ -57,6 +57,17 @@ class KernelError(DeckError):
     """A privilege or a kernel feature that monitoring needs and does not have."""
 
     exit_code = 4
+
+
+def _blank(character: str) -> str:
+    """As wide on a terminal as a character."""
+    import unicodedata  # which most runs do without
+
+    if character == "\t":
+        return character
+    if unicodedata.combining(character):
+        return ""
+    return "  " if unicodedata.east_asian_width(character) in "WF" else " "
 
 
 def printable(text: str) -> str:

@@ -105,7 +105,8 @@ class HistoryChart(Widget):
 
     def _draw(self, width: int, height: int) -> list[Strip]:
         tones = tone_styles(self.get_component_rich_style)
-        lines = [self._heading(tones).adjust_cell_length(width, tones[Tone.NORMAL])]
+        heading = self._heading(tones, width)
+        lines = [heading.adjust_cell_length(width, tones[Tone.NORMAL])]
         known = [s for s in self._series if np.isfinite(s.values).any()]
         if not known:
             text = Segment("  " + safe(self._empty, REPLACED), tones[Tone.MUTED])
@@ -117,20 +118,27 @@ class HistoryChart(Widget):
             lines += list(_strips(plot, width, tones[Tone.NORMAL]))
         return lines[:height]
 
-    def _heading(self, tones: dict[Tone, Style]) -> Strip:
+    def _heading(self, tones: dict[Tone, Style], width: int) -> Strip:
+        """The title, and what else there is room for as a whole: half a number would be another."""
         title = self.get_component_rich_style("chart--title")
-        segments = [Segment(f" {safe(self._title, REPLACED)}", title)]
+        parts = [[Segment(safe(self._title, REPLACED), title)]] if self._title else []
         ascii_only = look_of(self.app).glyphs == "ascii"
         for series, marker in zip(self._series, cycle(_MARKERS["ascii"])):
             finite = series.values[np.isfinite(series.values)]
             last = self._unit(float(finite[-1])) if finite.size else "-"
-            segments += [
-                Segment(f"   {marker * 2 if ascii_only else '━━'} ", tones[series.tone]),
+            parts.append([
+                Segment(f"{marker * 2 if ascii_only else '━━'} ", tones[series.tone]),
                 Segment(safe(series.name, REPLACED), tones[Tone.MUTED]),
                 Segment(f" {last}", tones[series.tone]),
-            ]
+            ])  # fmt: skip
         if self._series and self._span < math.inf:
-            segments.append(Segment(f"   last {age(self._span)}", tones[Tone.MUTED]))
+            parts.append([Segment(f"last {age(self._span)}", tones[Tone.MUTED])])
+        segments: list[Segment] = []
+        for number, part in enumerate(parts):
+            longer = [*segments, Segment("   " if number else " ", tones[Tone.NORMAL]), *part]
+            if number and Segment.get_line_length(longer) > width:
+                break
+            segments = longer
         return Strip(segments)
 
 

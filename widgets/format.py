@@ -91,7 +91,8 @@ def within(seconds: float) -> str:
 
 def poll_time(seconds: float, interval: float) -> str:
     """`<10 ms / 1.0 s`: what a poll takes of each interval, to no more than a hundredth of that."""
-    return f"{within(max(seconds, interval / 100))} / {interval:.1f} s"
+    usual = round(interval, 2)
+    return f"{within(max(seconds, usual / 100))} / {duration(usual)}"
 
 
 def percent(fraction: float) -> str:

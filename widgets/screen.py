@@ -29,6 +29,7 @@ from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, LayoutUpdate
 from textual.app import App, ReturnType
 from textual.await_complete import AwaitComplete
+from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen, ScreenResultType
@@ -96,6 +97,16 @@ class DiffApp(App[ReturnType]):
     def on_terminal_lost(self) -> None:
         """Leave as after a hang-up: the terminal is gone."""
         self.exit(return_code=128 + signal.SIGHUP)
+
+    @property
+    def ending(self) -> bool:
+        """Whether its end was asked for: then no widgets are made any more."""
+        return self._exit
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Whoever is still at work does not find the widgets that were not made.
+        if not (self.ending and isinstance(error, NoMatches)):
+            super()._handle_exception(error)
 
     @property
     def busy(self) -> bool:

@@ -133,9 +133,10 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     @columns.setter
     def columns(self, columns: Sequence[Column]) -> None:
-        self._columns = tuple(columns)
-        self._fitted = (-1, ())
-        self._repaint()
+        if self._columns != tuple(columns):
+            self._columns = tuple(columns)
+            self._fitted = (-1, ())
+            self._repaint()
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from bpf.errors import TextError, UsageError, did_you_mean
 
 Value = str | int
 QUOTE = '"'
+_DIGITS = 6
+"""Of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,9 @@ def _next(line: str, text: str, at: int, parameter: Parameter) -> tuple[Word | N
 
 def _value(line: str, word: Word, parameter: Parameter) -> Value:
     if parameter.kind is Kind.COUNT:
-        if not (word.text.isascii() and word.text.isdigit() and int(word.text)):
-            problem = f"{word.text!r} is no whole number from 1"
+        digits = word.text.isascii() and word.text.isdigit() and len(word.text) <= _DIGITS
+        if not (digits and int(word.text)):
+            problem = f"{word.text!r} is no whole number from 1 to {10**_DIGITS - 1}"
             raise TextError(problem, line, word.column)
         return int(word.text)
     if parameter.kind is Kind.MOMENT:

@@ -208,7 +208,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
 
     def _front(self) -> DeckScreen | None:
         """The screen in front, where it has something to show that on: not while it is closed."""
-        screen = self.screen if self.is_running else None
+        screen = self.screen if self.is_running and not self.ending else None
         return screen if isinstance(screen, DeckScreen) and screen.is_mounted else None
 
     def show_notes(self, *notes: StatusItem) -> None:
@@ -290,7 +290,6 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
     def open_path(self, choice: Choice) -> None:
         """Turn to a path that is traced."""
         self.wanted_path = choice
-        self.notify(f"tracing {choice.destination}", timeout=2.0, markup=False)
         self.call_later(self.turn_to, "paths", None)
 
     async def turn_to(self, mode: str, key: Hashable | None) -> None:

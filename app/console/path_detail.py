@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from rich.text import Text
@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
+from app.console.labelled import labelled
 from app.console.names import Names
 from app.console.path_model import MINUTE, Choice, Hop, Paths
 from app.console.path_rows import NO_ANSWER, change_text
@@ -19,7 +20,7 @@ from probes.path.live import SECOND_NS, SECONDS, PathView
 from probes.path.records import Array
 from widgets.chart import HistoryChart, Series
 from widgets.distribution import Distribution
-from widgets.format import REPLACED, age, clock, duration, percent, safe, si
+from widgets.format import age, clock, duration, percent, si
 from widgets.sparkline import means
 from widgets.tones import Tone
 
@@ -37,7 +38,7 @@ class PathDetail(Horizontal):
         display: none; height: 12; border-top: solid $primary-muted; background: $surface;
     }
     PathDetail.open { display: block; }
-    PathDetail > Static { width: 2fr; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    PathDetail > Static { width: 2fr; padding: 0 1; }
     PathDetail > Vertical { width: 3fr; }
     """
 
@@ -75,8 +76,8 @@ class PathDetail(Horizontal):
         fresh = drawn != self._drawn
         if fresh:
             self._drawn, self._difference = drawn, _difference(paths, hop)
-        text = _described(paths, choice, hop, names, self._difference)
-        self.query_one(Static).update(text, layout=False)
+        lines = _lines(paths, choice, hop, names, self._difference)
+        self.query_one(Static).update(labelled(lines), layout=False)
         if not fresh:
             return
         ids = np.sort(paths.view.series["id"][hop.places])
@@ -143,44 +144,39 @@ def _difference(paths: Paths, hop: Hop) -> str:
     return f"times by {one} and {other} {what} (KS {distance:.2f}, p {p_value:.2g})"
 
 
-def _described(paths: Paths, choice: Choice, hop: Hop, names: Names, difference: str) -> Text:
+def _lines(
+    paths: Paths, choice: Choice, hop: Hop, names: Names, difference: str
+) -> Iterator[tuple[str, str, str]]:
+    """Label, text and style of each line."""
     view = paths.view
     series = view.series[hop.places]
-    text = Text()
-
-    def line(label: str, value: str, style: str = "") -> None:
-        text.append(f"{label:<9}", "dim")
-        text.append(safe(value, REPLACED) + "\n", style)
-
     for number, router in enumerate(hop.routers):
         name = names.name(router.address)
         ago = age((view.now_ns - router.last_ns) / 1e9)
-        line("" if number else "Router", f"{router.address} {name}".rstrip())
-        line("", f"{percent(router.share)} of answers, last {ago} ago", "dim")
+        yield "" if number else "Router", f"{router.address} {name}".rstrip(), ""
+        yield "", f"{percent(router.share)} of answers, last {ago} ago", "dim"
         for entry in router.labels:
-            line("", _label_text(entry), "dim")
+            yield "", _label_text(entry), "dim"
     if not hop.routers:
-        line("Router", NO_ANSWER)
+        yield "Router", NO_ANSWER, ""
     if difference:
-        line("Compare", difference)
+        yield "Compare", difference, ""
     if hop.queue_ns:
-        line("Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold")
+        yield "Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold"
     lost, answered = int(series["lost"].sum()), int(series["answered"].sum())
     since = age((view.now_ns - int(series["first_ns"].min(initial=view.now_ns))) / 1e9)
     share = percent(lost / (lost + answered)) if lost + answered else "-"
-    line("In all", f"{lost + answered} sent, {lost} lost ({share}) in {since}")
+    yield "In all", f"{lost + answered} sent, {lost} lost ({share}) in {since}", ""
     if dropped := int(series["dropped"].sum()):
-        line("", f"{dropped} not sent: this host's queue was full")
+        yield "", f"{dropped} not sent: this host's queue was full", ""
     if hop.cleared and lost:
-        line("", "later hops lose none: it answers seldom", "dim")
+        yield "", "later hops lose none: it answers seldom", "dim"
     changes = paths.changes(choice)
     changes = changes[changes["hop"] == hop.number][::-1][:_CHANGES]
     for number, row in enumerate(changes):
         at = clock(int(row["at_ns"]) + view.utc_offset_ns)
-        line("" if number else "Changes", f"{at} UTC")
-        line("", change_text(row))
-    text.right_crop(1)
-    return text
+        yield "" if number else "Changes", f"{at} UTC", ""
+        yield "", change_text(row), ""
 
 
 def _label_text(entry: int) -> str:

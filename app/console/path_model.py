@@ -222,7 +222,8 @@ class Paths:
             float(late["rtt_ns"].sum()) / count / 1e9 if count else math.nan,
             lost / (answered + lost) if answered + lost else math.nan,
             self._queue(places),
-            bool(len(places)) and bool(self._ended[places].all()),
+            # What has ended for long is not even kept.
+            bool(self._ended[places].all()) if len(places) else bool(running and running.matched),
         )
 
     def _queue(self, places: Array) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from app.console.names import Names
-from app.console.path_model import CELL, ROUTE, Choice, Hop, Paths, Summary, flow_text, since
+from app.console.path_model import CELL, ROUTE, Choice, Hop, Paths, flow_text, since
 from probes.path.analysis import describe
 from probes.plane import Traced
 from widgets.columns import Column
@@ -155,7 +155,7 @@ def _path_row(paths: Paths, choice: Choice, names: Names) -> Row:
             title += f"  {flow_text(flows[0])}"
         elif flows:
             title += f"  {len(flows)} flows"
-    state, tone = _state(paths, choice, summary)
+    state, tone = path_state(paths, choice)
     stopped = summary.ended or paths.running(choice.destination) is None
     plain = Tone.MUTED if stopped else Tone.NORMAL
     name = Tone.MUTED if stopped else Tone.ACCENT if choice.flow is None else Tone.NORMAL
@@ -171,8 +171,9 @@ def _path_row(paths: Paths, choice: Choice, names: Names) -> Row:
     return Row(choice, cells, tones, values, below=choice.flow is not None)
 
 
-def _state(paths: Paths, choice: Choice, summary: Summary) -> tuple[str, Tone]:
-    """What is to be said first of a path."""
+def path_state(paths: Paths, choice: Choice) -> tuple[str, Tone]:
+    """What is to be said first of a path; empty for nothing."""
+    summary = paths.summary(choice)
     if paths.running(choice.destination) is None:
         return "tracing has ended", Tone.MUTED
     hop, queue_ns = summary.queue

@@ -116,7 +116,7 @@ class Prompt(Vertical):
         self.command = ""
         """Whose value is asked for, or was last; empty for a whole line."""
         self.number = 0
-        """Of the question, from 1."""
+        """Of the question, or of the last answer to it, from 1."""
         self._sent = ""
         """The answer that was given last."""
         self._before: Widget | None = None
@@ -170,6 +170,8 @@ class Prompt(Vertical):
         self.query_one(Mistake).hide()
         if not self.is_open:
             self._before = self.screen.focused
+        # What is said in the corner would lie over it.
+        self.app.clear_notifications()
         self.add_class("open")
         # At once, unlike focus(): what is typed ahead must not be taken for commands.
         self.screen.set_focus(answer)
@@ -180,8 +182,9 @@ class Prompt(Vertical):
         self._close()
 
     def sent(self) -> int:
-        """The answer of now is acted on; the number of its question."""
+        """The answer of now is acted on; its number."""
         self._sent = self.input.value
+        self.number += 1
         return self.number
 
     def _answers(self, number: int) -> bool:

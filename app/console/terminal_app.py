@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from textual import on
 from textual.binding import Binding
+from textual.notifications import Notify
 
 from app.console.terminal import erases_in_color
 from app.console.themes import THEMES, name_of
@@ -17,8 +19,8 @@ _SELDOM = 2.0
 """Seconds between two updates where little is to be sent."""
 _FIRST_OF_LITTLE = 512
 """Bytes that may then be on their way before anything is known of the link."""
-_TOLD = 1.0
-"""Seconds between two updates from which on the operator is told."""
+_TOLD = 1.5
+"""Seconds between two updates from which on the operator is told: windows are missed."""
 
 
 class TerminalApp(DiffApp[int]):
@@ -28,8 +30,10 @@ class TerminalApp(DiffApp[int]):
     .-low-bandwidth VirtualTable > .table--cursor { background: $surface; }
     .-low-bandwidth VirtualTable:focus > .table--cursor { background: $surface; }
     .-low-bandwidth ModalScreen { background: transparent; }
+    Toast { width: auto; max-width: 100%; padding: 0 1; margin-top: 0; }
     """
-    """Neither a whole row nor a whole screen is to change its ground where that takes seconds."""
+    """Neither a whole row nor a whole screen is to change its ground where that takes seconds, and
+    what is said in the corner covers no more than it needs."""
 
     ui = Ui()
 
@@ -41,6 +45,7 @@ class TerminalApp(DiffApp[int]):
             colors=ui.colors != "none",
             erases=erases_in_color(),
         )
+        self.animation_level = "none"
         self.link = Link(_FIRST_OF_LITTLE if ui.low_bandwidth else FIRST)
         self.set_class(ui.low_bandwidth, "-low-bandwidth")
         for theme in THEMES.values():
@@ -51,6 +56,13 @@ class TerminalApp(DiffApp[int]):
         """Take the theme for the terminal's ground, unless one was asked for."""
         if self.ui.theme == "auto" and self._untouched:
             self._take_theme(dark=event.dark)
+
+    @on(Notify)
+    def _latest(self, event: Notify) -> None:
+        """What was said before has been read, or is out of date; mistakes stay their time."""
+        for said in list(self._notifications):
+            if said is not event.notification and said.severity != "error":
+                self._unnotify(said)
 
     @property
     def theme_asked_for(self) -> bool:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
+from app.console.labelled import labelled
 from app.console.trigger_model import Standing, Transition, Triggers
 from app.console.trigger_rows import band_text, left, nanoseconds
 from probes.plane import ApplicationInfo
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _TRANSITIONS = 50
 _ROWS = 200
 """Rows of an application's table; files and the API have all."""
-_LABEL = 9
 _WIDEST = 40
 """Cells of a column of an application's table."""
 _HINT = "no window yet: an application that is idle measures nothing"
@@ -90,7 +89,7 @@ class TriggerDetail(Vertical):
         """Show a policy, and its value in the last `span` seconds."""
         about = self.query_one("#about", Static)
         made = triggers.transitions(one.name, _TRANSITIONS)
-        about.update(_described(triggers, one, made), layout=False)
+        about.update(labelled(_lines(triggers, one, made)), layout=False)
         table = triggers.view.policies
         drawn = (one.name, table[-1].end_ns if table else 0, span)
         if drawn != self._drawn:
@@ -168,15 +167,6 @@ def top_rows(table: TopTable) -> Rows:
 def _cell(value: Cell) -> str:
     # Whole numbers may be ports, and the like, of which every digit is meant.
     return si(value) if isinstance(value, float) else str(value)
-
-
-def _described(triggers: Triggers, one: Standing, made: Sequence[Transition]) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim", width=_LABEL)
-    table.add_column(overflow="fold")
-    for label, value, style in _lines(triggers, one, made):
-        table.add_row(label, Text(safe(value, REPLACED), style))
-    return table
 
 
 def _lines(

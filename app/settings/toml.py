@@ -41,7 +41,8 @@ class Document:
             place = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
             line = f":{place[1]}" if place and place[1] else ""
             column = f", column {place[2]}" if place and place[2] else ", at its end"
-            raise UsageError(f"{path}{line}: this is no TOML{column}", hint=_reason(error)) from None
+            what = f"{path}{line}: this is no TOML{column}"
+            raise UsageError(what, hint=_reason(error)) from None
 
     def place(self, keys: Keys) -> str:
         """`FILE:LINE` of a key, or of what it is in."""

@@ -55,6 +55,17 @@ async def test_title_axes_and_lines(
 
 
 @pytest.mark.parametrize(
+    ("width", "shown"), [(60, "2.00 ms   last 1m"), (53, "2.00 ms "), (49, "13.1 ms ")]
+)
+async def test_a_heading_has_no_halves(width: int, shown: str) -> None:
+    app = ChartApp()
+    async with app.run_test(size=(width, 12)) as pilot:
+        app.chart.show([RTT, BEST], span=60.0)
+        await pilot.pause()
+        assert seen(pilot)[0].rstrip().endswith(shown.rstrip())
+
+
+@pytest.mark.parametrize(
     ("look", "line", "title"), [(Look("block"), "▀▄▚▞▘▝▖▗▌▐█", "━━"), (Look("ascii"), "*", "**")]
 )
 async def test_lines_are_drawn_with_what_there_is(look: Look, line: str, title: str) -> None:

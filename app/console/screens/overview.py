@@ -212,7 +212,11 @@ class OverviewScreen(LookingScreen[_Looked]):
     @property
     def _now(self) -> float:
         """By `time.monotonic()`; while the view is paused, when it was."""
-        return self.deck.frame.at if self.deck.paused else time.monotonic()
+        frame = self.deck.frame
+        if self.deck.paused:
+            return frame.at
+        # On a slow link the frame is older than the last window, and no probe is to blame.
+        return frame.at + time.monotonic() - self.deck.state.last_at
 
     # What is shown
 

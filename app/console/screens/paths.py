@@ -24,6 +24,7 @@ from app.console.path_rows import (
     hop_rows,
     host_text,
     path_rows,
+    path_state,
     scale_of,
 )
 from app.console.progress import Work
@@ -47,6 +48,7 @@ Enter on a flow of screen 3 traces its path
 T traces a destination"""
 _FILTERED = "nothing passes the filter; escape clears it"
 _WAITING = "no router has answered yet\n\nprobes go out with packets to the destination"
+_ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to a destination"
 
 
 class HopTable(DeckTable):
@@ -199,6 +201,9 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         notes = [StatusItem(passed + counted(count, "destination"), Tone.MUTED, priority=4)]
         if self._of_paths.text:
             notes.append(StatusItem(self._of_paths.text, Tone.ACCENT, 3, label="filter"))
+        if self._choice is not None and not self.listing.display:
+            text, tone = path_state(self._paths, self._choice)
+            notes += [StatusItem(text, tone, priority=2)] if text else []
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
         self.deck.show_notes(*notes)
@@ -229,7 +234,8 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             if table.width_of("line") != cells:
                 # The hosts are wider than they were, or narrower.
                 self.call_later(self._show_hops)
-        table.empty = _FILTERED if every else _WAITING
+        ended = self._paths.summary(choice).ended
+        table.empty = _FILTERED if every else _ENDED if ended else _WAITING
         distance = distance_text(self._paths.running(choice.destination))
         table.fill(hop_rows(hops, hosts, scale, choice, end, distance) if hops else Rows())
         self._show_detail()

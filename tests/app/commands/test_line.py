@@ -19,6 +19,7 @@ from bpf.errors import TextError
         ('probe.add "a file.toml"', ("a file.toml",)),
         (r'probe.add "a \"file\".toml"', ('a "file".toml',)),
         ("  view.flows", ()),
+        (" : flow.sort bytes", ("bytes",)),
     ],
 )
 def test_a_line_is_read_and_written_again(line: str, values: tuple[str, ...]) -> None:
@@ -40,6 +41,9 @@ def test_a_line_is_read_and_written_again(line: str, values: tuple[str, ...]) ->
         ("time.go noon", 9, "12:30:05 (UTC)"),
         ("time.go", 8, "needs a moment"),
         ("time.back 0", 11, "no whole number"),
+        (f"time.back {'9' * 5000}", 11, "from 1 to 999999"),
+        (" :", 3, "missing"),
+        (":flow.sort byts", 12, "did you mean bytes?"),
     ],
 )
 def test_a_mistake_has_its_column_and_what_to_do(line: str, column: int, words: str) -> None:
@@ -50,6 +54,11 @@ def test_a_mistake_has_its_column_and_what_to_do(line: str, column: int, words: 
     text, caret = caught.value.marked.splitlines()
     assert text == line
     assert caret.index("^") == column - 1
+
+
+def test_the_mark_is_below_what_it_is_about() -> None:
+    marked = TextError("", "host:/日本/\tx\x1b ?", 12).marked
+    assert marked == "host:/日本/\tx? ?\n" + " " * 11 + "\t ^"
 
 
 def test_a_value_is_quoted_where_it_must_be() -> None:

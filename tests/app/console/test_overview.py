@@ -466,6 +466,19 @@ async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
             assert set(tones(console, "traffic")) == {Tone.MUTED}
 
 
+async def test_a_view_that_a_slow_link_holds_up_misses_no_probe() -> None:
+    async with desk(80, 24, first="overview") as console:
+        await console.feed(*some())
+        state, frame = console.app.state, console.app.frame
+        pulse = frame.pulses.probes["flow"]
+        object.__setattr__(frame, "at", frame.at - 4000)
+        object.__setattr__(pulse, "came_at", pulse.came_at - 4000)
+        screen(console).show()
+        assert not screen(console)._late(frame.pulses)
+        state.last_at -= 4000
+        assert screen(console)._late(frame.pulses) == [pulse]
+
+
 async def test_a_paused_view_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     async with desk(120, 40, first="overview") as console:
         await console.feed(*some())

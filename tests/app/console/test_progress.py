@@ -9,6 +9,7 @@ import pytest
 
 from app.console import progress
 from app.console.progress import Work
+from app.console.screens.base import Told
 from bpf.cancel import current
 from probes.config import ProbeConfig
 from probes.plane import Check, Replacement
@@ -143,3 +144,13 @@ async def test_what_is_done_by_itself_is_told_of_once_it_is_asked_for() -> None:
         plane.gate.set()
         await until(console, "swapping hello", gone=True)
         assert ("replace", "hello") in plane.asked
+
+
+async def test_what_a_thread_tells_is_not_shown_by_a_console_that_ends() -> None:
+    shown: list[str] = []
+    async with desk() as console:
+        screen = console.app.deck_screen()
+        screen._follow_up(Told(lambda: shown.append("before"), asked=False))
+        console.app.exit()
+        screen._follow_up(Told(lambda: shown.append("after"), asked=False))
+    assert shown == ["before"]

@@ -119,12 +119,17 @@ def test_show_tells_every_setting_and_where_it_is_from(
 
 
 def test_validate_tells_all_that_is_wrong(file: Path, deck: Deck) -> None:
-    write(file, "[ui]\nthme = 1\n[run]\ninterval = 1000\n")
+    run = "interval = 1000\nbits = 99\ncapture = 'rtt>5'\nfilter = 'prto:tcp'"
+    write(file, f"\ufeff[ui]\nthme = 1\n[run]\n{run}\n")
     code, out, err = deck("config", "validate")
     assert (code, out) == (2, "")
     assert err.splitlines() == [
         f"{file}:2: [ui] thme: unknown key; did you mean theme?",
         f"{file}:4: --interval 1000 is not between 0.01 and 300 seconds",
+        f"{file}:6: --capture: 'rtt>5' can't choose what is captured (column 1); it can filter "
+        "what is shown",
+        f"{file}:5: bits = 99 is not between 4 and 14",
+        f"{file}:7: --filter: flows have no 'prto' (column 1); did you mean proto?",
     ]
     code, _, err = deck("config", "validate", "/nowhere.toml")
     assert (code, err) == (2, "/nowhere.toml cannot be read: No such file or directory\n")

@@ -74,8 +74,8 @@ def test_what_is_not_there_is_none(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"\xff")
-    with pytest.raises(UsageError, match="file is not UTF-8"):
+    (tmp_path / "file").write_bytes(b"\n\xff")
+    with pytest.raises(UsageError, match="file:2: this is no UTF-8 text"):
         paths.read_private(tmp_path / "file")
     with pytest.raises(UsageError, match="/dev/zero is larger than 1 MiB"):
         paths.read_private(Path("/dev/zero"))

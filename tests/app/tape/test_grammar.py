@@ -60,6 +60,8 @@ def fault(line: str) -> tuple[int, str]:
         ("Enter", Press("enter")),
         ("Enter 2", Press("enter", 2)),
         ("Left@500ms 5", Press("left", 5, 0.5)),
+        ("Left@0.5 5", Press("left", 5, 0.5)),
+        ("Alt+.", Press("alt+full_stop")),
         ("PageDown", Press("pagedown")),
         ("F12", Press("f12")),
         ("Ctrl+P", Press("ctrl+p")),
@@ -137,6 +139,9 @@ def test_a_condition_is_read(line: str, state: str, sign: str, value: object) ->
         ('Expect view != "flows"', None, True),
         ("Expect message =~ /^no .*flow$/", "one\nno such flow", True),
         ("Expect message =~ /flow$/", None, False),
+        ("Expect message !~ /flow$/", "one flow", False),
+        ("Expect message !~ /flow$/", "two", True),
+        ("Expect message !~ /flow$/", None, True),
         ("Expect lost == 0", 0, True),
         ("Expect path.loss == 7%", 0.07, True),
         ("Expect path.loss != 7%", 0.07, False),
@@ -156,6 +161,9 @@ def test_what_is_no_step_is_read() -> None:
     requires = only("Require console >= 0.3")
     assert isinstance(requires, Requirement)
     assert (requires.program, requires.operator, requires.version) == ("console", ">=", "0.3")
+    requires = only("Require console!=0.3")
+    assert isinstance(requires, Requirement)
+    assert (requires.program, requires.operator) == ("console", "!=")
     requires = only('Require "dig"')
     assert isinstance(requires, Requirement)
     assert (requires.program, requires.operator) == ("dig", "")

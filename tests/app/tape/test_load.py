@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from app import VERSION
 from app.playing import Script
 from app.tape import shelf
 from app.tape.load import NESTING, load, of_commands, of_text
@@ -92,7 +93,10 @@ def test_tapes_that_grow_without_end_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"Enter\n\xff", "no UTF-8 text in line 2"), (b"# x\n" * 300_000, "larger than 1 MiB")],
+    [
+        (b"Enter\n \xff", "a.tape:2:2: this is no UTF-8 text"),
+        (b"# x\n" * 300_000, "larger than 1 MiB"),
+    ],
 )
 def test_what_is_no_tape_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "a.tape"
@@ -121,7 +125,8 @@ def test_commands_are_a_tape() -> None:
     [
         ("Require probedeck >= 0.1", ""),
         ("Require console > 0.0.9", ""),
-        ("Require console == 0.1.0.0", ""),
+        (f"Require console == {VERSION}.0", ""),
+        (f"Require console!={VERSION}", f"x:2: this needs console != {VERSION}, and is "),
         ("Require console >= 99", "x:2: this needs console >= 99, and is "),
         ("Require sh", ""),
         ("Require no-such-program", "x:2: this needs 'no-such-program', which is not on PATH"),

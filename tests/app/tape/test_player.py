@@ -20,6 +20,7 @@ from bpf.errors import UsageError
 from probes.plane import ControlPlane
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane, config
+from tests.app.console.fake_triggers import monitor, policy
 
 
 async def play(console: Desk, text: str, *, allow_write: bool = False) -> str:
@@ -86,6 +87,15 @@ async def test_a_tape_does_what_an_operator_would(tmp_path: Path) -> None:
     assert "filter proto:tcp" in drawn
     assert "<svg" in (tmp_path / "a.svg").read_text()
     assert len((tmp_path / "tables/a.csv").read_text().splitlines()) == 3
+
+
+async def test_what_is_named_is_known_to_a_screen_that_was_not_turned_to_before() -> None:
+    plane = FakePlane(config("flow"), config("hello"))
+    plane.primitive = monitor(policy("flood: flows > 500 -> heavy_hitters"))
+    async with desk(120, 40, plane) as console:
+        text = 'program.edit hello\nExpect program.probe == "hello"\ntrigger.toggle flood\n'
+        await play(console, f"{text}Action trigger.change flood", allow_write=True)
+        assert ("activate_policy", "flood") in plane.asked
 
 
 @pytest.mark.parametrize(
