@@ -67,7 +67,7 @@ WORKLOADS = {
     "idle": Workload(0, 0.2, "LIVE"),
     "compile": Workload(float("inf"), float("inf"), f"{_FLOWS} flows", keys=True),
 }
-PEERS = {"htop": ("htop", "-d", "10"), "btop": ("btop",), "trippy": ("trip", "-u", "{address}")}
+PEERS = {"htop": ("htop", "-d", "10"), "btop": ("btop",), "trippy": ("trip", "{address}")}
 
 
 def console(name: str) -> int:

@@ -40,6 +40,8 @@ _BEGUN = re.compile(r"\x1b(?:\[(?:\?[\d;]{0,20}\$?)?|\](?:11?|11;[^\x07\x1b]{0,4
 _RGB = re.compile(r"rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
 _UNSURE_MS = 30
 """How long what may be the beginning of an answer, or of a key, is kept without the rest."""
+_AT_ONCE = 0.002
+"""Seconds in which two signals are handled that had to wait."""
 _SECONDS = 1.0
 """How long the end waits for a terminal that takes nothing in, or has still to answer."""
 
@@ -71,6 +73,8 @@ class TerminalDriver(LinuxDriver):
         self._loop = asyncio.get_running_loop()
         self._continued = False
         """Whether the program was told to go on since it was told to stop."""
+        self._continued_at = 0.0
+        """When that was last, `time.monotonic()`."""
 
     @property
     def _deck(self) -> DiffApp[Any]:
@@ -81,7 +85,9 @@ class TerminalDriver(LinuxDriver):
         return self._writer_thread is not None
 
     def _sigtstp_application(self, *_: object) -> None:
-        self._continued = False
+        # Of two that had to wait Python handles that of the lower number first, whichever came
+        # first: to go on then does less harm than to stop.
+        self._continued = time.monotonic() - self._continued_at < _AT_ONCE
         if self._auto_restart:
             self._in_loop(self._stop)
         else:
@@ -90,6 +96,7 @@ class TerminalDriver(LinuxDriver):
 
     def _sigcont_application(self, *_: object) -> None:
         self._continued = True
+        self._continued_at = time.monotonic()
         if self._auto_restart:
             self._in_loop(self._go_on)
 

@@ -148,7 +148,7 @@ _TRIGGERS = (
 )  # fmt: skip
 _PROGRAMS = (
     *_sorting("program", "programs", "programs"),
-    Command("program.edit", "Edit the source", "", "programs", "", (_PROBE,), by_row=True),
+    Command("program.edit", "Edit the source", "", "programs", "Edit", (_PROBE,), by_row=True),
     Command("program.leave", "Back to the list", "escape", "programs", "List"),
     Command("program.next_direction", "The probe's other direction", "f2", "programs"),
     Command("program.panel", "Next panel", "f3", "programs"),

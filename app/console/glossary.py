@@ -1,14 +1,15 @@
-"""What the columns of each table mean, and what can be done in the other things that have the focus:
-what `f1` tells."""
+"""What `f1` tells: what the columns of each table mean, and what can be done with all else that has
+the focus."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 _TIME_LINE = (
-    "A bar is two seconds; all rows have the scale that the title ends with. \N{MULTIPLICATION SIGN}: every probe was "
-    "lost. A bar that hangs: some were. ◆: another way was taken then."
-)  # fmt: skip
+    "A bar is two seconds; all rows have the scale that the title ends with. "
+    "\N{MULTIPLICATION SIGN}: every probe was lost. A bar that hangs: some were. ◆: another way "
+    "was taken then."
+)
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "traffic": {
@@ -76,8 +77,8 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "destination": "Where the path leads.",
         "hop": "How many routers away; the TTL or hop limit of its probes.",
         "host": "Who answers; +1: another router answers too.",
-        "loss": "Of the last minute. Routers answer as they like: a loss that does not go on at the "
-        "hops behind it is none.",
+        "loss": "Of the last minute. Routers answer as they like: a loss that does not go on at "
+        "the hops behind it is none.",
         "last": "The last round-trip time, in milliseconds.",
         "median": "Of the last minute, in milliseconds.",
         "p95": "19 of 20 were shorter, in the last minute.",
@@ -145,11 +146,15 @@ EDITOR = (
     ("ctrl+d, ctrl+w", "Delete the next character, the word before"),
     ("shift+arrows", "Select"),
     ("ctrl+x, c, v", "Cut, copy, paste"),
+    ("f2", "The probe's other direction: incoming or outgoing packets"),
+    ("f3", "The next panel: log, difference, what a swap keeps, metrics, events"),
     ("f4", "To the next problem"),
     ("f5", "Compile and verify; nothing that runs is touched"),
     ("f8", "Swap in; no packet is lost"),
     ("f9", "Back to the generation before"),
-    ("esc", "To the list of programs"),
+    ("ctrl+r, ctrl+s", "Back to the source that runs; write this one to a file"),
+    ("ctrl+o", "Open it in $EDITOR"),
+    ("esc", "To the list of programs, where ? has the other keys"),
 )
 """Keys of the editor."""
 HEALTH = (
@@ -177,3 +182,14 @@ FILTER = (
     ("!tcp", "All but these"),
 )
 """The language of filters, by example."""
+POLICY = (
+    ("NAME: ... -> ...", "While the condition holds, what stands behind the arrow is awake"),
+    ("packets > 1000", "Of a window: packets bytes flows, tcp_packets udp_bytes icmp_..."),
+    ("rate(bytes)>1Mbit/s", "Per second; also avg min max sum(x, 60s), of the last windows"),
+    ("5 * baseline(60s)", "Against what is usual; conditions are joined by and, or, not"),
+    ("always, operator", "In a condition's place: permanent; only by key o"),
+    ("until flows < 100", "When it ends; hold 5s: stays so long; cooldown 10s: rests so long"),
+    ("-> accounting, dns", "Also heavy_hitters half_open port_scan, and trace:3 of the top flows"),
+    ("on tcp port:443", "Only these packets"),
+)
+"""The language of policies, by example."""

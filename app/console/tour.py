@@ -1,7 +1,7 @@
 """The tour: what to press next, and how to tell that it was done.
 
-It goes over the lab in about five minutes, and ends with an edit swapped into the kernel and the path
-of a flow traced. Each step may be skipped.
+It goes over the lab in about five minutes, and ends with an edit swapped into the kernel and the
+path of a flow traced. Each step may be skipped.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ STEPS = (
     Step(
         "Trace a flow",
         "`space` again goes on. `j` and `k` move to a TCP flow with some rate, `enter` traces the "
-        "way of its packets.",
+        "way of its packets: that of port 5432 lasts.",
         _on("paths"),
     ),
     Step(
         "Its path",
         "Each row is a router that copies of the flow's own packets are sent to; the bars are "
-        "round-trip times. The third one has a queue. `enter` looks closer, `esc` closes. Then "
-        "`4`.",
+        "round-trip times. When an upload fills a queue, State says at which hop. `enter` looks "
+        "closer, `esc` closes. Then `4`.",
         _on("triggers"),
     ),
     Step(

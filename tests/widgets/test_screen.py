@@ -205,10 +205,10 @@ async def step(watch: Watch, app: Stage, dice: random.Random) -> str:
 @pytest.mark.parametrize(
     ("diff", "seed", "steps", "look"),
     [
-        (True, 1, 60, Look()),
-        (True, 2, 60, Look(erases=True)),
-        (True, 4, 30, Look("ascii", erases=True)),
-        (False, 3, 20, Look()),
+        (True, 1, 40, Look()),
+        (True, 2, 40, Look(erases=True)),
+        (True, 4, 20, Look("ascii", erases=True)),
+        (False, 3, 12, Look()),
     ],
 )
 async def test_the_terminal_shows_what_it_should(

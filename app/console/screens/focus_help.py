@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import VerticalScroll
 from textual.widget import Widget
-from textual.widgets import Input, Static, TextArea
+from textual.widgets import Input, TextArea
 
 from app.commands import REGISTRY, Kind
 from app.console import glossary
 from app.console.prompt import Prompt
-from widgets.screen import DiffModalScreen
+from app.console.screens.help_box import HelpBox
 from widgets.status import StatusStrip
 from widgets.table import VirtualTable
 
@@ -25,25 +21,24 @@ Section = tuple[str, Sequence[tuple[str, str]]]
 _WIDE = 18
 
 
-class FocusHelp(DiffModalScreen[None]):
-    """Text over the screen."""
-
-    BINDINGS = [Binding("escape,f1,q,enter", "dismiss", "Close")]
-    CSS = """
-    FocusHelp { align: center middle; }
-    FocusHelp > VerticalScroll {
-        width: 80; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
-        padding: 0 1; background: $panel; border: round $primary;
-    }
-    """
+class FocusHelp(HelpBox):
+    """What has the focus, explained."""
 
     def __init__(self, focused: Widget | None, mode: str) -> None:
         super().__init__()
         self._sections = help_of(focused, mode)
+        self.title_text = self._sections[0][0]
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll():
-            yield Static(Group(*_drawn(self._sections)))
+    def text(self) -> Iterator[Text | Table]:
+        for number, (title, lines) in enumerate(self._sections):
+            if number:
+                yield Text(f"\n{title}", "bold underline")
+            grid = Table.grid(padding=(0, 2))
+            grid.add_column(style="bold", width=_WIDE if any(name for name, _ in lines) else 0)
+            grid.add_column()
+            for name, what in lines:
+                grid.add_row(Text(name), Text(what))
+            yield grid
 
 
 def help_of(focused: Widget | None, mode: str) -> list[Section]:
@@ -70,17 +65,6 @@ def _of_prompt(answer: Input) -> list[Section]:
         found.append((command.usage, [("", f"{command.title}. {command.help}".rstrip())]))
         if any(each.kind is Kind.FILTER for each in command.parameters):
             found.append(("Terms of a filter", glossary.FILTER))
+        if command.name == "trigger.add":
+            found.append(("A policy", glossary.POLICY))
     return [*found, ("Keys", glossary.PROMPT)]
-
-
-def _drawn(sections: Sequence[Section]) -> Iterator[Text | Table]:
-    for title, lines in sections:
-        yield Text(title, "bold underline")
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="bold", width=_WIDE if any(name for name, _ in lines) else 0)
-        grid.add_column()
-        for name, what in lines:
-            grid.add_row(Text(name), Text(what))
-        yield grid
-        yield Text()
-    yield Text.assemble(("esc", "bold"), " closes this; ", ("?", "bold"), " has the screen's keys")

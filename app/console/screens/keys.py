@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from app.commands.keymap import Bound, Keymap
 from app.commands.keys import spoken
-from widgets.screen import DiffModalScreen
+from app.console.screens.help_box import HelpBox
 
 _TIME_LINE = (
     ("◆", "Another way was taken"),
@@ -37,40 +32,16 @@ _SIGNS = {
 _KEYS_CELLS, _NAME_CELLS = 13, 22
 
 
-class KeysScreen(DiffModalScreen[None]):
+class KeysScreen(HelpBox):
     """A list of keys over the screen."""
-
-    BINDINGS = [
-        Binding("escape,question_mark,q,enter", "dismiss", "Close"),
-        Binding("j,space", "scroll(1)", show=False),
-        Binding("k", "scroll(-1)", show=False),
-    ]
-    CSS = """
-    KeysScreen { align: center middle; }
-    KeysScreen > VerticalScroll {
-        width: 80; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
-        padding: 0 1; background: $panel; border: round $primary;
-        border-title-color: $text-primary; border-subtitle-color: $text-muted;
-    }
-    """
 
     def __init__(self, screen: str, keymap: Keymap, offers: Callable[[str], bool]) -> None:
         """`offers` tells whether a command means anything now."""
         super().__init__()
         self._of, self._keymap, self._offers = screen, keymap, offers
+        self.title_text = f"Keys of {screen.capitalize()}"
 
-    def compose(self) -> ComposeResult:
-        box = VerticalScroll(Static(Group(*self._sections())))
-        box.border_title = f"Keys of {self._of.capitalize()}"
-        box.border_subtitle = "j k go on, esc closes this"
-        yield box
-
-    def action_scroll(self, pages: int) -> None:
-        """Go on in the list, or back."""
-        box = self.query_one(VerticalScroll)
-        box.scroll_relative(y=pages * max(1, box.size.height - 1), animate=False)
-
-    def _sections(self) -> Iterator[Text | Table]:
+    def text(self) -> Iterator[Text | Table]:
         own = self._keymap.of(self._of)
         hidden = {bound.key for bound in own}
         others = [

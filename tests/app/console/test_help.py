@@ -6,6 +6,7 @@ import pytest
 
 from app.console import glossary
 from app.console.tour import STEPS
+from probes.primitive.policy import Policy
 from tests.app.console.fake import desk, flow
 from widgets.table import VirtualTable
 
@@ -29,6 +30,33 @@ async def test_f1_explains_the_columns_and_the_terms_of_a_filter() -> None:
         await console.press("escape", "slash", "f1")
         assert "Terms of a filter" in console.text
         assert "dport:80,443" in console.text
+
+
+async def test_f1_explains_how_a_policy_is_written_by_what_the_language_takes() -> None:
+    async with desk(80, 24) as console:
+        await console.press("4", "a", "f1")
+        assert "always, operator" in console.text
+        assert "esc closes this" in console.text
+    for condition in (
+        "packets > 1000", "rate(bytes)>1Mbit/s", "flows > 5 * baseline(60s)", "always", "operator",
+        "flows > 500 until flows < 100 hold 5s cooldown 10s",
+    ):  # fmt: skip
+        Policy.parse_short(f"a: {condition} -> accounting, dns, trace:3 on tcp port:443")
+
+
+async def test_what_is_said_in_the_corner_makes_room_for_what_is_said_next_and_for_a_prompt() -> None:
+    async with desk(80, 24) as console:
+        await console.feed(flow(1, 10))
+        await console.press("c")
+        await console.app.action_command("view.copy sorce")
+        await console.press("c", "c")
+        assert [text.partition(";")[0] for text in console.complaints] == [
+            "there is no 'sorce' to copy", "copied 1 row",
+        ]  # fmt: skip
+        covered = [line for line in console.lines if "copied" in line or "sorce" in line]
+        assert len(covered) == 2
+        await console.press("slash")
+        assert not console.complaints
 
 
 async def test_the_tour_goes_on_when_what_it_asks_for_is_done() -> None:

@@ -200,6 +200,10 @@ async def test_a_queue_is_pointed_out_at_its_hop_until_it_is_over() -> None:
         await t.find_out(path.change(Kind.QUEUE, 5, t.now_ns, amount_ns=160_000_000))
         assert "hop 5 queues 160 ms" in t.desk.lines[2]
         assert t.tones(5) == {Tone.WARN}
+        await t.desk.pilot.resize_terminal(80, 24)
+        await t.desk.press("enter")
+        assert "Destination or flow" not in t.desk.text
+        assert "hop 5 queues 160 ms" in t.desk.strip
         assert Tone.WARN not in t.tones(6)
         await t.find_out(path.change(Kind.QUEUE_OVER, 5, t.now_ns))
         assert "queues" not in t.desk.text
@@ -290,6 +294,9 @@ async def test_a_silent_hop_in_front_of_nothing_known_and_a_destination_without_
         await becomes(t.desk, lambda: "waits for packets to it" in t.desk.text)
         await t.desk.press("n")
         assert "no router has answered yet" in t.desk.text
+        # What was measured of a flow that has ended is not kept for ever.
+        t.plane.paths["192.0.2.9"] = replace(t.plane.paths["192.0.2.9"], matched=5)
+        await becomes(t.desk, lambda: t.desk.text.count("no packets any more") == 2)
 
 
 async def test_a_paused_view_stays_and_can_be_looked_at() -> None:
