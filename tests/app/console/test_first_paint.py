@@ -1,0 +1,19 @@
+"""What is shown first is there before numpy, the probes and pydantic are loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"numpy", "pydantic", "pyroute2", "plotext", "tree_sitter", "fastapi", "probes.controller"}
+
+
+@pytest.mark.parametrize("module", ["app.cli", "app.console.running"])
+def test_what_is_drawn_first_needs_no_library_that_takes_long(module: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not HEAVY & set(done.stdout.split())
