@@ -169,6 +169,10 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
+_ENDED = {22: {"1", "2"}, 23: {"3"}, 24: {"4"}, 27: {"7"}, 29: {"9"}}
+"""The attributes that a code takes away."""
+
+
 def painted(before: Paint, parameters: str) -> Paint:
     """How cells are painted after SGR `parameters`."""
     attributes, fore, back = set(before[0]), before[1], before[2]
@@ -181,6 +185,8 @@ def painted(before: Paint, parameters: str) -> Paint:
         at += length
         if code == 0:
             attributes, fore, back = set(), "", ""
+        elif code in _ENDED:
+            attributes -= _ENDED[code]
         elif 30 <= code <= 39 or 90 <= code <= 97:
             fore = "" if code == 39 else _direct(whole)
         elif 40 <= code <= 49 or 100 <= code <= 107:

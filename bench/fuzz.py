@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import itertools
 import os
 import random
 import re
@@ -54,6 +55,8 @@ _WORDS = [
 _ENDINGS = {"TERM": 128 + signal.SIGTERM, "HUP": 128 + signal.SIGHUP, "INT": 128 + signal.SIGINT,
             "quit": 0, "lost": None}  # fmt: skip
 """How a run ends, and with which code; None: whichever."""
+_PATIENCE = 20.0
+"""Seconds in which it must end, beside whatever else the machine does."""
 _FAULTS = "faults"
 """The file with the stack of what was not handled."""
 _STACKS = "stacks"
@@ -98,16 +101,28 @@ def console(number: int) -> int:
         """What Textual shows of a fault is cut to the terminal's size."""
 
         def _fatal_error(self) -> None:
-            with suppress(FileExistsError), open(_FAULTS, "x") as file:  # the first leads to others
-                traceback.print_exc(file=file)
+            _tell_fault()
             super()._fatal_error()
 
+    def feed() -> None:
+        try:
+            _publish(plane, random.Random(number))
+        except Exception:
+            _tell_fault()
+            raise
+
     plane = FakePlane(config("flow"), config("hello"))
-    feeder = threading.Thread(target=_publish, args=(plane, random.Random(number)), daemon=True)
+    feeder = threading.Thread(target=feed, daemon=True)
     app = PlainApp(lambda: cast("ControlPlane", plane), feeder.start, "eth0", 1.0, "", names=False)
     faulthandler.register(signal.SIGUSR1, open(_STACKS, "w"))  # noqa: SIM115
     code = app.run()
     return code if code is not None else app.return_code or 0
+
+
+def _tell_fault() -> None:
+    # The first leads to others.
+    with suppress(FileExistsError), open(_FAULTS, "x") as file:
+        traceback.print_exc(file=file)
 
 
 def _publish(plane: FakePlane, dice: random.Random) -> None:
@@ -179,7 +194,7 @@ def run(steps: Sequence[Step], ending: str, number: int) -> None:
 def _ended(terminal: Terminal, directory: Path) -> int:
     """The exit code. AssertionError where it does not end, with what it does instead."""
     try:
-        return terminal.wait_exit(10)
+        return terminal.wait_exit(_PATIENCE)
     except TimeoutError:
         terminal.signal(signal.SIGUSR1)
         time.sleep(0.5)
@@ -210,13 +225,12 @@ def _end(terminal: Terminal, ending: str) -> None:
     if ending == "lost":
         terminal.hang_up()
     elif ending == "quit":
-        # Out of whatever is open, and twice, as it asks about what is not saved.
-        terminal.send("\x1b")
-        time.sleep(0.3)
-        terminal.send(":app.quit\r")
-        time.sleep(0.3)
-        if terminal.running:
-            terminal.send("\x1b\x1b:app.quit\r")
+        # Out of whatever is open, and again, as it asks about what is not saved, and hears nothing
+        # while a tape plays.
+        for keys in itertools.islice(itertools.cycle(("\x1b", ":app.quit\r")), 20):
+            if terminal.running:
+                terminal.send(keys)
+                time.sleep(0.3)
     else:
         terminal.signal(signal.Signals[f"SIG{ending}"])
 

@@ -40,8 +40,8 @@ _BEGUN = re.compile(r"\x1b(?:\[(?:\?[\d;]{0,20}\$?)?|\](?:11?|11;[^\x07\x1b]{0,4
 _RGB = re.compile(r"rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
 _UNSURE_MS = 30
 """How long what may be the beginning of an answer, or of a key, is kept without the rest."""
-_AT_ONCE = 0.002
-"""Seconds in which two signals are handled that had to wait."""
+_SOON = 0.01
+"""Seconds in which the event loop learns that it was told to go on."""
 _SECONDS = 1.0
 """How long the end waits for a terminal that takes nothing in, or has still to answer."""
 
@@ -70,11 +70,13 @@ class TerminalDriver(LinuxDriver):
         """What the terminal is known to answer."""
         self._ending = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """Readable when no more is to be read."""
+        self._stopping = False
+        """Whether it was told to stop, and not to go on since."""
         self._loop = asyncio.get_running_loop()
-        self._continued = False
-        """Whether the program was told to go on since it was told to stop."""
-        self._continued_at = 0.0
-        """When that was last, `time.monotonic()`."""
+        # Those come in the order in which they were sent, which Python's own do not.
+        self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
+        self._loop.add_signal_handler(signal.SIGCONT, self._go_on)
+        signal.signal(signal.SIGTSTP, self._sigtstp_application)
 
     @property
     def _deck(self) -> DiffApp[Any]:
@@ -85,37 +87,28 @@ class TerminalDriver(LinuxDriver):
         return self._writer_thread is not None
 
     def _sigtstp_application(self, *_: object) -> None:
-        # Of two that had to wait Python handles that of the lower number first, whichever came
-        # first: to go on then does less harm than to stop.
-        self._continued = time.monotonic() - self._continued_at < _AT_ONCE
-        if self._auto_restart:
-            self._in_loop(self._stop)
-        else:
-            # Another program has the terminal, and the event loop waits for that.
+        if not self._auto_restart:
+            # Another program has the terminal, and the event loop waits for the end of that.
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _sigcont_application(self, *_: object) -> None:
-        self._continued = True
-        self._continued_at = time.monotonic()
-        if self._auto_restart:
-            self._in_loop(self._go_on)
-
-    def _in_loop(self, what: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # it has ended
-            self._loop.call_soon_threadsafe(what)
-
     def _stop(self) -> None:
-        """Give the terminal back and stop, unless it was told to go on already."""
+        """Give the terminal back, and stop soon, unless it is told to go on until then."""
+        self._stopping = True
         if self._has_terminal:
             self.suspend_application_mode()
-        if not self._continued:
+        self._loop.call_later(_SOON, self._halt)
+
+    def _halt(self) -> None:
+        if self._stopping:
+            self._stopping = False
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def _go_on(self) -> None:
         """Take the terminal again, also one that was not given back: who stopped us used it."""
+        self._stopping = False
         if self._has_terminal:
             self.suspend_application_mode()
-        if not self._app._exit:
+        if not self._deck.ending:
             self._must_signal_resume = True
             self.resume_application_mode()
 

@@ -225,6 +225,10 @@ def _named(color: re.Match[str]) -> str:
 _WEIGHTS = (0.2126, 0.7152, 0.0722)
 
 
+_ENDS = {"1": "22", "2": "22", "3": "23", "4": "24", "7": "27", "9": "29"}
+"""What ends an attribute."""
+
+
 @lru_cache(maxsize=4096)
 def sgr_change(before: str, after: str) -> str:
     """The escape sequence from one set of SGR parameters to another."""
@@ -234,13 +238,16 @@ def sgr_change(before: str, after: str) -> str:
         return "\x1b[m"
     old_attributes, old_fore, old_back = _sgr_parts(before)
     attributes, fore, back = _sgr_parts(after)
-    changed = sorted(attributes - old_attributes)
-    if old_attributes - attributes:
-        changed = ["", *sorted(attributes)]
-        old_fore = old_back = ""
+    # To begin anew takes all that stays; what ends has a code of its own.
+    anew = ["", *sorted(attributes), *filter(None, (fore, back))]
+    gone = {_ENDS.get(code, "") for code in old_attributes - attributes}
+    changed = [*sorted(gone), *sorted(attributes - old_attributes)]
+    if "22" in gone:
+        changed += sorted((attributes & old_attributes) & {"1", "2"})
     changed += [fore or "39"] if fore != old_fore else []
     changed += [back or "49"] if back != old_back else []
-    return f"\x1b[{';'.join(changed)}m"
+    ways = [";".join(codes) for codes in ([anew] if "" in gone else [changed, anew])]
+    return f"\x1b[{min(ways, key=len)}m"
 
 
 @lru_cache(maxsize=4096)

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, cast
 from rich.color import ColorSystem
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
+from textual import events
 from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, LayoutUpdate
 from textual.app import App, ReturnType
@@ -102,6 +103,11 @@ class DiffApp(App[ReturnType]):
     def ending(self) -> bool:
         """Whether its end was asked for: then no widgets are made any more."""
         return self._exit
+
+    async def on_event(self, event: events.Event) -> None:
+        """Do what it asks for; nothing that was typed after the end was asked for."""
+        if not (self.ending and isinstance(event, events.InputEvent)):
+            await super().on_event(event)
 
     def _handle_exception(self, error: Exception) -> None:
         # Whoever is still at work does not find the widgets that were not made.
@@ -294,6 +300,14 @@ class DiffScreen(Screen[ScreenResultType]):
     async def made(self) -> None:
         """Wait until its widgets are there."""
         await self._mounted_event.wait()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Hear of what happened."""
+        if isinstance(event, events.Resize):
+            # A layout of a size leads to an event of that size: when this comes late, and another
+            # size is on its way, the two would take turns for ever.
+            event = events.Resize(self.app.size, self.app.size)
+        await super().on_event(event)
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         if size:

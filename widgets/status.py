@@ -44,7 +44,7 @@ class StatusStrip(Widget):
         height: 1;
         width: 1fr;
         {TONE_RULES}
-        & > .status--separator {{ color: $foreground 30%; }}
+        & > .status--separator {{ color: $primary-muted; }}
     }}
     """
 

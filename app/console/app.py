@@ -23,7 +23,6 @@ from app.console.moments import MomentApp
 from app.console.names import Names
 from app.console.progress import Work, WorkApp
 from app.console.screens.base import DeckScreen
-from app.console.screens.focus_help import FocusHelp
 from app.console.screens.keys import KeysScreen
 from app.console.screens.starting import StartingScreen
 from app.console.table_app import TableApp
@@ -219,6 +218,8 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
     def complain(self, error: DeckError) -> None:
         super().complain(error)
         if (front := self._front()) is not None and front.takes_blame(error):
+            answer = front.prompt.input
+            self.show_refusal(answer.value, len(answer.value) - answer.cursor_position)
             return
         severity: SeverityLevel = "information" if isinstance(error, CancelError) else "error"
         self.notify(safe(str(error), REPLACED), severity=severity, markup=False)
@@ -320,6 +321,9 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
         self.push_screen(KeysScreen(self.current_mode, self.keymap, self.offers))
 
     def do_help_focus(self) -> None:
+        # An editor's parser, which the first paint does without.
+        from app.console.screens.focus_help import FocusHelp
+
         self.push_screen(FocusHelp(self.screen.focused, self.current_mode))
 
     def do_help_tour(self) -> None:

@@ -16,6 +16,8 @@ _IDLE = 0.5
 _QUOTES = "\"'`"
 _NOT = ("@", "macro.")
 """Tapes play no tapes, and do not end their own recording."""
+_RECALLED = {"up", "down", "tab", "shift+tab"}
+"""Keys whose meaning in a prompt depends on what was typed before, and on what there is."""
 _TYPED = ("app.prompt", "app.palette")
 """Commands with which others are called by their names."""
 
@@ -63,7 +65,11 @@ class Recorder:
         for number, line in enumerate(text.splitlines()):
             if number:
                 self._entries.append(_Entry(at, "enter"))
-            self._entries += [_Entry(at, c, c) for c in line if c.isprintable()]
+            for c in line:
+                if c == "\t":
+                    self._entries.append(_Entry(at, "tab"))
+                elif c.isprintable():
+                    self._entries.append(_Entry(at, c, c))
 
     def commands(self, event: events.Key, lines: tuple[str, ...]) -> None:
         """Commands are done, for a key."""
@@ -74,10 +80,30 @@ class Recorder:
     def called(self, lines: tuple[str, ...]) -> None:
         """Commands are done that were called by their names: they stand in the place of what
         opened the line or the palette, and was typed there."""
+        begin = self._asked()
+        if begin and any(line in _TYPED for line in self._entries[begin - 1].lines):
+            del self._entries[begin:]
+            self._entries[begin - 1].lines = list(lines)
+
+    def answered(self, text: str) -> None:
+        """A prompt's answer is taken: it is typed where it came from elsewhere than the keys."""
+        keys = [entry.key for entry in self._entries[self._asked() :]]
+        if not _RECALLED.isdisjoint(keys):
+            self.put(text)
+            self._entries.append(_Entry(self._entries[-1].at, "enter"))
+
+    def put(self, text: str, left: int = 0) -> None:
+        """A prompt has this text now, with the cursor so many characters before its end; what was
+        pressed there stands for nothing else."""
+        if begin := self._asked():
+            at = self._entries[-1].at
+            keys = [_Entry(at, "ctrl+u"), *(_Entry(at, c, c) for c in text)]
+            self._entries[begin:] = [*keys, *(_Entry(at, "left") for _ in range(left))]
+
+    def _asked(self) -> int:
+        """Where the keys begin that went into the prompt; 0 where that is not known."""
         places = [place for place, entry in enumerate(self._entries) if entry.lines]
-        if places and any(line in _TYPED for line in self._entries[places[-1]].lines):
-            del self._entries[places[-1] + 1 :]
-            self._entries[places[-1]].lines = list(lines)
+        return places[-1] + 1 if places else 0
 
     def refused(self, event: events.Key) -> None:
         """What a key should have done was not done."""

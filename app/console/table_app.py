@@ -98,6 +98,10 @@ class TableApp(App[int]):
     def _write_picture(self, screen: DeckScreen, path: Path, work: Work) -> None:
         from app.console import export
 
+        if screen.prompt.region.height and not screen.prompt.is_open:
+            # It is closed, but still drawn.
+            screen.call_after_refresh(self._write_picture, screen, path, work)
+            return
         drawn = self.export_screenshot(title=f"probedeck: {self.current_mode}").encode()
         screen.in_thread(
             lambda: export.write(path, [drawn]),

@@ -143,10 +143,19 @@ class TapeApp(CommandApp):
             from app.tape.load import refused
 
             raise UsageError(refused(asked.command.name))
-        typed = self._key is None and self.asking[0] == LINE
+        command, text = self.asking if self._key is None else ("", "")
         await super().perform(asked)
-        if typed and self._recorder is not None:
-            self._recorder.called((asked.line,))
+        if self._recorder is not None:
+            if command == LINE:
+                self._recorder.called((asked.line,))
+            elif command == asked.command.name:
+                self._recorder.answered(text)
+
+    def show_refusal(self, text: str, left: int) -> None:
+        """A prompt's answer does not do: its text stays to be mended, with the cursor so many
+        characters before its end."""
+        if self._recorder is not None:
+            self._recorder.put(text, left)
 
     def complain(self, error: DeckError) -> None:
         super().complain(error)

@@ -26,7 +26,7 @@ class HelpBox(DiffModalScreen[None]):
     DEFAULT_CSS = """
     HelpBox { align: center middle; }
     HelpBox > VerticalScroll {
-        width: 80; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
+        width: 80; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 0;
         padding: 0 1; background: $panel; border: round $primary;
         border-title-color: $text-primary; border-subtitle-color: $text-muted;
     }
@@ -41,16 +41,8 @@ class HelpBox(DiffModalScreen[None]):
     def compose(self) -> ComposeResult:
         box = VerticalScroll(Static(Group(*self.text())))
         box.border_title = self.title_text
+        box.border_subtitle = "j k go on, esc closes this"
         yield box
-
-    def on_resize(self) -> None:
-        super().on_resize()
-        self.call_after_refresh(self._tell_keys)
-
-    def _tell_keys(self) -> None:
-        box = self.query_one(VerticalScroll)
-        more = "j k go on, " if box.max_scroll_y else ""
-        box.border_subtitle = f"{more}esc closes this"
 
     def action_scroll(self, pages: int) -> None:
         """Go on in the text, or back."""

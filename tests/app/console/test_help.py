@@ -44,7 +44,9 @@ async def test_f1_explains_how_a_policy_is_written_by_what_the_language_takes() 
         Policy.parse_short(f"a: {condition} -> accounting, dns, trace:3 on tcp port:443")
 
 
-async def test_what_is_said_in_the_corner_makes_room_for_what_is_said_next_and_for_a_prompt() -> None:
+async def test_what_is_said_in_the_corner_makes_room_for_what_is_said_next_and_for_a_prompt() -> (
+    None
+):
     async with desk(80, 24) as console:
         await console.feed(flow(1, 10))
         await console.press("c")

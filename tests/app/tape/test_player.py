@@ -266,8 +266,11 @@ async def test_what_is_recorded_comes_to_the_same_end(
         await console.press("3", "Q")
         assert "REC q" in console.strip
         await console.press("slash")
-        await console.type("tcp")
-        await console.press("backspace", "p", "enter")
+        await console.type("tpc")
+        # It is refused; the cursor goes to where it is wrong.
+        await console.press("enter", "delete", "delete", "right")
+        await console.type("cp")
+        await console.press("home", "delete", "t", "enter")
         await console.press("S", "j", "j", "d")
         await console.press("colon")
         await console.type("flow.sort bytes")
@@ -284,9 +287,15 @@ async def test_what_is_recorded_comes_to_the_same_end(
     assert text.splitlines() == [
         "Action view.flows",
         "Action flow.filter",
-        'Type "tcp"',
-        "Backspace",
-        'Type "p"',
+        "Ctrl+U",
+        'Type "tpc"',
+        "Left 3",
+        "Delete 2",
+        "Right",
+        'Type "cp"',
+        "Home",
+        "Delete",
+        'Type "t"',
         "Enter",
         "Action flow.reverse",
         "Action table.down",

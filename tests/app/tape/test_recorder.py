@@ -77,6 +77,27 @@ def test_what_is_called_by_its_name_stands_in_the_place_of_typing_it() -> None:
     ]  # fmt: skip
 
 
+def test_what_a_prompt_refused_or_recalled_is_typed() -> None:
+    recorder = Recorder("q", "flows")
+    ask, enter = Key("slash", "/"), Key("enter", "\r")
+    recorder.put("nothing asked", 1)
+    recorder.key(ask)
+    recorder.commands(ask, ("flow.filter",))
+    for key in (*typed("tpc x"), ("enter", "\r")):
+        recorder.key(Key(*key))
+    recorder.put("tpc x", 5)
+    recorder.key(Key("delete", None))
+    lines = ["Action flow.filter", "Ctrl+U", 'Type "tpc x"', "Left 5", "Delete"]
+    assert recorder.text().splitlines()[1:] == lines
+    recorder.key(Key("up", None))
+    recorder.key(enter)
+    recorder.answered("proto:udp")
+    lines = ["Action flow.filter", "Ctrl+U", 'Type "proto:udp"', "Enter"]
+    assert recorder.text().splitlines()[1:] == lines
+    recorder.answered("proto:udp")
+    assert recorder.text().splitlines()[1:] == lines
+
+
 def test_a_tape_does_not_end_its_own_recording() -> None:
     recorder = Recorder("q", "flows")
     stop = Key("Q", "Q")
