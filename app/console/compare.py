@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from app.console.flow_rows import FlowRows
 from app.console.flow_table import live_table
 from app.console.names import Names
-from app.console.path_model import NONE, Hop
+from app.console.path_model import Hop
+from app.console.path_numbers import NONE
 from app.console.path_rows import host_text, in_ms
 from probes.flow.filter import FlowFilter
 from probes.flow.live import LiveView

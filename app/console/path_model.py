@@ -11,11 +11,12 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from app.console.path_numbers import NONE, Numbers, numbers_of
 from probes.flow.filter import address_text, protocol_name
 from probes.path.analysis.distributions import Comparison, kolmogorov_smirnov
-from probes.path.analysis.statistics import Ordered, group_starts, jitter
+from probes.path.analysis.statistics import group_starts
 from probes.path.live import IDLE_NS, SECOND_NS, LivePaths, PathView
-from probes.path.options import MAX_HOPS, TracedFlow
+from probes.path.options import TracedFlow
 from probes.path.records import Array, Kind
 from probes.plane import Traced
 from widgets.sparkline import means
@@ -58,25 +59,6 @@ class Router:
     last_ns: int
     labels: tuple[int, ...]
     """MPLS label stack entries (RFC 3032), outermost first."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Numbers:
-    """What the last minute was like at a hop. Times are seconds, NaN where there is none."""
-
-    sent: int
-    answered: int
-    median: float
-    p95: float
-    jitter: float
-
-    @property
-    def loss(self) -> float:
-        """0 to 1; NaN where nothing was sent."""
-        return 1 - self.answered / self.sent if self.sent else math.nan
-
-
-NONE = Numbers(0, 0, *[math.nan] * 3)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -308,7 +290,8 @@ class Paths:
             for place, places in enumerate(groups.values()):
                 of[places] = place
             samples = self.view.samples(series["id"][of >= 0])
-            self._numbers = key, _numbers(samples, of[np.searchsorted(series["id"], samples["id"])])
+            hops = of[np.searchsorted(series["id"], samples["id"])]
+            self._numbers = key, numbers_of(samples, hops)
         return self._numbers[1]
 
     def _routers(self, number: int, places: Array, destination: str) -> tuple[Router, ...]:
@@ -408,24 +391,3 @@ def _choices_of(row: np.void) -> tuple[Choice, Choice]:
     ports = (int(row["source_port"]), int(row["destination_port"]))
     flow = TracedFlow(protocol, *((0, 0) if protocol in ECHO else ports))
     return Choice(destination), Choice(destination, flow)
-
-
-def _numbers(samples: Array, hops: Array) -> dict[int, Numbers]:
-    """Of each of `hops` (n,) the numbers; `samples` (n,) are those of PathView.samples."""
-    sent = np.bincount(hops, minlength=MAX_HOPS + 1)
-    heard = samples["rtt_ns"] >= 0
-    rtts, ids, hops = samples["rtt_ns"][heard], samples["id"][heard], hops[heard]
-    starts = group_starts(ids)
-    steps = jitter(rtts, starts, np.full(len(starts), -1))
-    # A series weighs as much as it has answers.
-    weights = np.where(steps >= 0, np.diff(starts, append=len(ids)), 0)
-    shares = np.bincount(hops[starts], weights, MAX_HOPS + 1)
-    steps = means(np.bincount(hops[starts], weights * steps, MAX_HOPS + 1), shares) / 1e9
-    ordered = Ordered.of(hops, rtts)
-    found = {int(n): Numbers(int(sent[n]), 0, *[math.nan] * 3) for n in np.flatnonzero(sent)}
-    columns = (ordered.counts, ordered.quantile(0.5) / 1e9, ordered.quantile(0.95) / 1e9)
-    for number, answered, median, p95 in zip(
-        ordered.series.tolist(), *(column.tolist() for column in columns), strict=True
-    ):
-        found[number] = Numbers(int(sent[number]), answered, median, p95, float(steps[number]))
-    return found

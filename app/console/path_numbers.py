@@ -1,0 +1,53 @@
+"""What samples of the last minute say of hops: counts, percentiles, jitter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.path.analysis.statistics import Ordered, group_starts, jitter
+from probes.path.options import MAX_HOPS
+from probes.path.records import Array
+from widgets.sparkline import means
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers:
+    """What the last minute was like at a hop. Times are seconds, NaN where there is none."""
+
+    sent: int
+    answered: int
+    median: float
+    p95: float
+    jitter: float
+
+    @property
+    def loss(self) -> float:
+        """0 to 1; NaN where nothing was sent."""
+        return 1 - self.answered / self.sent if self.sent else math.nan
+
+
+NONE = Numbers(0, 0, *[math.nan] * 3)
+
+
+def numbers_of(samples: Array, hops: Array) -> dict[int, Numbers]:
+    """Of each of `hops` (n,) the numbers; `samples` (n,) are those of PathView.samples."""
+    sent = np.bincount(hops, minlength=MAX_HOPS + 1)
+    heard = samples["rtt_ns"] >= 0
+    rtts, ids, hops = samples["rtt_ns"][heard], samples["id"][heard], hops[heard]
+    starts = group_starts(ids)
+    steps = jitter(rtts, starts, np.full(len(starts), -1))
+    # A series weighs as much as it has answers.
+    weights = np.where(steps >= 0, np.diff(starts, append=len(ids)), 0)
+    shares = np.bincount(hops[starts], weights, MAX_HOPS + 1)
+    steps = means(np.bincount(hops[starts], weights * steps, MAX_HOPS + 1), shares) / 1e9
+    ordered = Ordered.of(hops, rtts)
+    found = {int(n): Numbers(int(sent[n]), 0, *[math.nan] * 3) for n in np.flatnonzero(sent)}
+    columns = (ordered.counts, ordered.quantile(0.5) / 1e9, ordered.quantile(0.95) / 1e9)
+    for number, answered, median, p95 in zip(
+        ordered.series.tolist(), *(column.tolist() for column in columns), strict=True
+    ):
+        found[number] = Numbers(int(sent[number]), answered, median, p95, float(steps[number]))
+    return found
