@@ -95,9 +95,13 @@ class PathView:
         return self.now_ns // SECOND_NS
 
     def recent(self, places: Array, seconds: int) -> Array:
-        """Bins (len(places), seconds) of the series at `places`, of the last seconds in order."""
+        """Bins (len(places), seconds) of the series at `places`, of the last seconds in order.
+
+        Those before what is kept are empty.
+        """
         columns = np.arange(self.second - seconds + 1, self.second + 1) % SECONDS
         result: Array = self.bins[np.ix_(places, columns)]
+        result[:, : max(0, seconds - SECONDS)] = np.zeros((), BIN)
         return result
 
     def samples(self, ids: Array) -> Array:

@@ -202,8 +202,8 @@ async def test_a_queue_is_pointed_out_at_its_hop_until_it_is_over() -> None:
         assert t.tones(5) == {Tone.WARN}
         await t.desk.pilot.resize_terminal(80, 24)
         await t.desk.press("enter")
+        await becomes(t.desk, lambda: "hop 5 queues 160 ms" in t.desk.strip)
         assert "Destination or flow" not in t.desk.text
-        assert "hop 5 queues 160 ms" in t.desk.strip
         assert Tone.WARN not in t.tones(6)
         await t.find_out(path.change(Kind.QUEUE_OVER, 5, t.now_ns))
         assert "queues" not in t.desk.text
@@ -325,7 +325,6 @@ async def test_enter_on_a_flow_traces_its_path_and_shows_it() -> None:
         await becomes(console, lambda: console.app.current_mode == "paths")
         assert plane.asked == [("trace", "192.0.2.1 (6, 40001, 443)")]
         await becomes(console, lambda: "192.0.2.1" in console.text)
-        assert "tracing 192.0.2.1" in console.complaints
 
 
 @pytest.mark.parametrize(

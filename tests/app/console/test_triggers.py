@@ -404,9 +404,9 @@ async def test_policies_are_activated_added_changed_and_removed_by_key() -> None
         await c.asks(("set_policy", "scan: operator -> port_scan"))
         await c.becomes(lambda: c.listed == ["flood", "syn", "books", "scan"])
         await c.press("x")
-        assert c.complaints[-1] == "x again removes syn"
+        assert c.complaints == ["x again removes syn"]
         await c.press("j", "k", "x")
-        assert c.complaints.count("x again removes syn") == 2
+        assert c.complaints == ["x again removes syn"]
         await c.press("j", "x")
         assert not c.plane.asked
         await c.press("x")

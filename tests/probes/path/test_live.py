@@ -79,6 +79,8 @@ def test_bins_are_of_absolute_seconds_and_old_ones_are_empty_again(
     lives.add(table(path.second(later), later + SECOND_NS - 1))
     view = lives.view()
     assert view.recent(np.array([0]), module.SECONDS)["answered"].sum() == 20
+    # What is asked for beyond what is kept is not the newest once more.
+    assert view.recent(np.array([0]), module.SECONDS + 60)["answered"].sum() == 20
 
 
 def test_samples_are_each_series_own_in_order_and_of_the_last_minute() -> None:
