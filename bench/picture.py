@@ -50,16 +50,17 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
             overview = app.export_screenshot()
             await pilot.press("3")
             await pilot.pause(1.0)
+            # One that has just had a packet: most flows of the lab are short.
             await pilot.press("j", "j", "d")
-            await pilot.pause(1.0)
+            await pilot.pause(0.3)
             flows = app.export_screenshot()
             await pilot.press("escape", "2", "j", "j", "j", "enter")
-            await pilot.pause(1.0)
+            await _seen(pilot, "here, none before it")
             paths = app.export_screenshot()
             await pilot.press("escape", "4", "enter")
             await pilot.pause(1.0)
             triggers = app.export_screenshot()
-            await _edit(pilot)
+            await _edit(app, pilot)
             programs = app.export_screenshot()
             return {
                 "overview": overview, "console": flows, "paths": paths, "triggers": triggers,
@@ -67,12 +68,20 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
             }  # fmt: skip
 
 
-async def _edit(pilot: Pilot[int]) -> None:
+async def _seen(pilot: Pilot[int], text: str) -> None:
+    """Wait until there is something to be seen, such as a queue, which comes and goes."""
+    for _ in range(60):
+        await pilot.pause(0.5)
+        strips = pilot.app.screen._compositor.render_strips()
+        if any(text in strip.text for strip in strips):
+            return
+    raise TimeoutError(f"no {text!r} on the screen")
+
+
+async def _edit(app: ConsoleApp, pilot: Pilot[int]) -> None:
     """Have the value of a map grow, and ask for the swap."""
-    await pilot.press("escape", "5")
-    await pilot.pause(1.0)
-    await pilot.press("j", "j", "enter")
-    await pilot.pause(1.0)
+    await app.action_command("program.edit destinations")
+    await _seen(pilot, "destinations.ingress.c")
     source = (_ROOT / "examples" / "destinations.c").read_text(encoding="utf-8")
     line = next(n for n, text in enumerate(source.split("\n")) if "u64 bytes;" in text)
     await pilot.press(*["down"] * line, "end", "enter", *"u64 largest;")

@@ -30,12 +30,19 @@ class KeyBar(Footer):
         width, keys = self._shown = (self.size.width, self._keys())
         close = _cells(keys, 2) > width
         bare = close and _cells(keys, 1) > width
+        if bare:
+            keys = [
+                (key, name, "" if self._is_short(action) else words, action, enabled)
+                for key, name, words, action, enabled in keys
+            ]
+            if _cells(keys, 1) > width:
+                # Keys that say enough are where one would look for them.
+                keys = [key for key in keys if not self._is_short(key[3])]
         self.set_reactive(Footer.compact, close)
         self.set_class(close, "-compact")
         for key, name, words, action, enabled in keys:
-            said = "" if bare and self._is_short(action) else words
             look = "-compact" if close else ""
-            made = FooterKey(key, name, said, action, disabled=not enabled, classes=look)
+            made = FooterKey(key, name, words, action, disabled=not enabled, classes=look)
             # Known from the start, it is not styled once more for each key.
             made.set_reactive(FooterKey.compact, close)
             yield made
@@ -60,4 +67,4 @@ class KeyBar(Footer):
 
 
 def _cells(keys: Iterable[_Key], around: int) -> int:
-    return sum(len(f"{name} {words}") + around for _, name, words, _, _ in keys)
+    return sum(len(f"{name} {words}".rstrip()) + around for _, name, words, _, _ in keys)

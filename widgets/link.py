@@ -18,8 +18,9 @@ _LEAST = 256
 UNLIMITED: Final = 1 << 20
 _NEAR = 0.05
 """Seconds within which a terminal that is no way off answers the first question."""
-_UNSURE = 0.5
-"""Seconds after which a terminal that has not answered is taken for one that never will."""
+_UNSURE = 1.5
+"""Seconds after which a terminal that has not answered is taken for one that never will; an answer
+that comes later than that would be taken for that to a later question."""
 _SHORT, _LONG = 0.2, 0.4
 """Seconds over the shortest time within which a piece should arrive."""
 _FORGOTTEN = 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from app.commands.keys import key_name, strokes
 from app.commands.line import parse, quoted
@@ -15,6 +16,8 @@ from bpf.errors import UsageError, did_you_mean
 Complain = Callable[[tuple[str, ...], UsageError], None]
 """Is told of a mistake: where it is in the file, sections and key, and what it is."""
 _SELECT = "table.select"
+_TAPE = ".tape"
+"""What the name of a tape's file ends in."""
 _ORDER = {name: place for place, name in enumerate(REGISTRY)}
 
 
@@ -94,7 +97,7 @@ class Keymap:
                 if key in chosen:
                     other = chosen[key].written
                     raise UsageError(f"it is the key {other} again", hint="keep one of them")
-                chosen[key] = _bound(key, text, binding, self._settings.macros)
+                chosen[key] = _bound(key, text, binding, self._settings)
             except UsageError as error:
                 self._complain((*at, text), error)
         usual = self._tables[section]
@@ -117,25 +120,32 @@ class Keymap:
         raise UsageError(f"{place}: {error.message}", hint=error.hint)
 
 
-def _bound(key: str, written: str, binding: Binding, tapes: Mapping[str, str]) -> Bound:
+def _bound(key: str, written: str, binding: Binding, settings: Settings) -> Bound:
     """Raises UsageError."""
+    tapes = settings.macros
     lines = (binding,) if isinstance(binding, str) else binding
     if lines == ("",):
         return Bound(key, written=written)
     if len(lines) == 1 and lines[0].startswith("@") and not _is_tape(lines[0][1:], tapes):
         return Bound(key, keys=strokes(lines[0][1:]), written=written)
-    asked = [parse(_command(line, tapes)) for line in lines]
+    asked = [parse(_command(line, settings)) for line in lines]
     only = asked[0].command if len(asked) == 1 and not asked[0].values else None
     return Bound(key, tuple(each.line for each in asked), command=only, written=written)
 
 
-def _command(line: str, tapes: Mapping[str, str]) -> str:
+def _command(line: str, settings: Settings) -> str:
     """What a line stands for; `@NAME` plays a tape. Raises UsageError."""
     if not line.startswith("@"):
         return line
-    if not _is_tape(line[1:], tapes):
+    name = line[1:]
+    if not _is_tape(name, settings.macros):
         raise UsageError(f"{line!r} is no tape", hint="keys are given alone, in no list")
-    return f"macro.play {quoted(line[1:])}"
+    if name.endswith(_TAPE) and name not in settings.macros:
+        # Which knows this package.
+        from app.settings.tables import tape_beside
+
+        name = tape_beside(Path(settings.origin), name)
+    return f"macro.play {quoted(name)}"
 
 
 def _is_tape(name: str, tapes: Mapping[str, str]) -> bool:
@@ -146,7 +156,7 @@ def _is_tape(name: str, tapes: Mapping[str, str]) -> bool:
     if (
         name in tapes
         or name in shipped()
-        or name.endswith(".tape")
+        or name.endswith(_TAPE)
         or (len(name) == 1 and name.isalpha())
     ):
         return True

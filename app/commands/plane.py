@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.commands.line import Invocation
 from app.trace import address, addresses
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import DeckError, TextError, UsageError, did_you_mean
 from probes.flow.filter import FlowFilter
 from probes.plane import ControlPlane, PolicyInfo, ProbeInfo
 
@@ -20,7 +20,15 @@ def perform(plane: ControlPlane, asked: Invocation) -> None:
     if not asked.values:
         what = command.parameters[0].name
         raise UsageError(f"{command.name} needs a {what}", hint=f"usage: {command.usage}")
-    PERFORMED[command.name](plane, str(asked.values[0]))
+    text = str(asked.values[0])
+    try:
+        PERFORMED[command.name](plane, text)
+    except TextError as error:
+        if error.text != text:
+            raise
+        # The value is the last of the line.
+        column = len(asked.line) - len(text) + error.column
+        raise TextError(error.problem, asked.line, column, hint=error.hint) from None
 
 
 def add_probe(plane: ControlPlane, file: str) -> ProbeInfo:

@@ -139,7 +139,13 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
 
     async def on_ready(self) -> None:
         """Load the rest, now that there is something to be seen; keys wait until it is there."""
-        self.plane = await asyncio.to_thread(self._load)
+        try:
+            self.plane = await asyncio.to_thread(self._load)
+        except DeckError as error:
+            # Tables that are written beside it may have no place.
+            self.failure = error
+            self.exit(error.exit_code)
+            return
         self.open_moments()
         await self.switch_mode(self._first)
         gc.freeze()

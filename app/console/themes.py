@@ -54,8 +54,8 @@ def _theme(name: str, colors: _Colors) -> Theme:
             "block-cursor-blurred-foreground": c.text, "block-hover-background": c.blurred,
             "border": c.accent, "border-blurred": c.line, "surface-active": c.ground,
             "scrollbar": c.muted, "scrollbar-hover": c.muted, "scrollbar-active": c.accent,
-            "scrollbar-background": c.panel, "scrollbar-background-hover": c.panel,
-            "scrollbar-background-active": c.panel, "scrollbar-corner-color": c.panel,
+            "scrollbar-background": c.ground, "scrollbar-background-hover": c.ground,
+            "scrollbar-background-active": c.ground, "scrollbar-corner-color": c.ground,
             "footer-key-foreground": c.accent, "footer-foreground": c.text,
             "footer-background": c.panel, "footer-description-foreground": c.text,
             "input-cursor-background": c.text, "input-cursor-foreground": c.ground,
@@ -77,7 +77,7 @@ _LIGHT = _Colors(
 _DARK_16 = _Colors(
     text="#ffffff", muted="#aaaaaa", accent="#55ffff", good="#55ff55", warn="#ffff55",
     bad="#ff5555", special="#ff55ff", ground="#000000", panel="#000000", cursor="#0000aa",
-    blurred="#555555", active="#aa0000", line="#5555ff", dark=True,
+    blurred="#555555", active="#555555", line="#5555ff", dark=True,
 )  # fmt: skip
 _LIGHT_16 = _Colors(
     text="#000000", muted="#555555", accent="#0000aa", good="#00aa00", warn="#aa00aa",

@@ -57,10 +57,19 @@ def macros(document: Document, table: Mapping[str, Any], complain: Complain) -> 
     found = {}
     for name, text in _texts(document, "macros", table, complain).items():
         found[name] = beside(document.path, text)
-        if not os.path.isfile(found[name]):
-            error = UsageError("there is no such file", hint=f"looked for {found[name]}")
+        try:
+            tape_beside(document.path, text)
+        except UsageError as error:
             complain(document.wrong(("macros", name), error))
     return found
+
+
+def tape_beside(origin: Path, name: str) -> str:
+    """The path of a tape that `origin` names. Raises UsageError where there is no such file."""
+    path = beside(origin, name)
+    if not os.path.isfile(path):
+        raise UsageError("there is no such file", hint=f"looked for {path}")
+    return path
 
 
 def columns(

@@ -51,8 +51,8 @@ class ProgramsScreen(ProgramView):
         """What a second press of the same key does."""
 
     def offers(self, command: str) -> bool:
-        if command == "program.edit":
-            return self.listing.has_focus
+        if command == "table.select":
+            return not isinstance(self.focused, CodeEditor)
         if command == "program.leave":
             return not self.listing.has_focus or self.deck.elsewhen
         # Nothing here is a view of packets that could be frozen.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from textual.keys import Keys, _character_to_key, format_key
 
@@ -13,9 +15,9 @@ from app.settings.model import Binding, Settings
 from bpf.errors import UsageError
 
 
-def keymap(keys: dict[str, dict[str, Binding]]) -> Keymap:
+def keymap(keys: dict[str, dict[str, Binding]], origin: str = "/etc/c.toml") -> Keymap:
     macros = {"triage": "triage.tape", "flood-2": "flood.tape"}
-    return Keymap(Settings(keys=keys, macros=macros, origin="/etc/c.toml"))
+    return Keymap(Settings(keys=keys, macros=macros, origin=origin))
 
 
 def does(keys: Keymap, screen: str, key: str) -> tuple[str, ...] | None:
@@ -98,13 +100,17 @@ def test_choosing_a_row_is_called_what_it_does_on_the_screen_also_by_another_key
     assert keys.keys("path.detail", "paths") == "f10,enter"
 
 
-def test_a_key_plays_a_tape_or_other_keys() -> None:
-    keys = keymap({"": {"f10": "@triage", "f11": "@2/dport:443<enter>", "f6": "@a",
-                        "f7": ("view.flows", "@flood-2"), "f12": "@my tapes/x.tape"}})  # fmt: skip
+def test_a_key_plays_a_tape_or_other_keys(tmp_path: Path) -> None:
+    (tmp_path / "my x.tape").touch()
+    bound: dict[str, Binding] = {
+        "f10": "@triage", "f11": "@2/dport:443<enter>", "f6": "@a",
+        "f7": ("view.flows", "@flood-2"), "f12": "@my x.tape",
+    }  # fmt: skip
+    keys = keymap({"": bound}, f"{tmp_path}/c.toml")
     assert does(keys, "flows", "f10") == ("macro.play triage",)
     assert does(keys, "flows", "f6") == ("macro.play a",)
     assert does(keys, "flows", "f7") == ("view.flows", "macro.play flood-2")
-    assert does(keys, "flows", "f12") == ('macro.play "my tapes/x.tape"',)
+    assert does(keys, "flows", "f12") == (f'macro.play "{tmp_path}/my x.tape"',)
     pressed = does(keys, "flows", "f11")
     assert pressed is not None
     assert pressed[:3] == ("2", "slash", "d")
@@ -116,6 +122,7 @@ def test_a_key_plays_a_tape_or_other_keys() -> None:
     [
         ("", "f10", "flow.sorted", "no command 'flow.sorted' (column 1); did you mean flow.sort?"),
         ("", "f10", "flow.sort byts", "no column 'byts' (column 11); did you mean bytes?"),
+        ("", "f10", "@x.tape", "there is no such file; looked for /etc/x.tape"),
         ("", "f10", ("view.flows", "flow.sort byts"), "did you mean bytes?"),
         ("", "esc", "view.flows", "there is no key 'esc'; did you mean escape?"),
         ("", "F5", "view.flows", "did you mean f5?"),

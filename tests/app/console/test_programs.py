@@ -108,7 +108,7 @@ async def test_every_program_is_listed_the_built_in_one_too(width: int, height: 
         assert "generation 1 runs this" in b.title
         assert " 9  BPF_HASH(seen" in b.text or height == 24
         assert "f5 compiles and verifies" in b.panel
-        for word in ("⏎ Edit", "f5 Check", "f8 Swap", "f9 Roll back", "? Keys", "^p Commands", "q Quit"):
+        for word in ("⏎ Edit", "f5 Check", "f8 Swap", "f9 Roll back", "? Keys", "q Quit"):
             assert word in b.lines[-1]
         # The editor has room to be worked in.
         await b.press("enter")

@@ -164,3 +164,10 @@ async def test_with_low_bandwidth_the_cursor_is_a_mark(colors: Colors) -> None:
         assert console.lines[2].startswith(" in")
         assert console.lines[3].startswith(">in")
         assert "slow link every 2 s" in console.strip
+
+
+@pytest.mark.parametrize("mode", ["paths", "flows"])
+async def test_the_footer_is_never_cut_whatever_keys_are_called(mode: str) -> None:
+    async with desk(80, 24, settings=Settings(ui=Ui(glyphs="ascii")), first=mode) as console:
+        assert console.lines[-1].rstrip().endswith("q Quit")
+        assert "? Keys" in console.lines[-1]

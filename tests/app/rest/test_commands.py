@@ -67,6 +67,7 @@ def test_without_a_console_what_needs_no_screen_is_done(tcp: Site, tmp_path: Pat
         ("flow.sort rate", 409, "flow.sort needs a console"),
         ("flow.sorted", 422, "there is no command 'flow.sorted'"),
         ("flow.sort byts", 422, "there is no column 'byts' (column 11)"),
+        ("flow.capture port:x", 422, "'x' is not a port (column 19)"),
         ("path.trace", 422, "path.trace needs a destination"),
         ("trigger.toggle none", 422, "there is no policy 'none'"),
         ("program.save /etc/passwd", 403, "is about files of this host"),

@@ -329,3 +329,16 @@ async def test_every_name_of_state_stands_for_what_it_says() -> None:
             assert isinstance(value, kind), name
             assert not named.choices or value in named.choices, name
         assert known("trigger.state.") is None
+
+
+async def test_a_console_that_cannot_begin_ends_with_the_reason() -> None:
+    def none() -> ControlPlane:
+        raise UsageError("flows.csv is left alone")
+
+    app = ConsoleApp(none, lambda: None, "eth0", 1.0, "", names=False)
+    app.begin_with(Script(of_text("view.events", "x.tape"), shown=False))
+    async with app.run_test():
+        async with asyncio.timeout(10):
+            while app.return_value is None:
+                await asyncio.sleep(0.01)
+    assert (app.return_value, str(app.failure)) == (2, "flows.csv is left alone")

@@ -91,3 +91,4 @@ def test_a_tape_that_fails_gives_the_terminal_back_and_says_why(end: End) -> Non
         assert terminal.wait_exit(15) == 3
         said = terminal.raw().rpartition(ALTERNATE_OFF)[2].decode()
         assert "--exec:2: Action trigger.toggle x: there is no policy 'x'" in said
+        assert "Traceback" not in said
