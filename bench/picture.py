@@ -81,7 +81,7 @@ async def _seen(pilot: Pilot[int], text: str) -> None:
 async def _edit(app: ConsoleApp, pilot: Pilot[int]) -> None:
     """Have the value of a map grow, and ask for the swap."""
     await app.action_command("program.edit destinations")
-    await _seen(pilot, "destinations.ingress.c")
+    await _seen(pilot, "destinations.egress.c")
     source = (_ROOT / "examples" / "destinations.c").read_text(encoding="utf-8")
     line = next(n for n, text in enumerate(source.split("\n")) if "u64 bytes;" in text)
     await pilot.press(*["down"] * line, "end", "enter", *"u64 largest;")

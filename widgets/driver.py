@@ -70,8 +70,8 @@ class TerminalDriver(LinuxDriver):
         """What the terminal is known to answer."""
         self._ending = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         """Readable when no more is to be read."""
-        self._stopping = False
-        """Whether it was told to stop, and not to go on since."""
+        self._halting: asyncio.Handle | None = None
+        """What will stop the program, unless it is cancelled."""
         self._loop = asyncio.get_running_loop()
         # The event loop is told in the order in which they were sent, Python itself at once.
         self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
@@ -93,24 +93,23 @@ class TerminalDriver(LinuxDriver):
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
-        self._stopping = False
+        if self._halting is not None:
+            self._halting.cancel()
 
     def _stop(self) -> None:
         """Give the terminal back, and stop, unless it is told to go on until then."""
-        self._stopping = True
+        self._sigcont_application()
         if self._has_terminal:
             self.suspend_application_mode()
-        # The event loop learns first what came meanwhile.
-        self._loop.call_later(_SOON, self._halt)
+        self._halting = self._loop.call_later(_SOON, self._all_heard)
 
-    def _halt(self) -> None:
-        if self._stopping:
-            self._stopping = False
-            os.kill(os.getpid(), signal.SIGSTOP)
+    def _all_heard(self) -> None:
+        # Not before what the event loop has just read, which is in the queue already.
+        self._halting = self._loop.call_soon(os.kill, os.getpid(), signal.SIGSTOP)
 
     def _go_on(self) -> None:
         """Take the terminal again, also one that was not given back: who stopped us used it."""
-        self._stopping = False
+        self._sigcont_application()
         if self._has_terminal:
             self.suspend_application_mode()
         if not self._deck.ending:

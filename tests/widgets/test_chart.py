@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from textual.app import ComposeResult
+from textual.geometry import Size
 from textual.pilot import Pilot
 
 from widgets.chart import HistoryChart, Series, axis_ticks
@@ -18,6 +19,8 @@ BEST = Series("best", TIMES, np.full(60, 0.002), Tone.GOOD)
 
 
 class ChartApp(DiffApp[None]):
+    least = Size(1, 1)
+
     def __init__(self) -> None:
         super().__init__()
         self.chart = HistoryChart("10.0.0.1 [/x]\x1b", unit=duration)
