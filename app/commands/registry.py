@@ -26,7 +26,6 @@ def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[
     )
 
 
-
 _EVERYWHERE = (
     Command("view.overview", "Overview", "1", footer="Overview"),
     Command("view.paths", "Paths", "2", footer="Paths"),

@@ -148,8 +148,10 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
             return
         self.open_moments()
         await self.switch_mode(self._first)
-        gc.freeze()
-        gc.enable()
+        if not gc.isenabled():
+            # What has been imported stays.
+            gc.freeze()
+            gc.enable()
         self.plane.listen(self._published)
         self.set_interval(1.0, self._show_status)
         if self._duration is not None:

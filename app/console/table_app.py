@@ -79,7 +79,7 @@ class TableApp(App[int]):
         again, self._overwritten = self._overwritten == path, None
         if screen.prompt.is_open and not again and export.is_there(path):
             self._overwritten = path
-            raise UsageError(f"{path} is there already", hint="enter again overwrites it")
+            raise UsageError(f"there is one already, which enter again overwrites: {path}")
         work = Work(f"writing {path.name}")
         if path.suffix.lower() == f".{export.PICTURE}":
             # Not of the prompt, which is closed only now.

@@ -57,9 +57,7 @@ def serve(plane: ControlPlane, options: Api, console: Console | None = None) -> 
 class Listener:
     """The API of one control plane. Its loop is its own: nothing waits for a client but it."""
 
-    def __init__(
-        self, plane: ControlPlane, options: Api, console: Console | None = None
-    ) -> None:
+    def __init__(self, plane: ControlPlane, options: Api, console: Console | None = None) -> None:
         for name in ("token", "read_token", "certificate", "key"):
             if getattr(options, name) and not options.address:
                 raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")

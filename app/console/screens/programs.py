@@ -216,7 +216,7 @@ class ProgramsScreen(ProgramView):
         path, draft = Path(file), self.model.drafts[self._slot]
         known = draft.saved is not None or not path.expanduser().exists()
         if not known and not self._meant(path, ""):
-            raise UsageError(f"{path} exists", hint="enter again overwrites it")
+            raise UsageError(f"there is one already, which enter again overwrites: {path}")
         text = draft.text if draft.modified else draft.running
         write_source(path, text)
         draft.saved = draft.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -135,3 +135,10 @@ async def desk(
         await app.ready.wait()
         await pilot.pause()
         yield Desk(app, controller, pilot)
+
+
+async def becomes(console: Desk, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end, console.text
+        await console.pilot.pause(0.02)

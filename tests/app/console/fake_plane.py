@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from probes.primitive.state import State
 from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
+    from probes.flow.filter import FlowFilter
     from probes.primitive.policy import Policy
 
 SOURCE = """\
@@ -156,17 +158,24 @@ class FakePlane(FakeController):
         self.running[name] = info(self.before.pop(name), old.generation + 1)
         return Replacement(old.generation + 1, 0.002, NOTHING)
 
+    def reconfigure(self, capture: FlowFilter) -> Replacement:
+        self.asked.append(("reconfigure", capture.text))
+        return Replacement(2, 0.003, NOTHING)
+
     def remove(self, name: str) -> tuple[Snapshot, ...]:
         self.asked.append(("remove", name))
+        self._check_known(name, self.running)
         del self.running[name]
         return ()
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         self.asked.append(("export", name))
+        self._check_known(name, self.running)
         return ()
 
     def cost(self, name: str) -> tuple[Cost, ...]:
         self.asked.append(("cost", name))
+        self._check_known(name, self.running)
         return (Cost("ingress", 41.27), Cost("egress", 55.0))
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
@@ -180,6 +189,7 @@ class FakePlane(FakeController):
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
         self.asked.append(("untrace", f"{destination} {tuple(flow)}" if flow else destination))
+        self._check_known(destination, self.paths)
         del self.paths[destination]
 
     def traced(self) -> tuple[Traced, ...]:
@@ -218,6 +228,10 @@ class FakePlane(FakeController):
         known[name] = replace(before, since_utc_ns=now, **changes)  # type: ignore[arg-type]
         self.primitive = replace(self.primitive, policies=tuple(known.values()))
         return known[name]
+
+    def _check_known(self, name: str, known: Container[str]) -> None:
+        if name not in known:
+            raise UsageError(f"there is no {name!r}")
 
     def fail(self, name: str, why: str) -> None:
         self.running[name] = replace(self.running[name], failure=why)

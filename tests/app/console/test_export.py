@@ -24,7 +24,7 @@ from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import DeckError, UsageError
 from probes.flow.filter import FlowFilter
 from probes.flow.live import LiveFlows, LiveView
-from tests.app.console.fake import desk, flow
+from tests.app.console.fake import becomes, desk, flow
 from widgets.columns import Column
 from widgets.rows import Row, Rows, Value
 
@@ -208,11 +208,12 @@ async def test_the_prompt_asks_again_before_it_overwrites(tmp_path: Path) -> Non
         assert "a suffix is missing" in console.text
         console.app.screen.query_one("PromptInput").value = str(path)  # type: ignore[attr-defined]
         await console.press("enter")
-        assert "enter again overwrites it" in console.text
+        await becomes(console, lambda: "which enter again overwrites" in console.text)
         assert path.read_text() == "before"
         await console.press("enter")
+        prompt = console.app.screen.prompt  # type: ignore[attr-defined]
+        await becomes(console, lambda: not prompt.is_open)
         assert path.read_text().startswith("Dir  Proto  Source")
-        assert not console.app.screen.prompt.is_open  # type: ignore[attr-defined]
 
 
 async def test_a_picture_shows_the_screen_without_the_prompt(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from probes.flow.records import Array, Direction
 from probes.path.options import TracedFlow
 from probes.path.records import Kind
 from probes.plane import Traced
-from tests.app.console.fake import Desk, desk, flow
+from tests.app.console.fake import Desk, becomes, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 from tests.app.console.fake_plane import FakePlane
 from widgets.sparkline import LOST, MARK
@@ -110,13 +110,6 @@ async def tracer(
         await console.press("2")
         await shown.still()
         yield shown
-
-
-async def becomes(console: Desk, condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < end, console.text
-        await console.pilot.pause(0.02)
 
 
 async def test_a_row_a_hop_with_every_number() -> None:
