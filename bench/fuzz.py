@@ -52,15 +52,17 @@ _WORDS = [
     ":view.columns\r", ":time.go 10s\r", "tcp port:443\r", "[/bold] \u4e16\u754c \u202e",
     "\x1b[200~pasted\ntext\x1b[201~",
 ]  # fmt: skip
-_ENDINGS = {"TERM": 128 + signal.SIGTERM, "HUP": 128 + signal.SIGHUP, "INT": 128 + signal.SIGINT,
-            "quit": 0, "lost": None}  # fmt: skip
+_ENDINGS = {
+    **{name: 128 + signal.Signals[f"SIG{name}"] for name in ("TERM", "HUP", "QUIT", "INT")},
+    "quit": 0, "lost": None,
+}  # fmt: skip
 """How a run ends, and with which code; None: whichever."""
 _PATIENCE = 20.0
 """Seconds in which it must end, beside whatever else the machine does."""
 _FAULTS = "faults"
 """The file with the stack of what was not handled."""
 _STACKS = "stacks"
-"""The file with what its threads do, on SIGUSR1."""
+"""The file with what its threads do, on SIGPROF."""
 _RESTORED = re.compile(rb"\x1b\[\?1049l")
 _SHOWN = re.compile(rb"\x1b\[\?25([hl])")
 
@@ -114,7 +116,7 @@ def console(number: int) -> int:
     plane = FakePlane(config("flow"), config("hello"))
     feeder = threading.Thread(target=feed, daemon=True)
     app = PlainApp(lambda: cast("ControlPlane", plane), feeder.start, "eth0", 1.0, "", names=False)
-    faulthandler.register(signal.SIGUSR1, open(_STACKS, "w"))  # noqa: SIM115
+    faulthandler.register(signal.SIGPROF, open(_STACKS, "w"))  # noqa: SIM115
     code = app.run()
     return code if code is not None else app.return_code or 0
 
@@ -196,7 +198,7 @@ def _ended(terminal: Terminal, directory: Path) -> int:
     try:
         return terminal.wait_exit(_PATIENCE)
     except TimeoutError:
-        terminal.signal(signal.SIGUSR1)
+        terminal.signal(signal.SIGPROF)
         time.sleep(0.5)
         state = Path(f"/proc/{terminal.pid}/stat").read_text().rpartition(")")[2].split()[0]
         stacks = Path(directory, _STACKS).read_text()

@@ -135,7 +135,7 @@ class TerminalDriver(LinuxDriver):
         if not self._has_terminal:
             return
         end = time.monotonic() + _SECONDS
-        while self._deck.link.waiting and time.monotonic() < end:
+        while self._deck.link.pending and time.monotonic() < end:
             time.sleep(0.005)
         super().stop_application_mode()
         self._output.end(_SECONDS)

@@ -64,11 +64,6 @@ class Link:
         """Whether an answer may be still to come."""
         return bool(self._pieces)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether an answer is still to come, of a terminal that answers."""
-        return self._answers and self.pending
-
     def room(self, now: float) -> int:
         """Bytes that may be sent at `now`, on any clock in seconds."""
         with self._lock:

@@ -52,6 +52,12 @@ _BUSY = 0.05
 """Seconds after which it is looked whether the terminal has drawn the last one."""
 
 
+_DEADLY = (
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
+)  # fmt: skip
+"""Signals that end it; the terminal is given back."""
+
+
 class Published(Message):
     """There is something new in the state."""
 
@@ -131,7 +137,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
     async def on_load(self) -> None:
         # Before the terminal is taken: from then on it must be given back.
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for number in _DEADLY:
             loop.add_signal_handler(number, self.exit, 128 + number)
 
     def get_default_screen(self) -> Screen[Any]:

@@ -117,7 +117,7 @@ class Recorder:
         lines: list[str] = []
         typed = ""
         before = self._entries[0].at if self._entries else 0.0
-        for entry, following in zip(self._entries, [*self._entries[1:], None], strict=True):
+        for entry, following in zip(self._entries, [*self._entries[1:], None], strict=False):
             done = [f"Action {line}" for line in entry.lines if not line.startswith(_NOT)]
             if entry.lines and not done:
                 continue

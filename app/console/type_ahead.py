@@ -7,6 +7,7 @@ from collections import deque
 from contextlib import suppress
 
 from textual import events
+from textual.app import ScreenStackError
 
 from app.console.tapes import TapeApp
 
@@ -40,12 +41,16 @@ class TypeAheadApp(TapeApp):
             self._handing = asyncio.create_task(self._hand_on())
 
     async def _hand_on(self) -> None:
-        await self._handled()
-        while self._ahead:
-            self._turn = self._ahead.popleft()
-            self.post_message(self._turn)
+        try:
             await self._handled()
-        self._handing = None
+            while self._ahead:
+                self._turn = self._ahead.popleft()
+                self.post_message(self._turn)
+                await self._handled()
+        except ScreenStackError:
+            pass  # It has ended.
+        finally:
+            self._handing = None
 
     async def _handled(self) -> None:
         # What is taken off the screen meanwhile handles nothing any more.

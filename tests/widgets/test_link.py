@@ -156,7 +156,7 @@ def test_a_terminal_that_never_answers_is_written_to_as_it_takes_it(delay: float
     terminal.begin()
     terminal.wait(1.6)
     assert terminal.link.room(terminal.now) == UNLIMITED
-    assert not terminal.link.waiting
+    assert not terminal.link.pending
 
 
 def test_an_answer_that_is_lost_is_not_waited_for_for_ever() -> None:

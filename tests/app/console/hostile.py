@@ -37,6 +37,7 @@ NASTY = (
 _POLICIES = 32
 _SKIPPED = ("app.quit", "program.external")
 """Commands that end it, or that need a terminal."""
+_PATIENCE_S = 5.0
 _SAID = "this failed: "
 """What a fault in a thread is told as."""
 _KEYS = (
@@ -251,6 +252,9 @@ async def put_up_with(console: Desk, steps: Sequence[Step]) -> None:
     await console.still()
     # Out of whatever was left open there.
     await console.press("escape", "escape", "escape", "6")
+    end = time.monotonic() + _PATIENCE_S
+    while app.current_mode != "events" and time.monotonic() < end:
+        await console.still()
     assert app.current_mode == "events", console.text
 
 

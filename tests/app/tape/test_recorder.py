@@ -44,6 +44,10 @@ def test_keys_are_typed_and_counted(keys: list[tuple[str, str | None]], lines: l
     assert recorded(*keys) == lines
 
 
+def test_a_recording_without_a_key_is_a_tape() -> None:
+    assert Recorder("q", "flows").text() == "Action view.flows\n"
+
+
 def test_time_without_a_key_is_noted() -> None:
     lines = recorded(*typed("abc"), ("enter", None), pauses=(0.0, 0.4, 1.6, 1.7))
     assert lines == ['Type "ab"', "# 1.2 s", 'Type "c"', "Enter"]
