@@ -53,8 +53,8 @@ _WORDS = [
     "\x1b[200~pasted\ntext\x1b[201~",
 ]  # fmt: skip
 _ENDINGS = {
-    **{name: 128 + signal.Signals[f"SIG{name}"] for name in ("TERM", "HUP", "QUIT", "INT")},
     "quit": 0, "lost": None,
+    **{name: 128 + signal.Signals[f"SIG{name}"] for name in ("TERM", "HUP", "INT", "QUIT", "USR1")},
 }  # fmt: skip
 """How a run ends, and with which code; None: whichever."""
 _PATIENCE = 20.0

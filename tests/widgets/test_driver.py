@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import termios
 import time
 
 import pytest
@@ -71,3 +72,30 @@ def test_it_ends_though_the_terminal_takes_nothing_any_more() -> None:
         time.sleep(1.0)
         terminal.send("q")
         assert terminal.wait_exit(5) == 0
+
+
+def test_the_terminal_is_given_back_whatever_stops_and_goes_on() -> None:
+    stop, go, halt = signal.SIGTSTP, signal.SIGCONT, signal.SIGSTOP
+    with Terminal(STILL, columns=80, rows=24) as terminal:
+        before = termios.tcgetattr(terminal.fd)
+        terminal.wait("ready")
+        shown = terminal.settle()
+        for number in (stop, go, go, stop, go, stop, stop, go, halt, go):
+            terminal.signal(number)
+            time.sleep(0.01)
+        terminal.wait(lambda text: text == shown)
+        terminal.settle()
+        terminal.send("q")
+        assert terminal.wait_exit() == 0
+        assert termios.tcgetattr(terminal.fd)[:4] == before[:4]
+        ends = terminal.raw().rpartition(b"\x1b[?1049l")[2]
+        assert b"\x1b[?25h" in ends
+        assert b"22c" not in ends, "an answer is left to the shell"
+
+
+def test_one_that_hardly_began_leaves_no_answer_to_the_shell() -> None:
+    with Terminal(STILL, columns=80, rows=24, delay=0.2) as terminal:
+        terminal.send("q")
+        assert terminal.wait_exit() == 0
+        terminal.settle()
+        assert b"22c" not in terminal.raw()

@@ -440,3 +440,24 @@ async def test_ascii_and_no_colours_go_out_as_asked() -> None:
         sequences = re.findall(r"\x1b\[([\d;]*)m", driver.written)
         codes = {code for sequence in sequences for code in sequence.split(";") if code}
         assert codes <= {"1", "2", "3", "4", "7", "9"}
+
+
+async def test_an_event_of_another_size_that_comes_late_is_of_no_account() -> None:
+    app = Stage()
+    async with app.run_test(headless=False, size=(80, 24)) as pilot:
+        late = Size(50, 10)
+        app.screen.post_message(Resize(late, late))
+        await pilot.pause()
+        assert app.screen._compositor.size == Size(80, 24)
+
+
+async def test_a_screen_over_others_is_closed_once() -> None:
+    app = Stage()
+    async with app.run_test(size=(80, 24)) as pilot:
+        first, second = DiffModalScreen[None](), DiffModalScreen[None]()
+        await app.push_screen(first)
+        await app.push_screen(second)
+        second.dismiss()
+        second.dismiss()
+        await pilot.pause()
+        assert app.screen is first
