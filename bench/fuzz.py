@@ -50,7 +50,8 @@ _WORDS = [
     ":flow.filter \r", ":nonsense\r", ":app.theme light\r", ":help.tour\r", ":trigger.sort\r",
     ":path.trace 192.0.2.9\r", ":path.trace [bold]\r", ":program.edit\r", ":view.export a.csv\r",
     ":view.columns\r", ":time.go 10s\r", "tcp port:443\r", "[/bold] \u4e16\u754c \u202e",
-    "\x1b[200~pasted\ntext\x1b[201~",
+    "\x1b[200~pasted\ntext\x1b[201~", "\x1b[:u", "\x1b[99999999999;1u", "\x1b[<0;9;9M\x1b[<0;9;9m",
+    "\x1b[<64;-5;9999999M", "\x1bO\x1b[1;2", "\x1b]11;rgb:1/2/", "\x1b[?62", "\x1bP", "\xff\x9b",
 ]  # fmt: skip
 _ENDINGS = {
     "quit": 0, "lost": None,

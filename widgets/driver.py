@@ -193,8 +193,12 @@ class TerminalDriver(LinuxDriver):
                 # It may be the beginning of an answer, but more likely is a key.
                 begun = ""
             ready = text[: len(text) - len(begun)]
-            for event in (*(parser.feed(ready) if ready else ()), *parser.tick()):
-                self.process_message(event)
+            try:
+                for event in (*(parser.feed(ready) if ready else ()), *parser.tick()):
+                    self.process_message(event)
+            except (ValueError, OverflowError):
+                # No terminal sends such numbers, but fingers may; it does not go on after that.
+                parser = XTermParser(self._debug)
 
     def _answer(self, answer: re.Match[str]) -> str:
         """Take what a terminal answered out of what the operator typed."""

@@ -38,6 +38,17 @@ def test_answers_are_not_typed_into_anything() -> None:
         assert terminal.wait_exit() == 0
 
 
+def test_sequences_that_no_terminal_sends_do_no_harm() -> None:
+    with Terminal(STILL, columns=80, rows=24) as terminal:
+        terminal.wait("ready")
+        for typed in ("\x1b[:u", "\x1b[99999999999;1u", "\x1b[<64;-5;9999999M"):
+            terminal.send(typed)
+            terminal.settle(0.1)
+        terminal.send("q")
+        assert terminal.wait_exit() == 0
+        assert b"Traceback" not in terminal.raw()
+
+
 def test_where_nothing_changes_nothing_is_written() -> None:
     with Terminal(STILL, columns=80, rows=24) as terminal:
         terminal.wait("ready")
