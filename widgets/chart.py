@@ -27,8 +27,11 @@ _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21
 """Distances in seconds that a time axis may be labelled at."""
 _POINTS_PER_CELL = 2
 """Of a line; more of them only take time to draw."""
-_MARKERS = {"braille": ("braille",), "block": ("hd",), "ascii": ("*", "+")}
-"""What plotext draws series with, by the finest characters that there are."""
+_LINE = {"braille": ("braille", "━━"), "block": ("hd", "━━"), "ascii": ("*", "**")}
+"""What plotext draws a line with, by the finest characters that there are, and its sign in the
+legend."""
+_OTHER = {"braille": ("·", "··"), "block": ("·", "··"), "ascii": ("+", "++")}
+"""The same of a second line, where colours don't tell it from the first."""
 _SMALLEST = (16, 4)
 """Width and height in cells below which a plot says nothing."""
 
@@ -112,22 +115,27 @@ class HistoryChart(Widget):
             text = Segment("  " + safe(self._empty, REPLACED), tones[Tone.MUTED])
             lines.append(Strip([text]).adjust_cell_length(width, tones[Tone.NORMAL]))
         elif width >= _SMALLEST[0] and height - 1 >= _SMALLEST[1]:
-            every = zip(self._series, cycle(_MARKERS[look_of(self.app).glyphs]))
-            markers = [marker for series, marker in every if series in known]
+            markers = [drawn for one, (drawn, _) in self._marked() if one in known]
             plot = _plot(known, self._span, width, height - 1, self._unit, tones, markers)
             lines += list(_strips(plot, width, tones[Tone.NORMAL]))
         return lines[:height]
+
+    def _marked(self) -> Iterator[tuple[Series, tuple[str, str]]]:
+        """Each series, what it is drawn with, and its sign in the legend."""
+        look = look_of(self.app)
+        line, other = _LINE[look.glyphs], _OTHER[look.glyphs]
+        alike = look.colors and look.glyphs != "ascii"
+        return zip(self._series, cycle((line,) if alike else (line, other)))
 
     def _heading(self, tones: dict[Tone, Style], width: int) -> Strip:
         """The title, and what else there is room for as a whole: half a number would be another."""
         title = self.get_component_rich_style("chart--title")
         parts = [[Segment(safe(self._title, REPLACED), title)]] if self._title else []
-        ascii_only = look_of(self.app).glyphs == "ascii"
-        for series, marker in zip(self._series, cycle(_MARKERS["ascii"])):
+        for series, (_, sign) in self._marked():
             finite = series.values[np.isfinite(series.values)]
             last = self._unit(float(finite[-1])) if finite.size else "-"
             parts.append([
-                Segment(f"{marker * 2 if ascii_only else '━━'} ", tones[series.tone]),
+                Segment(f"{sign} ", tones[series.tone]),
                 Segment(safe(series.name, REPLACED), tones[Tone.MUTED]),
                 Segment(f" {last}", tones[series.tone]),
             ])  # fmt: skip
@@ -224,7 +232,8 @@ def _plot(
     plt.xaxes(True, False)
     plt.yaxes(True, False)
     plt.ticks_color(_colour(tones[Tone.MUTED].color))
-    for one, marker in zip(series, markers, strict=True):
+    # A cell shows what was drawn last: that is the first series, before those it is compared with.
+    for one, marker in reversed(list(zip(series, markers, strict=True))):
         plt.plot(
             (one.times - end).tolist(),
             one.values.tolist(),

@@ -58,6 +58,8 @@ class Placed:
     """First cell."""
     width: int
     """Width in cells, after growing or cutting."""
+    gap: int
+    """Empty cells right of it."""
 
 
 def fit(
@@ -107,7 +109,8 @@ def fit(
             cells += share
             slack -= share
             growing -= 1
-        placed.append(Placed(shown[place], column, x, cells))
+        gap = GAP if len(placed) + 1 < len(fitting) else max(0, width - x - cells)
+        placed.append(Placed(shown[place], column, x, cells, gap))
         x += cells + GAP
     return tuple(placed)
 

@@ -42,8 +42,8 @@ class Pen:
         self._erases = erases
         self._out: list[str] = []
         self._sgr = ""
-        self._passed: tuple[int, int, str] = (-1, -1, "")
-        """Line, column and text of the last cells that were right, painted as the pen paints."""
+        self._drawn: tuple[int, Line] = (-1, [])
+        """The line that is changed, and what it is to show; every character is one cell wide."""
 
     def whole_line(self, y: int, line: Line) -> None:
         """Write all of a line."""
@@ -56,34 +56,34 @@ class Pen:
 
     def changes(self, y: int, old: Line, new: Line) -> None:
         """Write the cells of `new` that differ; every character of both is one cell wide."""
-        rest = iter(old)
-        was_text, was_at = "", 0
-        was_paint = ("", "")
+        self._drawn = y, new
+        place = was_at = 0
         x = 0
-        for text, style, _ in new:
+        for segment in new:
+            text, style, _ = segment
+            if not was_at and place < len(old) and old[place] == segment:
+                place += 1
+                x += len(text)
+                continue
             paint = self._paint(style)
             at = 0
             while at < len(text):
-                while was_at >= len(was_text):
-                    segment = next(rest, None)
-                    if segment is None:
-                        self._write(y, x + at, text[at:], style)
-                        return
-                    was_text, was_paint, was_at = segment.text, self._paint(segment.style), 0
+                if place == len(old):
+                    self._write(y, x + at, text[at:], style)
+                    break
+                was_text, was_style, _ = old[place]
                 count = min(len(text) - at, len(was_text) - was_at)
                 cells, was = text[at : at + count], was_text[was_at : was_at + count]
-                if paint != was_paint:
+                if paint != self._paint(was_style):
                     self._write(y, x + at, cells, style)
                 elif cells != was:
                     first = next(i for i in range(count) if cells[i] != was[i])
                     last = next(i for i in range(count - 1, -1, -1) if cells[i] != was[i])
-                    self._pass(y, x + at, cells[:first], paint)
                     self._write(y, x + at + first, cells[first : last + 1], style)
-                    self._pass(y, x + at + last + 1, cells[last + 1 :], paint)
-                else:
-                    self._pass(y, x + at, cells, paint)
                 at += count
                 was_at += count
+                if was_at == len(was_text):
+                    place, was_at = place + 1, 0
             x += len(text)
 
     def scroll(self, top: int, bottom: int, lines: int) -> None:
@@ -106,11 +106,10 @@ class Pen:
         if line >= 0 and y >= line:
             ways.append("\r" + "\n" * (y - line) + _right(x))
         if line == y and column >= 0:
-            passed = self._passed
             if x > column:
                 ways.append(_right(x - column))
-                if passed[:2] == (y, column) and len(passed[2]) == x - column:
-                    ways.append(passed[2])
+                if x - column <= _BRIDGED and (right := self._right_ones(y, column, x)) is not None:
+                    ways.append(right)
             else:
                 ways += ["\b" * (column - x), f"\x1b[{column - x}D"]
         self._put(min(ways, key=len))
@@ -121,14 +120,22 @@ class Pen:
         self._look("")
         return "".join(self._out)
 
-    def _pass(self, y: int, x: int, text: str, paint: tuple[str, str]) -> None:
-        line, column, before = self._passed
-        if self.at == (y, x):
-            line, column, before = y, x, ""
-        if (line, column + len(before)) != (y, x) or paint != (self._sgr, ""):
-            self._passed = (-1, -1, "")
-        else:
-            self._passed = (line, column, (before + text)[: _BRIDGED + 1])
+    def _right_ones(self, y: int, begin: int, end: int) -> str | None:
+        """The cells `begin` to `end` of the line that is changed, which are right already, where
+        they are painted as the pen paints."""
+        line, segments = self._drawn
+        if line != y:
+            return None
+        text, x = "", 0
+        for part, style, _ in segments:
+            if x >= end:
+                break
+            if x + len(part) > begin:
+                if self._paint(style) != (self._sgr, ""):
+                    return None
+                text += part[max(0, begin - x) : end - x]
+            x += len(part)
+        return text
 
     def _write(
         self, y: int, x: int, text: str, style: Style | None, *, moves: bool = False
@@ -277,15 +284,19 @@ def _erasable(sgr: str, *, colored: bool) -> bool:
     return attributes <= _ERASABLE and (colored or back in ("", "49"))
 
 
+_NARROW = re.compile(r"[ -~\u2500-\u25f7\u2800-\u28ff]*")
+"""What takes one cell anywhere: ASCII, boxes, blocks, shapes and braille."""
+
+
 @lru_cache(maxsize=16384)
 def _one_cell_each(text: str) -> bool:
     return all(get_character_cell_size(character) == 1 for character in text)
 
 
 def _plain(text: str) -> bool:
-    return text.isascii() or _one_cell_each(text)
+    return _NARROW.fullmatch(text) is not None or _one_cell_each(text)
 
 
 def narrow(line: Line) -> bool:
     """Whether every character of the line takes one cell, so that cells can be counted."""
-    return all(_plain(segment.text) for segment in line)
+    return _plain("".join(segment.text for segment in line))

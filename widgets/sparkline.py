@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,16 +45,9 @@ def sparkline(
     and where there is no value either it is a cross. With `forgiven` losses are no fault: bars
     stay bars and crosses are muted. `marked` puts a mark in the place of the bar.
     """
-    known = np.isfinite(values)
-    eighths = _eighths(values, scale)
-    if not (lost.any() or marked.any()):
-        return ((_text(eighths), tone),)
-    cells = zip(known.tolist(), eighths.tolist(), lost.tolist(), marked.tolist(), strict=True)
-    return _pieces(_cell(*cell, tone, forgiven) for cell in cells)
-
-
-def _text(eighths: NDArray[np.int64]) -> str:
-    return "".join(BARS[n] if n >= 0 else NOTHING for n in eighths.tolist())
+    codes = _heights(values, scale) + _WAS_LOST * lost + _IS_MARKED * marked
+    glyphs, tones = _LOOKS[forgiven]
+    return _runs(glyphs[codes], tones[codes], (tone, *_TONES))
 
 
 def bars(values: NDArray[np.float64], tones: Iterable[Tone], scale: float) -> Pieces:
@@ -64,35 +56,57 @@ def bars(values: NDArray[np.float64], tones: Iterable[Tone], scale: float) -> Pi
 
     NaN is where there is no value; what is beyond the scale is as high as it.
     """
-    drawn = (BARS[n] if n >= 0 else NOTHING for n in _eighths(values, scale).tolist())
-    return _pieces(zip(drawn, tones, strict=True))
+    of = np.fromiter((_TONES.index(tone) for tone in tones), int, len(values))
+    return _runs(_LOOKS[False][0][_heights(values, scale)], of, _TONES)
 
 
-def _eighths(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
-    """Which of BARS each value is; -1 for none."""
+_TONES = tuple(Tone)
+_WAS_LOST, _IS_MARKED = 16, 32
+"""What is added to the height of a cell's bar, which together tells how the cell looks."""
+
+
+def _heights(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
+    """How high each bar is, in eighths; 0 for no value."""
     known = ~np.isnan(values)
-    eighths = np.full(len(values), -1)
-    high = np.ceil(np.minimum(values[known] / scale, 1.0) * len(BARS))
-    eighths[known] = np.maximum(high, 1).astype(int) - 1
-    return eighths
+    heights = np.zeros(len(values), int)
+    np.ceil(
+        np.clip(values / scale, 0.01, 1.0) * len(BARS), out=heights, where=known, casting="unsafe"
+    )
+    return heights
 
 
-def _pieces(cells: Iterable[tuple[str, Tone]]) -> Pieces:
-    runs = groupby(cells, lambda cell: cell[1])
-    return tuple(("".join(text for text, _ in run), tone) for tone, run in runs)
-
-
-def _cell(
-    known: bool, eighths: int, lost: bool, marked: bool, tone: Tone, forgiven: bool
-) -> tuple[str, Tone]:
-    if marked:
+def _look(code: int, *, forgiven: bool) -> tuple[str, Tone | None]:
+    """What a cell shows, and its tone, if that is not the line's."""
+    height, lost = code % _WAS_LOST, bool(code & _WAS_LOST)
+    if code & _IS_MARKED:
         return MARK, Tone.BAD if lost and not forgiven else Tone.WARN
-    if not known:
-        return (LOST, Tone.MUTED if forgiven else Tone.BAD) if lost else (NOTHING, tone)
+    if not height:
+        return (LOST, Tone.MUTED if forgiven else Tone.BAD) if lost else (NOTHING, None)
     if lost and not forgiven:
         # A full bar that hangs would be an empty cell.
-        return BARS[min(eighths, len(BARS) - 2)], Tone.LOST
-    return BARS[eighths], tone
+        return BARS[min(height, len(BARS) - 1) - 1], Tone.LOST
+    return BARS[min(height, len(BARS)) - 1], None
+
+
+def _looks(*, forgiven: bool) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """By code the character and the place of its tone among the line's and _TONES."""
+    looks = [_look(code, forgiven=forgiven) for code in range(_WAS_LOST + _WAS_LOST + _IS_MARKED)]
+    tones = [0 if tone is None else 1 + _TONES.index(tone) for _, tone in looks]
+    return np.array([ord(glyph) for glyph, _ in looks], "<u4"), np.array(tones)
+
+
+_LOOKS = {forgiven: _looks(forgiven=forgiven) for forgiven in (False, True)}
+
+
+def _runs(glyphs: NDArray[np.uint32], places: NDArray[np.int64], tones: Sequence[Tone]) -> Pieces:
+    """Characters (n,) in pieces of one tone; `places` (n,) in `tones` are theirs."""
+    text = glyphs.tobytes().decode("utf-32-le")
+    edges = (np.flatnonzero(places[1:] != places[:-1]) + 1).tolist()
+    begins = [0, *edges] if text else []
+    return tuple(
+        (text[begin:end], tones[place])
+        for begin, end, place in zip(begins, [*edges, None], places[begins].tolist(), strict=False)
+    )
 
 
 def means(sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float64]:

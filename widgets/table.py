@@ -9,6 +9,7 @@ always begins with its first row.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from rich.segment import Segment
@@ -21,6 +22,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from widgets.columns import GAP, MARGIN, Column, Placed, cell, fit, placed_pieces
+from widgets.lines import OwnLines
 from widgets.rows import Pieces, Rows, RowSource, Tones
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
@@ -98,6 +100,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         id: str | None = None,  # noqa: A002
     ) -> None:
         super().__init__(id=id)
+        self._styles_cache = OwnLines()
         self._columns = tuple(columns)
         self._source: RowSource = Rows()
         self._index = 0
@@ -107,7 +110,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._sorted = ("", False)
         self._chosen: tuple[str, ...] = ()
         self._lines: dict[int, _Line] = {}
-        self._fitted: tuple[int, tuple[Placed, ...]] = (-1, ())
+        self._fitted: tuple[Size | None, tuple[Placed, ...]] = (None, ())
         self._tones: dict[Tone, Style] = {}
         self.set_reactive(VirtualTable.empty, empty)
 
@@ -135,7 +138,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     def columns(self, columns: Sequence[Column]) -> None:
         if self._columns != tuple(columns):
             self._columns = tuple(columns)
-            self._fitted = (-1, ())
+            self._fitted = (None, ())
             self._repaint()
 
     @property
@@ -146,15 +149,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     @chosen.setter
     def chosen(self, columns: Sequence[str]) -> None:
         self._chosen = tuple(columns)
-        self._fitted = (-1, ())
+        self._fitted = (None, ())
         self._repaint()
 
     @property
     def shown(self) -> tuple[Placed, ...]:
         """The columns that there is room for, from the left."""
-        width = self.scrollable_content_region.width
-        if self._fitted[0] != width:
-            self._fitted = (width, fit(self._columns, width, self._chosen, self._sorted[0]))
+        if self._fitted[0] != self.outer_size:
+            width = self.scrollable_content_region.width
+            fitting = fit(self._columns, width, self._chosen, self._sorted[0])
+            self._fitted = (self.outer_size, fitting)
         return self._fitted[1]
 
     @property
@@ -201,7 +205,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         """
         if self._sorted != (column, descending):
             self._sorted = (column, descending)
-            self._fitted = (-1, ())
+            self._fitted = (None, ())
             self._repaint()
 
     def move_to(self, index: int) -> None:
@@ -284,16 +288,15 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def render_line(self, y: int) -> Strip:
         """Draw the header, a row, or the text of an empty table."""
-        width = self.scrollable_content_region.width
         if not self._tones:
             self._tones = tone_styles(self.get_component_rich_style)
         if y < _HEADER:
-            return self._header(width)
+            return self._header(self.scrollable_content_region.width)
         if not self._source.rows:
-            return self._no_rows(y, width)
+            return self._no_rows(y, self.scrollable_content_region.width)
         if y not in self._lines:
             self._lines[y] = self._line(y - _HEADER + self.scroll_offset.y, self.shown)
-        return self._row(self._lines[y], width)
+        return self._row(self._lines[y])
 
     @property
     def _visible(self) -> int:
@@ -362,11 +365,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
                 segments += [Segment(text, plain), Segment(" " * GAP, plain)]
         return Strip(segments).adjust_cell_length(width, plain)
 
-    def _row(self, line: _Line, width: int) -> Strip:
-        if line is None:
-            return Strip.blank(width, self._tones[Tone.NORMAL])
-        shown, cells, tones, cursor = line
+    def _row(self, line: _Line) -> Strip:
         base = self._tones[Tone.NORMAL]
+        if line is None:
+            return Strip.blank(self.scrollable_content_region.width, base)
+        shown, cells, tones, cursor = line
         over = self.get_component_rich_style("table--cursor") if cursor else None
         # A mark where it has no ground of its own: that takes few bytes to move.
         marked = over is not None and over.bgcolor == base.bgcolor
@@ -381,15 +384,14 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
                     # A ground that a tone has of its own means something under the cursor too.
                     covered = style.bgcolor == self._tones[Tone.NORMAL].bgcolor
                     segments.append(Segment(text, style + under if covered else style))
-                segments.append(Segment(" " * GAP, base))
+                segments.append(Segment(" " * place.gap, base))
                 continue
             style = self._tones[tones if isinstance(tones, Tone) else tones[place.position]]
             if over is not None:
                 style = base if self.has_focus else style + over.background_style
-            # One segment for each cell: the terminal is sent only those that changed.
-            text = cell(content, place.width, place.column.align)
-            segments.append(Segment(text + " " * GAP, style))
-        return Strip(segments).adjust_cell_length(width, base)
+            segments.append(_segment(content, place, style))
+        last = shown[-1]
+        return Strip(segments, last.x + last.width + last.gap)
 
     def _no_rows(self, y: int, width: int) -> Strip:
         style = self._tones[Tone.MUTED]
@@ -398,3 +400,10 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         room = width - 2 * MARGIN
         text = cell((lines[line] if 0 <= line < len(lines) else "").center(room), room, "left")
         return Strip([Segment(f" {text} ", style)]).adjust_cell_length(width, style)
+
+
+@lru_cache(maxsize=8192)
+def _segment(text: str, place: Placed, style: Style) -> Segment:
+    """A cell and the gap after it."""
+    # By themselves: the terminal is sent only those that changed.
+    return Segment(cell(text, place.width, place.column.align) + " " * place.gap, style)

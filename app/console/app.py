@@ -187,12 +187,21 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
     def _published(self, item: Snapshot | Event) -> None:
         """Called by the probes' threads."""
         self.state.take(item)
-        self.post_message(Published())
+        self.show_soon()
 
     def _named(self) -> None:
         """Called by the threads that look names up, which outlive the console."""
         with suppress(RuntimeError):
-            self.post_message(Published())
+            self.show_soon()
+
+    def show_soon(self) -> None:
+        """Bring the screen up to date, together with what else comes within a moment."""
+        self.post_message(Published())
+
+    @property
+    def since_window(self) -> float:
+        """Seconds since the last window."""
+        return time.monotonic() - self.state.last_at
 
     def on_published(self) -> None:
         self._fresh = True
@@ -262,7 +271,6 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
     def _status(self) -> list[StatusItem]:
         last = self.frame.last
         failure = self.plane.failure()
-        now = time.monotonic()
         badge = StatusItem("LIVE", Tone.GOOD, badge=True)
         if (paused := self.moment_badge()) is not None:
             badge = paused
@@ -270,7 +278,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
             badge = StatusItem("ENDED", Tone.BAD, badge=True)
         elif last is None:
             badge = StatusItem("STARTING", Tone.MUTED, badge=True)
-        elif (old := now - self.state.last_at) > _STALE_AFTER * self.interval:
+        elif (old := self.since_window) > _STALE_AFTER * self.interval:
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
         items = [
             badge, *self.tape_items(), *self.moment_items(), *self.work_items(),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.console.path_numbers import NONE, Numbers, numbers_of
+from app.console.path_routers import Router, routers_of
 from probes.flow.filter import address_text, protocol_name
 from probes.path.analysis.distributions import Comparison, kolmogorov_smirnov
 from probes.path.analysis.statistics import group_starts
@@ -32,8 +33,6 @@ _COMPARABLE = 20
 """Answers of each of two routers that a comparison takes."""
 _FEW = 5
 """Seconds of a mean that is shown as the present."""
-_TURNS_NS = 2 * SECOND_NS
-"""A router that was heard of this much before the last one is still in turn with it."""
 ECHO = (1, 58)
 """Protocols whose echo is traced, as one flow: it has no ports."""
 ROUTE = (Kind.RESPONDER, Kind.LONGER, Kind.SHORTER, Kind.SILENT, Kind.ANSWERS)
@@ -47,18 +46,6 @@ class Choice:
 
     destination: str
     flow: TracedFlow | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Router:
-    """One that answers at a hop."""
-
-    address: str
-    share: float
-    """Of the hop's answers, for all flows to the destination."""
-    last_ns: int
-    labels: tuple[int, ...]
-    """MPLS label stack entries (RFC 3032), outermost first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,11 +104,14 @@ class Paths:
     """Which series have no probes any more."""
     _numbers: tuple[object, dict[int, Numbers]] = (None, {})
     _summaries: dict[Choice, Summary] = field(default_factory=dict)
-    _answering: dict[tuple[str, int, bytes], tuple[Router, ...]] = field(default_factory=dict)
+    _routers: dict[Choice, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
     _changes: dict[Choice, Array] = field(default_factory=dict)
+    _marks: dict[Choice, dict[int, list[int]]] = field(default_factory=dict)
     """Made once a second, as numbers are, or when something is found out; only time lines move
     more often."""
     _found: tuple[object, ...] = ()
+    edition: int = 0
+    """Another number wherever something else is to be said of paths; hops change more often."""
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
         """Look at this from now on."""
@@ -134,7 +124,8 @@ class Paths:
         found = (known, view.changes[-1:].tobytes(), view.series["queue_ns"].tobytes())
         if self._found != found:
             self._found = found
-            for made in (self._summaries, self._answering, self._changes):
+            self.edition += 1
+            for made in (self._summaries, self._routers, self._changes, self._marks):
                 made.clear()
 
     def _arrange(self) -> None:
@@ -235,13 +226,12 @@ class Paths:
             for places in [self._places.get(one[0], _NOWHERE)]
         }
         numbers = self._minute(groups)
-        changes = {choice: self.changes(choice) for choice in dict.fromkeys(c for c, _ in wanted)}
         lines = self._lines(list(groups.values()), cells)
         known = {name: self.view.series[name].tolist() for name in _KNOWN}
         return [
             self._hop(
-                number, groups[choice, number], numbers.get(place, NONE), choice,
-                changes[choice][changes[choice]["hop"] == number], known, *lines[place],
+                number, groups[choice, number], numbers.get(place, NONE), choice, known,
+                *lines[place],
             )
             for place, (choice, number) in enumerate(wanted)
         ]  # fmt: skip
@@ -260,7 +250,7 @@ class Paths:
         return list(zip(means(sums[0], sums[1]) / 1e9, sums[2] > 0, strict=True))
 
     def _hop(
-        self, number: int, places: Array, numbers: Numbers, choice: Choice, changes: Array,
+        self, number: int, places: Array, numbers: Numbers, choice: Choice,
         known: Mapping[str, list[int]], averages: Array, lost: Array,
     ) -> Hop:  # fmt: skip
         # Of few series plain numbers are quicker than arrays.
@@ -271,14 +261,33 @@ class Paths:
         queue = max((queue_ns[place] for place in at if not self._ended[place]), default=0)
         cleared = bool(at) and all(known["cleared"][place] for place in at)
         marked = np.zeros(len(lost), bool)
-        if len(changes):
-            route = changes[np.isin(changes["kind"], ROUTE)]
-            ago = self.view.second // CELL - since(route) // (CELL * SECOND_NS)
-            marked[len(lost) - 1 - ago[(ago >= 0) & (ago < len(lost))]] = True
+        for cell in self._marked(choice).get(number, ()):
+            ago = self.view.second // CELL - cell
+            if 0 <= ago < len(lost):
+                marked[-1 - ago] = True
         return Hop(
-            number, places, numbers, last, self._routers(number, places, choice.destination),
-            cleared, queue, averages, lost, marked,
+            number, places, numbers, last, self._answering(choice).get(number, ()), cleared, queue,
+            averages, lost, marked,
         )  # fmt: skip
+
+    def _marked(self, choice: Choice) -> dict[int, list[int]]:
+        """By hop the cells, counted from the clock's begin, in which another way was taken."""
+        if choice not in self._marks:
+            changes = self.changes(choice)
+            route = changes[np.isin(changes["kind"], ROUTE)]
+            marks = self._marks[choice] = {}
+            cells = since(route) // (CELL * SECOND_NS)
+            for number, cell in zip(route["hop"].tolist(), cells.tolist(), strict=True):
+                marks.setdefault(number, []).append(cell)
+        return self._marks[choice]
+
+    def _answering(self, choice: Choice) -> dict[int, tuple[Router, ...]]:
+        """By hop who answers: first for a choice, then for all flows to its destination."""
+        if choice not in self._routers:
+            every = self._places.get(Choice(choice.destination), _NOWHERE)
+            own = self._places.get(choice, _NOWHERE)
+            self._routers[choice] = routers_of(self.view, every, own)
+        return self._routers[choice]
 
     def _minute(self, groups: Mapping[tuple[Choice, int], Array]) -> dict[int, Numbers]:
         """The numbers of some hops, whose series are at places of the view, by the order of the
@@ -293,39 +302,6 @@ class Paths:
             hops = of[np.searchsorted(series["id"], samples["id"])]
             self._numbers = key, numbers_of(samples, hops)
         return self._numbers[1]
-
-    def _routers(self, number: int, places: Array, destination: str) -> tuple[Router, ...]:
-        """Who answers at this hop: first for the flows at `places`, then for all others."""
-        key = destination, number, places.tobytes()
-        if key not in self._answering:
-            self._answering[key] = self._answers_of(number, places, destination)
-        return self._answering[key]
-
-    def _answers_of(self, number: int, places: Array, destination: str) -> tuple[Router, ...]:
-        view = self.view
-        every = self._places[Choice(destination)]
-        every = every[view.series["hop"][every] == number]
-        known = view.responders[np.isin(view.responders["series"], view.series["id"][every])]
-        if not len(known):
-            return ()
-        raw = np.ascontiguousarray(known["responder"]).view("V16")[:, 0]
-        own = np.isin(known["series"], view.series["id"][places])
-        newest = int(known["last_ns"][own].max(initial=0))
-        total = int(known["answers"].sum())
-        found: list[tuple[tuple[bool, int], Router]] = []
-        for address in np.unique(raw):
-            rows = known[raw == address]
-            mine = rows[own[raw == address]]
-            turn = mine[mine["last_ns"] > newest - _TURNS_NS]
-            last = rows[np.argmax(rows["last_ns"])]
-            labels = tuple(int(n) for n in last["labels"][: int(last["label_count"])])
-            version = int(view.series["version"][every[0]])
-            router = Router(
-                address_text(last["responder"].tobytes(), version),
-                int(rows["answers"].sum()) / total, int(last["last_ns"]), labels,
-            )  # fmt: skip
-            found.append(((bool(len(turn)), int(turn["answers"].sum())), router))
-        return tuple(router for _, router in sorted(found, key=lambda pair: pair[0], reverse=True))
 
     def difference(self, hop: Hop) -> tuple[tuple[str, str], Comparison] | None:
         """How the times of flows by the two routers differ that answer most at a hop (S3.20), by

@@ -30,9 +30,11 @@ class TerminalApp(DiffApp[int]):
     .-low-bandwidth VirtualTable > .table--cursor { background: $surface; }
     .-low-bandwidth VirtualTable:focus > .table--cursor { background: $surface; }
     .-low-bandwidth ModalScreen { background: transparent; }
+    .-plain VirtualTable > .tone--active { background: $surface; text-style: underline; }
     Toast { width: auto; max-width: 100%; padding: 0 1; margin-top: 0; }
     """
-    """Neither a whole row nor a whole screen is to change its ground where that takes seconds, and
+    """Neither a whole row nor a whole screen is to change its ground where that takes seconds;
+    without colours a ground is drawn in reverse, on which a high bar would be an empty cell; and
     what is said in the corner covers no more than it needs."""
 
     ui = Ui()
@@ -48,6 +50,7 @@ class TerminalApp(DiffApp[int]):
         self.animation_level = "none"
         self.link = Link(_FIRST_OF_LITTLE if ui.low_bandwidth else FIRST)
         self.set_class(ui.low_bandwidth, "-low-bandwidth")
+        self.set_class(not self.look.colors, "-plain")
         for theme in THEMES.values():
             self.register_theme(theme)
         self._take_theme(dark=ui.theme != "light")

@@ -58,7 +58,8 @@ def _theme(name: str, colors: _Colors) -> Theme:
             "scrollbar-background-active": c.ground, "scrollbar-corner-color": c.ground,
             "footer-key-foreground": c.accent, "footer-foreground": c.text,
             "footer-background": c.panel, "footer-description-foreground": c.text,
-            "input-cursor-background": c.text, "input-cursor-foreground": c.ground,
+            "input-cursor-background": c.ground, "input-cursor-foreground": c.text,
+            "input-cursor-text-style": "reverse",  # which is seen without colours too
             "input-selection-background": c.blurred, "input-selection-foreground": c.text,
         },
     )  # fmt: skip

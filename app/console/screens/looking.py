@@ -21,6 +21,7 @@ class LookingScreen(DeckScreen, Generic[_T]):
     def __init__(self) -> None:
         super().__init__()
         self._looking = self._answered = False
+        self._answer: _T | None = None
         self._trouble = ""
         """Why the last question had no answer; empty where it had one."""
 
@@ -58,11 +59,16 @@ class LookingScreen(DeckScreen, Generic[_T]):
             self.in_thread(self.question(), self._looked, self._not_known, asked=first)
 
     def _looked(self, answer: _T) -> None:
+        before, first = (self._answer, self._trouble), not self._answered
         self._looking, self._trouble = False, ""
-        if not self._stays:
-            self._answered = True
-            self.take(answer)
+        if self._stays:
+            return
+        self._answer, self._answered = answer, True
+        self.take(answer)
+        if first:
             self.show()
+        elif before != (answer, "") or self.deck.since_window > _LOOK:
+            self.deck.show_soon()
 
     def _not_known(self, error: DeckError) -> None:
         self._looking, self._trouble = False, str(error)

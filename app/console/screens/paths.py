@@ -76,6 +76,9 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         self._choice: Choice | None = None
         self._hops: list[Hop] = []
         self._of_paths, self._of_hops = Filter(), Filter()
+        self._choices: tuple[Choice, ...] = ()
+        self._listed: tuple[object, ...] = ()
+        """What the list of paths was made of."""
 
     def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
         paths = path_filter.path_table(self._paths)
@@ -180,12 +183,18 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     def show(self) -> None:
         self._paths.take(self.deck.frame.paths, self._traced)
-        self._show_paths()
+        deck = self.deck
+        listed = (self._paths.edition, deck.names.version, self._of_paths, deck.wanted_path)
+        if self._listed != listed:
+            self._listed = listed
+            self._show_paths()
+        self._show_notes()
         self._show_hops()
 
     def _show_paths(self) -> None:
-        choices = path_filter.shown_paths(self._paths, self._of_paths, self.deck.names)
-        rows = path_rows(self._paths, choices, self.deck.names)
+        names = self.deck.names
+        self._choices = path_filter.shown_paths(self._paths, self._of_paths, names)
+        rows = path_rows(self._paths, self._choices, names)
         self.set_class(not rows.rows, "-empty")
         self.listing.styles.height = 1 + rows.rows
         self.listing.fill(rows)
@@ -196,8 +205,11 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
                 self.deck.wanted_path = None
         key = self.listing.cursor_key
         self._choice = key if isinstance(key, Choice) else None
+
+    def _show_notes(self) -> None:
         count = sum(choice.flow is None for choice in self._paths.choices)
-        passed = f"{sum(choice.flow is None for choice in choices)} of " if self._of_paths else ""
+        shown = sum(choice.flow is None for choice in self._choices)
+        passed = f"{shown} of " if self._of_paths else ""
         notes = [StatusItem(passed + counted(count, "destination"), Tone.MUTED, priority=4)]
         if self._of_paths.text:
             notes.append(StatusItem(self._of_paths.text, Tone.ACCENT, 3, label="filter"))
