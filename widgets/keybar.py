@@ -67,4 +67,5 @@ class KeyBar(Footer):
 
 
 def _cells(keys: Iterable[_Key], around: int) -> int:
-    return sum(len(f"{name} {words}".rstrip()) + around for _, name, words, _, _ in keys)
+    """What keys need with so many blanks around each; that after the last one may be cut."""
+    return sum(len(f"{name} {words}".rstrip()) + around for _, name, words, _, _ in keys) - 1

@@ -15,6 +15,8 @@ from typing import Final
 FIRST: Final = 4096
 """Bytes that may be on their way before anything is known."""
 _LEAST = 256
+_LITTLE = 2048
+"""Bytes within a moment with which a screen takes a second or more."""
 UNLIMITED: Final = 1 << 20
 _NEAR = 0.05
 """Seconds within which a terminal that is no way off answers the first question."""
@@ -74,6 +76,11 @@ class Link:
             if not (self._answers or self._pieces):
                 return UNLIMITED
             return max(0, self._window - self._on_the_way)
+
+    @property
+    def slow(self) -> bool:
+        """Whether it is known to carry little within a moment."""
+        return self._answers and self._window < _LITTLE
 
     @property
     def _patience(self) -> float:

@@ -31,7 +31,7 @@ _EVERYWHERE = (
     Command("view.paths", "Paths", "2", footer="Paths"),
     Command("view.flows", "Flows", "3", footer="Flows"),
     Command("view.triggers", "Triggers", "4", footer="Triggers"),
-    Command("view.programs", "Programs", "5", footer="Probes"),
+    Command("view.programs", "Programs", "5", footer="Programs"),
     Command("view.events", "Events", "6", footer="Events"),
     Command("view.pause", "Pause the view, not counting", "space", footer="Pause"),
     Command("probe.info", "Programs: run time and memory", "i"),

@@ -90,7 +90,10 @@ _TABLES = (
     ),
     Table(
         "policies",
-        ("policy", "state", "value", "band", "threshold", "line", "runs", "selected"),
+        (
+            "policy", "state", "condition", "value", "band", "threshold", "line", "runs",
+            "selected",
+        ),
         "",
         frozenset({"value", "band", "threshold", "selected"}),
         frozenset({"line"}),

@@ -91,6 +91,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "policies": {
         "policy": "Its name.",
         "state": "armed, active, in hold (active for a while yet) or cooling down; until when.",
+        "condition": "When it is active; always, or when an operator says so.",
         "value": "What its condition compares, in the last window.",
         "band": "Where the true value lies, 95 times of 100: numbers of flows are estimates.",
         "threshold": "What it is compared with.",

@@ -1,4 +1,4 @@
-"""`ctrl+p`: every command that can be used here, one a line, with its keys and how it is used."""
+"""`ctrl+p`: commands, one a line, with their keys and how they are used."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from textual.widgets import Input
 
 from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
+from app.console.screens.box import BoxScreen
 from widgets.columns import Column
 from widgets.rows import Row, Rows
-from widgets.screen import DiffModalScreen
 from widgets.table import VirtualTable
 from widgets.tones import Tone
 
@@ -32,7 +32,7 @@ _OTHER_LINES = 4
 """Of the box and below it, beside the rows."""
 
 
-class Palette(DiffModalScreen[None]):
+class Palette(BoxScreen):
     """A line to type into, and the commands that are meant, the likeliest first."""
 
     BINDINGS = [
@@ -44,16 +44,16 @@ class Palette(DiffModalScreen[None]):
     ]
     CSS = """
     Palette { align: center top; }
-    Palette > Vertical {
-        width: 80; max-width: 100%; height: auto; background: $panel; border: round $primary;
-    }
     Palette Input, Palette Input:focus {
         height: 1; border: none; padding: 0 1; background: $panel;
     }
     """
 
+    _most = 0
+    """Lines of the table with the most rows until now."""
+
     def compose(self) -> ComposeResult:
-        with Vertical():
+        with Vertical(classes="box"):
             typed = Input(placeholder="a command, by what it does or by its name")
             typed.cursor_blink = False
             yield typed
@@ -82,21 +82,23 @@ class Palette(DiffModalScreen[None]):
         self._fit()
 
     def _fit(self) -> None:
-        room = max(2, self.app.size.height - _OTHER_LINES)
-        self._table.styles.height = min(1 + max(1, self._table.source.rows), room)
+        # No lower than it was: what it covers would be drawn anew with each letter.
+        self._most = max(self._most, 1 + self._table.source.rows)
+        height = self.app.size.height
+        room = height // 2 if self._deck.slow else height - _OTHER_LINES
+        self._table.styles.height = max(2, min(self._most, room))
 
     def _meant(self, text: str) -> list[Command]:
-        """This screen's own first, then those that are everywhere; by likelihood, if any was
-        typed."""
+        """This screen's own first, then those that are everywhere; if any was typed, by likelihood,
+        and then those of other screens, which they turn to."""
         mode = self.app.current_mode
-        found = [entry for entry in REGISTRY.values() if entry.screen in (mode, "")]
-        found.sort(key=lambda entry: not entry.screen)
+        found = sorted(REGISTRY.values(), key=lambda entry: not entry.screen)
         if not text:
-            return found
+            return [entry for entry in found if entry.screen in (mode, "")]
         match = Matcher(text).match
         scores = {entry.name: max(match(entry.title), match(entry.name)) for entry in found}
         found = [entry for entry in found if scores[entry.name] > 0]
-        return sorted(found, key=lambda entry: -scores[entry.name])
+        return sorted(found, key=lambda e: (e.screen not in (mode, ""), -scores[e.name]))
 
     def _row(self, entry: Command) -> Row:
         keys = spoken(self._deck.keymap.keys(entry.name, self.app.current_mode))

@@ -111,8 +111,8 @@ def _history(samples: Array, second: int) -> list[Series]:
         values[row, ordered.series] = ordered.quantile(fraction) / 1e9
     when = times.astype("f8")
     return [
-        Series("p95", when, values[1], Tone.MUTED),
         Series("median", when, values[0], Tone.ACCENT),
+        Series("p95", when, values[1], Tone.MUTED),
     ]
 
 

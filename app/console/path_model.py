@@ -16,7 +16,7 @@ from app.console.path_routers import Router, routers_of
 from probes.flow.filter import address_text, protocol_name
 from probes.path.analysis.distributions import Comparison, kolmogorov_smirnov
 from probes.path.analysis.statistics import group_starts
-from probes.path.live import IDLE_NS, SECOND_NS, LivePaths, PathView
+from probes.path.live import IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
 from probes.path.options import TracedFlow
 from probes.path.records import Array, Kind
 from probes.plane import Traced
@@ -103,6 +103,7 @@ class Paths:
     _ended: Array = field(default_factory=lambda: np.empty(0, bool))
     """Which series have no probes any more."""
     _numbers: tuple[object, dict[int, Numbers]] = (None, {})
+    _recent: RecentTimes = field(default_factory=lambda: RecentTimes(_NOWHERE))
     _summaries: dict[Choice, Summary] = field(default_factory=dict)
     _routers: dict[Choice, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
     _changes: dict[Choice, Array] = field(default_factory=dict)
@@ -298,9 +299,10 @@ class Paths:
             of = np.full(len(series), -1)
             for place, places in enumerate(groups.values()):
                 of[places] = place
-            samples = self.view.samples(series["id"][of >= 0])
-            hops = of[np.searchsorted(series["id"], samples["id"])]
-            self._numbers = key, numbers_of(samples, hops)
+            ids = series["id"][of >= 0]
+            if not np.array_equal(self._recent.ids, ids):
+                self._recent = RecentTimes(ids)
+            self._numbers = key, numbers_of(*self._recent.of(self.view), of[of >= 0])
         return self._numbers[1]
 
     def difference(self, hop: Hop) -> tuple[tuple[str, str], Comparison] | None:

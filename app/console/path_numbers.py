@@ -32,11 +32,13 @@ class Numbers:
 NONE = Numbers(0, 0, *[math.nan] * 3)
 
 
-def numbers_of(samples: Array, hops: Array) -> dict[int, Numbers]:
-    """Of each of `hops` (n,) the numbers; `samples` (n,) are those of PathView.samples."""
-    sent = np.bincount(hops, minlength=MAX_HOPS + 1)
-    heard = samples["rtt_ns"] >= 0
-    rtts, ids, hops = samples["rtt_ns"][heard], samples["id"][heard], hops[heard]
+def numbers_of(times: Array, series: Array, hops: Array) -> dict[int, Numbers]:
+    """Of each of `hops` the numbers; `times` (n,) and `series` (n,) are those of RecentTimes.of,
+    and `hops` (m,) say which hop a series is of."""
+    sent = np.bincount(hops[series], minlength=MAX_HOPS + 1)
+    heard = times >= 0
+    rtts, ids = times[heard], series[heard]
+    hops = hops[ids]
     starts = group_starts(ids)
     steps = jitter(rtts, starts, np.full(len(starts), -1))
     # A series weighs as much as it has answers.

@@ -13,6 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.suggester import SuggestionReady
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
+from textual.widgets.input import Selection
 
 from app.commands.complete import Completion, usage
 from app.commands.keys import CHARACTERS
@@ -160,8 +161,11 @@ class Prompt(Vertical):
     def _line(self) -> CommandLine:
         return cast("ConsoleApp", self.app).command_line
 
-    def ask(self, command: str, question: str, example: str, text: str) -> None:
-        """Open with `text` to be edited; `example` is shown while there is none."""
+    def ask(
+        self, command: str, question: str, example: str, text: str, *, replaced: bool = False
+    ) -> None:
+        """Open with `text` to be edited, or `replaced` by what is typed; `example` is shown while
+        there is none."""
         self.command, self.number = command, self.number + 1
         self.query_one(Label).update(question)
         answer = self.input
@@ -175,7 +179,7 @@ class Prompt(Vertical):
         self.add_class("open")
         # At once, unlike focus(): what is typed ahead must not be taken for commands.
         self.screen.set_focus(answer)
-        answer.cursor_position = len(text)
+        answer.selection = Selection(0 if replaced else len(text), len(text))
         self._line.open()
 
     def action_cancel(self) -> None:

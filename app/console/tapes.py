@@ -251,7 +251,8 @@ class TapeApp(CommandApp):
             self.play(tape)
         else:
             example = "a register's letter, a tape's name or file"
-            self.deck_screen().prompt.ask("macro.play", "Play", example, self._last_tape)
+            prompt = self.deck_screen().prompt
+            prompt.ask("macro.play", "Play", example, self._last_tape, replaced=True)
 
     def do_macro_stop(self) -> None:
         if self._player is not None:

@@ -82,6 +82,15 @@ class TerminalApp(DiffApp[int]):
         sign = super().get_key_display(binding)
         return sign if self.look.glyphs != "ascii" or sign.isascii() else binding.key
 
+    @property
+    def slow(self) -> bool:
+        """Whether little should be sent: because that was asked for, or as the link turned out."""
+        return self.ui.low_bandwidth or self.link.slow
+
+    def begin_update(self) -> None:
+        super().begin_update()
+        self.set_class(self.slow, "-low-bandwidth")
+
     def update_interval(self, usual: float) -> float:
         """Seconds between two updates of the screen, where there are `usual` ones elsewhere."""
         least = _SELDOM if self.ui.low_bandwidth else usual

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,11 +21,13 @@ from widgets.sparkline import bars, round_scale
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
-_NAME_CELLS = (12, 24)
-"""The least and the most of the columns of names, which are as wide as their widest name."""
+if TYPE_CHECKING:
+    from probes.primitive.policy import Policy
+
+_NAME_CELLS, _CONDITION_CELLS, _RUN_CELLS = (12, 24), (9, 32), (9, 24)
+"""The least and the most of columns that are as wide as the widest text in them."""
 _LINE_CELLS = 12
 _HALF = "▄ threshold"
-_RUN_CELLS = 16
 _TOP = 2.0
 """The end of the scale of time lines, in thresholds: half a bar is one."""
 _SHADES = "█▓▒░"
@@ -48,38 +50,51 @@ def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
     return told if read_only else f"{told}\n\na adds one, such as\n{EXAMPLE}"
 
 
-def policy_columns(names: Iterable[str], span: float, cells: int) -> tuple[Column, ...]:
-    """The columns of the table of policies, whose time lines are of `span` seconds."""
+def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple[Column, ...]:
+    """The columns of a table of policies, whose time lines are `cells` wide, of `span` seconds."""
     titles = (f"last {age(span)}, ▄ is the threshold", f"{age(span)} {_HALF}", _HALF)
     title = next((title for title in titles if len(title) <= cells), _HALF)
     return (
-        Column("policy", "Policy", _width(names)),
+        Column("policy", "Policy", _width((one.name for one in policies), _NAME_CELLS)),
         Column("state", "State", 14),
+        Column("condition", "Condition", _width((one.when for one in policies), _CONDITION_CELLS),
+               priority=7),
         Column("value", "Value", 8, "right", priority=1),
         Column("band", "Band", 12, priority=4),
         Column("threshold", "Threshold", 9, "right", priority=2),
         Column("line", title, _LINE_CELLS, priority=3, grows=True),
-        Column("runs", "Runs", _RUN_CELLS, priority=5),
+        Column("runs", "Runs", _width(map(_runs, policies), _RUN_CELLS), priority=5),
         Column("selected", "Selected", 8, "right", priority=6),
-    )
+    )  # fmt: skip
 
 
-def application_columns(names: Iterable[str], kind: Input) -> tuple[Column, ...]:
+def application_columns(triggers: Triggers) -> tuple[Column, ...]:
     """The columns of the table of applications."""
-    seen = "Records" if kind is Input.TELEMETRY else "Packets"
+    info = triggers.info
+    names = [one.name for one in info.applications] if info else []
+    seen = "Records" if info and info.input is Input.TELEMETRY else "Packets"
+    by = (_run_by(triggers, name) for name in names)
     return (
-        Column("application", "Application", _width(names)),
+        Column("application", "Application", _width(names, _NAME_CELLS)),
         Column("active", "State", 6),
         Column("packets", seen, 8, "right"),
         Column("ns", "ns/packet", 9, "right", priority=1),
-        Column("policies", "Run by", 16, priority=2, grows=True),
+        Column("policies", "Run by", _width(by, _RUN_CELLS), priority=2),
         Column("summary", "What it does", 30, priority=3, grows=True),
     )
 
 
-def _width(names: Iterable[str]) -> int:
-    least, most = _NAME_CELLS
-    return max(least, min(most, max(map(len, names), default=0)))
+def _width(texts: Iterable[str], cells: tuple[int, int]) -> int:
+    least, most = cells
+    return max(least, min(most, max(map(len, texts), default=0)))
+
+
+def _runs(policy: Policy) -> str:
+    return ", ".join(policy.run)
+
+
+def _run_by(triggers: Triggers, application: str) -> str:
+    return ", ".join(triggers.runs(application))
 
 
 def policy_rows(standings: Sequence[Standing], now_utc_ns: int) -> Rows:
@@ -95,28 +110,30 @@ def _policy_row(one: Standing, now_utc_ns: int) -> Row:
     cells = (
         one.name,
         state,
+        one.info.policy.when,
         value,
         band_text(one),
         si(numbers["threshold"]),
         _line(one),
-        ", ".join(one.info.policy.run),
+        _runs(one.info.policy),
         si(one.info.selected),
     )
     values = (
         one.name,
         one.info.state.words,
+        cells[2],
         float(numbers["value"]),
         None if one.exact else "..".join(f"{numbers[end]:.6g}" for end in ("low", "high")),
         float(numbers["threshold"]),
         None,
-        cells[6],
+        cells[7],
         one.info.selected,
     )
     ratio = float(relative(np.array([numbers], POLICY))[0])
-    ranks = {1: _RANKS.index(one.info.state), 2: ratio, 3: float(numbers["high"] - numbers["low"])}
+    ranks = {1: _RANKS.index(one.info.state), 3: ratio, 4: float(numbers["high"] - numbers["low"])}
     muted = Tone.MUTED
     name = Tone.ACCENT if one.info.state is not State.OFF else muted
-    tones = (name, tone, valued, muted, muted, muted, Tone.NORMAL, muted)
+    tones = (name, tone, Tone.NORMAL, valued, muted, muted, muted, Tone.NORMAL, muted)
     return Row(one.name, cells, tones, values, ranks)
 
 
@@ -161,22 +178,22 @@ def state_tone(info: PolicyInfo) -> Tone:
 def application_rows(triggers: Triggers) -> Rows:
     """A row for each application, whose key is its name."""
     known = triggers.info.applications if triggers.info else ()
-    return Rows.of(_application_row(one, triggers.runs(one.name)) for one in known)
+    return Rows.of(_application_row(one, _run_by(triggers, one.name)) for one in known)
 
 
-def _application_row(one: ApplicationInfo, policies: Sequence[str]) -> Row:
+def _application_row(one: ApplicationInfo, run_by: str) -> Row:
     cells = (
         one.name,
         "active" if one.active else "idle",
         si(one.packets),
         nanoseconds(one.ns),
-        ", ".join(policies) or "no policy",
+        run_by or "no policy",
         one.summary,
     )
-    values = (one.name, cells[1], one.packets, one.ns, ", ".join(policies), one.summary)
+    values = (one.name, cells[1], one.packets, one.ns, run_by, one.summary)
     muted = Tone.MUTED
     name, state = (Tone.ACCENT, Tone.WARN) if one.active else (Tone.NORMAL, muted)
-    by = Tone.NORMAL if policies else muted
+    by = Tone.NORMAL if run_by else muted
     return Row(one.name, cells, (name, state, Tone.NORMAL, Tone.NORMAL, by, muted), values)
 
 
@@ -198,7 +215,7 @@ def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
         StatusItem(si(row["packets"] / seconds), label="pkt/s"),
         StatusItem(bit_rate(row["bytes"] * 8 / seconds)),
         StatusItem(si(row["flows"]), Tone.ACCENT, label="flows"),
-        StatusItem(band, Tone.MUTED, priority=1),
+        StatusItem(band, Tone.MUTED, priority=1, label="band"),
         StatusItem(line, Tone.ACCENT, priority=2, label=f"≤{si(scale)}"),
     ]
 

@@ -56,6 +56,8 @@ BIN = np.dtype([("rtt_ns", "f8"), ("answered", "u4"), ("lost", "u4")])
 
 SECONDS = 240
 """How far back the bins go."""
+BLOCK = 16
+"""Seconds of bins that are kept together: views share those in which nothing was added."""
 IDLE_NS = 60_000_000_000
 """Without a probe for longer a series leaves; samples are kept as long."""
 MAX_SERIES = 2048
@@ -64,6 +66,7 @@ MAX_SAMPLES = 1 << 20
 MAX_CHANGES = 500
 SECOND_NS = 1_000_000_000
 
+_BLOCKS = SECONDS // BLOCK
 _COUNTED = (Outcome.ANSWERED, Outcome.UNREACHABLE, Outcome.UNANSWERED, Outcome.DROPPED)
 _Chunk = tuple[int, Array]
 """Samples (n,) ascending by id, and when the last of them came to its end."""
@@ -75,8 +78,8 @@ class PathView:
 
     series: Array
     """dtype SERIES, (n,), ascending by `id`."""
-    bins: Array
-    """dtype BIN, (n, SECONDS): a series' second s is in column s % SECONDS."""
+    bins: tuple[Array, ...]
+    """dtype BIN, each (n, BLOCK): second s is column s % BLOCK of number s % SECONDS // BLOCK."""
     responders: Array
     """dtype RESPONDER, (m,)."""
     changes: Array
@@ -99,9 +102,15 @@ class PathView:
 
         Those before what is kept are empty.
         """
-        columns = np.arange(self.second - seconds + 1, self.second + 1) % SECONDS
-        result: Array = self.bins[np.ix_(places, columns)]
-        result[:, : max(0, seconds - SECONDS)] = np.zeros((), BIN)
+        wanted = max(0, seconds)
+        kept = min(wanted, SECONDS)
+        begin = self.second + 1 - kept
+        first = begin // BLOCK
+        last = max(first, self.second // BLOCK)
+        blocks = [self.bins[number % _BLOCKS][places] for number in range(first, last + 1)]
+        result = np.zeros((len(places), wanted), BIN)
+        known = np.concatenate(blocks, axis=1)[:, begin - first * BLOCK :]
+        result[:, wanted - kept :] = known[:, :kept]
         return result
 
     def samples(self, ids: Array) -> Array:
@@ -109,15 +118,51 @@ class PathView:
 
         They are series after series, each in the order in which its probes came to their end.
         """
-        parts = [no_rows(SAMPLE)]
-        for _, chunk in self._chunks:
-            known = chunk["id"]
-            first = np.searchsorted(known, ids, "left")
-            counts = np.searchsorted(known, ids, "right") - first
-            before = np.cumsum(counts) - counts
-            parts.append(chunk[np.repeat(first - before, counts) + np.arange(counts.sum())])
-        found = np.concatenate(parts)
-        return found[np.argsort(found["id"], kind="stable")]
+        found = [(chunk, *_found(chunk, ids)) for _, chunk in self._chunks]
+        samples = np.concatenate([no_rows(SAMPLE), *(chunk[at] for chunk, at, _ in found)])
+        places = np.concatenate([np.empty(0, "u2"), *(places for _, _, places in found)])
+        return samples[np.argsort(places, kind="stable")]
+
+
+class RecentTimes:
+    """Round-trip times of some series in the last minute; the next view is asked for those that it
+    has more than the last one."""
+
+    def __init__(self, ids: Array) -> None:
+        """`ids` (n,) ascending are those of the series."""
+        self.ids = ids
+        self._found: dict[int, tuple[Array, Array, Array]] = {}
+        """By the identity of a chunk: itself, so that it stays the only one with that, then times
+        and places of what is in it."""
+
+    def of(self, view: PathView) -> tuple[Array, Array]:
+        """Times (m,) in ns, -1 for a loss, and the places in `ids` (m,) of their series.
+
+        They are in the order of PathView.samples.
+        """
+        self._found = {
+            id(chunk): self._found.get(id(chunk)) or self._times(chunk) for _, chunk in view._chunks
+        }
+        found = self._found.values()
+        times = np.concatenate([np.empty(0, "i8"), *(times for _, times, _ in found)])
+        places = np.concatenate([np.empty(0, "u2"), *(places for _, _, places in found)])
+        # Small numbers are sorted by radix.
+        order = np.argsort(places, kind="stable")
+        return times[order], places[order]
+
+    def _times(self, chunk: Array) -> tuple[Array, Array, Array]:
+        at, places = _found(chunk, self.ids)
+        return chunk, chunk["rtt_ns"][at], places
+
+
+def _found(chunk: Array, ids: Array) -> tuple[Array, Array]:
+    """Where samples of the series `ids` are in a chunk (m,), and their series' places (m,)."""
+    known = np.ascontiguousarray(chunk["id"])
+    first = known.searchsorted(ids, "left")
+    counts = known.searchsorted(ids, "right") - first
+    before = np.cumsum(counts) - counts
+    at = np.repeat(first - before, counts) + np.arange(counts.sum())
+    return at, np.repeat(np.arange(len(ids), dtype="u2"), counts)
 
 
 class LivePaths:
@@ -129,7 +174,8 @@ class LivePaths:
 
     def __init__(self) -> None:
         self._series = no_rows(SERIES)
-        self._bins = np.zeros((0, SECONDS), BIN)
+        self._bins = [np.zeros((0, BLOCK), BIN)] * _BLOCKS
+        """As those of a view, and shared with views: never changed, but replaced."""
         self._responders = no_rows(RESPONDER)
         self._changes = no_rows(PATH)
         self._chunks: deque[_Chunk] = deque()
@@ -146,7 +192,7 @@ class LivePaths:
         with self._lock:
             if self._view is None:
                 self._view = PathView(
-                    self._series.copy(), self._bins.copy(), self._responders.copy(), self._changes,
+                    self._series.copy(), tuple(self._bins), self._responders.copy(), self._changes,
                     self._now_ns, self._utc_offset_ns, self._generation, tuple(self._chunks),
                 )  # fmt: skip
             return self._view
@@ -168,8 +214,8 @@ class LivePaths:
         self._now_ns = now_ns
         if before == now:
             return
-        begun = np.arange(max(before + 1, now - SECONDS + 1), now + 1) % SECONDS
-        self._bins[:, begun] = np.zeros((), BIN)
+        for second in range(max(before + 1, now - SECONDS + 1), now + 1):
+            self._block_of(second)[:, second % BLOCK] = np.zeros((), BIN)
         self._keep(self._series["seen_ns"] > now_ns - IDLE_NS)
         while self._chunks and self._chunks[0][0] < now_ns - IDLE_NS:
             self._samples -= len(self._chunks.popleft()[1])
@@ -178,7 +224,8 @@ class LivePaths:
         """Let go of the series that are not in the mask `kept`."""
         if kept.all():
             return
-        self._series, self._bins = self._series[kept], self._bins[kept]
+        self._series = self._series[kept]
+        self._bins = [block[kept] for block in self._bins]
         self._responders = self._responders[np.isin(self._responders["series"], self._series["id"])]
         self._generation += 1
 
@@ -227,8 +274,9 @@ class LivePaths:
         fresh["last_ns"] = -1
         series = np.concatenate((self._series, fresh), dtype=SERIES)
         order = np.argsort(series["id"])
-        bins = np.concatenate((self._bins, np.zeros((len(fresh), SECONDS), BIN)))
-        self._series, self._bins = series[order], bins[order]
+        self._series = series[order]
+        none = np.zeros((len(fresh), BLOCK), BIN)
+        self._bins = [np.concatenate((block, none))[order] for block in self._bins]
         self._generation += 1
         if len(series) > MAX_SERIES:
             kept = np.zeros(len(series), bool)
@@ -241,13 +289,23 @@ class LivePaths:
         """Add probes to the second in which they were sent, however late they are known."""
         newest = self._now_ns // SECOND_NS
         kept = (seconds > newest - SECONDS) & (seconds <= newest)
-        cells, inverse = np.unique(
-            (places * SECONDS + seconds % SECONDS)[kept], return_inverse=True
-        )
-        into, answered = self._bins.reshape(-1), answered[kept]
-        into["rtt_ns"][cells] += np.bincount(inverse[answered], rtt[kept][answered], len(cells))
-        for name, mask in (("answered", answered), ("lost", lost[kept])):
-            into[name][cells] += np.bincount(inverse[mask], minlength=len(cells)).astype("u4")
+        for begin in np.unique(seconds[kept] // BLOCK).tolist():
+            within = kept & (seconds // BLOCK == begin)
+            into = self._block_of(begin * BLOCK).reshape(-1)
+            cells = places * BLOCK + seconds % BLOCK
+            for name, mask, weights in (
+                ("rtt_ns", within & answered, rtt),
+                ("answered", within & answered, None),
+                ("lost", within & lost, None),
+            ):
+                of = None if weights is None else weights[mask]
+                into[name] += np.bincount(cells[mask], of, len(into)).astype(BIN[name])
+
+    def _block_of(self, second: int) -> Array:
+        """The bins (n, BLOCK) that a second is in, to be written to."""
+        number = second % SECONDS // BLOCK
+        self._bins[number] = block = self._bins[number].copy()
+        return block
 
     def _hear(self, ids: Array, rows: Array) -> None:
         """Count who answered; `rows` are of dtype HOP, of the series `ids`."""

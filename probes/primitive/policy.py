@@ -197,10 +197,15 @@ class Policy(_Model):
             data[key] = value
         return cls.parse(data, where)
 
+    @property
+    def when(self) -> str:
+        """Its condition, or the word in the place of one."""
+        words = {mode: word for word, mode in _WORDS.items()}
+        return words.get(self.mode, self.condition)
+
     def to_short(self) -> str:
         """Of which `parse_short` makes the same policy."""
-        words = {mode: word for word, mode in _WORDS.items()}
-        when = [words.get(self.mode, self.condition)]
+        when = [self.when]
         if self.deactivate:
             when.append(f"until {self.deactivate}")
         when += [

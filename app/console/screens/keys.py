@@ -29,6 +29,15 @@ _SIGNS = {
     "triggers": ("Of policies", _POLICIES),
 }
 """What else there is to be explained, by screen."""
+_EVERYWHERE = "Everywhere"
+_PARTS: dict[str, tuple[str, ...]] = {
+    "Looking": ("view.pause", "view.columns", "view.copy", "view.export", "time."),
+    _EVERYWHERE: (),
+    "Screens": ("view.",),
+    "In tables": ("table.", "pane."),
+}
+"""What else can be done, by what its commands' names begin with, the first that fits; most wanted
+first, as a page is not all of it."""
 _KEYS_CELLS, _NAME_CELLS = 13, 22
 
 
@@ -50,16 +59,34 @@ class KeysScreen(HelpBox):
             if bound.key not in hidden
             and not (bound.command and not self._offers(bound.command.name))
         ]
-        moving = [bound for bound in others if bound.command and _moves(bound.command.name)]
-        yield from _section("", _commands(own))
+        parts: dict[str, list[Bound]] = {title: [] for title in _PARTS}
+        for bound in others:
+            parts[_part(bound)].append(bound)
+        yield from self._section("", _commands(own))
         if self._of in _SIGNS:
-            yield from _section(*_SIGNS[self._of])
-        yield from _section("Everywhere", _commands(b for b in others if b not in moving))
-        yield from _section("In tables", _commands(moving))
+            yield from self._section(*_SIGNS[self._of])
+        for title, part in parts.items():
+            yield from self._section(title, _commands(part))
+
+    def _section(self, title: str, lines: Sequence[tuple[str, ...]]) -> Iterator[Text | Table]:
+        if not lines:
+            return
+        if title:
+            yield Text(f"\n{title}", "bold underline")
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="bold", width=_KEYS_CELLS, no_wrap=True)
+        grid.add_column(ratio=1)
+        grid.add_column(style=self.muted, no_wrap=True, width=_NAME_CELLS)
+        grid.expand = True
+        for keys, what, *name in lines:
+            grid.add_row(Text(keys), Text(what), Text("".join(name)))
+        yield grid
 
 
-def _moves(name: str) -> bool:
-    return name.startswith(("table.", "pane."))
+def _part(bound: Bound) -> str:
+    """The title of what it stands under."""
+    name = bound.command.name if bound.command is not None else ""
+    return next((title for title, begins in _PARTS.items() if name.startswith(begins)), _EVERYWHERE)
 
 
 def _commands(bound: Iterable[Bound]) -> list[tuple[str, ...]]:
@@ -70,18 +97,3 @@ def _commands(bound: Iterable[Bound]) -> list[tuple[str, ...]]:
             name = each.command.name if each.command is not None else ""
             keys.setdefault((each.title, name), []).append(each.key)
     return [(spoken(",".join(of)), *deed) for deed, of in keys.items()]
-
-
-def _section(title: str, lines: Sequence[tuple[str, ...]]) -> Iterator[Text | Table]:
-    if not lines:
-        return
-    if title:
-        yield Text(f"\n{title}", "bold underline")
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", width=_KEYS_CELLS, no_wrap=True)
-    grid.add_column(ratio=1)
-    grid.add_column(style="dim", no_wrap=True, width=_NAME_CELLS)
-    grid.expand = True
-    for keys, what, *name in lines:
-        grid.add_row(Text(keys), Text(what), Text("".join(name)))
-    yield grid

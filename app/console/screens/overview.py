@@ -315,8 +315,8 @@ class OverviewScreen(LookingScreen[_Looked]):
         block.empty = f"{len(infos)} of them" if infos else NO_POLICIES
         if infos:
             cells = block.width_of("line")
-            names = [one.policy.name for one in infos]
-            columns = policy_columns(names, triggers.span(cells), cells)
+            policies = [one.policy for one in infos]
+            columns = policy_columns(policies, triggers.span(cells), cells)
             self._set_columns(block, (replace(columns[0], title="Policies"), *columns[1:]))
         found = pressing(triggers, block.width_of("line"))
         block.show(policy_rows(found[: max(0, most)], triggers.view.now_utc_ns))

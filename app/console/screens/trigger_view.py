@@ -158,9 +158,9 @@ class TriggerView(LookingScreen[_Looked]):
     def _show_policies(self) -> None:
         triggers, table = self._triggers, self.listing
         self.set_class(triggers.info is None, "-none")
-        names = [one.policy.name for one in triggers.info.policies] if triggers.info else []
+        policies = [one.policy for one in triggers.info.policies] if triggers.info else []
         cells = table.width_of("line")
-        columns = policy_columns(names, triggers.span(cells), cells)
+        columns = policy_columns(policies, triggers.span(cells), cells)
         if columns != table.columns:
             table.columns = columns
             if table.width_of("line") != cells:
@@ -168,9 +168,9 @@ class TriggerView(LookingScreen[_Looked]):
                 self.call_later(self._show_policies)
         self._standings = triggers.standings(cells)
         table.empty = empty_text(triggers.info, self._known, bool(self.deck.read_only))
-        self.set_class(not names, "-empty")
+        self.set_class(not policies, "-empty")
         # Not None, which is laid out again each time.
-        table.styles.height = 1 + len(names) if names else "1fr"
+        table.styles.height = 1 + len(policies) if policies else "1fr"
         table.fill(policy_rows(self._standings, triggers.view.now_utc_ns))
 
     def _show_applications(self) -> None:
@@ -178,7 +178,7 @@ class TriggerView(LookingScreen[_Looked]):
         if info is None:
             table.fill(Rows())
             return
-        columns = application_columns([one.name for one in info.applications], info.input)
+        columns = application_columns(self._triggers)
         if columns != table.columns:
             table.columns = columns
         rows = application_rows(self._triggers)
