@@ -119,11 +119,11 @@ def _filters_of_nothing(loaded: Loaded) -> Iterator[UsageError]:
     """Saved filters that no kind of rows can be asked for."""
     if not (loaded.document and loaded.settings.filters):
         return
-    from app.console.path_filter import HOPS, PATHS
     from probes.filter import parts
     from probes.filter.events import EVENTS
     from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS
     from probes.path.filter import ANSWERS, FINDINGS
+    from probes.path.live_filter import HOPS, PATHS
 
     domains = LIVE_FLOWS, WINDOW_FLOWS, PATHS, HOPS, ANSWERS, FINDINGS, EVENTS
     for name, text in loaded.settings.filters.items():

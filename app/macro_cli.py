@@ -15,6 +15,7 @@ from bpf.errors import UsageError
 
 if TYPE_CHECKING:
     from app.tape.model import Tape
+    from app.tape.shelf import Shelf
 
 EXAMPLES = """\b
 Examples:
@@ -61,9 +62,9 @@ def check(
 @takes()
 def list_tapes(settings: Settings) -> None:
     """List the tapes that can be played by name, and the registers."""
-    from app.tape.shelf import Shelf, registers
+    from app.tape.shelf import registers
 
-    for name in (*Shelf(settings.macros).names(), *registers()):
+    for name in (*_shelf(settings).names(), *registers()):
         print(f"{name:<12} {_title(name, settings)}")
 
 
@@ -79,13 +80,18 @@ def states() -> None:
         print(f"{name:<20} {each.kind:<13} {each.help}{values}")
 
 
+def _shelf(settings: Settings) -> Shelf:
+    from app.tape.shelf import Shelf
+
+    return Shelf(settings.macros, settings.filters)
+
+
 def _check(name: str, settings: Settings) -> int:
     """Look at one; the exit code."""
     from app.tape.load import unmet
-    from app.tape.shelf import Shelf
 
     try:
-        tape = Shelf(settings.macros).load(name)
+        tape = _shelf(settings).given(name)
     except UsageError as error:
         print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
         return error.exit_code
@@ -101,17 +107,15 @@ def _check(name: str, settings: Settings) -> int:
 def _facts(tape: Tape) -> Iterator[str]:
     count = len(tape.steps)
     yield f"{count} step" if count == 1 else f"{count} steps"
-    writing = sorted({f"{step.place.line}" for step in tape.steps if step.writes}, key=int)
+    places = (step.place for step in tape.steps if step.writes)
+    writing = dict.fromkeys(f"{place.file}:{place.line}" for place in places)
     if writing:
-        lines = "line" if len(writing) == 1 else "lines"
-        yield f"changes what runs in {lines} {', '.join(writing)}: needs --allow-write"
+        yield f"changes what runs at {', '.join(writing)}: needs --allow-write"
 
 
 def _title(name: str, settings: Settings) -> str:
     """What a tape says it is, or what is wrong with it."""
-    from app.tape.shelf import Shelf
-
     try:
-        return Shelf(settings.macros).load(name).title
+        return _shelf(settings).load(name).title
     except UsageError as error:
         return str(error).splitlines()[0]

@@ -47,14 +47,14 @@ class Playing:
     """What is played, and what it may do."""
 
     macro: Annotated[
-        str,
+        list[str],
         typer.Option(
             metavar="FILE",
-            help="Play a tape first: its file or name, see macro list. With --headless on a screen "
-            "that is not shown, and the run ends with it; tables go to -o DIR only.",
-            show_default="none",
+            help="Play a tape first: its file or name, see macro list; may be repeated. With "
+            "--headless on a screen that is not shown, and the run ends with it; tables go to "
+            "-o DIR only.",
         ),
-    ] = ""
+    ] = field(default_factory=list)
     execute: Annotated[
         list[str],
         typer.Option(
@@ -77,8 +77,9 @@ class Playing:
         from app.tape.load import joined, of_commands
         from app.tape.shelf import Shelf
 
-        tapes = [Shelf(settings.macros).load(self.macro)] if self.macro else []
-        tapes += [of_commands(self.execute)] if self.execute else []
+        shelf = Shelf(settings.macros, settings.filters)
+        tapes = [shelf.given(name) for name in self.macro]
+        tapes += [of_commands(self.execute, settings.filters)] if self.execute else []
         script = Script(joined(tapes), self.allow_write, shown)
         script.check()
         return script

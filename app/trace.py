@@ -17,6 +17,12 @@ def address(text: str) -> str:
     return text_of(destination_of(text))
 
 
+def check_address(destination: str) -> None:
+    """UsageError for an address that `address` refuses; of a name nothing is known yet."""
+    if _is_address(destination):
+        address(destination)
+
+
 def addresses(destination: str) -> tuple[str, ...]:
     """Those of a host name, IPv4 and IPv6, each once; or the one that `destination` is.
 

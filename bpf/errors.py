@@ -76,8 +76,9 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A hint: the nearest of `names`, or else what there is, in their order."""
+    """A hint: the nearest of `names`, whatever the case, or else what there is, in their order."""
     known = list(names)
-    if near := difflib.get_close_matches(name, known, n=1):
-        return f"did you mean {near[0]}?"
+    folded = {each.casefold(): each for each in reversed(known)}
+    if near := difflib.get_close_matches(name.casefold(), folded, n=1):
+        return f"did you mean {folded[near[0]]}?"
     return f"there are {', '.join(known)}" if known else ""

@@ -101,6 +101,11 @@ class CodeEditor(TextArea):
     DEFAULT_CSS = """
     CodeEditor, CodeEditor:focus { border: none; padding: 0; scrollbar-size: 0 1; }
     CodeEditor {
+        & .text-area--gutter { color: $text-muted; }
+        & .text-area--cursor-gutter { color: $foreground; }
+        &:dark .text-area--cursor, &:light .text-area--cursor {
+            color: $input-cursor-foreground; background: $input-cursor-background;
+        }
         & > .tone--muted { color: $text-muted; }
         & > .tone--warn { color: $text-warning; text-style: bold; }
         & > .tone--bad { color: $text-error; text-style: bold; }

@@ -278,6 +278,7 @@ def _spliced(
 class DiffScreen(Screen[ScreenResultType]):
     """A screen that writes differences and puts frames off while the terminal is busy."""
 
+    BLANK = True  # what is seen of it is its ground
     diff: ClassVar[bool] = os.environ.get("PROBEDECK_DIFF", "1") != "0"
     """Whether it does; False is stock Textual."""
 
@@ -352,6 +353,8 @@ class DiffScreen(Screen[ScreenResultType]):
 
 class DiffModalScreen(ModalScreen[ScreenResultType], DiffScreen[ScreenResultType]):
     """A modal DiffScreen."""
+
+    BLANK = False
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         """Close, where it is in front: keys that were typed ahead may ask for that twice."""

@@ -64,11 +64,13 @@ class Shadow:
 
     def _scroll(self, pen: Pen, lines: Mapping[int, Line]) -> None:
         """Have the terminal move lines, where it shows most of them elsewhere."""
-        places = {text_of(line): y for y, line in enumerate(self.lines) if line is not None}
+        changed = {y: line for y, line in lines.items() if self.lines[y] != line}
+        # What moves leaves its place.
+        places = {text_of(self.lines[y] or []): y for y in changed}
         moves = {
             y: places[text] - y
-            for y, line in lines.items()
-            if self.lines[y] != line and (text := text_of(line)) in places and not text.isspace()
+            for y, line in changed.items()
+            if (text := text_of(line)) in places and not text.isspace()
         }
         found = Counter(moves.values()).most_common(1)
         if not found or found[0][1] < _SCROLLED or not found[0][0]:

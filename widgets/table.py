@@ -374,16 +374,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         # A mark where it has no ground of its own: that takes few bytes to move.
         marked = over is not None and over.bgcolor == base.bgcolor
         over = None if marked else over
-        base += over or Style.null()
+        base = base if over is None else base + over
         segments = [Segment((">" if marked else "").ljust(MARGIN), base)]
         for place, content in zip(shown, cells, strict=True):
             if not isinstance(content, str):
-                under = over.background_style if over is not None else Style.null()
                 for text, tone in placed_pieces(content, place.width):
                     style = self._tones[tone]
                     # A ground that a tone has of its own means something under the cursor too.
-                    covered = style.bgcolor == self._tones[Tone.NORMAL].bgcolor
-                    segments.append(Segment(text, style + under if covered else style))
+                    if over is not None and style.bgcolor == self._tones[Tone.NORMAL].bgcolor:
+                        style += over.background_style
+                    segments.append(Segment(text, style))
                 segments.append(Segment(" " * place.gap, base))
                 continue
             style = self._tones[tones if isinstance(tones, Tone) else tones[place.position]]

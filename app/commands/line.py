@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from app.commands.model import Command, Kind, Parameter
 from app.commands.moment import moment
@@ -10,6 +12,8 @@ from app.commands.registry import REGISTRY
 from bpf.errors import TextError, UsageError, did_you_mean
 
 Value = str | int
+Check = Callable[[str, str], object]
+"""Raises UsageError for a value that a command, which is named before, does not take."""
 QUOTE = '"'
 _DIGITS = 6
 """Of a number."""
@@ -41,10 +45,10 @@ class Invocation:
         return " ".join(words)
 
 
-def parse(line: str) -> Invocation:
+def parse(line: str, check: Check | None = None) -> Invocation:
     """Read a line such as `flow.sort rate`, also as the prompt shows it: `:flow.sort rate`.
 
-    Raises TextError, with the column.
+    Raises TextError, with the column, also for values that `check` refuses.
     """
     text = line.rstrip()
     begin = len(text) - len(text.lstrip().removeprefix(":").lstrip())
@@ -63,6 +67,8 @@ def parse(line: str) -> Invocation:
         if word is None:
             break
         values.append(_value(line, word, parameter))
+        if check is not None:
+            _look(line, word, partial(check, name))
     if (rest := text[at:].lstrip()) and len(values) == len(command.parameters):
         column = len(text) - len(rest) + 1
         raise TextError(f"{name} takes no {rest!r}", line, column, hint=f"usage: {command.usage}")
@@ -122,12 +128,20 @@ def _value(line: str, word: Word, parameter: Parameter) -> Value:
             raise TextError(problem, line, word.column)
         return int(word.text)
     if parameter.kind is Kind.MOMENT:
-        try:
-            moment(word.text, 0)
-        except UsageError as error:
-            raise TextError(error.message, line, word.column, hint=error.hint) from None
+        _look(line, word, lambda text: moment(text, 0))
     if parameter.choices and word.text not in parameter.choices:
         problem = f"there is no {parameter.name} {word.text!r}"
         hint = did_you_mean(word.text, parameter.choices)
         raise TextError(problem, line, word.column, hint=hint)
     return word.text
+
+
+def _look(line: str, word: Word, look: Callable[[str], object]) -> None:
+    """Have a value looked at; what is wrong with it is told of the line."""
+    try:
+        look(word.text)
+    except TextError as error:
+        column = word.column + error.column - 1
+        raise TextError(error.problem, line, column, hint=error.hint) from None
+    except UsageError as error:
+        raise TextError(error.message, line, word.column, hint=error.hint) from None

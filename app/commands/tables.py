@@ -123,6 +123,32 @@ _TABLES = (
 TABLES: Mapping[str, Table] = {table.name: table for table in _TABLES}
 """By their names in settings."""
 
+USUAL = "usual"
+"""In the place of columns: those that a table usually has."""
+
+
+def columns_of(text: str) -> tuple[str, ...]:
+    """Columns as they are typed, by spaces or commas."""
+    return tuple(text.replace(",", " ").split())
+
+
+def check_columns(text: str) -> None:
+    """UsageError for columns that are not those of one table, each once."""
+    names = columns_of(text)
+    if names == (USUAL,):
+        return
+    fitting = [table for table in _TABLES if set(names) <= set(table.columns)]
+    if not fitting:
+        known = {name for table in _TABLES for name in table.columns}
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, sorted(known))
+                # What there is would be a long list.
+                hint = hint if hint.startswith("did you") else ""
+                raise UsageError(f"no table has a column {name!r}", hint=hint)
+        raise UsageError(f"no table has all of {', '.join(names)}")
+    fitting[0].check(names)
+
 
 def known_columns() -> Mapping[str, tuple[str, ...]]:
     """The columns of each table, by the tables' names in settings."""

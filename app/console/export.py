@@ -10,18 +10,16 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from app.commands.exported import TEXT, suffix_of
 from app.console.clipboard import cell_text
 from app.console.table_view import DeckTable
-from app.settings.paths import as_invoker, invoker
+from app.settings.paths import as_invoker
 from bpf.cancel import current
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import DeckError
 from widgets.columns import Column, cell
 from widgets.format import REPLACED, safe
 from widgets.rows import Value, ValueSource
 
-PICTURE, TEXT = "svg", "txt"
-SUFFIXES = ("csv", "json", "jsonl", TEXT, PICTURE)
-"""What a file's name may end in, which says how it is written."""
 _PART = 4096
 """Rows that are written at a time."""
 _MODE = 0o666
@@ -49,25 +47,6 @@ class View:
         places = [known[name] for name in shown if name in known]
         columns = tuple((place, table.columns[place]) for place in places)
         return cls(table.arranged, columns, table.info.pictures)
-
-
-def target(file: str) -> Path:
-    """The file that an operator means. UsageError where its name does not say how to write it."""
-    path = Path(file)
-    home = path.parts[:1] == ("~",)
-    try:
-        path = invoker().home.joinpath(*path.parts[1:]) if home else path.expanduser()
-    except RuntimeError:
-        raise UsageError(f"{file}: there is no such user") from None
-    if _suffix(path) not in SUFFIXES:
-        what = f"no format is called {path.suffix}" if path.suffix else "a suffix is missing"
-        hint = did_you_mean(path.suffix.lower(), [f".{suffix}" for suffix in SUFFIXES])
-        raise UsageError(f"{file}: {what}", hint=hint)
-    return path
-
-
-def _suffix(path: Path) -> str:
-    return path.suffix.removeprefix(".").lower()
 
 
 def is_there(path: Path) -> bool:
@@ -107,7 +86,7 @@ def write_view(path: Path, view: View, progress: Progress = lambda share: None) 
 
     Raises DeckError; it can be cancelled (bpf.cancel), and leaves what was there then.
     """
-    suffix = _suffix(path)
+    suffix = suffix_of(path)
     with current().heed():
         parts = _texts(view) if suffix == TEXT else _values(view, suffix)
         write(path, _watched(parts, view.source.rows, progress))

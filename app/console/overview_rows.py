@@ -146,22 +146,23 @@ def traffic_scale(ways: dict[str, Rates]) -> float:
 
 
 def traffic_rows(ways: dict[str, Rates], scale: float, lines: int, *, old: bool) -> Rows:
-    """A direction in 1 or 2 lines; muted where it is `old`."""
+    """A direction in so many lines; muted where it is `old`."""
     rows = []
     for way, one in ways.items():
         drawn = _tall(one, scale, lines, Tone.MUTED if old else Tone.ACCENT)
         plain = Tone.MUTED if old else Tone.NORMAL
-        cells = (way, bit_rate(one.bits), si(one.packets), drawn[0])
-        rows.append(Row((way, 0), cells, (plain, plain, plain, plain)))
-        if lines > 1:
-            bits, packets = one.peak
-            cells = ("  peak", bit_rate(bits), si(packets), drawn[1])
-            rows.append(Row((way, 1), cells, Tone.MUTED))
+        told = [(way, one.bits, one.packets), ("  peak", *one.peak)]
+        for line, bars_of in enumerate(drawn):
+            cells: tuple[str | Pieces, ...] = ("", "", "", bars_of)
+            if line < len(told):
+                name, bits, packets = told[line]
+                cells = (name, bit_rate(bits), si(packets), bars_of)
+            rows.append(Row((way, line), cells, Tone.MUTED if line else plain))
     return Rows.of(rows)
 
 
 def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
-    """Bars over 1 or 2 lines, the upper one first; where packets are missing they hang.
+    """Bars over so many lines, the uppermost first; where packets are missing they hang.
 
     Nothing has no bar: an idle console has nothing to draw.
     """
@@ -169,8 +170,8 @@ def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
     none = np.zeros(len(one.line), bool)
     some = np.where(one.line > 0, one.line, np.nan)
     drawn = [sparkline(np.minimum(some, step), one.lost, none, step, tone)]
-    if lines > 1:
-        above = np.where(one.line > step, one.line - step, np.nan)
+    for base in step * np.arange(1, lines):
+        above = np.where(one.line > base, one.line - base, np.nan)
         drawn.insert(0, bars(above, [tone] * len(above), step))
     return drawn
 

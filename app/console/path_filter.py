@@ -1,59 +1,19 @@
-"""What filters can ask of screen 2: of paths by their destinations and flows, and of hops."""
+"""Filters on screen 2: which of its paths, by their destinations and flows, and which hops pass."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
 from app.console.path_model import Choice, Hop, Paths
-from probes import filter as filters
-from probes.filter import Domain, Filter, Table, parts
-from probes.filter.fields import Addresses, Ports, Quantity, ip_version, protocol, times
+from probes.filter import Filter, Table
 from probes.filter.table import Names
-from probes.path.filter import LOSS, hop_fields
+from probes.path.live_filter import HOPS, PATHS, parse
 
-_TIMES = {
-    name: times(name, words, "ms", column_ns=1e9)
-    for name, words in (
-        ("rtt", "round-trip time"),
-        ("last", "the last round-trip time"),
-        ("p95", "95th percentile of round-trip times"),
-        ("jitter", "variation of round-trip times"),
-        ("queue", "queue that holds packets up"),
-    )
-}
-_DESTINATION = ("destination",)
-PATHS = Domain(
-    "paths",
-    {
-        "dst": Addresses("destination", _DESTINATION, named=True),
-        "host": Addresses("destination", _DESTINATION, named=True),
-        "net": Addresses("destination is within", _DESTINATION, prefixes_only=True),
-        "proto": protocol("protocol of the flow"),
-        "port": Ports("either port of the flow"),
-        "sport": Ports("source port of the flow", ("source",)),
-        "dport": Ports("destination port of the flow", _DESTINATION),
-        "ip": ip_version(),
-        "hops": Quantity("hops", "routers on the way", {}),
-        "rtt": _TIMES["rtt"],
-        "loss": LOSS,
-        "queue": _TIMES["queue"],
-    },
-    ("proto", "port", "net"),
-    "host",
-)
-"""Paths by destination and flow. Times are in seconds, as those of hops."""
-HOPS = Domain(
-    "hops",
-    {
-        **hop_fields(Addresses("router that answers most", ("responder",), named=True)),
-        "loss": LOSS,
-        **{name: _TIMES[name] for name in ("last", "p95", "jitter", "queue")},
-    },
-)
+__all__ = ["HOPS", "PATHS", "parse", "path_table", "shown_hops", "shown_paths"]
+
 _PATH = np.dtype(
     [
         ("destination", "u1", (16,)),
@@ -75,19 +35,6 @@ _HOP = np.dtype(
         *((name, "f8") for name in ("loss", "rtt", "last", "p95", "jitter", "queue")),
     ]
 )
-
-
-def parse(text: str, saved: Mapping[str, str]) -> tuple[Filter, Filter]:
-    """A filter of paths and one of hops. Raises TextError.
-
-    Terms that both know are for both; or for hops, where another is for hops only: then it is hops
-    that are looked for.
-    """
-    of_paths, of_hops = parts(text, (PATHS, HOPS), saved)
-    if of_paths.missing:
-        own = filters.parse(" ".join(of_hops.missing), PATHS, saved)
-        of_paths = replace(own, text=of_paths.text)
-    return of_paths, of_hops
 
 
 def path_table(paths: Paths, names: Names | None = None) -> Table:

@@ -97,6 +97,8 @@ class Paths:
     traced: tuple[Traced, ...] = ()
     choices: tuple[Choice, ...] = ()
     _places: dict[Choice, Array] = field(default_factory=dict)
+    _running: dict[str, Traced] = field(default_factory=dict)
+    _groups: dict[tuple[Choice, int], Array] = field(default_factory=dict)
     _known: tuple[object, ...] = ()
     _of: dict[int, tuple[Choice, Choice]] = field(default_factory=dict)
     """Each series' destination and flow."""
@@ -117,6 +119,7 @@ class Paths:
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
         """Look at this from now on."""
         self.view, self.traced = view, traced
+        self._running = {one.destination: one for one in traced}
         flows = tuple((one.destination, one.flows) for one in traced)
         known = (view.generation, view.second, flows)
         if self._known != known:
@@ -150,6 +153,7 @@ class Paths:
             for choice in self._of[ids[place]]:
                 places.setdefault(choice, []).append(place)
         self._places = {choice: np.array(found, int) for choice, found in places.items()}
+        self._groups.clear()
         destinations = [choice.destination for choice in places if choice.flow is None]
         self.choices = tuple(
             chain.from_iterable(self._of_destination(name) for name in destinations)
@@ -172,7 +176,7 @@ class Paths:
 
     def running(self, destination: str) -> Traced | None:
         """What is traced there; None where nothing is."""
-        return next((one for one in self.traced if one.destination == destination), None)
+        return self._running.get(destination)
 
     def summary(self, choice: Choice) -> Summary:
         """A path at a glance."""
@@ -220,12 +224,7 @@ class Paths:
 
     def hops_at(self, wanted: Sequence[tuple[Choice, int]], cells: int) -> list[Hop]:
         """Some hops, given by choice and number, with time lines of so many cells."""
-        hops = self.view.series["hop"]
-        groups = {
-            one: places[hops[places] == one[1]]
-            for one in wanted
-            for places in [self._places.get(one[0], _NOWHERE)]
-        }
+        groups = {one: self._at_hop(*one) for one in wanted}
         numbers = self._minute(groups)
         lines = self._lines(list(groups.values()), cells)
         known = {name: self.view.series[name].tolist() for name in _KNOWN}
@@ -236,6 +235,13 @@ class Paths:
             )
             for place, (choice, number) in enumerate(wanted)
         ]  # fmt: skip
+
+    def _at_hop(self, choice: Choice, number: int) -> Array:
+        """Places of a choice's series at a hop."""
+        if (choice, number) not in self._groups:
+            places = self._places.get(choice, _NOWHERE)
+            self._groups[choice, number] = places[self.view.series["hop"][places] == number]
+        return self._groups[choice, number]
 
     def _lines(self, groups: Sequence[Array], cells: int) -> list[tuple[Array, Array]]:
         """For series at each group of places the means, in seconds, and whether any was lost:

@@ -136,7 +136,7 @@ def hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
 
 def in_ms(seconds: float) -> float | None:
     """Milliseconds with six decimals; None for what is not known."""
-    return round(seconds * 1e3, 6) if math.isfinite(seconds) else None
+    return round(seconds * 1e9) / 1e6 if math.isfinite(seconds) else None
 
 
 def path_rows(paths: Paths, choices: Iterable[Choice], names: Names) -> Rows:

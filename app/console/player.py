@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from textual import events
 from textual.dom import DOMNode
 
+from app.commands.exported import target
 from app.commands.keys import NAMES
-from app.console.export import target, write
+from app.console.export import write
 from app.console.named import state_of
 from app.settings.paths import as_invoker
 from app.tape.condition import Condition, shown
@@ -33,6 +34,7 @@ from app.tape.model import (
     Type,
     Wait,
 )
+from app.tape.search import found
 from bpf.errors import DeckError
 from widgets.format import REPLACED, safe
 
@@ -176,7 +178,7 @@ class Player:
         if not seen.whole:
             at = cursor_line(self._app)
             lines = lines[at : at + 1] if at is not None else []
-        return seen.pattern.search("\n".join(lines)) is not None
+        return found(seen.pattern, "\n".join(lines))
 
     async def _until(self, step: Step, seconds: float, holds: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + seconds

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from textual.app import App
 
+from app.commands.exported import PICTURE, suffix_of, target
+from app.commands.tables import USUAL, columns_of
 from app.console import clipboard
 from app.console.progress import Work
 from app.console.screens.base import DeckScreen, counted
-from app.console.table_view import USUAL
 from bpf.errors import UsageError, did_you_mean
 from widgets.format import REPLACED, byte_size, safe
 from widgets.table import VirtualTable
@@ -30,7 +31,7 @@ class TableApp(App[int]):
 
     def do_view_columns(self, columns: str = "") -> None:
         table = self.deck_screen().table_with()
-        names = tuple(columns.replace(",", " ").split())
+        names = columns_of(columns)
         if names:
             table.choose(() if names == (USUAL,) else names)
         else:
@@ -74,14 +75,14 @@ class TableApp(App[int]):
         if not file:
             screen.prompt.ask("view.export", "Write to", _EXAMPLE, "")
             return
-        path = export.target(file)
+        path = target(file)
         # Who gives a whole command, as tapes do, means it.
         again, self._overwritten = self._overwritten == path, None
         if screen.prompt.is_open and not again and export.is_there(path):
             self._overwritten = path
             raise UsageError(f"there is one already, which enter again overwrites: {path}")
         work = Work(f"writing {path.name}")
-        if path.suffix.lower() == f".{export.PICTURE}":
+        if suffix_of(path) == PICTURE:
             # Not of the prompt, which is closed only now.
             screen.call_after_refresh(self._write_picture, screen, path, work)
             return

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 OPEN = "open"
 """What a layout has for a pane that is open."""
-USUAL = "usual"
-"""In the place of columns: those that a table usually has."""
 
 
 class DeckTable(VirtualTable):

@@ -174,7 +174,12 @@ class TapeApp(CommandApp):
             raise UsageError(f"{self.playing} is playing", hint="esc stops it")
         if self._recorder is not None:
             raise UsageError("what is recorded plays no tape", hint="Q stops recording")
-        tape = Shelf(self.settings.macros).load(name)
+        shelf = Shelf(self.settings.macros, self.settings.filters)
+        path = shelf.path(name)
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            # Reading one would wait, and nothing else be done meanwhile.
+            raise UsageError(f"tape {name!r} is no file")
+        tape = shelf.load(name)
         replace(self.script, tape=tape).check()
         self._last_tape = name
         self.run_worker(self._play(tape), exclusive=True, group="tape")

@@ -60,7 +60,7 @@ def _theme(name: str, colors: _Colors) -> Theme:
             "footer-background": c.panel, "footer-description-foreground": c.text,
             "input-cursor-background": c.ground, "input-cursor-foreground": c.text,
             "input-cursor-text-style": "reverse",  # which is seen without colours too
-            "input-selection-background": c.blurred, "input-selection-foreground": c.text,
+            "input-selection-background": c.cursor, "input-selection-foreground": c.text,
         },
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ _DARK_16 = _Colors(
 _LIGHT_16 = _Colors(
     text="#000000", muted="#555555", accent="#0000aa", good="#00aa00", warn="#aa00aa",
     bad="#aa0000", special="#0000aa", ground="#ffffff", panel="#ffffff", cursor="#ffff55",
-    blurred="#ffffff", active="#55ffff", line="#aaaaaa", dark=False,
+    blurred="#ffffff", active="#55ffff", line="#555555", dark=False,
 )  # fmt: skip
 
 THEMES = {

@@ -215,7 +215,7 @@ def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
         StatusItem(si(row["packets"] / seconds), label="pkt/s"),
         StatusItem(bit_rate(row["bytes"] * 8 / seconds)),
         StatusItem(si(row["flows"]), Tone.ACCENT, label="flows"),
-        StatusItem(band, Tone.MUTED, priority=1, label="band"),
+        StatusItem(band, Tone.MUTED, priority=1),
         StatusItem(line, Tone.ACCENT, priority=2, label=f"≤{si(scale)}"),
     ]
 

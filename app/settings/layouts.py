@@ -27,7 +27,7 @@ def save(name: str, layout: Layout) -> Path:
 
     Raises DeckError.
     """
-    path = _path(name)
+    path = path_of(name)
     tables = (
         [f"[{dumped(screen)}]", *(f"{dumped(key)} = {dumped(value)}" for key, value in of.items())]
         for screen, of in layout.items()
@@ -38,7 +38,7 @@ def save(name: str, layout: Layout) -> Path:
 
 def load(name: str) -> Layout:
     """A layout that was saved. Raises DeckError."""
-    path = _path(name)
+    path = path_of(name)
     text = read_private(path)
     if text is None:
         raise UsageError(f"there is no layout {name!r}", hint=_hint(name))
@@ -60,7 +60,8 @@ def _hint(name: str) -> str:
     return did_you_mean(name, names()) or "layout.save keeps one"
 
 
-def _path(name: str) -> Path:
+def path_of(name: str) -> Path:
+    """The file of a layout, whether there is one or not. UsageError for what can be no name."""
     if not _NAME.fullmatch(name):
         problem = f"{name!r} cannot be the name of a layout"
         raise UsageError(problem, hint="letters, digits, _, - and . can be in one")

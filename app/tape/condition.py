@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.tape.line import Line
+from app.tape.search import found
 from app.tape.states import Kind, Named, State, known, nearest
 from bpf.errors import did_you_mean
 
@@ -46,12 +47,13 @@ class Condition:
     def holds(self, actual: State) -> bool:
         """Whether it does, for what the name stands for now.
 
-        Of what there is none nothing holds but that it is not something.
+        Of what there is none nothing holds but that it is not something. Raises DeckError for a
+        pattern that takes too long.
         """
         if actual is None:
             return self.operator.startswith("!")
         if isinstance(self.value, re.Pattern):
-            return (self.value.search(str(actual)) is not None) is _MATCH[self.operator]
+            return found(self.value, str(actual)) is _MATCH[self.operator]
         if self.operator in _EQUAL and isinstance(self.value, float):
             # Shares and times are computed: the last digit is not what anybody means.
             return math.isclose(float(actual), self.value, rel_tol=1e-9) is (self.operator == "==")
@@ -119,16 +121,16 @@ def _value(line: Line, named: Named, sign: str) -> str | float | bool | re.Patte
 
 def _number(line: Line, named: Named) -> float:
     begin = line.at
-    found = line.match(_NUMBER)
+    number = line.match(_NUMBER)
     scales = SUFFIXES[named.kind]
-    if found is None or found[2] not in scales:
+    if number is None or number[2] not in scales:
         word = line.word()
         problem = f"{named.name} is a number, not {word!r}"
-        if found is not None:
-            problem = f"{named.name} is not counted in {found[2]!r}"
+        if number is not None:
+            problem = f"{named.name} is not counted in {number[2]!r}"
         units = ", ".join(filter(None, scales))
         line.refuse(problem, begin, hint=f"units are {units}")
-    return float(found[1]) * scales[found[2]]
+    return float(number[1]) * scales[number[2]]
 
 
 def _example(named: Named, sign: str) -> str:

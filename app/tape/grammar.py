@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from app.commands import REGISTRY, Invocation, parse
+from app.commands.exported import PICTURE, PICTURES, SUFFIXES, suffix_of, target
 from app.commands.keys import key_name
+from app.commands.line import Check
 from app.commands.registry import SCREENS
+from app.commands.values import Saved, check
 from app.tape.condition import read_condition
 from app.tape.keys import MODIFIERS, VERBS, held
 from app.tape.line import Line, LineError, duration
@@ -57,18 +61,20 @@ _HEAD = re.compile(r"([A-Za-z]\w*)((?:\+(?:[^\s+@]+|[+@])?)*)(?:@(\S*))?")
 _PROGRAMS = ("probedeck", "console")
 """What `Require` calls this program."""
 _PROGRAM = re.compile(r"[^\s=!<>]+")
-_COMPARED = re.compile(r"==|!=|>=|<=|>|<")
-_VERSION = re.compile(r"\d+(\.\d+)*", re.ASCII)
-_PICTURES = (".svg", ".txt")
-EXPORTS = (".csv", ".json", ".jsonl", *_PICTURES)
+_COMPARED = re.compile(r"[=!<>]+")
+COMPARISONS = ("==", "!=", ">=", "<=", ">", "<")
+"""Of versions."""
+_VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
+_NO_TABLE = "overview"
+"""A view that there is only a picture of."""
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 _SIZES = {"Width": (20, 1000), "Height": (5, 500)}
 """The smallest and the largest, in characters."""
 SETTINGS = ("WaitTimeout", "TypingSpeed", *_SIZES)
 
 
-def read(text: str, file: str) -> tuple[list[Statement], list[Fault]]:
-    """The lines of a tape, and what is wrong with others."""
+def read(text: str, file: str, saved: Saved) -> tuple[list[Statement], list[Fault]]:
+    """The lines of a tape, and what is wrong with others; `saved` are filters by name."""
     statements: list[Statement] = []
     faults: list[Fault] = []
     for number, content in enumerate(text.split("\n"), 1):
@@ -77,20 +83,21 @@ def read(text: str, file: str) -> tuple[list[Statement], list[Fault]]:
             if found := _UNPRINTABLE.search(line.text):
                 line.refuse(f"there is a control character, {found[0]!a}", found.start())
             if not line.over:
-                statements.append(_statement(line, Place(file, number, line.at + 1)))
+                place = Place(file, number, line.at + 1)
+                statements.append(_statement(line, place, partial(check, saved=saved)))
         except LineError as refusal:
             place = Place(file, number, refusal.column)
             faults.append(Fault(place, refusal.message, refusal.hint))
     return statements, faults
 
 
-def _statement(line: Line, place: Place) -> Statement:
+def _statement(line: Line, place: Place, look: Check) -> Statement:
     begin = line.at
     word = line.word()
     head = _HEAD.fullmatch(word)
     if (head is None and "." in word) or word in REGISTRY:
         line.at = begin
-        return _step(line, begin, place, Action(_command(line)))
+        return _step(line, begin, place, Action(_command(line, look)))
     verb, joined, time = head.groups() if head else (word, "", None)
     if verb in MODIFIERS:
         return _step(line, begin, place, _held(line, begin, verb, joined, time))
@@ -111,6 +118,8 @@ def _statement(line: Line, place: Place) -> Statement:
     line.skip()
     if verb == "Wait":
         return _step(line, begin, place, _wait(line, begin + len(verb), joined, seconds))
+    if verb == "Action":
+        return _step(line, begin, place, _action(line, look))
     if verb in VERBS:
         return _step(line, begin, place, _press(line, VERBS[verb], seconds))
     if verb in _TIMED:
@@ -173,26 +182,30 @@ def _type(line: Line, seconds: float | None) -> Type:
     while not line.over:
         words.append(line.text_or_word(""))
         line.skip()
-    return Type(" ".join(words), seconds)
+    text = " ".join(words)
+    for character in text:
+        if not (character.isprintable() or character == "\t"):
+            line.refuse(f"{character!a} cannot be typed", line.text.index(character))
+    return Type(text, seconds)
 
 
 # Commands
 
 
-def _action(line: Line) -> Action:
+def _action(line: Line, look: Check) -> Action:
     if line.over:
         line.refuse("a command is missing", hint="such as Action flow.sort rate")
-    return Action(_command(line))
+    return Action(_command(line, look))
 
 
-def _command(line: Line) -> Invocation:
+def _command(line: Line, look: Check) -> Invocation:
     """The command from here to the end, or to a comment."""
     begin = line.at
     end = _end(line.text, begin)
     line.at = end
     text = line.text[begin:end]
     try:
-        asked = parse(text)
+        asked = parse(text, look)
     except TextError as error:
         line.refuse(error.problem, begin + error.column - 1, hint=error.hint)
     if asked.command.name.startswith("macro."):
@@ -218,24 +231,26 @@ def _export(line: Line) -> Export:
     if view not in SCREENS:
         line.refuse(f"there is no view {view!r}", begin, hint=did_you_mean(view, SCREENS))
     line.skip()
-    begin = line.at
-    path = line.text_or_word("a file")
-    _check_suffix(line, begin, path, EXPORTS)
+    at = line.at
+    path = _file(line, SUFFIXES)
+    if view == _NO_TABLE and suffix_of(Path(path)) != PICTURE:
+        line.refuse(f"{view} has no table", at, hint=f"a picture of it ends in .{PICTURE}")
     command = Invocation(REGISTRY["view.export"], (path,))
     return Export(Invocation(REGISTRY[f"view.{view}"]), command, path)
 
 
 def _screenshot(line: Line) -> Screenshot:
+    return Screenshot(_file(line, PICTURES))
+
+
+def _file(line: Line, suffixes: Sequence[str]) -> str:
     begin = line.at
     path = line.text_or_word("a file")
-    _check_suffix(line, begin, path, _PICTURES)
-    return Screenshot(path)
-
-
-def _check_suffix(line: Line, begin: int, path: str, known: Sequence[str]) -> None:
-    if Path(path).suffix.lower() not in known:
-        words = f"there is no format for {path!r}"
-        line.refuse(words, begin, hint=f"files end in {', '.join(known)}")
+    try:
+        target(path, suffixes)
+    except UsageError as error:
+        line.refuse(error.message, begin, hint=error.hint)
+    return path
 
 
 # Time and state
@@ -278,6 +293,7 @@ def _set(line: Line, place: Place) -> Setting:
 
 
 def _require(line: Line, place: Place) -> Requirement:
+    at = line.at
     if not (program := line.string() if line.quote_ahead else line.take(_PROGRAM)):
         line.refuse("a program is missing", hint=f"such as Require {_PROGRAMS[0]} >= 0.3")
     line.skip()
@@ -285,11 +301,14 @@ def _require(line: Line, place: Place) -> Requirement:
         return Requirement(place, program)
     begin = line.at
     sign = line.take(_COMPARED)
-    if not sign:
-        line.refuse("a comparison is missing", hint=f"such as {program} >= 0.3")
+    if sign not in COMPARISONS:
+        problem = f"versions are not compared by {sign}" if sign else "a comparison is missing"
+        line.refuse(problem, begin, hint=f"such as {program} >= 0.3")
     if program not in _PROGRAMS:
-        line.refuse(f"the version of {program!r} is not looked at", begin,
-                    hint=f"Require {program} looks whether there is one")  # fmt: skip
+        hint = did_you_mean(program, _PROGRAMS)
+        if not hint.startswith("did you"):
+            hint = f"Require {program} looks whether there is one"
+        line.refuse(f"the version of {program!r} is not looked at", at, hint=hint)
     line.skip()
     begin, version = line.at, line.word()
     if not _VERSION.fullmatch(version):
@@ -307,10 +326,9 @@ def _source(line: Line, place: Place) -> Source:
 _TIMED: Mapping[str, Callable[[Line, float | None], Deed]] = {"Type": _type, "Key": _key}
 """Those that take a time, as keys do; beside Wait."""
 _STEPS: Mapping[str, Callable[[Line], Deed]] = {
-    "Action": _action, "Expect": _expect, "Sleep": _sleep, "Export": _export,
-    "Screenshot": _screenshot,
+    "Expect": _expect, "Sleep": _sleep, "Export": _export, "Screenshot": _screenshot,
 }  # fmt: skip
 _OTHERS: Mapping[str, Callable[[Line, Place], Setting | Requirement | Source]] = {
     "Set": _set, "Require": _require, "Source": _source,
 }  # fmt: skip
-_VERBS = ("Wait", *_TIMED, *_STEPS, *_OTHERS)
+_VERBS = ("Action", "Wait", *_TIMED, *_STEPS, *_OTHERS)

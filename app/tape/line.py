@@ -6,7 +6,7 @@ import re
 from typing import NoReturn
 
 _WORD = re.compile(r"\S+")
-_SPACE = re.compile(r"[ \t]*")
+_SPACE = re.compile(r"\s*")
 _QUOTES = "\"'`"
 _PATTERN = re.compile(r"/((?:[^/\\]|\\.)*)/")
 _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|)", re.ASCII)
@@ -130,6 +130,8 @@ def duration(line: Line, at: int, text: str, *, zero: bool = False) -> float:
         line.refuse(f"{text!r} is no duration" if text else "a duration is missing", at,
                     hint="such as 500ms, 5s or 1m")  # fmt: skip
     seconds = float(found[1]) * _SECONDS[found[2]]
-    if not (seconds > 0 or zero) or seconds > MOST_S:
-        line.refuse(f"{text} is not more than 0 and at most a day", at)
+    if seconds > MOST_S:
+        line.refuse(f"{text} is more than a day", at)
+    if not (seconds or zero):
+        line.refuse(f"{text} is not more than 0", at)
     return seconds

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
+from app.commands.values import Saved
 from app.tape.grammar import Setting, Source, Statement, read
 from app.tape.model import (
     TIMEOUT,
@@ -28,6 +29,7 @@ NESTING = 8
 MOST_LINES = 10_000
 """After which no more is read by `Source`, which may double them each time."""
 _MOST_BYTES = 1 << 20
+NONE: Saved = {}
 _ORDER: Mapping[str, Callable[[list[int], list[int]], bool]] = {
     "==": operator.eq, "!=": operator.ne,
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
@@ -52,33 +54,35 @@ class _Speeds:
 class _Loader:
     """Reads one tape, and those in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, saved: Saved) -> None:
+        """`saved` are filters by name."""
         self.steps: list[Step] = []
         self.requirements: list[Requirement] = []
         self.sizes: dict[str, int] = {}
         self.faults: list[Fault] = []
+        self.title = ""
+        """What the outermost says that it is."""
+        self._saved = saved
         self._known: dict[Path, list[Statement]] = {}
         """What each file says; its faults are told once."""
         self._read_lines = 0
 
-    def take(self, text: str, file: str, directory: Path) -> None:
-        """Read a text; `file` is what errors call it, and `directory` where its sources are."""
-        statements, faults = read(text, file)
-        self.faults += faults
-        self._run(statements, (), directory, _Speeds(), outermost=True)
-
-    def open(self, path: Path) -> None:
-        """Read a file. Raises UsageError where it cannot be."""
-        inside = (path.resolve(),)
-        self._run(self._read(path), inside, path.parent, _Speeds(), outermost=True)
+    def take(self, text: str, file: str, directory: Path, *inside: Path) -> None:
+        """Read a text; `file` is what errors call it, and `directory` where its sources are, of
+        which it may be none that it is `inside`."""
+        self.title = _title(text)
+        self._run(self._said(text, file), inside, directory, _Speeds(), outermost=True)
 
     def _read(self, path: Path) -> list[Statement]:
         where = path.resolve()
         if where not in self._known:
-            statements, faults = read(text_of(path), str(path))
-            self.faults += faults
-            self._known[where] = statements
+            self._known[where] = self._said(text_of(path), str(path))
         return self._known[where]
+
+    def _said(self, text: str, file: str) -> list[Statement]:
+        statements, faults = read(text, file, self._saved)
+        self.faults += faults
+        return statements
 
     def _run(
         self, statements: Sequence[Statement], inside: tuple[Path, ...], directory: Path,
@@ -132,34 +136,35 @@ class _Loader:
         if fault not in self.faults:
             self.faults.append(fault)
 
-    def tape(self, name: str, title: str) -> Tape:
+    def tape(self, name: str) -> Tape:
         """All that was read. Raises TapeError."""
         if self.faults:
             raise TapeError(self.faults)
         sizes = {each.lower(): number for each, number in self.sizes.items()}
-        return Tape(name, tuple(self.steps), tuple(self.requirements), title=title, **sizes)
+        return Tape(name, tuple(self.steps), tuple(self.requirements), title=self.title, **sizes)
 
 
-def load(path: Path, name: str = "") -> Tape:
-    """The tape in a file. Raises TapeError with all that is wrong in it, and UsageError."""
-    loader = _Loader()
-    loader.open(path)
-    return loader.tape(name or path.stem, _title(text_of(path)))
+def load(path: Path, saved: Saved = NONE) -> Tape:
+    """The tape in a file; `saved` are filters by name, that it may use. Raises TapeError with all
+    that is wrong in it, and UsageError."""
+    loader = _Loader(saved)
+    loader.take(text_of(path), str(path), path.parent, path.resolve())
+    return loader.tape(path.stem)
 
 
-def of_text(text: str, file: str, name: str = "") -> Tape:
+def of_text(text: str, file: str, saved: Saved = NONE) -> Tape:
     """A tape that is in no file, called so in errors. Raises TapeError."""
-    loader = _Loader()
+    loader = _Loader(saved)
     loader.take(text, file, Path())
-    return loader.tape(name or file, _title(text))
+    return loader.tape(file)
 
 
-def of_commands(lines: Sequence[str]) -> Tape:
+def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
     """A tape of commands, as `--exec` gives them, one a line. Raises TapeError."""
     # A line break would be another line.
     text = "\n".join("Action " + line.replace("\n", " ") for line in lines)
     try:
-        return of_text(text, "--exec")
+        return of_text(text, "--exec", saved)
     except TapeError as error:
         moved = [
             replace(f, place=replace(f.place, column=max(1, f.place.column - len("Action "))))

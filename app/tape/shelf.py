@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.settings.paths import as_invoker, state_dir, write_private
-from app.tape.load import load
+from app.tape.load import load, of_text, text_of
 from app.tape.model import Tape
 from bpf.errors import UsageError, did_you_mean
 
 SUFFIX = ".tape"
 _LIBRARY = Path(__file__).with_name("library")
+_STDIN = Path("/dev/stdin")
 _REGISTER = re.compile(r"[a-z]")
 
 
@@ -23,6 +24,8 @@ class Shelf:
 
     macros: Mapping[str, str]
     """Those of the settings: files by name."""
+    filters: Mapping[str, str] = field(default_factory=dict)
+    """Those of the settings, that tapes may use."""
 
     def names(self) -> tuple[str, ...]:
         """All but registers: the operator's first."""
@@ -48,8 +51,14 @@ class Shelf:
             with as_invoker():
                 if not path.exists():
                     raise UsageError(f"nothing is recorded in register {name}")
-                return load(path)
-        return load(path)
+                return load(path, self.filters)
+        return load(path, self.filters)
+
+    def given(self, name: str) -> Tape:
+        """As `load`, for a command line, where `-` is standard input."""
+        if name == "-":
+            return of_text(text_of(_STDIN), str(_STDIN), self.filters)
+        return self.load(name)
 
 
 def shipped() -> dict[str, Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from textual.app import ComposeResult
@@ -82,6 +84,30 @@ async def test_lines_are_drawn_with_what_there_is(look: Look, line: str, title: 
         assert f"   {title} rtt 13.1 ms" in lines[0]
         drawn = "".join(lines[1:-2])
         assert sum(drawn.count(character) for character in line) > 60
+
+
+async def test_without_colours_two_lines_are_told_apart() -> None:
+    app = ChartApp()
+    app.look = Look(colors=False)
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.show([RTT, BEST])
+        await pilot.pause()
+        lines = seen(pilot)
+        assert "━━ rtt" in lines[0]
+        assert "·· best" in lines[0]
+        assert dots(lines) > 60
+        assert "".join(lines[1:-2]).count("·") > 60
+
+
+async def test_what_a_line_is_compared_with_is_behind_it() -> None:
+    app = ChartApp()
+    app.look = Look("ascii")
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.show([BEST, replace(BEST, name="threshold")])
+        await pilot.pause()
+        drawn = "".join(seen(pilot)[1:-2])
+        assert drawn.count("*") > 60
+        assert "+" not in drawn
 
 
 async def test_a_span_is_said_and_is_the_whole_axis() -> None:

@@ -41,6 +41,8 @@ from app.console.overview_rows import (
     worst_rows,
 )
 from app.console.screens.base import counted
+from app.console.screens.events import COLUMNS as EVENT_COLUMNS
+from app.console.screens.events import EventRows
 from app.console.screens.looking import LookingScreen
 from app.console.trigger_model import Triggers
 from app.console.trigger_rows import policy_columns, policy_rows, protocols, share_items
@@ -59,7 +61,7 @@ _Looked = tuple[tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None]
 not; that only while one is missed."""
 _LEADS = {
     "health": "programs", "traffic": "flows", "flows": "flows", "hops": "paths",
-    "policies": "triggers", "warnings": "events",
+    "policies": "triggers", "warnings": "events", "events": "events",
 }  # fmt: skip
 """The screen that each block leads to."""
 _SHARES = {"flows": 2}
@@ -70,6 +72,8 @@ _MOST = 20
 """Warnings that are looked for."""
 _LATER = 0.01
 """Seconds in which the first paint goes out to the terminal, by a thread of its own."""
+_LEAST_LOG = 3
+"""Lines that are left over, from which on the newest events are shown in them."""
 _BARS = (14, 40)
 """Cells of the protocols' bar, on narrow and on wide screens."""
 
@@ -170,13 +174,14 @@ class OverviewScreen(LookingScreen[_Looked]):
             Block((Column("destination", "Worst hops", 10),), empty=NO_PATHS, id="hops"),
             Block((Column("policy", "Policies", 8),), empty=NO_POLICIES, id="policies"),
             Block(WARNING_COLUMNS, empty=NO_WARNINGS, id="warnings"),
+            Block((replace(EVENT_COLUMNS[0], title="Events"), *EVENT_COLUMNS[1:]), id="events"),
         )
         await left
         await right
         self.show()
 
     def block(self, name: str) -> Block:
-        """One of traffic, flows, hops, policies and warnings."""
+        """One of traffic, flows, hops, policies, warnings and events."""
         return self.query_one(f"#{name}", Block)
 
     # What runs
@@ -237,6 +242,7 @@ class OverviewScreen(LookingScreen[_Looked]):
         self._show_hops(heights["hops"] - 1)
         self._show_policies(heights["policies"] - 1)
         self._show_warnings(warnings, heights["warnings"] - 1)
+        self.block("events").show(Head(EventRows(frame.events), heights["events"] - 1))
         if self.focused is None or not self.focused.focusable:
             self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
 
@@ -258,19 +264,23 @@ class OverviewScreen(LookingScreen[_Looked]):
         }
         lines = self.query_one(Board).size.height
         if self.has_class("-broad"):
-            heights = {"flows": lines - above, **allotted(lines, wanted, {})}
+            heights = allotted(lines, wanted, {})
+            heights |= {"flows": lines - above, "events": lines - sum(heights.values())}
         else:
             # Flows get what is left over, so that they need not be there to be counted in.
             rows = {"flows": _ALL, **wanted} if shown else wanted
-            heights = {"flows": 0, **allotted(lines - above, rows, _SHARES)}
-        for name in wanted:
+            heights = {"flows": 0, "events": 0, **allotted(lines - above, rows, _SHARES)}
+        self.block("events").display = heights["events"] >= _LEAST_LOG
+        for name in (*wanted, "events"):
             self.block(name).styles.height = heights[name]
         return heights
 
     @property
     def _lines(self) -> int:
         """Of a direction of the traffic."""
-        return 2 if self.has_class("-tall") else 1
+        if not self.has_class("-tall"):
+            return 1
+        return 4 if self.has_class("-broad") else 2
 
     def _show_health(self, pulses: Pulses) -> None:
         missing = self._late(pulses)

@@ -11,9 +11,9 @@ from app.console import flow_rows, path_rows, program_rows, trigger_rows
 from app.console.compare import CHANGES, HOP_CHANGES
 from app.console.screens import events
 from app.console.table_view import DeckTable
+from app.console.trigger_model import Triggers
 from app.settings.model import Settings
 from bpf.errors import UsageError
-from probes.primitive.options import Input
 from probes.primitive.state import State
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
@@ -30,7 +30,7 @@ DEFINED: dict[str, Sequence[Column]] = {
     "hop_changes": HOP_CHANGES,
     "destinations": path_rows.PATH_COLUMNS,
     "policies": trigger_rows.policy_columns((), 1.0, 0),
-    "applications": trigger_rows.application_columns((), Input.REGULAR),
+    "applications": trigger_rows.application_columns(Triggers()),
     "programs": program_rows.COLUMNS,
     "events": events.COLUMNS,
 }

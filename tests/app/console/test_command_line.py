@@ -133,6 +133,21 @@ async def test_the_palette_asks_for_what_a_command_needs_and_runs_others() -> No
         assert prompt(console).text == "time.go "
 
 
+async def test_the_palette_finds_what_other_screens_do_and_covers_no_less_while_one_types() -> None:
+    async with desk(80, 24) as console:
+        await console.feed(*(flow(number, 10) for number in range(1, 20)))
+        await console.press("ctrl+p")
+        await console.still()
+        assert "path.trace" not in console.text
+        await console.type("trace")
+        own, other = (console.text.index(name) for name in ("flow.trace", "path.trace"))
+        assert own < other
+        assert "10.0.0." not in console.text
+        await console.press("down", "enter")
+        await console.still()
+        assert console.app.asking == ("path.trace", "")
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 async def test_help_names_every_key_of_the_screen_and_its_command(width: int, height: int) -> None:
     async with desk(width, height) as console:

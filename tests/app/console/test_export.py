@@ -14,6 +14,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from app.commands import exported
+from app.commands.exported import target
 from app.console import export
 from app.console.compare import FlowChanges
 from app.console.export import View
@@ -136,7 +138,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
         who = paths.Invoker(NOBODY, NOBODY, Path(directory), by_sudo=True)
-        for module in (paths, export):
+        for module in (paths, exported):
             monkeypatch.setattr(module, "invoker", lambda: who)
         yield who.home
 
@@ -146,7 +148,7 @@ def test_under_sudo_files_are_of_who_called_it_and_where_he_may_write(home: Path
     own.mkdir()
     other.mkdir()
     os.chown(own, NOBODY, NOBODY)
-    path = export.target("~/own/x.csv")
+    path = target("~/own/x.csv")
     assert path == own / "x.csv"
     export.write_view(path, view(("a", 1)))
     assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, NOBODY)
@@ -165,7 +167,7 @@ def test_under_sudo_files_are_of_who_called_it_and_where_he_may_write(home: Path
 )
 def test_a_name_that_says_no_format_is_refused(file: str, why: str) -> None:
     with pytest.raises(UsageError) as error:
-        export.target(file)
+        target(file)
     assert why in str(error.value)
 
 

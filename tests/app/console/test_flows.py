@@ -201,6 +201,9 @@ async def test_the_detail_tells_all_and_follows_the_cursor() -> None:
         await console.press("j")
         assert "10.0.0.3:40003" in console.detail
         assert "rate 20.0 kbit/s" in console.detail
+        await console.feed(*three(), flow(4, 5))
+        await console.press("G")
+        assert "625 B in 1 packet, 625 B each" in console.detail
         await console.press("escape")
         assert not console.detail
 

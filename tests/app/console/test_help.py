@@ -28,6 +28,7 @@ async def test_f1_explains_the_columns_and_the_terms_of_a_filter() -> None:
         await console.press("f1")
         assert "Bits per second over the last window" in console.text
         await console.press("escape", "slash", "f1")
+        assert "flow.filter [FILTER]" in console.text, "which is no markup"
         assert "Terms of a filter" in console.text
         assert "dport:80,443" in console.text
 
@@ -42,6 +43,24 @@ async def test_f1_explains_how_a_policy_is_written_by_what_the_language_takes() 
         "flows > 500 until flows < 100 hold 5s cooldown 10s",
     ):  # fmt: skip
         Policy.parse_short(f"a: {condition} -> accounting, dns, trace:3 on tcp port:443")
+
+
+async def test_the_first_page_of_keys_has_what_one_looks_for() -> None:
+    async with desk(80, 24) as console:
+        await console.press("question_mark")
+        for name in ("flow.filter", "view.pause", "view.columns", "view.copy", "view.export"):
+            assert name in console.text
+
+
+@pytest.mark.parametrize(("width", "sides"), [(80, 0), (81, 2)])
+@pytest.mark.parametrize("key", ["question_mark", "ctrl+p"])
+async def test_a_box_that_is_as_wide_as_the_terminal_has_no_sides(
+    width: int, sides: int, key: str
+) -> None:
+    async with desk(width, 24) as console:
+        await console.press(key)
+        await console.still()
+        assert console.lines[4].count("│") == sides
 
 
 async def test_what_is_said_in_the_corner_makes_room_for_what_is_said_next_and_for_a_prompt() -> (

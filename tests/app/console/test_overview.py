@@ -527,6 +527,10 @@ async def test_it_fits_every_size() -> None:
             # No line of the flows' block is left empty.
             flows = screen(console).block("flows")
             assert flows.source.rows == flows.size.height - 1
+            # Nor what is left over beside many flows: there is the log.
+            events = screen(console).block("events")
+            assert events.display == (width >= 160)
+            assert not events.display or events.region.bottom == region.bottom
 
 
 async def test_it_is_what_is_looked_at_first() -> None:

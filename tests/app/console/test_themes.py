@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from rich.color import Color, ColorSystem
+from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
 from textual.widget import Widget
@@ -19,6 +21,7 @@ from widgets.chart import HistoryChart
 from widgets.distribution import Distribution
 from widgets.driver import GroundKnown
 from widgets.editor import CodeEditor
+from widgets.pen import Pen
 from widgets.status import StatusStrip
 from widgets.table import VirtualTable
 from widgets.tones import Tone
@@ -32,9 +35,9 @@ LEAST_OF_16 = 2.8
 class Sample(TerminalApp):
     """One of each thing that text is drawn on."""
 
-    def __init__(self, theme: str) -> None:
+    def __init__(self, theme: str, ui: Ui | None = None) -> None:
         super().__init__()
-        self.take_terminal(Ui())
+        self.take_terminal(ui or Ui())
         self.theme = theme
 
     def compose(self) -> ComposeResult:
@@ -68,12 +71,15 @@ def colors(style: Style) -> tuple[Color, Color]:
 
 def drawn(app: Sample) -> Iterator[tuple[str, Color, Color]]:
     """What may be drawn: what it is, its colour and its ground."""
-    names = ("status--separator", "option-list--separator", "text-area--")
+    names = ("status--separator", "option-list--separator", "text-area--placeholder")
     for widget in app.screen.query(Widget):
         for name in widget._get_component_classes():
             if name.startswith("tone--") or not name.startswith(names):
                 yield f"{type(widget).__name__} {name}", *colors(_style(widget, name))
         yield type(widget).__name__, *colors(widget.rich_style)
+    for kind, name in ((Input, "input--selection"), (CodeEditor, "text-area--selection")):
+        widget = app.screen.query_one(kind)
+        assert _style(widget, name).bgcolor != widget.rich_style.bgcolor, "it must be seen"
     table = app.screen.query_one(VirtualTable)
     table.focus()
     for focused in (True, False):
@@ -124,6 +130,26 @@ async def test_tones_are_told_apart(name: str) -> None:
         assert len(looks) == len(Tone)
 
 
+async def test_without_colours_cursors_are_reversed_and_what_ran_is_underlined() -> None:
+    app = Sample("deck-dark", Ui(colors="none"))
+    async with app.run_test() as pilot:
+        table, answer = app.screen.query_one(VirtualTable), app.screen.query_one(Input)
+        table.focus()
+        await pilot.pause()
+        assert _attributes(_style(table, "table--cursor")) == {"1", "7"}
+        assert _attributes(_style(answer, "input--cursor")) == {"7"}
+        # A full bar in reverse would be an empty cell.
+        assert _attributes(_style(table, "tone--active")) == {"4"}
+        assert not _attributes(_style(table, "tone--normal"))
+
+
+def _attributes(style: Style) -> set[str]:
+    """The attributes in which a terminal without colours is sent what has this style."""
+    pen = Pen(None, 80)
+    pen.whole_line(0, [Segment("x", style)])
+    return set(re.findall(r"[\[;](\d+)(?=[;m])", pen.finished().partition("x")[0]))
+
+
 async def test_the_terminals_ground_is_followed_until_the_operator_chooses() -> None:
     async with desk() as console:
         assert console.app.theme == "deck-dark"
@@ -164,6 +190,22 @@ async def test_with_low_bandwidth_the_cursor_is_a_mark(colors: Colors) -> None:
         assert console.lines[2].startswith(" in")
         assert console.lines[3].startswith(">in")
         assert "slow link every 2 s" in console.strip
+
+
+async def test_a_link_that_turns_out_slow_is_drawn_on_as_if_that_had_been_said() -> None:
+    async with desk(80, 24) as console:
+        await console.feed(*(flow(number, 10) for number in range(1, 20)))
+        assert console.lines[2].startswith(" in")
+        link = console.app.link
+        for count, seconds in ((10, 0.1), (4000, 4.0)):
+            link.sent("?", count, 0.0)
+            link.answered("?", seconds)
+        await console.feed(flow(1, 10))
+        assert console.lines[2].startswith(">in")
+        await console.press("ctrl+p")
+        await console.still()
+        assert "flow.sort" in console.text
+        assert "10.0.0." in console.lines[20]
 
 
 @pytest.mark.parametrize("mode", ["paths", "flows"])

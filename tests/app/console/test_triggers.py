@@ -52,13 +52,13 @@ def watched(info: MonitorInfo | None, *windows: dict[str, Said], interval: float
 
 
 def line(one: Standing) -> str:
-    cells = policy_rows([one], 0).cells(0)[5]
+    cells = policy_rows([one], 0).cells(0)[6]
     assert not isinstance(cells, str)
     return "".join(text for text, _ in cells)
 
 
 def tones(one: Standing) -> list[Tone]:
-    cells = policy_rows([one], 0).cells(0)[5]
+    cells = policy_rows([one], 0).cells(0)[6]
     assert not isinstance(cells, str)
     return [tone for text, tone in cells for _ in text]
 
@@ -105,7 +105,7 @@ def test_values_without_a_ratio_and_policies_without_a_value() -> None:
     assert [line(one) for one in (zero, below, always, new)] == ["█", "▁", NOTHING, NOTHING]
     assert tones(always) == [Tone.ACTIVE]
     assert tones(new) == [Tone.ACCENT]
-    assert policy_rows([new], 0).cells(0)[2] == "-"
+    assert policy_rows([new], 0).cells(0)[3] == "-"
     assert watched(None, says).standings(5) == []
 
 
@@ -128,8 +128,8 @@ def test_what_is_not_sure_is_marked_and_exact_values_have_no_band() -> None:
     found = [policy(f"{name}: flows > 500 -> dns") for name in says]
     standings = watched(monitor(*found), says).standings(4)
     cells = [policy_rows([one], 0).cells(0) for one in standings]
-    assert [row[2] for row in cells] == ["1.23 k", "510 ?", "600"]
-    assert [row[3] for row in cells] == ["1.17k..1.30k", "484..536", ""]
+    assert [row[3] for row in cells] == ["1.23 k", "510 ?", "600"]
+    assert [row[4] for row in cells] == ["1.17k..1.30k", "484..536", ""]
     assert band_text(standings[1], " to ") == "484 to 536"
 
 
@@ -162,7 +162,7 @@ def test_policies_are_sorted_and_else_stay_as_they_were_given() -> None:
     model = watched(monitor(*infos), says)
 
     rows = policy_rows(model.standings(4), 0)
-    places = {column.id: n for n, column in enumerate(policy_columns("abc", 0, 4))}
+    places = {column.id: n for n, column in enumerate(policy_columns((), 0, 4))}
 
     def order(sort: str, *, descending: bool = False) -> str:
         found = rows.ordered(places[sort], descending=descending)
@@ -339,7 +339,7 @@ async def test_it_fits_and_says_what_is_most_important(width: int, height: int) 
         assert ("Runs" in c.lines[3] and "1.87k..1.99k" in c.lines[4]) == wide
         for word in ("Detail", "o On/off", "a Add", "s Sort", "space Pause", "? Keys", "q Quit"):
             assert word in c.lines[-1], word
-        digits = " 1 Overview 2 Paths 3 Flows 5 Probes 6 Events " if wide else " 1 2 3 5 6 "
+        digits = " 1 Overview 2 Paths 3 Flows 5 Programs 6 Events " if wide else " 1 2 3 5 6 "
         assert digits in c.lines[-1]
         await c.press("enter")
         c.plane.publish(c.monitor.transition("flood", ARMED, ON, f"flows 1.9 k{NASTY}", traffic))
@@ -483,6 +483,14 @@ async def test_an_applications_tables_are_turned_over(monkeypatch: pytest.Monkey
         assert "1/2 largest" in c.below
         await c.press("escape")
         assert not c.below
+
+
+async def test_a_wide_screen_shows_the_condition_and_all_that_runs() -> None:
+    async with console(*policies(), width=160) as c:
+        await c.play(SAID)
+        assert "Condition" in c.lines[3]
+        assert "flows > 500" in c.lines[4]
+        assert "heavy_hitters, trace" in c.lines[4]
 
 
 async def test_bars_are_told_apart_without_colours_and_a_paused_screen_stays(

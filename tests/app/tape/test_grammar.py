@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.commands import parse
-from app.console.export import SUFFIXES
 from app.tape.condition import Condition
-from app.tape.grammar import EXPORTS, Setting, Source, Statement, read
+from app.tape.grammar import Setting, Source, Statement, read
 from app.tape.model import (
     Action,
     Deed,
@@ -20,10 +19,13 @@ from app.tape.model import (
     Type,
     Wait,
 )
+from bpf.errors import DeckError
+
+SAVED = {"web": "tcp dport:80,443"}
 
 
 def only(line: str) -> Statement:
-    statements, faults = read(line, "x.tape")
+    statements, faults = read(line, "x.tape", SAVED)
     assert not faults, faults[0]
     assert len(statements) == 1
     return statements[0]
@@ -37,7 +39,7 @@ def deed(line: str) -> Deed:
 
 def fault(line: str) -> tuple[int, str]:
     """Column and words of what is wrong with a line."""
-    _, faults = read(line, "x.tape")
+    _, faults = read(line, "x.tape", SAVED)
     assert len(faults) == 1, line
     assert str(faults[0]).startswith("x.tape:1:")
     return faults[0].place.column, str(faults[0]).split(": ", 1)[1]
@@ -55,6 +57,7 @@ def fault(line: str) -> tuple[int, str]:
         ('Type `it\'s "x"`', Type('it\'s "x"')),
         (r'Type "a\n"', Type(r"a\n")),
         ('Type "a" b "c  d"', Type("a b c  d")),
+        ("Type a\u00a0b\u3000", Type("a b")),
         ('Type@50ms "x"', Type("x", 0.05)),
         ('Type@0 "x"', Type("x", 0.0)),
         ("Enter", Press("enter")),
@@ -156,8 +159,16 @@ def test_a_condition_is_compared(line: str, actual: str | float | None, holds: b
     assert said.condition.holds(actual) is holds
 
 
+def test_a_search_that_would_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.tape.search.LONGEST", 0.05)
+    said = deed("Expect message =~ /(a+)+!/")
+    assert isinstance(said, Expect)
+    with pytest.raises(DeckError, match="the search took more"):
+        said.condition.holds("a" * 60)
+
+
 def test_what_is_no_step_is_read() -> None:
-    assert read("\n# x\n \t# y\r\n", "x")[0] == []
+    assert read("\n# x\n \t# y\r\n", "x", SAVED)[0] == []
     requires = only("Require console >= 0.3")
     assert isinstance(requires, Requirement)
     assert (requires.program, requires.operator, requires.version) == ("console", ">=", "0.3")
@@ -179,6 +190,7 @@ def test_what_is_no_step_is_read() -> None:
 @pytest.mark.parametrize(
     ("line", "column", "words"),
     [
+        ("ACTION view.flows", 1, "did you mean Action?"),
         ("Enterr", 1, "there is no verb or command 'Enterr'; did you mean Enter?"),
         ("  action view.flows", 3, "did you mean Action?"),
         ("Waitt+Screen /x/", 1, "did you mean Wait?"),
@@ -190,6 +202,7 @@ def test_what_is_no_step_is_read() -> None:
         ("Action macro.play x", 8, "Source plays another"),
         ("Type", 5, "text to type is missing"),
         ('Type "x', 6, "this quotation has no end"),
+        ('Type "x\u202e"', 8, "'\\u202e' cannot be typed"),
         ('Type "x"y', 9, "without a space"),
         ('Type@x "a"', 6, "'x' is no duration"),
         ("Type \x1b[31m", 6, "control character"),
@@ -205,7 +218,8 @@ def test_what_is_no_step_is_read() -> None:
         ('Key "entre"', 5, "there is no key 'entre'; did you mean enter?"),
         ("Key", 4, "a key is missing"),
         ("Wait+Foo", 5, "there are Wait+Screen and Wait+Line"),
-        ("Wait@0s", 6, "not more than 0"),
+        ("Wait@0s", 6, "0s is not more than 0"),
+        ("Sleep 25000m", 7, "25000m is more than a day"),
         ("Wait@5x", 6, "'5x' is no duration; such as 500ms"),
         ("Wait+Screen", 12, "a regular expression is missing"),
         ("Wait+Screen /x", 13, "this regular expression has no end"),
@@ -230,8 +244,10 @@ def test_what_is_no_step_is_read() -> None:
         ("Sleep@5s 1", 6, "Sleep takes no time"),
         ("Export flowz x.csv", 8, "there is no view 'flowz'; did you mean flows?"),
         ("Export flows", 13, "a file is missing"),
-        ("Export flows x.xml", 14, "files end in .csv"),
-        ("Screenshot x.csv", 12, "files end in .svg, .txt"),
+        ("Export overview x.csv", 17, "overview has no table; a picture of it ends in .svg"),
+        ("Export flows ~nobody_at_all/x.csv", 14, "there is no such user"),
+        ("Export flows x.xml", 14, "x.xml: no format is called .xml; there are .csv, .json"),
+        ("Screenshot x.csv", 12, "x.csv: no format is called .csv; did you mean .svg?"),
         ("Set Widht 80", 5, "there is no setting 'Widht'; did you mean Width?"),
         ("Set Width 1200", 11, "Width '1200' is not 20 to 1000 columns"),
         ("Set WaitTimeout", 16, "a duration is missing"),
@@ -239,7 +255,10 @@ def test_what_is_no_step_is_read() -> None:
         ("Require", 8, "a program is missing"),
         ("Require console >= x", 20, "'x' is no version"),
         ("Require console 0.3", 17, "a comparison is missing"),
-        ("Require dig >= 9", 13, "the version of 'dig' is not looked at"),
+        ("Require console => 0.3", 17, "versions are not compared by =>; such as console >= 0.3"),
+        ("Require dig >= 9", 9, "the version of 'dig' is not looked at; Require dig looks"),
+        ("Require consle >= 9", 9, "'consle' is not looked at; did you mean console?"),
+        (f"Require console >= {'9' * 5000}", 20, "is no version"),
         ("Source", 7, "a tape is missing"),
         ("Source a.tape b.tape", 15, "Source takes no 'b.tape'"),
     ],
@@ -250,11 +269,58 @@ def test_a_mistake_has_its_column_and_what_to_do(line: str, column: int, words: 
     assert at == column
 
 
+@pytest.mark.parametrize(
+    ("line", "column", "words"),
+    [
+        ("Action flow.filter dport:xx", 26, "'xx' is not a port"),
+        ("Action flow.filter dprt:1 # x", 20, "flows have no 'dprt'; did you mean dport?"),
+        ("  flow.filter  tcp (udp", 20, "'(' is not closed"),
+        ("flow.filter @wbe", 13, "no filter is saved as 'wbe'"),
+        ("flow.capture rtt>5", 14, "can't choose what is captured"),
+        ("path.filter loss<5% hop<=x", 26, "'x' is not a number"),
+        ("event.filter severity:bad", 23, "there is no severity 'bad'"),
+        ("trigger.add flood flows > 500", 13, "has no ':'; a policy is NAME: CONDITION"),
+        ("trigger.add flood: flos > 5 -> heavy_hitters", 13, "did you mean flows?"),
+        ("path.trace 224.0.0.1", 12, "cannot trace 224.0.0.1"),
+        ("path.untrace router1", 14, "'router1' is no address"),
+        ("view.export x.xls", 13, "x.xls: no format is called .xls"),
+        ("view.columns source rtd", 14, "no table has a column 'rtd'; did you mean rtt?"),
+        ("view.columns source hop", 14, "no table has all of source, hop"),
+        ("view.columns source,source", 14, "column 'source' is there twice"),
+        ("layout.load ../x", 13, "'../x' cannot be the name of a layout"),
+    ],
+)
+def test_a_value_that_no_console_takes_is_told_before(line: str, column: int, words: str) -> None:
+    at, said = fault(line)
+    assert words in said
+    assert at == column
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "flow.filter @web rtt>50",
+        'flow.filter ""',
+        "flow.filter",
+        "flow.capture @web",
+        "path.filter rtt>50ms hop<=5",
+        "event.filter severity:warning,error /lost/",
+        "trigger.add flood: flows > 500 -> mine",
+        "path.trace example.org",
+        "path.trace 2001:db8::1",
+        'view.export "a b/c.CSV"',
+        "view.columns usual",
+        "view.columns hop, host",
+        "layout.save night",
+        "Export overview x.svg",
+    ],
+)
+def test_a_value_that_a_console_may_take_is_left_to_it(line: str) -> None:
+    only(line)
+
+
 def test_every_line_that_is_wrong_is_told() -> None:
-    statements, faults = read("Enterr\nEnter\n\nType\nSleep 1s\nWait@x", "y.tape")
+    text = "Enterr\nEnter\n\nType\nSleep 1s\nWait@x"
+    statements, faults = read(text, "y.tape", SAVED)
     assert [fault.place.line for fault in faults] == [1, 4, 6]
     assert len(statements) == 2
-
-
-def test_what_can_be_exported_is_what_the_console_writes() -> None:
-    assert {suffix.removeprefix(".") for suffix in EXPORTS} == set(SUFFIXES)

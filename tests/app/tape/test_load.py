@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -107,13 +108,24 @@ def test_what_is_no_tape_is_refused(tmp_path: Path, content: bytes, words: str) 
         load(tmp_path)
 
 
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b"# Title\nEnter\n")
+    os.close(write)
+    try:
+        tape = load(Path(f"/dev/fd/{read}"))
+    finally:
+        os.close(read)
+    assert (texts(tape), tape.title) == (["Enter"], "Title")
+
+
 def test_commands_are_a_tape() -> None:
     tape = of_commands(["flow.sort bytes", "flow.filter tcp  port:1"])
     assert [step.deed.asked.values for step in tape.steps if isinstance(step.deed, Action)] == [
         ("bytes",), ("tcp  port:1",),
     ]  # fmt: skip
     with pytest.raises(TapeError) as caught:
-        of_commands(["flow.sort", "flow.sort byts", "Enter"])
+        of_commands(["flow.filter @web", "flow.sort byts", "Enter"], {"web": "tcp"})
     assert str(caught.value).splitlines() == [
         "--exec:2:11: there is no column 'byts'; did you mean bytes?",
         "--exec:3:1: there is no command 'Enter'; ctrl+p lists all",
@@ -154,7 +166,7 @@ def test_tapes_are_found_by_register_name_and_file(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     mine = write(tmp_path, mine="Enter\n")
-    known = Shelf({"triage": str(mine), "two": str(mine)})
+    known = Shelf({"triage": str(mine), "two": str(mine)}, {"web": "tcp"})
     assert known.names()[:2] == ("triage", "two")
     assert len(known.load("triage").steps) == 1
     assert len(Shelf({}).load("triage").steps) > 5
@@ -165,7 +177,7 @@ def test_tapes_are_found_by_register_name_and_file(
         known.load("other.tape")
     with pytest.raises(UsageError, match="nothing is recorded in register b"):
         known.load("b")
-    kept = shelf.record("b", "Tab\nTab\n")
+    kept = shelf.record("b", "Tab\nflow.filter @web\n")
     assert kept.stat().st_mode & 0o777 == 0o600
     assert len(known.load("b").steps) == 2
     assert list(shelf.registers()) == ["b"]

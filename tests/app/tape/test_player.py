@@ -107,7 +107,8 @@ async def test_what_is_named_is_known_to_a_screen_that_was_not_turned_to_before(
         ("Wait@50ms paused == true", "Wait@50ms paused == true: it is false after 0.05 s"),
         ("Wait+Screen@50ms /no such/", "/no such/: not on the screen within 0.05 s"),
         ("Wait+Line@50ms /Proto/", "not in the line of the cursor within 0.05 s"),
-        ("flow.filter proto:", "flow.filter proto:: "),
+        ("view.columns hop", "view.columns hop: flows have no column 'hop'"),
+        ("Wait+Screen /( *)+\\n!/", "the search took more than 0.05 s"),
         ('Action flow.filter\nType "proto:"\nEnter', "x.tape:4: Enter: "),
         ("probe.remove nothing", "there is no probe 'nothing'"),
         ("Key C", "changes what runs; --allow-write lets a tape do that"),
@@ -118,6 +119,7 @@ async def test_what_does_not_come_out_as_the_tape_says_ends_it(
     line: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.console.player.PATIENCE", 0.1)
+    monkeypatch.setattr("app.tape.search.LONGEST", 0.05)
     async with desk(controller=FakePlane(config())) as console:
         await console.feed(flow(1, 10), flow(2, 30))
         await console.press("3")
@@ -309,6 +311,9 @@ async def test_what_is_recorded_comes_to_the_same_end(
     async with desk() as console:
         await feed(console)
         await console.press("at")
+        assert console.app.asking == ("macro.play", "q")
+        # A letter that is typed is meant instead, not after it.
+        await console.press("q")
         assert console.app.asking == ("macro.play", "q")
         await console.press("enter")
         await played(console)

@@ -34,7 +34,7 @@ def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
     code, out, err = deck_ends("macro", "check", right, wrong, needs)
     # What is wrong counts for more than what is missing here.
     assert code == 2
-    assert out == f"{right}: 2 steps, changes what runs in line 2: needs --allow-write\n"
+    assert out == f"{right}: 2 steps, changes what runs at {right}:2: needs --allow-write\n"
     assert err.splitlines()[:2] == [
         f"{wrong}:1:1: there is no verb or command 'Enterr'; did you mean Enter?",
         f'{wrong}:3:16: view is text, and compared with text in quotes; such as view == "overview"',
