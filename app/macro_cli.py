@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,12 +12,17 @@ import typer
 from app import VERSION
 from app.command_options import takes
 from app.settings.model import Settings
+from app.tape.forms import EXIT, FORMS
 from bpf.errors import UsageError
 
 if TYPE_CHECKING:
     from app.tape.model import Tape
     from app.tape.shelf import Shelf
 
+LINES = "\b\nLines of a tape:\n" + "\n".join(
+    f"  {form}\n{fill(meaning, 78, initial_indent=' ' * 6, subsequent_indent=' ' * 6)}"
+    for form, meaning in FORMS
+)
 EXAMPLES = """\b
 Examples:
   probedeck macro check triage.tape
@@ -36,7 +42,7 @@ macro_cli = typer.Typer(
 )
 
 
-@macro_cli.callback(epilog=EXAMPLES)
+@macro_cli.callback(epilog=f"{LINES}\n\n{EXIT}\n\n{EXAMPLES}")
 def macro() -> None:
     """Look at tapes, and check them before they are played."""
 
@@ -46,7 +52,7 @@ def macro() -> None:
 def check(
     settings: Settings,
     tapes: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Tapes, or names of known ones.")
+        list[str], typer.Argument(metavar="FILE...", help="Tapes, names of known ones, or -.")
     ],
 ) -> None:
     """Say what is wrong in tapes, all of it, without running anything.

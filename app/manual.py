@@ -11,22 +11,8 @@ import typer
 from app.commands import REGISTRY
 from app.commands.keys import spoken
 from app.commands.registry import SCREENS
+from app.tape.forms import EXIT, FORMS
 
-_STEPS = (
-    ("Action COMMAND", "Do a command, such as Action flow.sort bytes; the word may be left out."),
-    ("Type[@TIME] TEXT", "Type a quoted text: \"...\", '...' or `...`."),
-    ("Enter, Tab, Up, Ctrl+P, F5, ... [N]", "Press a key, N times."),
-    ("Wait[@TIME]", "Wait until all that was asked for is done, as each step does."),
-    ("Wait[+Screen|+Line][@TIME] /RE/", "Wait until the screen, or the cursor's line, shows it."),
-    ("Wait[@TIME] STATE OPERATOR VALUE", "Wait for named state; see probedeck macro states."),
-    ("Expect STATE OPERATOR VALUE", "Fail where it is not so: == != < <= > >= =~ !~."),
-    ("Sleep TIME", "500ms, 2s, 1m."),
-    ("Export VIEW FILE", "Write what a screen's table shows: .csv, .json, .jsonl, .txt."),
-    ("Screenshot FILE", "The screen as .svg or .txt."),
-    ("Source FILE", "Do another tape's steps, beginning at this tape's directory."),
-    ("Require probedeck >= VERSION", "Or the name of a program that must be there."),
-    ("Set WaitTimeout|TypingSpeed|Width|Height VALUE", "How it is played."),
-)
 _EXIT_CODES = (
     ("0", "It went well."),
     ("1", "Something failed while it ran; what was collected before is written."),
@@ -102,10 +88,10 @@ def _keys() -> Iterator[str]:
 def _tail() -> Iterator[str]:
     yield ".SH TAPES"
     yield _text(
-        "A tape is a file of steps, one a line, that are done one after the other; # begins a "
-        "comment. What changes anything needs --allow-write."
+        "A tape is a file of steps, one a line, that are done one after the other, each when what "
+        f"the last one began is done. {EXIT}"
     )
-    for step, meaning in _STEPS:
+    for step, meaning in FORMS:
         yield from (".TP", f".B {_text(step)}", _text(meaning))
     yield ".SH EXIT STATUS"
     for code, meaning in _EXIT_CODES:

@@ -50,9 +50,9 @@ class Playing:
         list[str],
         typer.Option(
             metavar="FILE",
-            help="Play a tape first: its file or name, see macro list; may be repeated. With "
-            "--headless on a screen that is not shown, and the run ends with it; tables go to "
-            "-o DIR only.",
+            help="Play a tape first: its file or name, see macro list, or -, standard input; may "
+            "be repeated. With --headless on a screen that is not shown, and the run ends with it; "
+            "tables go to -o DIR only.",
         ),
     ] = field(default_factory=list)
     execute: Annotated[

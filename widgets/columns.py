@@ -58,8 +58,6 @@ class Placed:
     """First cell."""
     width: int
     """Width in cells, after growing or cutting."""
-    gap: int
-    """Empty cells right of it."""
 
 
 def fit(
@@ -109,8 +107,7 @@ def fit(
             cells += share
             slack -= share
             growing -= 1
-        gap = GAP if len(placed) + 1 < len(fitting) else max(0, width - x - cells)
-        placed.append(Placed(shown[place], column, x, cells, gap))
+        placed.append(Placed(shown[place], column, x, cells))
         x += cells + GAP
     return tuple(placed)
 

@@ -15,8 +15,9 @@ from textual.strip import Strip
 Line: TypeAlias = "list[Segment]"
 _BRIDGED = 4
 """Cells that are written again rather than stepped over."""
-_BLANKS = re.compile(r"( {10,})")
-"""So many blanks take more bytes than to erase them and to step over."""
+_MANY_BLANKS = " " * 10
+"""So many take more bytes than to erase them and to step over."""
+_BLANKS = re.compile(f"({_MANY_BLANKS}+)")
 _ERASABLE = frozenset({"1", "2", "3"})
 """Attributes that a blank does not show."""
 _STANDS_OUT = 1.6
@@ -151,7 +152,7 @@ class Pen:
         self._look(sgr)
         if link:
             self._put(f"\x1b]8;;{link}\x1b\\{text}\x1b]8;;\x1b\\")
-        elif erasable and not moves:
+        elif erasable and not moves and _MANY_BLANKS in text:
             self._put_blanks_short(y, x, text)
             return
         else:

@@ -21,7 +21,7 @@ from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from widgets.columns import GAP, MARGIN, Column, Placed, cell, fit, placed_pieces
+from widgets.columns import GAP, MARGIN, Align, Column, Placed, cell, fit, placed_pieces
 from widgets.lines import OwnLines
 from widgets.rows import Pieces, Rows, RowSource, Tones
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
@@ -384,14 +384,13 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
                     if over is not None and style.bgcolor == self._tones[Tone.NORMAL].bgcolor:
                         style += over.background_style
                     segments.append(Segment(text, style))
-                segments.append(Segment(" " * place.gap, base))
+                segments.append(Segment(" " * GAP, base))
                 continue
             style = self._tones[tones if isinstance(tones, Tone) else tones[place.position]]
             if over is not None:
                 style = base if self.has_focus else style + over.background_style
-            segments.append(_segment(content, place, style))
-        last = shown[-1]
-        return Strip(segments, last.x + last.width + last.gap)
+            segments.append(_segment(content, place.width, place.column.align, style))
+        return Strip(segments, shown[-1].x + shown[-1].width + GAP)
 
     def _no_rows(self, y: int, width: int) -> Strip:
         style = self._tones[Tone.MUTED]
@@ -403,7 +402,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
 
 @lru_cache(maxsize=8192)
-def _segment(text: str, place: Placed, style: Style) -> Segment:
+def _segment(text: str, width: int, align: Align, style: Style) -> Segment:
     """A cell and the gap after it."""
     # By themselves: the terminal is sent only those that changed.
-    return Segment(cell(text, place.width, place.column.align) + " " * place.gap, style)
+    return Segment(cell(text, width, align) + " " * GAP, style)

@@ -43,6 +43,8 @@ _EVERYWHERE = (
     Command("app.prompt", "Type a command", "colon", parameters=(_LINE,), asks=True),
     Command("app.palette", "All commands", "ctrl+p", footer="Commands"),
     Command("app.redraw", "Draw the screen again", "ctrl+l"),
+    Command("app.suspend", "To the shell, where fg returns here", "ctrl+z",
+            help="What is counted meanwhile is in the window that ends after that."),
     Command("app.theme", "Light or dark", "t",
             parameters=(Parameter("theme", Kind.CHOICE, THEMES),)),
     Command("layout.save", "Keep this layout", parameters=(Parameter("layout", Kind.LAYOUT),),

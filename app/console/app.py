@@ -65,6 +65,10 @@ class Published(Message):
         return isinstance(message, Published)
 
 
+class Rested(Message):
+    """The screen may be brought up to date again."""
+
+
 def _screen(mode: str) -> DeckScreen:
     # All that shows something, which the first paint does without.
     from app.console.modes import screen_of
@@ -213,12 +217,19 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
         if self._fresh:
             if self.behind:
                 # The last update is still on its way.
-                self.set_timer(_BUSY, self._catch_up)
+                self._rest(_BUSY)
                 return
             self._fresh = False
             self.begin_update()
             self.refresh_view()
-            self.set_timer(self.update_interval(_SHORTEST_INTERVAL), self._catch_up)
+            self._rest(self.update_interval(_SHORTEST_INTERVAL))
+
+    def _rest(self, seconds: float) -> None:
+        # A message is much cheaper than one of Textual's timers.
+        asyncio.get_running_loop().call_later(seconds, self.post_message, Rested())
+
+    def on_rested(self) -> None:
+        self._catch_up()
 
     def refresh_view(self) -> None:
         """Bring the frame up to date, and what the screen in front shows."""

@@ -166,8 +166,8 @@ def _lines(
     lost, answered = int(series["lost"].sum()), int(series["answered"].sum())
     since = age((view.now_ns - int(series["first_ns"].min(initial=view.now_ns))) / 1e9)
     share = percent(lost / (lost + answered)) if lost + answered else "-"
-    yield "In all", f"{lost + answered} sent in {since},", ""
-    yield "", f"{lost} lost, {share}", ""
+    yield "In all", f"{lost + answered} sent in {since}", ""
+    yield "", f"{lost} lost ({share})", ""
     if dropped := int(series["dropped"].sum()):
         yield "", f"{dropped} not sent: this host's queue was full", ""
     if hop.cleared and lost:

@@ -52,11 +52,12 @@ class Recorder:
 
     def key(self, event: events.Key) -> None:
         """A key has come; what it does is told later by `commands`, if it does one."""
-        try:
-            key_name(event.key)
-        except UsageError:
-            return  # None that a tape could press.
         character = event.character if event.is_printable and event.character else ""
+        if not character:
+            try:
+                key_name(event.key)
+            except UsageError:
+                return  # None that a tape could press.
         self._entries.append(_Entry(time.monotonic(), event.key, character, event))
 
     def paste(self, text: str) -> None:

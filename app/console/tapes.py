@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.notifications import Notify
+from textual.widgets._footer import FooterKey
 from textual.worker import Worker, WorkerCancelled
 
 from app.commands import Invocation
@@ -129,6 +130,12 @@ class TapeApp(CommandApp):
     @on(Notify)
     def _notified(self, event: Notify) -> None:
         self.message = event.notification.message
+
+    def on_click(self, event: events.Click) -> None:
+        # Those on a key of the footer press it.
+        if self._recorder is not None and not isinstance(event.widget, FooterKey):
+            said = "what the mouse does is not recorded: use keys"
+            self.notify(said, severity="warning", timeout=3.0, markup=False)
 
     async def action_command(self, lines: str) -> None:
         if self._recorder is not None:

@@ -58,6 +58,20 @@ def erases_in_color() -> bool:
     return curses.tigetflag("bce") == 1
 
 
+def has_shell() -> bool:
+    """Whether there is a shell that can have us go on once we are stopped."""
+    group, process = os.getpgrp(), os.getppid()
+    # As the kernel looks for it: who began our process group, in the same session.
+    while process and os.getpgid(process) == group:
+        process = _parent(process)
+    return bool(process) and os.getsid(process) == os.getsid(0)
+
+
+def _parent(process: int) -> int:
+    status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(status.rpartition(")")[2].split()[1])
+
+
 def _set(ui: Ui, environment: MutableMapping[str, str]) -> None:
     # Textual takes an empty one too, and sends greys for it: colours are left out by ourselves.
     environment.pop("NO_COLOR", None)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from textual import on
 from textual.binding import Binding
 from textual.notifications import Notify
 
-from app.console.terminal import erases_in_color
+from app.console.terminal import erases_in_color, has_shell
 from app.console.themes import THEMES, name_of
 from app.settings.model import Ui
+from bpf.errors import UsageError
 from widgets.driver import GroundKnown
 from widgets.link import FIRST, Link
 from widgets.screen import DiffApp, Look
@@ -30,7 +34,8 @@ class TerminalApp(DiffApp[int]):
     .-low-bandwidth VirtualTable > .table--cursor { background: $surface; }
     .-low-bandwidth VirtualTable:focus > .table--cursor { background: $surface; }
     .-low-bandwidth ModalScreen { background: transparent; }
-    .-plain VirtualTable > .tone--active { background: $surface; text-style: underline; }
+    .-plain .tone--warn { text-style: bold; }
+    .-plain .tone--active { background: $surface; text-style: underline; }
     Toast { width: auto; max-width: 100%; padding: 0 1; margin-top: 0; }
     """
     """Neither a whole row nor a whole screen is to change its ground where that takes seconds;
@@ -76,6 +81,12 @@ class TerminalApp(DiffApp[int]):
         wanted = theme or ("light" if self.current_theme.dark else "dark")
         self._take_theme(dark=wanted == "dark")
         self._untouched = False
+
+    def do_app_suspend(self) -> None:
+        if self._driver is None or not self._driver.can_suspend or not has_shell():
+            raise UsageError("there is no shell to go back to")
+        # To all of the job, as the terminal itself would send it.
+        os.kill(0, signal.SIGTSTP)
 
     def get_key_display(self, binding: Binding) -> str:
         """What a key is called, by its name where its sign cannot be drawn."""

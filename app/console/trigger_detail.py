@@ -33,6 +33,8 @@ _ROWS = 200
 """Rows of an application's table; files and the API have all."""
 _WIDEST = 40
 """Cells of a column of an application's table."""
+_TITLES = {"source port": "Src port", "destination port": "Dst port", "protocol": "Proto"}
+"""Of columns that screen 3 has too, in less room than their names take."""
 _HINT = "no window yet: an application that is idle measures nothing"
 
 
@@ -150,7 +152,9 @@ class TriggerDetail(Vertical):
 def top_columns(table: TopTable) -> tuple[Column, ...]:
     """As wide as what is in them; the last ones go where there is no room."""
     found = []
-    for place, title in enumerate(table.columns):
+    for place, name in enumerate(table.columns):
+        # What begins with a unit has the case that the unit has.
+        title = _TITLES.get(name, name if "/" in name else name[:1].upper() + name[1:])
         cells = [row[place] for row in table.rows]
         width = max([len(title), *(len(_cell(cell)) for cell in cells)])
         numbers = bool(cells) and not any(isinstance(cell, str) for cell in cells)

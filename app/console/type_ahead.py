@@ -37,20 +37,34 @@ class TypeAheadApp(TapeApp):
         elif self._handing is not None:
             self._ahead.append(event)
         else:
-            await super().on_event(event)
+            first, *rest = self._apart(event)
+            self._ahead.extend(rest)
+            await super().on_event(first)
             self._handing = asyncio.create_task(self._hand_on())
 
     async def _hand_on(self) -> None:
         try:
             await self._handled()
             while self._ahead:
-                self._turn = self._ahead.popleft()
+                self._turn, *rest = self._apart(self._ahead.popleft())
+                self._ahead.extendleft(reversed(rest))
                 self.post_message(self._turn)
                 await self._handled()
         except ScreenStackError:
             pass  # It has ended.
         finally:
             self._handing = None
+
+    def _apart(self, event: events.Event) -> list[events.Event]:
+        """Escape and the key after it, which a slow link may bring together: that looks like alt,
+        and is taken for it where somebody has a use for that."""
+        if not (isinstance(event, events.Key) and event.key.startswith("alt+") and event.character):
+            return [event]
+        key, focused = event.character, self.screen.focused
+        typing = focused is not None and focused.check_consume_key(key, key)
+        if typing or event.key in self.screen.active_bindings:
+            return [event]
+        return [events.Key("escape", "\x1b"), events.Key(key, key)]
 
     async def _handled(self) -> None:
         # What is taken off the screen meanwhile handles nothing any more.

@@ -41,7 +41,7 @@ class ProgramView(DeckScreen):
     # By the name of the screen that has it: Textual confines a screen's rules to that.
     CSS = """
     ProgramsScreen #programs { max-height: 5; }
-    ProgramsScreen.-tall #programs { max-height: 9; }
+    ProgramsScreen.-tall #programs { max-height: 25%; }
     ProgramsScreen.-short.-editing #programs { display: none; }
     ProgramsScreen #editors { height: 1fr; min-height: 3; }
     ProgramsScreen #panel { height: 6; }

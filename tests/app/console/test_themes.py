@@ -140,7 +140,9 @@ async def test_without_colours_cursors_are_reversed_and_what_ran_is_underlined()
         assert _attributes(_style(answer, "input--cursor")) == {"7"}
         # A full bar in reverse would be an empty cell.
         assert _attributes(_style(table, "tone--active")) == {"4"}
-        assert not _attributes(_style(table, "tone--normal"))
+        for widget in (table, app.screen.query_one(StatusStrip)):
+            assert _attributes(_style(widget, "tone--warn")) == {"1"}
+            assert not _attributes(_style(widget, "tone--normal"))
 
 
 def _attributes(style: Style) -> set[str]:

@@ -229,6 +229,7 @@ def test_a_mix_fills_its_bar_and_whatever_there_is_is_seen() -> None:
 def test_the_tables_of_an_application_keep_whole_numbers_whole() -> None:
     table = TopTable("top", ("port", "name", "bit/s"), ((8443, f"x{NASTY}", 1.5e6), (53, "y", 2.0)))
     assert [c.align for c in top_columns(table)] == ["right", "left", "right"]
+    assert [c.title for c in top_columns(table)] == ["Port", "Name", "bit/s"]
     assert top_rows(table).cells(0) == ("8443", f"x{NASTY}", "1.50 M")
 
 

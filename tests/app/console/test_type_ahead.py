@@ -5,7 +5,25 @@ from __future__ import annotations
 from textual import events
 from textual.widgets import Input
 
+from app.settings.model import Settings
 from tests.app.console.fake import Desk, desk, flow
+
+
+async def test_escape_and_the_key_after_it_may_arrive_together() -> None:
+    own = Settings(keys={"": {"alt+6": "view.events"}})
+    async with desk(80, 24, settings=own, first="overview") as console:
+        await console.press("question_mark")
+        console.app.post_message(events.Key("alt+3", "3"))
+        console.app.post_message(events.Key("slash", "/"))
+        await console.still()
+        assert console.app.current_mode == "flows"
+        console.app.post_message(events.Key("alt+3", "3"))
+        await console.still()
+        assert console.app.asking == ("flow.filter", "3")
+        await console.press("escape")
+        console.app.post_message(events.Key("alt+6", "6"))
+        await console.still()
+        assert console.app.current_mode == "events"
 
 
 async def _typed_blindly(console: Desk, text: str) -> None:

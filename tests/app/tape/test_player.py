@@ -320,6 +320,24 @@ async def test_what_is_recorded_comes_to_the_same_end(
         assert end(console) == recorded
 
 
+async def test_what_the_mouse_does_is_recorded_where_it_presses_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with desk() as console:
+        await console.feed(flow(1, 10), flow(2, 30))
+        await console.press("3", "Q")
+        pilot = console.pilot
+        await pilot.click("FooterKey")
+        await console.still()
+        assert "not recorded" not in state_of(console.app, "message")
+        await pilot.click("#flows", offset=(10, 2))
+        await console.still()
+        assert "the mouse does is not recorded" in state_of(console.app, "message")
+        await console.press("Q")
+    assert shelf.register("q").read_text() == "Action view.flows\nAction flow.filter\n"
+
+
 async def test_every_name_of_state_stands_for_what_it_says() -> None:
     async with desk(controller=FakePlane(config())) as console:
         await console.feed(flow(1, 10))

@@ -33,6 +33,7 @@ def typed(text: str) -> list[tuple[str, str | None]]:
         (typed("a\"b'c`d"), ['Type `a"b\'c`', 'Type "`d"']),
         ([*typed("x"), ("enter", "\r"), ("enter", "\r"), ("enter", "\r")], ['Type "x"', "Enter 3"]),
         ([("tab", "\t"), ("shift+tab", None), ("ctrl+p", "\x10")], ["Tab", "Shift+Tab", "Ctrl+P"]),
+        ([("euro_sign", "€"), ("rightwards_arrow", "→")], ['Type "€→"']),
         ([("f13", None), ("alt+x", None), ("ctrl+left", None)],
          ['Key "f13"', "Alt+X", "Ctrl+Left"]),
         ([("space", " "), ("<ignore>", "\x1b[x")], ['Type " "']),
