@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,21 @@ def sparkline(
     and where there is no value either it is a cross. With `forgiven` losses are no fault: bars
     stay bars and crosses are muted. `marked` puts a mark in the place of the bar.
     """
+    return sparklines(values[None], lost[None], marked[None], scale, [tone], [forgiven])[0]
+
+
+def sparklines(
+    values: NDArray[np.float64],
+    lost: NDArray[np.bool_],
+    marked: NDArray[np.bool_],
+    scale: float,
+    tones: Sequence[Tone],
+    forgiven: Sequence[bool],
+) -> list[Pieces]:
+    """As `sparkline`, of (m, n) values: m lines, each with its tone."""
     codes = _heights(values, scale) + _WAS_LOST * lost + _IS_MARKED * marked
-    glyphs, tones = _LOOKS[forgiven]
-    return _runs(glyphs[codes], tones[codes], (tone, *_TONES))
+    rows = np.array(forgiven, int)[:, None]
+    return _runs(_GLYPHS[rows, codes], _PLACES[rows, codes], [(tone, *_TONES) for tone in tones])
 
 
 def bars(values: NDArray[np.float64], tones: Iterable[Tone], scale: float) -> Pieces:
@@ -57,7 +70,7 @@ def bars(values: NDArray[np.float64], tones: Iterable[Tone], scale: float) -> Pi
     NaN is where there is no value; what is beyond the scale is as high as it.
     """
     of = np.fromiter((_TONES.index(tone) for tone in tones), int, len(values))
-    return _runs(_LOOKS[False][0][_heights(values, scale)], of, _TONES)
+    return _runs(_GLYPHS[0][_heights(values, scale)][None], of[None], [_TONES])[0]
 
 
 _TONES = tuple(Tone)
@@ -68,7 +81,7 @@ _WAS_LOST, _IS_MARKED = 16, 32
 def _heights(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
     """How high each bar is, in eighths; 0 for no value."""
     known = ~np.isnan(values)
-    heights = np.zeros(len(values), int)
+    heights = np.zeros(values.shape, int)
     np.ceil(
         np.clip(values / scale, 0.01, 1.0) * len(BARS), out=heights, where=known, casting="unsafe"
     )
@@ -88,25 +101,30 @@ def _look(code: int, *, forgiven: bool) -> tuple[str, Tone | None]:
     return BARS[min(height, len(BARS)) - 1], None
 
 
-def _looks(*, forgiven: bool) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """By code the character and the place of its tone among the line's and _TONES."""
-    looks = [_look(code, forgiven=forgiven) for code in range(_WAS_LOST + _WAS_LOST + _IS_MARKED)]
-    tones = [0 if tone is None else 1 + _TONES.index(tone) for _, tone in looks]
-    return np.array([ord(glyph) for glyph, _ in looks], "<u4"), np.array(tones)
+_LOOKS = [
+    [_look(code, forgiven=forgiven) for code in range(2 * _IS_MARKED)] for forgiven in (False, True)
+]
+_GLYPHS = np.array([[ord(glyph) for glyph, _ in looks] for looks in _LOOKS], "<u4")
+"""Characters, by whether losses are forgiven, and code."""
+_PLACES = np.array(
+    [[0 if tone is None else 1 + _TONES.index(tone) for _, tone in looks] for looks in _LOOKS]
+)
+"""The same way places of their tones, among the line's and _TONES."""
 
 
-_LOOKS = {forgiven: _looks(forgiven=forgiven) for forgiven in (False, True)}
-
-
-def _runs(glyphs: NDArray[np.uint32], places: NDArray[np.int64], tones: Sequence[Tone]) -> Pieces:
-    """Characters (n,) in pieces of one tone; `places` (n,) in `tones` are theirs."""
-    text = glyphs.tobytes().decode("utf-32-le")
-    edges = (np.flatnonzero(places[1:] != places[:-1]) + 1).tolist()
-    begins = [0, *edges] if text else []
-    return tuple(
-        (text[begin:end], tones[place])
-        for begin, end, place in zip(begins, [*edges, None], places[begins].tolist(), strict=False)
-    )
+def _runs(
+    glyphs: NDArray[np.uint32], places: NDArray[np.int64], tones: Sequence[Sequence[Tone]]
+) -> list[Pieces]:
+    """Characters (m, n) in lines of pieces of one tone; `places` (m, n) are in that of `tones`."""
+    text, width = glyphs.tobytes().decode("utf-32-le"), glyphs.shape[1]
+    edge = np.ones(glyphs.shape, bool)
+    edge[:, 1:] = places[:, 1:] != places[:, :-1]
+    edges = [*np.flatnonzero(edge).tolist(), len(text)]
+    lines: list[list[tuple[str, Tone]]] = [[] for _ in tones]
+    for (begin, end), place in zip(pairwise(edges), places[edge].tolist(), strict=True):
+        line = begin // width
+        lines[line].append((text[begin:end], tones[line][place]))
+    return list(map(tuple, lines))
 
 
 def means(sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float64]:

@@ -11,7 +11,14 @@ from app.console.names import Names
 from app.console.overview_feed import Pulse, Pulses
 from app.console.overview_model import Rates, Warned
 from app.console.path_model import Choice, Hop
-from app.console.path_rows import destination_text, hop_columns, hop_row, host_text, scale_of
+from app.console.path_rows import (
+    destination_text,
+    hop_columns,
+    hop_row,
+    host_text,
+    scale_of,
+    time_lines,
+)
 from probes.snapshot import LossReason
 from widgets.columns import Column
 from widgets.format import age, bit_rate, duration, percent, poll_time, si
@@ -193,10 +200,11 @@ def worst_columns(
 
 def worst_rows(found: Sequence[tuple[Choice, Hop]], names: Names) -> Rows:
     """A row for each hop, whose key is its destination and number."""
-    scale = scale_of([hop for _, hop in found])
+    hops = [hop for _, hop in found]
+    lines = time_lines(hops, scale_of(hops))
     rows = []
-    for choice, hop in found:
-        row = hop_row(hop, host_text(hop, names), scale, choice)
+    for (choice, hop), line in zip(found, lines, strict=True):
+        row = hop_row(hop, host_text(hop, names), line)
         tones = row.tones if not isinstance(row.tones, Tone) else [row.tones] * len(row.cells)
         name = destination_text(choice.destination, names)
         rows.append(Row((choice, hop.number), (name, *row.cells), (Tone.NORMAL, *tones)))

@@ -69,6 +69,11 @@ class Hop:
     marked: NDArray[np.bool_]
     """Where another way was taken."""
 
+    @property
+    def forgiven(self) -> bool:
+        """Whether what is lost here is nobody's fault."""
+        return self.cleared or not self.numbers.answered
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:

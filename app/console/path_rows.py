@@ -14,7 +14,7 @@ from probes.plane import Traced
 from widgets.columns import Column
 from widgets.format import MISSING, age, duration, milliseconds, percent
 from widgets.rows import Pieces, Row, Rows
-from widgets.sparkline import round_scale, sparkline
+from widgets.sparkline import round_scale, sparklines
 from widgets.tones import Tone
 
 PATH_COLUMNS = (
@@ -81,7 +81,8 @@ def hop_rows(
 
     That one's key is 0; `distance` is what is known of it, empty for nothing.
     """
-    rows = [hop_row(hop, host, scale, choice) for hop, host in zip(hops, hosts, strict=True)]
+    lines = time_lines(hops, scale)
+    rows = [hop_row(*each) for each in zip(hops, hosts, lines, strict=True)]
     arrived = bool(hops) and any(r.address == choice.destination for r in hops[-1].routers)
     if not arrived:
         number = str(len(hops) + 1) if distance else "?"
@@ -95,16 +96,30 @@ def hop_rows(
     return Rows.of(rows)
 
 
-def hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
-    """A hop's row, whose key is its number; `scale` is in seconds and of its time line."""
+def time_lines(hops: Sequence[Hop], scale: float) -> list[Pieces]:
+    """The time line of each hop; `scale` is in seconds and of them all."""
+    if not hops:
+        return []
+    values, lost, marked = (
+        np.array([getattr(hop, name) for hop in hops]) for name in ("means", "lost", "marked")
+    )
+    tones, forgiven = [_line_tone(hop) for hop in hops], [hop.forgiven for hop in hops]
+    return sparklines(values, lost, marked, scale, tones, forgiven)
+
+
+def _line_tone(hop: Hop) -> Tone:
+    """That of its time line."""
+    return Tone.WARN if hop.queue_ns else Tone.MUTED if hop.forgiven else Tone.ACCENT
+
+
+def hop_row(hop: Hop, host: str, line: Pieces) -> Row:
+    """A hop's row, whose key is its number; `line` is its time line."""
     numbers = hop.numbers
     silent = not numbers.answered
     muted, normal = Tone.MUTED, Tone.NORMAL
-    forgiven = hop.cleared or silent
-    loss = muted if forgiven or not numbers.loss > 0 else Tone.BAD
+    loss = muted if hop.forgiven or not numbers.loss > 0 else Tone.BAD
     value = Tone.WARN if hop.queue_ns else muted if silent else normal
     name = muted if silent else Tone.WARN if hop.queue_ns else normal
-    line = Tone.WARN if hop.queue_ns else muted if forgiven else Tone.ACCENT
     address = hop.routers[0].address if hop.routers else ""
     cells = (
         str(hop.number),
@@ -117,7 +132,7 @@ def hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
         f"{numbers.answered}/{numbers.sent}",
         address,
         str(numbers.sent),
-        sparkline(hop.means, hop.lost, hop.marked, scale, line, forgiven=forgiven),
+        line,
     )
     times = (hop.last, numbers.median, numbers.p95, numbers.jitter)
     values = (
@@ -130,7 +145,7 @@ def hop_row(hop: Hop, host: str, scale: float, choice: Choice) -> Row:
         numbers.sent,
         None,
     )
-    tones = (muted, name, loss, normal, value, value, muted, muted, muted, muted, line)
+    tones = (muted, name, loss, normal, value, value, muted, muted, muted, muted, _line_tone(hop))
     return Row(hop.number, cells, tones, values)
 
 

@@ -101,10 +101,10 @@ def _statement(line: Line, place: Place, look: Check) -> Statement:
     verb, joined, time = head.groups() if head else (word, "", None)
     if verb in MODIFIERS:
         return _step(line, begin, place, _held(line, begin, verb, joined, time))
-    if verb not in _VERBS and verb not in VERBS:
-        names = (*_VERBS, *VERBS, *MODIFIERS, *REGISTRY)
+    if verb not in STATEMENTS and verb not in VERBS:
+        names = (*STATEMENTS, *VERBS, *MODIFIERS, *REGISTRY)
         hint = did_you_mean(verb, names)
-        hint = hint if hint.startswith("did you") else f"verbs are {', '.join(_VERBS)} and keys"
+        hint = hint if hint.startswith("did you") else f"verbs are {', '.join(STATEMENTS)} and keys"
         line.refuse(f"there is no verb or command {word!r}", begin, hint=hint)
     if joined and verb != "Wait":
         # Wait says which it takes.
@@ -331,4 +331,5 @@ _STEPS: Mapping[str, Callable[[Line], Deed]] = {
 _OTHERS: Mapping[str, Callable[[Line, Place], Setting | Requirement | Source]] = {
     "Set": _set, "Require": _require, "Source": _source,
 }  # fmt: skip
-_VERBS = ("Action", "Wait", *_TIMED, *_STEPS, *_OTHERS)
+STATEMENTS = ("Action", "Wait", *_TIMED, *_STEPS, *_OTHERS)
+"""What a line begins with that is no command and no key."""

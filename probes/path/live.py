@@ -67,7 +67,9 @@ MAX_CHANGES = 500
 SECOND_NS = 1_000_000_000
 
 _BLOCKS = SECONDS // BLOCK
-_COUNTED = (Outcome.ANSWERED, Outcome.UNREACHABLE, Outcome.UNANSWERED, Outcome.DROPPED)
+_COUNTED = np.zeros(256, bool)
+_COUNTED[[Outcome.ANSWERED, Outcome.UNREACHABLE, Outcome.UNANSWERED, Outcome.DROPPED]] = True
+"""By outcome whether it tells of the way."""
 _Chunk = tuple[int, Array]
 """Samples (n,) ascending by id, and when the last of them came to its end."""
 
@@ -205,7 +207,7 @@ class LivePaths:
             self._advance(max(self._now_ns, snapshot.end_ns))
             if snapshot.metric != HOPS:
                 self._find_out(snapshot.rows)
-            elif len(rows := snapshot.rows[np.isin(snapshot.rows["outcome"], _COUNTED)]):
+            elif len(rows := snapshot.rows[_COUNTED[snapshot.rows["outcome"]]]):
                 self._probe(rows)
 
     def _advance(self, now_ns: int) -> None:

@@ -1,0 +1,35 @@
+"""Files that the console writes what it shows to: their names say how."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from app.settings.paths import invoker
+from bpf.errors import UsageError, did_you_mean
+
+PICTURE, TEXT = "svg", "txt"
+PICTURES = (PICTURE, TEXT)
+"""What the name of a file may end in that has the whole screen."""
+SUFFIXES = ("csv", "json", "jsonl", TEXT, PICTURE)
+"""What that of a table's may."""
+
+
+def target(file: str, suffixes: Collection[str] = SUFFIXES) -> Path:
+    """The file that an operator means. UsageError where its name does not say how to write it."""
+    path = Path(file)
+    home = path.parts[:1] == ("~",)
+    try:
+        path = invoker().home.joinpath(*path.parts[1:]) if home else path.expanduser()
+    except RuntimeError:
+        raise UsageError(f"{file}: there is no such user") from None
+    if suffix_of(path) not in suffixes:
+        what = f"no format is called {path.suffix}" if path.suffix else "a suffix is missing"
+        hint = did_you_mean(path.suffix.lower(), [f".{suffix}" for suffix in suffixes])
+        raise UsageError(f"{file}: {what}", hint=hint)
+    return path
+
+
+def suffix_of(path: Path) -> str:
+    """Which of them it has, or what it has instead."""
+    return path.suffix.removeprefix(".").lower()

@@ -1,0 +1,65 @@
+"""What filters can ask of paths as they are now: of those by their destinations and flows, and of
+their hops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from probes import filter as filters
+from probes.filter import Domain, Filter, parts
+from probes.filter.fields import Addresses, Ports, Quantity, ip_version, protocol, times
+from probes.path.filter import LOSS, hop_fields
+
+_TIMES = {
+    name: times(name, words, "ms", column_ns=1e9)
+    for name, words in (
+        ("rtt", "round-trip time"),
+        ("last", "the last round-trip time"),
+        ("p95", "95th percentile of round-trip times"),
+        ("jitter", "variation of round-trip times"),
+        ("queue", "queue that holds packets up"),
+    )
+}
+_DESTINATION = ("destination",)
+PATHS = Domain(
+    "paths",
+    {
+        "dst": Addresses("destination", _DESTINATION, named=True),
+        "host": Addresses("destination", _DESTINATION, named=True),
+        "net": Addresses("destination is within", _DESTINATION, prefixes_only=True),
+        "proto": protocol("protocol of the flow"),
+        "port": Ports("either port of the flow"),
+        "sport": Ports("source port of the flow", ("source",)),
+        "dport": Ports("destination port of the flow", _DESTINATION),
+        "ip": ip_version(),
+        "hops": Quantity("hops", "routers on the way", {}),
+        "rtt": _TIMES["rtt"],
+        "loss": LOSS,
+        "queue": _TIMES["queue"],
+    },
+    ("proto", "port", "net"),
+    "host",
+)
+"""Paths by destination and flow. Times are in seconds, as those of hops."""
+HOPS = Domain(
+    "hops",
+    {
+        **hop_fields(Addresses("router that answers most", ("responder",), named=True)),
+        "loss": LOSS,
+        **{name: _TIMES[name] for name in ("last", "p95", "jitter", "queue")},
+    },
+)
+
+
+def parse(text: str, saved: Mapping[str, str]) -> tuple[Filter, Filter]:
+    """A filter of paths and one of hops. Raises TextError.
+
+    Terms that both know are for both; or for hops, where another is for hops only: then it is hops
+    that are looked for.
+    """
+    of_paths, of_hops = parts(text, (PATHS, HOPS), saved)
+    if of_paths.missing:
+        own = filters.parse(" ".join(of_hops.missing), PATHS, saved)
+        of_paths = replace(own, text=of_paths.text)
+    return of_paths, of_hops
