@@ -291,7 +291,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         if not self._tones:
             self._tones = tone_styles(self.get_component_rich_style)
         if y < _HEADER:
-            return self._header(self.scrollable_content_region.width)
+            return self._header(self.outer_size.width)
         if not self._source.rows:
             return self._no_rows(y, self.scrollable_content_region.width)
         if y not in self._lines:
@@ -368,7 +368,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     def _row(self, line: _Line) -> Strip:
         base = self._tones[Tone.NORMAL]
         if line is None:
-            return Strip.blank(self.scrollable_content_region.width, base)
+            return Strip.blank(self.outer_size.width, base)
         shown, cells, tones, cursor = line
         over = self.get_component_rich_style("table--cursor") if cursor else None
         # A mark where it has no ground of its own: that takes few bytes to move.
@@ -390,7 +390,9 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             if over is not None:
                 style = base if self.has_focus else style + over.background_style
             segments.append(_segment(content, place.width, place.column.align, style))
-        return Strip(segments, shown[-1].x + shown[-1].width + GAP)
+        row = Strip(segments, shown[-1].x + shown[-1].width + GAP)
+        # The cursor is as wide as the table.
+        return row if over is None else row.adjust_cell_length(self.outer_size.width, base)
 
     def _no_rows(self, y: int, width: int) -> Strip:
         style = self._tones[Tone.MUTED]

@@ -16,7 +16,7 @@ from app.console.path_routers import Router, routers_of
 from probes.flow.filter import address_text, protocol_name
 from probes.path.analysis.distributions import Comparison, kolmogorov_smirnov
 from probes.path.analysis.statistics import group_starts
-from probes.path.live import IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
+from probes.path.live import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
 from probes.path.options import TracedFlow
 from probes.path.records import Array, Kind
 from probes.plane import Traced
@@ -253,12 +253,14 @@ class Paths:
         both (cells,), where the newest is the last."""
         # A cell that has only begun is shown too.
         begun = self.view.second % CELL + 1
-        bins = self.view.recent(np.concatenate([_NOWHERE, *groups]), (cells - 1) * CELL + begun)
-        starts = np.arange(0, bins.shape[1], CELL)
+        places = np.concatenate([_NOWHERE, *groups])
+        bins = np.zeros((len(places), max(0, cells) * CELL), BIN)
+        seconds = bins.shape[1] - CELL + begun
+        bins[:, :seconds] = self.view.recent(places, seconds)
         of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-        sums = np.zeros((3, len(groups), len(starts)))
+        sums = np.zeros((3, len(groups), max(0, cells)))
         for total, name in zip(sums, ("rtt_ns", "answered", "lost"), strict=True):
-            np.add.at(total, of, np.add.reduceat(bins[name], starts, axis=1))
+            np.add.at(total, of, bins[name].reshape(len(places), -1, CELL).sum(axis=2))
         return list(zip(means(sums[0], sums[1]) / 1e9, sums[2] > 0, strict=True))
 
     def _hop(

@@ -67,6 +67,7 @@ MAX_CHANGES = 500
 SECOND_NS = 1_000_000_000
 
 _BLOCKS = SECONDS // BLOCK
+_TOLD = ("sent_ns", "received_ns", "outcome")
 _COUNTED = np.zeros(256, bool)
 _COUNTED[[Outcome.ANSWERED, Outcome.UNREACHABLE, Outcome.UNANSWERED, Outcome.DROPPED]] = True
 """By outcome whether it tells of the way."""
@@ -236,42 +237,42 @@ class LivePaths:
         # In each series the last one is then the one that was answered last, if any was.
         ids = _series_ids(rows)
         order = np.lexsort((rows["received_ns"], ids))
-        ids, rows = ids[order], rows.take(order)
-        starts = group_starts(ids)
-        self._meet(ids[starts], rows.take(starts))
+        ids = ids[order]
         places, known = _find(self._series["id"], ids)
         if not known.all():
-            ids, rows, places = ids[known], rows.take(np.flatnonzero(known)), places[known]
-        if not len(rows):
+            new = np.flatnonzero(~known)
+            new = new[group_starts(ids[new])]
+            self._meet(ids[new], rows.take(order[new]))
+            places, known = _find(self._series["id"], ids)
+            ids, order, places = ids[known], order[known], places[known]
+        if not len(ids):
             return
-        answered = rows["received_ns"] > 0
-        rtt = np.where(answered, rows["received_ns"] - rows["sent_ns"], -1)
-        lost = rows["outcome"] == Outcome.UNANSWERED
+        # Rows are long: only what is needed of them is put in order.
+        sent, received, outcome = (rows[name][order] for name in _TOLD)
+        answered = received > 0
+        rtt = np.where(answered, received - sent, -1)
+        lost = outcome == Outcome.UNANSWERED
 
-        size = len(self._series)
-        self._series["answered"] += np.bincount(places[answered], minlength=size).astype("u8")
-        self._series["lost"] += np.bincount(places[lost], minlength=size).astype("u8")
-        dropped = rows["outcome"] == Outcome.DROPPED
-        self._series["dropped"] += np.bincount(places[dropped], minlength=size).astype("u8")
+        for name, mask in (
+            ("answered", answered), ("lost", lost), ("dropped", outcome == Outcome.DROPPED),
+        ):  # fmt: skip
+            count = np.bincount(places[mask], minlength=len(self._series))
+            self._series[name] += count.astype("u8")
         ends = np.append(group_starts(ids)[1:], len(ids)) - 1
         self._series["seen_ns"][places[ends]] = self._now_ns
         ends = ends[answered[ends]]
         self._series["last_ns"][places[ends]] = rtt[ends]
 
-        self._fill(places, rows["sent_ns"] // SECOND_NS, rtt, answered, lost)
-        self._hear(ids[answered], rows.take(np.flatnonzero(answered)))
-        self._store(ids, rows["sent_ns"], rtt, answered | lost)
+        self._fill(places, sent // SECOND_NS, rtt, answered, lost)
+        self._hear(ids[answered], rows, order[answered])
+        self._store(ids, sent, rtt, answered | lost)
 
     def _meet(self, ids: Array, rows: Array) -> None:
-        """Have a series for each of `ids`, ascending; `rows` of dtype HOP say what they are."""
-        known = _find(self._series["id"], ids)[1]
-        if known.all():
-            return
-        rows = rows[~known]
+        """Begin series `ids` (n,), ascending; `rows` (n,) of dtype HOP say what they are."""
         fresh = np.zeros(len(rows), SERIES)
         for name in (*(part[0] for part in FLOW_KEY), "hop"):
             fresh[name] = rows[name]
-        fresh["id"] = ids[~known]
+        fresh["id"] = ids
         fresh["first_ns"] = fresh["seen_ns"] = self._now_ns
         fresh["last_ns"] = -1
         series = np.concatenate((self._series, fresh), dtype=SERIES)
@@ -309,9 +310,9 @@ class LivePaths:
         self._bins[number] = block = self._bins[number].copy()
         return block
 
-    def _hear(self, ids: Array, rows: Array) -> None:
-        """Count who answered; `rows` are of dtype HOP, of the series `ids`."""
-        responders = np.ascontiguousarray(rows["responder"]).view("u8")
+    def _hear(self, ids: Array, rows: Array, at: Array) -> None:
+        """Count who answered: rows of dtype HOP at places `at` (n,), of the series `ids` (n,)."""
+        responders = rows["responder"][at].view("u8")
         pairs = ids + address_ids(responders)
         pairs, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
         known = _find(self._responders["id"], pairs)[1]
@@ -319,8 +320,8 @@ class LivePaths:
             source = first[~known]
             fresh = np.zeros(len(source), RESPONDER)
             fresh["id"], fresh["series"] = pairs[~known], ids[source]
-            fresh["responder"] = rows["responder"][source]
-            fresh["first_ns"] = fresh["last_ns"] = rows["received_ns"][source]
+            fresh["responder"] = rows["responder"][at[source]]
+            fresh["first_ns"] = fresh["last_ns"] = rows["received_ns"][at[source]]
             table = np.concatenate((self._responders, fresh))
             table = table[np.argsort(-table["last_ns"], kind="stable")[:MAX_RESPONDERS]]
             self._responders = table[np.argsort(table["id"])]
@@ -328,7 +329,7 @@ class LivePaths:
         counts = np.bincount(inverse, minlength=len(pairs)).astype("u8")
         self._responders["answers"][places[known]] += counts[known]
         last = np.zeros(len(pairs), "i8")
-        last[inverse] = np.arange(len(rows))
+        last[inverse] = at
         for name, value in (
             ("last_ns", "received_ns"), ("labels", "labels"), ("label_count", "label_count"),
         ):  # fmt: skip

@@ -61,6 +61,17 @@ def first_words(pilot: Pilot[None]) -> list[str]:
     return [line.split()[0] for line in seen(pilot)[1:] if line.strip()]
 
 
+async def test_header_and_cursor_are_as_wide_as_the_table() -> None:
+    app = TableApp([Column("name", "Name", 5), Column("value", "Value", 5)])
+    async with app.run_test(size=(40, 6)):
+        app.table.show(Rows.of(Row(n, (n, "1")) for n in names(2)))
+        for y in (0, 1):
+            strip = app.table.render_lines(app.table.size.region)[y]
+            assert strip.cell_length == 40
+            grounds = {segment.style.bgcolor for segment in strip if segment.style is not None}
+            assert len(grounds) == 1
+
+
 @pytest.mark.parametrize("colour", [True, False])
 async def test_it_fills_80x24_and_shows_more_when_wider(
     colour: bool, monkeypatch: pytest.MonkeyPatch

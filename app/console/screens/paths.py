@@ -63,8 +63,8 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     MODE = "paths"
     CSS = """
     PathsScreen #paths { max-height: 5; }
-    PathsScreen.-tall #paths { max-height: 12; }
-    PathsScreen.-tall.-detail #paths { max-height: 7; }
+    PathsScreen.-tall #paths { max-height: 33%; }
+    PathsScreen.-tall.-detail #paths { max-height: 20%; }
     PathsScreen.-empty #paths, PathsScreen.-short.-detail #paths { display: none; }
     PathsScreen.-tall PathDetail { height: 17; }
     """
