@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.messages import TerminalSupportsSynchronizedOutput
+
+from widgets.keyboard import Keyboard
 
 if TYPE_CHECKING:
     from widgets.screen import DiffApp
@@ -167,13 +168,13 @@ class TerminalDriver(LinuxDriver):
         poll = select.poll()
         poll.register(self.fileno, select.POLLIN)
         poll.register(self._ending, select.POLLIN)
-        parser = XTermParser(self._debug)
+        keyboard = Keyboard(debug=self._debug)
         decode = getincrementaldecoder("utf-8")(errors="replace").decode
         begun = ""
         while True:
             fresh = ""
             # Nothing wakes it while nothing is typed: an idle console is to be idle.
-            unsure = begun or parser._timeout_time is not None
+            unsure = begun or keyboard.waiting
             ready_fds = [fd for fd, _ in poll.poll(_UNSURE_MS if unsure else None)]
             if self._ending in ready_fds:
                 break
@@ -194,11 +195,11 @@ class TerminalDriver(LinuxDriver):
                 begun = ""
             ready = text[: len(text) - len(begun)]
             try:
-                for event in (*(parser.feed(ready) if ready else ()), *parser.tick()):
+                for event in (*(keyboard.feed(ready) if ready else ()), *keyboard.tick()):
                     self.process_message(event)
             except (ValueError, OverflowError):
                 # No terminal sends such numbers, but fingers may; it does not go on after that.
-                parser = XTermParser(self._debug)
+                keyboard = Keyboard(debug=self._debug)
 
     def _answer(self, answer: re.Match[str]) -> str:
         """Take what a terminal answered out of what the operator typed."""

@@ -252,15 +252,15 @@ class Paths:
         """For series at each group of places the means, in seconds, and whether any was lost:
         both (cells,), where the newest is the last."""
         # A cell that has only begun is shown too.
-        begun = self.view.second % CELL + 1
+        cells, begun = max(0, cells), self.view.second % CELL + 1
         places = np.concatenate([_NOWHERE, *groups])
-        bins = np.zeros((len(places), max(0, cells) * CELL), BIN)
+        bins = np.zeros((len(places), cells * CELL), BIN)
         seconds = bins.shape[1] - CELL + begun
         bins[:, :seconds] = self.view.recent(places, seconds)
         of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-        sums = np.zeros((3, len(groups), max(0, cells)))
+        sums = np.zeros((3, len(groups), cells))
         for total, name in zip(sums, ("rtt_ns", "answered", "lost"), strict=True):
-            np.add.at(total, of, bins[name].reshape(len(places), -1, CELL).sum(axis=2))
+            np.add.at(total, of, bins[name].reshape(len(places), cells, CELL).sum(axis=2))
         return list(zip(means(sums[0], sums[1]) / 1e9, sums[2] > 0, strict=True))
 
     def _hop(

@@ -64,7 +64,8 @@ class TypeAheadApp(TapeApp):
         typing = focused is not None and focused.check_consume_key(key, key)
         if typing or event.key in self.screen.active_bindings:
             return [event]
-        return [events.Key("escape", "\x1b"), events.Key(key, key)]
+        name = key if key.isalnum() else event.key.removeprefix("alt+")
+        return [events.Key("escape", "\x1b"), events.Key(name, key)]
 
     async def _handled(self) -> None:
         # What is taken off the screen meanwhile handles nothing any more.

@@ -26,7 +26,7 @@ FORMS = (
     ("Screenshot FILE", "Write what the screen shows: .svg or .txt."),
     ("Source FILE", "Do another tape's steps; FILE is beside this tape. At most 8 deep."),
     ("Require probedeck [OPERATOR VERSION]", "End at once with exit code 3 where it is another: "
-     "== != < <= > >=. Require PROGRAM looks whether there is such a program."),
+     "== != < <= > >=. It may be called console. Require PROGRAM looks whether there is one."),
     ("Set WaitTimeout TIME", "How long steps wait from here on, where they don't say: 15s."),
     ("Set TypingSpeed TIME", "What is after each key from here on: 0."),
     ("Set Width N, Set Height N", "The screen that is not shown, 120 x 40; before the first step."),

@@ -12,6 +12,8 @@ from app import VERSION, manual
 from app.cli import cli
 from app.commands import REGISTRY
 from app.manual_cli import ASKED, SHELLS
+from app.tape.grammar import SETTINGS, STATEMENTS
+from app.tape.keys import MODIFIERS, VERBS
 from tests.app.runs import deck_ends
 
 
@@ -20,6 +22,9 @@ def test_the_page_has_every_option_and_every_command() -> None:
     plain = page.replace(r"\-", "-").replace(r"\(aq", "'").replace(r"\e", "\\")
     for words in ("--interval SECONDS", "--policies FILE", "probe rollback", "EXIT STATUS"):
         assert words in plain
+    verbs = set(re.findall(r"\w+", plain.partition("TAPES")[2]))
+    assert verbs.issuperset((*STATEMENTS, *MODIFIERS, *SETTINGS))
+    assert verbs.issuperset(verb for verb in VERBS if not re.match(r"F\d", verb))
     for command in REGISTRY.values():
         assert command.usage in plain, command.name
     # A line of text that begins with a dot or a quote would be taken for a request.

@@ -95,6 +95,7 @@ def test_a_link_that_is_far_but_wide_is_no_slow_one(delay: float) -> None:
     terminal.begin()
     terminal.run(5.0 + 10 * delay)
     assert terminal.link.pause == 0
+    assert not terminal.link.slow
     assert terminal.key() < delay + 0.05
     assert terminal.link.room(terminal.now) > UPDATE
 
@@ -104,6 +105,7 @@ def test_a_slow_link_is_drawn_on_seldom_and_answers_keys() -> None:
     terminal.begin()
     terminal.run(10.0)
     assert 3 <= terminal.link.pause <= 5
+    assert terminal.link.slow
     assert terminal.queued < 0.7
     # In the midst of an update, too.
     for _ in range(5):
@@ -120,6 +122,7 @@ def test_a_link_that_gets_fast_again_is_drawn_on_as_usual() -> None:
     terminal.rate = 1e7
     terminal.run(30.0)
     assert terminal.link.pause == 0
+    assert not terminal.link.slow
     assert terminal.link.room(terminal.now) > UPDATE
 
 

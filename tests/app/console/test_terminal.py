@@ -13,6 +13,7 @@ import pytest
 from app.console.terminal import resolved
 from app.settings.model import Ui
 from bench.pty import Terminal
+from tests.app.console.fake import desk
 
 UTF8 = {"LANG": "de_DE.UTF-8", "TERM": "xterm-256color"}
 XTERM = {"TERM": "xterm-256color"}
@@ -138,3 +139,27 @@ def test_far_is_not_slow() -> None:
         assert "slow link" not in terminal.screen()
         terminal.send("q")
         assert terminal.wait_exit(5) == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "has"),
+    [
+        ("$1; true", "False"),
+        ("set -m; $1; true", "True"),
+        ("set -m; sh -c '$1; true'; true", "True"),
+    ],
+)
+def test_only_a_shell_with_job_control_can_have_us_go_on(script: str, has: str) -> None:
+    code = "from app.console.terminal import has_shell; print(has_shell())"
+    run = f'{sys.executable} -I -c "{code}"'
+    done = subprocess.run(
+        ["bash", "-c", script.replace("$1", run)],
+        start_new_session=True, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == has
+
+
+async def test_a_console_that_nothing_would_have_go_on_does_not_stop() -> None:
+    async with desk(80, 24) as console:
+        await console.press("ctrl+z")
+        assert console.complaints == ["there is no shell to go back to"]

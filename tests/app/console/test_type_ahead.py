@@ -10,7 +10,7 @@ from tests.app.console.fake import Desk, desk, flow
 
 
 async def test_escape_and_the_key_after_it_may_arrive_together() -> None:
-    own = Settings(keys={"": {"alt+6": "view.events"}})
+    own = Settings(keys={"": {"alt+6": "view.paths"}})
     async with desk(80, 24, settings=own, first="overview") as console:
         await console.press("question_mark")
         console.app.post_message(events.Key("alt+3", "3"))
@@ -23,7 +23,7 @@ async def test_escape_and_the_key_after_it_may_arrive_together() -> None:
         await console.press("escape")
         console.app.post_message(events.Key("alt+6", "6"))
         await console.still()
-        assert console.app.current_mode == "events"
+        assert console.app.current_mode == "paths"
 
 
 async def _typed_blindly(console: Desk, text: str) -> None:

@@ -330,10 +330,10 @@ async def test_what_the_mouse_does_is_recorded_where_it_presses_a_key(
         pilot = console.pilot
         await pilot.click("FooterKey")
         await console.still()
-        assert "not recorded" not in state_of(console.app, "message")
+        assert "not recorded" not in str(state_of(console.app, "message"))
         await pilot.click("#flows", offset=(10, 2))
         await console.still()
-        assert "the mouse does is not recorded" in state_of(console.app, "message")
+        assert "the mouse does is not recorded" in str(state_of(console.app, "message"))
         await console.press("Q")
     assert shelf.register("q").read_text() == "Action view.flows\nAction flow.filter\n"
 

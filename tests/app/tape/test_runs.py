@@ -41,6 +41,9 @@ def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
     ]
     assert err.splitlines()[2].startswith(f"{needs}:1: this needs console >= 99, and is ")
     assert deck_ends("macro", "check", needs)[0] == 3
+    with open(wrong) as file:
+        said = deck_ends("macro", "check", "-", stdin=file)[2]
+    assert said.startswith("/dev/stdin:1:1: there is no verb or command 'Enterr'")
     assert deck_ends("macro", "check", "triage")[0] == 0
 
 
@@ -49,6 +52,7 @@ def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
     [
         ("Typ\n", 2, "{}:1:1: there is no verb or command 'Typ'; did you mean Type?\n"),
         ("# x\nflow.capture tcp\n", 3, "{}:2: flow.capture tcp changes what runs; --allow-write"),
+        ("view.flows\nflow.filter dport:xx\n", 2, "{}:2:19: 'xx' is not a port\n"),
         ("Require nonesuch\n", 3, "{}:1: this needs 'nonesuch', which is not on PATH\n"),
     ],
 )
@@ -75,11 +79,16 @@ def test_a_run_ends_with_its_tape(tmp_path: Path, end: End) -> None:
         Screenshot "{tmp_path}/events.txt"
         """,
     )
+    then = tape(
+        tmp_path, f'Expect view == "events"\nScreenshot "{tmp_path}/then.txt"\n', "then.tape"
+    )
     here = ("run", "-i", end.ifname, "--ingress", "tc", "--interval", "0.1", "--headless")
     tables = tmp_path / "tables"
     exports = ("--exec", f"view.export {tmp_path}/events.csv", "-o", str(tables))
-    assert deck_ends(*here, "--macro", path, *exports, ns=end.ns) == (0, "", "")
+    tapes = ("--macro", path, "--macro", then)
+    assert deck_ends(*here, *tapes, *exports, ns=end.ns) == (0, "", "")
     assert "tcx" in (tmp_path / "events.txt").read_text()
+    assert "PLAYING x 7/8" in (tmp_path / "then.txt").read_text()
     assert len(rows(tmp_path / "events.csv")) > 0
     assert len(rows(tables / "windows.csv")) >= 2
 
