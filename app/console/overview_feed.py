@@ -177,6 +177,8 @@ def _window(snapshot: Snapshot) -> Array:
 
 def _of_flows(snapshot: Snapshot) -> Array:
     row = _window(snapshot)
+    if not len(snapshot.rows):
+        return row
     packets, size = (np.ascontiguousarray(snapshot.rows[name]) for name in ("packets", "bytes"))
     leaving = snapshot.rows["direction"] == Direction.EGRESS
     row["packets"] = packets.sum()

@@ -62,7 +62,6 @@ class Palette(BoxScreen):
             yield table
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._show("")
 
     def on_resize(self) -> None:

@@ -92,6 +92,8 @@ class LiveFlows:
 
 def _merged(old: Array, rows: Array, idle_since_ns: int) -> tuple[Array, int]:
     """LIVE rows, by `id`, of those in `old` and of a window's of dtype FLOW; how many had to go."""
+    if not len(old) and not len(rows):
+        return old, 0
     # A window has a flow once, but for its hash being another flow's: those two are shown as one.
     ids = hash_keys(key_words(rows))
     order = np.argsort(ids)

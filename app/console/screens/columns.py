@@ -70,7 +70,6 @@ class ColumnsScreen(DiffModalScreen[None]):
         return self.query_one(VirtualTable)
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._show()
 
     def _show(self) -> None:

@@ -40,11 +40,9 @@ class LookingScreen(DeckScreen, Generic[_T]):
             self.carry_out_knowing(self.question(), self._looked, asked)
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.set_interval(_LOOK, self._look)
 
     def on_screen_resume(self) -> None:
-        super().on_screen_resume()
         self._look()
 
     @property

@@ -161,7 +161,6 @@ class OverviewScreen(LookingScreen[_Looked]):
         ]
 
     def on_mount(self) -> None:
-        super().on_mount()
         # There is nothing in the other blocks at first: they need not delay the first paint.
         self.call_after_refresh(self.set_timer, _LATER, self._complete)
 

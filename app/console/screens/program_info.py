@@ -54,7 +54,6 @@ class ProgramInfoScreen(DiffModalScreen[None]):
             yield Static(id="programs", markup=False)
 
     def on_mount(self) -> None:
-        super().on_mount()
         try:
             self._stats_fd = enable_run_time_stats()
         except OSError as error:

@@ -274,5 +274,4 @@ class ProgramView(DeckScreen):
         self._show_panel()
 
     def on_resize(self) -> None:
-        super().on_resize()
         self.call_after_refresh(self._show_panel)

@@ -208,7 +208,6 @@ class TriggerView(LookingScreen[_Looked]):
         return next((one for one in self._standings if one.name == name), None)
 
     def on_resize(self) -> None:
-        super().on_resize()
         self.call_after_refresh(self.show)
 
     def _open(self, kind: str) -> None:

@@ -8,6 +8,7 @@ from app.console.screens.program_info import ProgramInfoScreen
 from bpf.errors import DeckError, KernelError
 from probes.snapshot import Event, Loss, LossReason
 from tests.app.console.fake import desk, flow
+from widgets.screen import DiffScreen
 from widgets.table import VirtualTable
 
 NASTY = "[/red] [bold]x[/] \x1b[31m \x9b31m \u202e 漢字 e\u0301 \udc80 \n"
@@ -22,6 +23,21 @@ async def test_the_footer_is_whole(width: int) -> None:
         screens = ("1 2 4 5 6", "1 Overview 2 Paths 4 Triggers 5 Programs 6 Events")[width > 80]
         assert screens in console.lines[-1]
         assert len(console.lines[-1]) == width
+
+
+async def test_nothing_that_is_turned_to_has_the_whole_terminal_drawn_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[object] = []
+    monkeypatch.setattr(DiffScreen, "refresh_terminal", lambda screen: drawn.append(screen))
+    async with desk(80, 24) as console:
+        await console.feed(flow(1, 10))
+        for key in ("1", "4", "5", "6", "3", "question_mark", "ctrl+p", "vertical_line"):
+            await console.press(key, "escape")
+            assert not drawn, key
+        await console.pilot.resize_terminal(100, 30)
+        await console.still()
+        assert drawn
 
 
 async def test_events_are_newest_first_and_the_cursor_stays() -> None:

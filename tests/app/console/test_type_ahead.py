@@ -14,7 +14,8 @@ async def test_escape_and_the_key_after_it_may_arrive_together() -> None:
     async with desk(80, 24, settings=own, first="overview") as console:
         await console.press("question_mark")
         console.app.post_message(events.Key("alt+3", "3"))
-        console.app.post_message(events.Key("slash", "/"))
+        await console.press("question_mark")
+        console.app.post_message(events.Key("alt+slash", "/"))
         await console.still()
         assert console.app.current_mode == "flows"
         console.app.post_message(events.Key("alt+3", "3"))
