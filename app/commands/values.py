@@ -18,7 +18,7 @@ def check(command: str, text: str, saved: Saved) -> None:
         look(text, saved)
 
 
-# numpy, pydantic and name servers' addresses, which commands without such values do without.
+# Imported where they are needed: numpy and pydantic, which other tapes do without.
 
 
 def _shown_flows(text: str, saved: Saved) -> None:

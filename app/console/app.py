@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual import work
-from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
@@ -26,9 +25,9 @@ from app.console.screens.base import DeckScreen
 from app.console.screens.keys import KeysScreen
 from app.console.screens.starting import StartingScreen
 from app.console.table_app import TableApp
-from app.console.terminal_app import TerminalApp
 from app.console.tour import Tour
 from app.console.type_ahead import TypeAheadApp
+from app.console.updates import SHORTEST_INTERVAL, UpdateApp
 from app.settings.model import Settings
 from bpf.attach import Hook
 from bpf.cancel import CancelError
@@ -46,27 +45,10 @@ if TYPE_CHECKING:
 MODES = ("overview", "paths", "flows", "triggers", "programs", "events")
 _STALE_AFTER = 2.5
 """Intervals without a window after which the data's age is shown."""
-_SHORTEST_INTERVAL = 0.25
-"""Seconds between two updates of the screen, however short windows are."""
-_BUSY = 0.05
-"""Seconds after which it is looked whether the terminal has drawn the last one."""
-
-
 _DEADLY = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
 )  # fmt: skip
 """Signals that end it; the terminal is given back."""
-
-
-class Published(Message):
-    """There is something new in the state."""
-
-    def can_replace(self, message: Message) -> bool:
-        return isinstance(message, Published)
-
-
-class Rested(Message):
-    """The screen may be brought up to date again."""
 
 
 def _screen(mode: str) -> DeckScreen:
@@ -76,7 +58,7 @@ def _screen(mode: str) -> DeckScreen:
     return screen_of(mode)
 
 
-class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, TerminalApp):
+class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateApp):
     """The console."""
 
     TITLE = "probedeck"
@@ -124,7 +106,6 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
         """Seconds of a window of what is watched."""
         self._duration = duration_s
         self._notes: tuple[StatusItem, ...] = ()
-        self._fresh = self._resting = False
         self.ready = asyncio.Event()
         """Set as soon as commands can be done."""
 
@@ -198,38 +179,10 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
         with suppress(RuntimeError):
             self.show_soon()
 
-    def show_soon(self) -> None:
-        """Bring the screen up to date, together with what else comes within a moment."""
-        self.post_message(Published())
-
     @property
     def since_window(self) -> float:
         """Seconds since the last window."""
         return time.monotonic() - self.state.last_at
-
-    def on_published(self) -> None:
-        self._fresh = True
-        if not self._resting:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
-        self._resting = self._fresh
-        if self._fresh:
-            if self.behind:
-                # The last update is still on its way.
-                self._rest(_BUSY)
-                return
-            self._fresh = False
-            self.begin_update()
-            self.refresh_view()
-            self._rest(self.update_interval(_SHORTEST_INTERVAL))
-
-    def _rest(self, seconds: float) -> None:
-        # A message is much cheaper than one of Textual's timers.
-        asyncio.get_running_loop().call_later(seconds, self.post_message, Rested())
-
-    def on_rested(self) -> None:
-        self._catch_up()
 
     def refresh_view(self) -> None:
         """Bring the frame up to date, and what the screen in front shows."""
@@ -293,7 +246,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, Terminal
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
         items = [
             badge, *self.tape_items(), *self.moment_items(), *self.work_items(),
-            *self.link_items(_SHORTEST_INTERVAL),
+            *self.link_items(SHORTEST_INTERVAL),
         ]  # fmt: skip
         if self.read_only:
             items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
