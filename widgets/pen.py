@@ -57,6 +57,42 @@ class Pen:
 
     def changes(self, y: int, old: Line, new: Line) -> None:
         """Write the cells of `new` that differ; every character of both is one cell wide."""
+        before = self._state
+        self._write_changes(y, old, new)
+        spent = self.written - before[0]
+        ground = self._ground(new) if spent > self._width // 2 else None
+        if ground is None:
+            return
+        # Where most of it is another, blanks come free when the line is erased first.
+        written, after = self._out[before[3] :], self._state
+        self._state = before
+        self.go(y, 0)
+        self._look(_sgr_of(ground, self._colors))
+        self._put("\x1b[K")
+        self._write_changes(y, [Segment(" " * self._width, ground)], new)
+        if self.written - before[0] >= spent:
+            self._state = before
+            self._out += written
+            self._state = after
+
+    @property
+    def _state(self) -> tuple[int, tuple[int, int], str, int]:
+        """What was written, where the cursor is, how the pen paints, and the pieces."""
+        return self.written, self.at, self._sgr, len(self._out)
+
+    @_state.setter
+    def _state(self, state: tuple[int, tuple[int, int], str, int]) -> None:
+        self.written, self.at, self._sgr, pieces = state
+        del self._out[pieces:]
+
+    def _ground(self, line: Line) -> Style | None:
+        """What the end of a line stands on, where that can be erased."""
+        style = line[-1].style
+        ground = Style(bgcolor=style.bgcolor) if style is not None else Style()
+        erasable = _erasable(_sgr_of(ground, self._colors), colored=self._erases)
+        return ground if erasable else None
+
+    def _write_changes(self, y: int, old: Line, new: Line) -> None:
         self._drawn = y, new
         place = was_at = 0
         x = 0
@@ -75,8 +111,12 @@ class Pen:
                 was_text, was_style, _ = old[place]
                 count = min(len(text) - at, len(was_text) - was_at)
                 cells, was = text[at : at + count], was_text[was_at : was_at + count]
-                if paint != self._paint(was_style):
-                    self._write(y, x + at, cells, style)
+                if paint != (was_paint := self._paint(was_style)):
+                    first, end = 0, count
+                    if _same_blanks(paint, was_paint):
+                        first = count - max(len(cells.lstrip(" ")), len(was.lstrip(" ")))
+                        end = max(len(cells.rstrip(" ")), len(was.rstrip(" ")))
+                    self._write(y, x + at + first, cells[first:end], style)
                 elif cells != was:
                     first = next(i for i in range(count) if cells[i] != was[i])
                     last = next(i for i in range(count - 1, -1, -1) if cells[i] != was[i])
@@ -189,6 +229,15 @@ class Pen:
         if style is None:
             return "", ""
         return _sgr_of(style, self._colors), style._link or ""
+
+
+def _same_blanks(paint: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Whether blanks painted so look the same."""
+    if paint[1] or other[1]:
+        return False
+    attributes, _, back = _sgr_parts(paint[0])
+    others, _, other_back = _sgr_parts(other[0])
+    return back == other_back and attributes | others <= _ERASABLE
 
 
 def _right(cells: int) -> str:

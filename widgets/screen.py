@@ -154,7 +154,8 @@ class DiffApp(App[ReturnType]):
         if self._running and not self._closed and not self._batch_count:
             text = self._differences(renderable.lines)
             if text:
-                sync = self._sync_available
+                # In a frame of many parts nothing is seen the sooner for coming at once.
+                sync = self._sync_available and not self.link.slow
                 text = f"{SYNC_START}{text}{SYNC_END}" if sync else text
                 if isinstance(driver, TerminalDriver):
                     driver.write_piece(text, more=bool(self.shadow.owed))
@@ -176,7 +177,7 @@ class DiffApp(App[ReturnType]):
         at = getattr(self.screen.focused, "cursor_screen_offset", None)
         shadow.draw(pen, lines, self.room, near=at.y if at is not None else 0)
         x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
-        if x or y:
+        if (x or y) and not shadow.owed:
             # The cursor is not seen, but an input method stands there.
             pen.go(y, x)
         shadow.at = pen.at

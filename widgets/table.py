@@ -35,7 +35,8 @@ _Line: TypeAlias = "tuple[tuple[Placed, ...], tuple[str | Pieces, ...], Tones, b
 class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     """A sorted list of rows with a cursor, drawn line by line.
 
-    It has no keys of its own: who uses it binds some to its actions.
+    It has no keys of its own: who uses it binds some to its actions. Nor has it a border or
+    padding: what needs them is put around it.
     """
 
     COMPONENT_CLASSES = {"table--header", "table--sorted", "table--cursor", *TONE_CLASSES}

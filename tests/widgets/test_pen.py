@@ -114,6 +114,19 @@ def test_the_same_again_takes_nothing() -> None:
     assert drawn(numbered(1), numbered(1)) == ""
 
 
+def test_a_line_that_is_mostly_another_is_erased_first() -> None:
+    before = [[Segment("a word or two of a line ", STYLES[1])]]
+    after = [[Segment("now", STYLES[2]), Segment(" " * 21, STYLES[1])]]
+    assert " " not in drawn(before, after, erases=True)
+
+
+def test_blanks_on_the_same_ground_are_not_written_again() -> None:
+    dim, bold = Style.parse("#808080 on black"), Style.parse("bold white on black")
+    before = [[Segment("a", dim), Segment(" " * 9 + "b", dim), Segment(" " * 13, dim)]]
+    after = [[Segment("a", dim), Segment(" " * 9 + "b", bold), Segment(" " * 13, dim)]]
+    assert " " not in drawn(before, after)
+
+
 def test_blanks_are_erased_where_the_ground_allows_it() -> None:
     blue = Style.parse("white on blue")
     empty, full = [line([("", None)])], [line([("x" * WIDTH, blue)])]

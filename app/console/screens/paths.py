@@ -269,7 +269,6 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             self.detail.show(self._paths, self._choice, hop, deck.names, deck.span, deck.path_past)
 
     def on_resize(self) -> None:
-        super().on_resize()
         self.call_after_refresh(self._show_hops)
 
     # Moving about
