@@ -60,7 +60,7 @@ class Pen:
         before = self._state
         self._write_changes(y, old, new)
         spent = self.written - before[0]
-        ground = self._ground(new) if spent > self._width // 2 else None
+        ground = self._ground(new) if spent > self._width else None
         if ground is None:
             return
         # Where most of it is another, blanks come free when the line is erased first.

@@ -186,37 +186,46 @@ class Paths:
     def summary(self, choice: Choice) -> Summary:
         """A path at a glance."""
         if choice not in self._summaries:
-            self._summaries[choice] = self._summed_up(choice)
+            self._sum_up({choice, *self.choices} - self._summaries.keys())
         return self._summaries[choice]
 
-    def _summed_up(self, choice: Choice) -> Summary:
-        places = self._places.get(choice, np.empty(0, int))
-        series = self.view.series[places]
-        heard = series["last_ns"] >= 0
-        running = self.running(choice.destination)
-        farthest = int(series["hop"][heard].max(initial=0))
-        length = running.length if running and running.length else farthest
-        bins = self.view.recent(places[series["hop"] == farthest], MINUTE)
-        answered, lost = (int(bins[name].sum()) for name in ("answered", "lost"))
-        late = bins[:, -_FEW:]
-        count = int(late["answered"].sum())
-        return Summary(
-            length,
-            float(late["rtt_ns"].sum()) / count / 1e9 if count else math.nan,
-            lost / (answered + lost) if answered + lost else math.nan,
-            self._queue(places),
-            # What has ended for long is not even kept.
-            bool(self._ended[places].all()) if len(places) else bool(running and running.matched),
-        )
+    def _sum_up(self, choices: Iterable[Choice]) -> None:
+        # All at once: one after the other takes several times as long.
+        hops, heard = self.view.series["hop"], self.view.series["last_ns"] >= 0
+        farthest: dict[Choice, int] = {}
+        for choice in choices:
+            places = self._places.get(choice, _NOWHERE)
+            farthest[choice] = int(hops[places][heard[places]].max(initial=0))
+        groups = [self._at_hop(*one) for one in farthest.items()]
+        bins = self.view.recent(np.concatenate([_NOWHERE, *groups]), MINUTE)
+        of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+
+        def total(name: str, seconds: int) -> list[float]:
+            sums = bins[name][:, -seconds:].sum(axis=1)
+            found: list[float] = np.bincount(of, sums, len(groups)).tolist()
+            return found
+
+        for choice, answered, lost, rtt_ns, count in zip(
+            farthest, total("answered", MINUTE), total("lost", MINUTE),
+            total("rtt_ns", _FEW), total("answered", _FEW), strict=True,
+        ):  # fmt: skip
+            places, running = self._places.get(choice, _NOWHERE), self.running(choice.destination)
+            self._summaries[choice] = Summary(
+                running.length if running and running.length else farthest[choice],
+                rtt_ns / count / 1e9 if count else math.nan,
+                lost / (answered + lost) if answered + lost else math.nan,
+                self._queue(places),
+                # What has ended for long is not even kept.
+                bool(self._ended[places].all() if len(places) else running and running.matched),
+            )
 
     def _queue(self, places: Array) -> tuple[int, int]:
         """At which hop packets queue up most, and for how many ns; 0, 0 where none do."""
-        series = self.view.series[places]
-        queues = np.where(self._ended[places], 0, series["queue_ns"])
+        queues = np.where(self._ended[places], 0, self.view.series["queue_ns"][places])
         if not queues.any():
             return 0, 0
         most = np.argmax(queues)
-        return int(series["hop"][most]), int(queues[most])
+        return int(self.view.series["hop"][places[most]]), int(queues[most])
 
     def hops(self, choice: Choice, cells: int) -> list[Hop]:
         """The hops of a choice that are on the way, with a time line of so many cells."""
