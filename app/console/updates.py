@@ -10,8 +10,9 @@ from textual.message import Message
 
 from app.console.terminal_app import TerminalApp
 
-SHORTEST_INTERVAL = 0.25
-"""Seconds between two updates of the screen, however short windows are."""
+SHORTEST_INTERVAL = 0.24
+"""Seconds between two updates of the screen, however short windows are: those of a quarter of one
+need not wait."""
 _BUSY = 0.05
 """Seconds after which it is looked whether the terminal has drawn the last one."""
 

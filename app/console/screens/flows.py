@@ -136,6 +136,8 @@ class FlowsScreen(DeckScreen):
         notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=3)]
         if self._filter.text:
             notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
+        if self.table.sort == "rtt" and not len(self.deck.frame.paths.series):
+            notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
         if view.left_out:
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 3))
         self.deck.show_notes(*notes)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import cast
 
 import pytest
 
 from app.commands.tables import TABLES
 from app.console.flow_rows import COLUMNS
+from app.console.table_view import DeckTable
 from bpf.errors import DeckError
 from probes.flow.records import Array
 from probes.snapshot import Loss, LossReason
@@ -71,6 +73,17 @@ async def test_each_column_has_its_order(sort: str, order: list[int]) -> None:
         for _ in range(SORTED.index(sort)):
             await console.press("s")
         assert console.sources == order
+
+
+async def test_where_nothing_is_traced_an_order_by_rtt_says_how_it_is_known() -> None:
+    async with desk() as console:
+        await console.feed(*three())
+        cast("DeckTable", console.table).order_first("rtt")
+        await console.feed(*three())
+        assert "no RTT is known yet: Enter traces a flow" in console.strip
+        await console.press("s")
+        await console.feed(*three())
+        assert "no RTT" not in console.strip
 
 
 async def test_a_click_on_a_title_sorts_and_another_reverses() -> None:
