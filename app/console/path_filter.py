@@ -10,9 +10,6 @@ import numpy as np
 from app.console.path_model import Choice, Hop, Paths
 from probes.filter import Filter, Table
 from probes.filter.table import Names
-from probes.path.live_filter import HOPS, PATHS, parse
-
-__all__ = ["HOPS", "PATHS", "parse", "path_table", "shown_hops", "shown_paths"]
 
 _PATH = np.dtype(
     [

@@ -99,7 +99,6 @@ class Paths:
     """A view and what runs, arranged by choices."""
 
     view: PathView = field(default_factory=lambda: LivePaths().view())
-    traced: tuple[Traced, ...] = ()
     choices: tuple[Choice, ...] = ()
     _places: dict[Choice, Array] = field(default_factory=dict)
     _running: dict[str, Traced] = field(default_factory=dict)
@@ -123,7 +122,7 @@ class Paths:
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
         """Look at this from now on."""
-        self.view, self.traced = view, traced
+        self.view = view
         self._running = {one.destination: one for one in traced}
         flows = tuple((one.destination, one.flows) for one in traced)
         known = (view.generation, view.second, flows)
@@ -139,7 +138,7 @@ class Paths:
 
     def _arrange(self) -> None:
         places: dict[Choice, list[int]] = {}
-        for one in self.traced:
+        for one in self._running.values():
             places[Choice(one.destination)] = []
             for flow in one.flows:
                 places[Choice(one.destination, flow)] = []
@@ -196,13 +195,12 @@ class Paths:
         for choice in choices:
             places = self._places.get(choice, _NOWHERE)
             farthest[choice] = int(hops[places][heard[places]].max(initial=0))
-        groups = [self._at_hop(*one) for one in farthest.items()]
-        bins = self.view.recent(np.concatenate([_NOWHERE, *groups]), MINUTE)
-        of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        places, of = _joined([self._at_hop(*one) for one in farthest.items()])
+        bins = self.view.recent(places, MINUTE)
 
         def total(name: str, seconds: int) -> list[float]:
             sums = bins[name][:, -seconds:].sum(axis=1)
-            found: list[float] = np.bincount(of, sums, len(groups)).tolist()
+            found: list[float] = np.bincount(of, sums, len(farthest)).tolist()
             return found
 
         for choice, answered, lost, rtt_ns, count in zip(
@@ -262,11 +260,10 @@ class Paths:
         both (cells,), where the newest is the last."""
         # A cell that has only begun is shown too.
         cells, begun = max(0, cells), self.view.second % CELL + 1
-        places = np.concatenate([_NOWHERE, *groups])
+        places, of = _joined(groups)
         bins = np.zeros((len(places), cells * CELL), BIN)
         seconds = bins.shape[1] - CELL + begun
         bins[:, :seconds] = self.view.recent(places, seconds)
-        of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
         sums = np.zeros((3, len(groups), cells))
         for total, name in zip(sums, ("rtt_ns", "answered", "lost"), strict=True):
             np.add.at(total, of, bins[name].reshape(len(places), cells, CELL).sum(axis=2))
@@ -382,6 +379,12 @@ def since(rows: Array) -> Array:
     """When what rows of dtype PATH tell of began."""
     times: Array = np.where(rows["since_ns"] > 0, rows["since_ns"], rows["at_ns"])
     return times
+
+
+def _joined(groups: Sequence[Array]) -> tuple[Array, Array]:
+    """The places (n,) of all groups, and which group each is of (n,)."""
+    of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    return np.concatenate([_NOWHERE, *groups]), of
 
 
 def _choices_of(row: np.void) -> tuple[Choice, Choice]:

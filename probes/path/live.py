@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,10 +122,8 @@ class PathView:
 
         They are series after series, each in the order in which its probes came to their end.
         """
-        found = [(chunk, *_found(chunk, ids)) for _, chunk in self._chunks]
-        samples = np.concatenate([no_rows(SAMPLE), *(chunk[at] for chunk, at, _ in found)])
-        places = np.concatenate([np.empty(0, "u2"), *(places for _, _, places in found)])
-        return samples[np.argsort(places, kind="stable")]
+        found = ((chunk, *_found(chunk, ids)) for _, chunk in self._chunks)
+        return _in_order(no_rows(SAMPLE), [(chunk[at], places) for chunk, at, places in found])[0]
 
 
 class RecentTimes:
@@ -146,12 +145,8 @@ class RecentTimes:
         self._found = {
             id(chunk): self._found.get(id(chunk)) or self._times(chunk) for _, chunk in view._chunks
         }
-        found = self._found.values()
-        times = np.concatenate([np.empty(0, "i8"), *(times for _, times, _ in found)])
-        places = np.concatenate([np.empty(0, "u2"), *(places for _, _, places in found)])
-        # Small numbers are sorted by radix.
-        order = np.argsort(places, kind="stable")
-        return times[order], places[order]
+        found = [(times, places) for _, times, places in self._found.values()]
+        return _in_order(np.empty(0, "i8"), found)
 
     def _times(self, chunk: Array) -> tuple[Array, Array, Array]:
         at, places = _found(chunk, self.ids)
@@ -166,6 +161,18 @@ def _found(chunk: Array, ids: Array) -> tuple[Array, Array]:
     before = np.cumsum(counts) - counts
     at = np.repeat(first - before, counts) + np.arange(counts.sum())
     return at, np.repeat(np.arange(len(ids), dtype="u2"), counts)
+
+
+def _in_order(none: Array, parts: Iterable[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """What was found in chunks, series after series, and the places of their series.
+
+    `parts` are both for each chunk, (m,), and `none` is like the first, without a row.
+    """
+    found, places = zip((none, np.empty(0, "u2")), *parts, strict=True)
+    of = np.concatenate(places)
+    # Small numbers are sorted by radix.
+    order = np.argsort(of, kind="stable")
+    return np.concatenate(found)[order], of[order]
 
 
 class LivePaths:

@@ -30,7 +30,7 @@ class LookingScreen(DeckScreen, Generic[_T]):
         raise NotImplementedError
 
     def take(self, answer: _T) -> None:
-        """Keep an answer; `show` is called afterwards."""
+        """Keep an answer; `show` is called afterwards, if it is another one."""
         raise NotImplementedError
 
     def carry_out(self, asked: Invocation) -> None:

@@ -11,10 +11,10 @@ from typing import cast
 from textual import on
 from textual.widget import Widget
 
-from app.console import path_filter
 from app.console.compare import HOP_CHANGES, hop_changes
 from app.console.named import Values, of_path
 from app.console.path_detail import PathDetail
+from app.console.path_filter import path_table, shown_hops, shown_paths
 from app.console.path_model import Choice, Hop, Paths
 from app.console.path_rows import (
     PATH_COLUMNS,
@@ -35,6 +35,7 @@ from app.console.table_view import OPEN, DeckTable
 from app.trace import address, addresses
 from bpf.errors import DeckError, UsageError
 from probes.filter import Domain, Filter, Table
+from probes.path.live_filter import HOPS, PATHS, parse
 from probes.plane import Traced
 from widgets.rows import Rows
 from widgets.status import StatusItem
@@ -81,8 +82,8 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         """What the list of paths was made of."""
 
     def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
-        paths = path_filter.path_table(self._paths)
-        return (path_filter.PATHS, paths), (path_filter.HOPS, None)
+        paths = path_table(self._paths)
+        return (PATHS, paths), (HOPS, None)
 
     def compose_body(self) -> list[Widget]:
         changes = HopTable("hop_changes", HOP_CHANGES, empty=_WAITING)
@@ -128,7 +129,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             example = "rtt>50ms dst:10.0.0.0/8 hop<=5"
             self.prompt.ask("path.filter", "Show only", example, self._of_paths.text)
             return
-        filters = path_filter.parse(text, self.deck.settings.filters)
+        filters = parse(text, self.deck.settings.filters)
         self._of_paths, self._of_hops = filters
         self.show()
 
@@ -193,7 +194,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     def _show_paths(self) -> None:
         names = self.deck.names
-        self._choices = path_filter.shown_paths(self._paths, self._of_paths, names)
+        self._choices = shown_paths(self._paths, self._of_paths, names)
         rows = path_rows(self._paths, self._choices, names)
         self.set_class(not rows.rows, "-empty")
         self.listing.styles.height = 1 + rows.rows
@@ -236,7 +237,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         names = self.deck.names
         cells = table.width_of("line")
         every = self._paths.hops(choice, cells)
-        self._hops = hops = path_filter.shown_hops(every, self._of_hops, names)
+        self._hops = hops = shown_hops(every, self._of_hops, names)
         hosts = [host_text(hop, names) for hop in hops]
         end = destination_text(choice.destination, names)
         scale = scale_of(hops)

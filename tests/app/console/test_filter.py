@@ -12,7 +12,7 @@ import pytest
 from app.console.flow_rows import COLUMNS, FlowRows
 from app.console.flow_table import flow_rtts, live_table, path_medians
 from app.console.names import Names
-from app.console.path_filter import parse, shown_hops, shown_paths
+from app.console.path_filter import shown_hops, shown_paths
 from app.console.path_model import Choice, Paths
 from app.settings.model import Settings
 from bpf.errors import TextError
@@ -20,6 +20,7 @@ from probes.flow.filter import FlowFilter
 from probes.flow.live import LIVE, LiveView
 from probes.flow.records import Array, Direction
 from probes.path.live import LivePaths, PathView
+from probes.path.live_filter import parse
 from probes.path.options import TracedFlow
 from probes.plane import Traced
 from probes.snapshot import Event
