@@ -115,9 +115,11 @@ def test_the_same_again_takes_nothing() -> None:
 
 
 def test_a_line_that_is_mostly_another_is_erased_first() -> None:
-    before = [[Segment("a word or two of a line ", STYLES[1])]]
-    after = [[Segment("now", STYLES[2]), Segment(" " * 21, STYLES[1])]]
-    assert " " not in drawn(before, after, erases=True)
+    underlined, plain = STYLES[6], STYLES[1]
+    before = [[Segment("abc", underlined if x % 2 else plain) for x in range(8)]]
+    after = [[Segment("now", plain), Segment(" " * 21, plain)]]
+    assert "\x1b[K" in drawn(before, after, erases=True)
+    assert len(drawn(before, after, erases=True)) < len(drawn(before, after))
 
 
 def test_blanks_on_the_same_ground_are_not_written_again() -> None:

@@ -402,6 +402,7 @@ async def test_names_take_the_place_of_addresses_and_cannot_break_the_screen() -
         app.names = Names(app._named, lambda address: f"r.{address}\x1b[31m", enabled=False)
         await t.desk.press("a")
         await becomes(t.desk, lambda: "r.10.94.0.254·[31m" in t.desk.text)
+        await becomes(t.desk, lambda: "r.10.94.6.2·[31m" in t.desk.lines[2])
         await t.desk.press("a")
         assert "r.10" not in t.desk.text
         assert "10.94.0.254" in t.desk.text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from probes.path import live as module
-from probes.path.live import IDLE_NS, LivePaths, PathView
+from probes.path.live import IDLE_NS, LivePaths, PathView, RecentTimes
 from probes.path.options import TracedFlow
 from probes.path.records import HOP, Array, Kind, Outcome, no_rows
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
@@ -95,6 +95,25 @@ def test_samples_are_each_series_own_in_order_and_of_the_last_minute() -> None:
     assert np.median(samples["rtt_ns"]) == pytest.approx(1.4e6, rel=0.1)
     lives.add(table(path.second(START + IDLE_NS), START + IDLE_NS + 2 * SECOND_NS))
     assert len(lives.view().samples(identity)) == 40
+
+
+def test_times_of_several_series_are_in_order_and_those_of_the_newest_view() -> None:
+    path, lives = FakePath(LAB), LivePaths()
+    played(path, seconds=2, lives=lives)
+    series = lives.view().series
+    ids = series["id"][series["hop"] <= 3]
+    recent = RecentTimes(ids)
+    for end in (START + 2 * SECOND_NS, START + 4 * SECOND_NS, START + IDLE_NS + 2 * SECOND_NS):
+        view = lives.view()
+        samples = view.samples(ids)
+        for identity in ids:
+            own = samples["sent_ns"][samples["id"] == identity]
+            assert (np.diff(own) > 0).all()
+        assert (np.diff(samples["id"].astype("O")) >= 0).all()
+        times, places = recent.of(view)
+        assert (times == samples["rtt_ns"]).all()
+        assert (ids[places] == samples["id"]).all()
+        lives.add(table(path.second(end), end + SECOND_NS - 1))
 
 
 def test_everyone_who_answers_at_a_hop_is_known_with_labels() -> None:
