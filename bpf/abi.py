@@ -108,14 +108,6 @@ LIVE_FRAMES = 1 << 1
 """BPF_F_TEST_XDP_LIVE_FRAMES of PROG_TEST_RUN: the frames really travel."""
 
 
-PERCPU_TYPES = frozenset({MapType.PERCPU_HASH, MapType.PERCPU_ARRAY, MapType.LRU_PERCPU_HASH})
-
-
-HASH_TYPES = frozenset(
-    {MapType.HASH, MapType.PERCPU_HASH, MapType.LRU_HASH, MapType.LRU_PERCPU_HASH}
-)
-
-
 class MapCreate(ct.Structure):
     _fields_ = [
         ("map_type", ct.c_uint32),

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bpf.abi import HASH_TYPES, MapFlag, MapType
+from bpf.abi import MapFlag, MapType
 from bpf.assembler import Assembler, Helper, Register, load_with_callback
-from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
+from bpf.kinds import Shape
+from bpf.layout import Array, EntryLayout, round_up
 from bpf.readers import Popping, has_lock
 from bpf.syscall import MapSpec, Runner, map_create, possible_cpus
 
@@ -43,10 +44,10 @@ class Drain:
         self._spec = spec
         self._layout = EntryLayout.of(spec)
         self._most = spec.max_entries
-        if spec.type in QUEUE_TYPES:
+        if spec.kind.is_queue:
             self._most = min(self._most, _MOST_LOOPS)
         # An array is always full, and must be read in one run.
-        first = self._most if spec.type in ARRAY_TYPES else _FIRST_CAPACITY
+        first = self._most if spec.kind.shape == Shape.ARRAY else _FIRST_CAPACITY
         self._output: _Output | None = None
         self._capacity = min(first, self._most)
         self._eraser: tuple[int, Runner] | None = None
@@ -54,7 +55,7 @@ class Drain:
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
         """Whether the kernel takes such programs: tried on a map of the same kind, once a kind."""
-        if spec.type not in HASH_TYPES | ARRAY_TYPES | QUEUE_TYPES:
+        if not spec.kind.drain:
             return False
         record = _record_dtype(EntryLayout.of(spec)).itemsize
         return (
@@ -70,7 +71,7 @@ class Drain:
 
         Raises OSError when the kernel refuses.
         """
-        clear = clear or self._spec.type in QUEUE_TYPES
+        clear = clear or self._spec.kind.is_queue
         total = 0
         while True:
             if self._output is None:
@@ -90,7 +91,7 @@ class Drain:
 
     def erase(self) -> None:
         """Empty the map: a walk that copies nothing."""
-        if self._spec.type in QUEUE_TYPES:
+        if self._spec.kind.is_queue:
             Popping(self._fd, self._spec).erase()
             return
         if self._eraser is None:
@@ -188,7 +189,7 @@ def _program(fd: int, output: int, spec: MapSpec, clear: bool, capacity: int) ->
     """`main` has `each` called for every entry and returns how many records it wrote."""
     code = Assembler()
     code.store(_FP, -8, 0)
-    if spec.type in QUEUE_TYPES:
+    if spec.kind.is_queue:
         code.move(_R1, capacity)
     else:
         code.load_map(_R1, fd)
@@ -196,11 +197,11 @@ def _program(fd: int, output: int, spec: MapSpec, clear: bool, capacity: int) ->
     code.move(_R3, _FP)
     code.add(_R3, -8)
     code.move(_R4, 0)
-    code.call(Helper.LOOP if spec.type in QUEUE_TYPES else Helper.FOR_EACH_MAP_ELEM)
+    code.call(Helper.LOOP if spec.kind.is_queue else Helper.FOR_EACH_MAP_ELEM)
     code.load(_R0, _FP, -8)
     code.exit()
     code.label("each")
-    if spec.type in QUEUE_TYPES:
+    if spec.kind.is_queue:
         _pop_one(code, fd, output)
     else:
         _copy_one(code, fd, output, spec, clear)
@@ -225,7 +226,7 @@ def _erasing_program(fd: int, spec: MapSpec) -> Assembler:
     code.exit(0)
     code.label("each")
     code.move(_KEY, _R2)
-    if spec.type in HASH_TYPES:
+    if spec.kind.shape == Shape.HASH:
         _delete_one(code, fd)
     elif not spec.percpu:
         code.clear(_R3, spec.value_size)
@@ -256,7 +257,7 @@ def _copy_one(code: Assembler, fd: int, output: int, spec: MapSpec, clear: bool)
     _next_record(code, output)
     code.copy(_RECORD, 0, _KEY, layout.key_size)
     at = round_up(layout.key_size, 8)
-    zero = clear and spec.type in ARRAY_TYPES
+    zero = clear and spec.kind.shape == Shape.ARRAY
     for cpu in range(layout.cpus):
         # Deleted meanwhile: without the record, which holds an earlier run's values.
         _look_up_of_cpu(code, fd, cpu)
@@ -268,7 +269,7 @@ def _copy_one(code: Assembler, fd: int, output: int, spec: MapSpec, clear: bool)
         code.copy(_RECORD, at, _VALUE, spec.value_size)
         if zero:
             code.clear(_VALUE, spec.value_size)
-    if clear and spec.type in HASH_TYPES:
+    if clear and spec.kind.shape == Shape.HASH:
         _delete_one(code, fd)
 
 

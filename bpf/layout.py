@@ -15,13 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.abi import MapType
 from bpf.syscall import MapSpec, possible_cpus
 
 Array = NDArray[Any]
-
-ARRAY_TYPES = frozenset({MapType.ARRAY, MapType.PERCPU_ARRAY})
-QUEUE_TYPES = frozenset({MapType.QUEUE, MapType.STACK})
 
 _SCALARS = {
     "_Bool": "?",
@@ -147,9 +143,8 @@ class EntryLayout:
 
     @classmethod
     def of(cls, spec: MapSpec) -> EntryLayout:
-        keyless = spec.type in ARRAY_TYPES | QUEUE_TYPES
         return cls(
-            0 if keyless else spec.key_size,
+            0 if spec.kind.numbered else spec.key_size,
             round_up(spec.value_size, 8) if spec.percpu else spec.value_size,
             possible_cpus() if spec.percpu else 0,
         )

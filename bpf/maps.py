@@ -27,10 +27,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bpf.abi import Command, MapType
+from bpf.abi import Command
 from bpf.drain import Drain
 from bpf.errors import KernelError, UsageError
-from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout
+from bpf.kinds import Shape
+from bpf.layout import Array, EntryLayout
 from bpf.readers import (
     Batched,
     Chunk,
@@ -98,7 +99,7 @@ class Map:
         """
         self.fd = fd
         self.spec = spec
-        numbered = spec.type in ARRAY_TYPES | QUEUE_TYPES
+        numbered = spec.kind.numbered
         self.key = np.dtype("u4") if numbered else key or np.dtype(f"V{spec.key_size}")
         self.value = value or np.dtype(f"V{spec.value_size}")
         if not numbered:
@@ -150,7 +151,7 @@ class Map:
         A queue and a stack can only be read by taking out. Raises OSError when the kernel refuses
         and nothing was taken out yet.
         """
-        takes = clear or self.spec.type in QUEUE_TYPES
+        takes = clear or self.spec.kind.is_queue
         chunks: list[Chunk] = []
         try:
             for chunk in self._reader.read(clear):
@@ -188,7 +189,7 @@ class Map:
         if isinstance(self._reader, Mapping):
             self.view()[np.asarray(keys, self.key)] = packed.view(self.value)
             return
-        if self.spec.type in QUEUE_TYPES:
+        if self.spec.kind.is_queue:
             for done, value in enumerate(packed):
                 self._store(None, value.tobytes(), done)
             return
@@ -239,11 +240,8 @@ class Map:
         """Whether a read can meet a key twice because the key moved meanwhile."""
         return (
             self.routine == Routine.ITERATE
-            or self.spec.type == MapType.LPM_TRIE
-            or (
-                self.routine == Routine.DRAIN
-                and self.spec.type in (MapType.LRU_HASH, MapType.LRU_PERCPU_HASH)
-            )
+            or self.spec.kind.shape == Shape.LPM
+            or (self.routine == Routine.DRAIN and self.spec.kind.moves)
         )
 
     def _numbers(self, count: int) -> Array:

@@ -15,8 +15,9 @@ from typing import Protocol
 
 import numpy as np
 
-from bpf.abi import HASH_TYPES, Batch, Command, Element, MapFlag, MapType, UpdateFlag
-from bpf.layout import ARRAY_TYPES, QUEUE_TYPES, Array, EntryLayout, round_up
+from bpf.abi import Batch, Command, Element, MapFlag, UpdateFlag
+from bpf.kinds import Shape
+from bpf.layout import Array, EntryLayout, round_up
 from bpf.syscall import MapSpec, call_errno, map_delete, map_lookup, map_update
 
 Chunk = tuple[Array | None, Array]
@@ -61,7 +62,7 @@ class Mapping:
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
-        if spec.type != MapType.ARRAY or not spec.flags & MapFlag.MMAPABLE:
+        if not spec.kind.mmap or not spec.flags & MapFlag.MMAPABLE:
             return False
         try:
             mmap.mmap(fd, mmap.PAGESIZE).close()
@@ -89,28 +90,27 @@ class Batched:
         self._fd = fd
         self._spec = spec
         self._layout = EntryLayout.of(spec)
-        whole = spec.type in ARRAY_TYPES
+        whole = spec.kind.shape == Shape.ARRAY
         self._room = (spec.max_entries if whole else min(spec.max_entries, _FIRST_ROOM)) + _SLACK
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
-        if spec.type in HASH_TYPES:
-            clearing = Command.MAP_LOOKUP_AND_DELETE_BATCH
-        elif spec.type in ARRAY_TYPES:
-            clearing = Command.MAP_UPDATE_BATCH
-        else:
-            clearing = Command.MAP_DELETE_BATCH
-        return has_batch(fd, Command.MAP_LOOKUP_BATCH) and has_batch(fd, clearing)
+        clearing = spec.kind.clearing
+        return (
+            clearing is not None
+            and has_batch(fd, Command.MAP_LOOKUP_BATCH)
+            and has_batch(fd, clearing)
+        )
 
     def read(self, clear: bool) -> Iterator[Chunk]:
-        if not clear or self._spec.type in HASH_TYPES:
+        if not clear or self._spec.kind.shape == Shape.HASH:
             yield from self._look_up(clear)
             return
         for keys, values in self._look_up(False):
             yield from self._zero(values) if keys is None else self._delete(keys, values)
 
     def erase(self) -> None:
-        if self._spec.type not in ARRAY_TYPES:
+        if self._spec.kind.shape != Shape.ARRAY:
             # No batch deletes what it was not told, or does not hand out.
             Iteration(self._fd, self._spec).erase()
             return
@@ -223,7 +223,7 @@ class Iteration:
             yield key, value
 
     def _take_out(self, key: bytes) -> None:
-        if self._spec.type in ARRAY_TYPES:
+        if self._spec.kind.shape == Shape.ARRAY:
             map_update(self._fd, key, bytes(self._layout.values_size))
         else:
             map_delete(self._fd, key)
@@ -251,7 +251,7 @@ class Popping:
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
-        return spec.type in QUEUE_TYPES
+        return spec.kind.is_queue
 
     def read(self, clear: bool) -> Iterator[Chunk]:
         values = np.empty(self._spec.max_entries, f"V{self._spec.value_size}")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from bpf.abi import (
     LIVE_FRAMES,
-    PERCPU_TYPES,
     AttachType,
     BtfLoad,
     Command,
@@ -32,6 +31,7 @@ from bpf.abi import (
     ProgType,
     UpdateFlag,
 )
+from bpf.kinds import KINDS, MapKind
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _SYSCALL = _LIBC.syscall
@@ -60,7 +60,12 @@ class MapSpec:
 
     @property
     def percpu(self) -> bool:
-        return self.type in PERCPU_TYPES
+        return self.kind.percpu
+
+    @property
+    def kind(self) -> MapKind:
+        """What maps of this type can do."""
+        return KINDS[self.type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpf.abi import HASH_TYPES, MapType
 from bpf.compiler import CompiledMap
 from bpf.errors import UsageError, did_you_mean
-from bpf.layout import ARRAY_TYPES, QUEUE_TYPES
 
 if TYPE_CHECKING:
     from probes.config import Expire, Metric, ProbeConfig, Side
-
-EXPORTABLE = HASH_TYPES | ARRAY_TYPES | QUEUE_TYPES | {MapType.LPM_TRIE}
-"""Kinds of maps whose contents mean something outside the kernel."""
 
 
 def check_metrics(config: ProbeConfig, side: Side, maps: Mapping[str, CompiledMap]) -> None:
@@ -35,13 +30,13 @@ def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple
     """What is wrong with a metric: the key in it, what, and a hint."""
     name = metric.map
     if name not in maps:
-        exportable = [n for n, m in maps.items() if m.spec.type in EXPORTABLE]
+        exportable = [n for n, m in maps.items() if m.spec.kind.shape]
         hint = did_you_mean(name, sorted(exportable)) or "it declares none that can be exported"
         yield "map", f"the source declares no map {name!r}", hint
         return
     found = maps[name]
-    kind = found.spec.type.name.lower().replace("_", " ")
-    if found.spec.type not in EXPORTABLE:
+    kind = found.spec.kind.name
+    if not found.spec.kind.shape:
         hint = "export a hash, an array, a trie, a queue or a stack"
         yield "map", f"{name} is a {kind}, whose contents mean nothing outside", hint
         return
@@ -73,7 +68,7 @@ def _expiry_findings(
     expire: Expire, found: CompiledMap, kind: str
 ) -> Iterator[tuple[str, str, str]]:
     name, path = found.spec.name, expire.field
-    if found.spec.type not in HASH_TYPES or found.spec.percpu:
+    if not found.spec.kind.expires:
         hint = "leave expire out, or declare a BPF_HASH"
         yield "expire", f"{name} is a {kind}: only entries of a hash can be swept", hint
         return

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bpf.abi import MapType
 from bpf.errors import UsageError, did_you_mean
-from bpf.layout import ARRAY_TYPES
+from bpf.kinds import Shape
 from bpf.syscall import MapSpec
 from probes.declarations import Declarations, MapDeclaration
 from probes.fields import FIELD_TYPES, is_number, unsigned
@@ -48,13 +47,6 @@ class TableKind(StrEnum):
     """BPF_HISTOGRAM: keys are slots, or end with one."""
 
 
-_KINDS = {
-    MapType.ARRAY: TableKind.ARRAY,
-    MapType.PERCPU_ARRAY: TableKind.ARRAY,
-    MapType.LPM_TRIE: TableKind.LPM,
-    MapType.QUEUE: TableKind.QUEUE,
-    MapType.STACK: TableKind.STACK,
-}
 _NUMBERED = {TableKind.ARRAY: "index", TableKind.QUEUE: "position", TableKind.STACK: "position"}
 """What a key is called that is the entry's number."""
 
@@ -90,10 +82,10 @@ def schema_of(
     """
     meaning = Meaning(declared)
     map_ = _compiled(spec.name, meaning, declared, key, value)
-    kind = _KINDS.get(spec.type, TableKind.HASH)
-    if map_.kind == "histogram" and (spec.type in ARRAY_TYPES or _has_slot(key)):
+    kind = TableKind(spec.kind.shape or Shape.HASH)
+    if map_.kind == "histogram" and (spec.kind.shape == Shape.ARRAY or _has_slot(key)):
         kind = TableKind.HISTOGRAM
-    if key is not None and spec.type not in ARRAY_TYPES:
+    if key is not None and spec.kind.shape != Shape.ARRAY:
         meaning.add("key", Member("", map_.key), key)
         if kind == TableKind.LPM and FIELD_TYPES["prefix"].takes(key):
             meaning.fields["key"] = "prefix"

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bpf.abi import HASH_TYPES, MapType, ProgType
+from bpf.abi import MapType, ProgType
 from bpf.cancel import Cancel, current
 from bpf.compiler.diagnostics import (
     CompileError,
@@ -360,11 +360,10 @@ def _digest(
 def _no_inserts(name: str, source: str, maps: Mapping[str, CompiledMap]) -> Iterator[Diagnostic]:
     """Warnings of bcc's increment(), which inserts into a plain hash only and says nothing."""
     for found in maps.values():
-        kind = found.spec.type
-        if kind in HASH_TYPES - {MapType.HASH}:
+        kind = found.spec.kind
+        if not kind.increment:
             line, column = place_of(source, rf"{found.spec.name}\s*\.\s*(?:atomic_)?increment")
-            what = kind.name.lower().replace("_", " ")
-            text = f"increment() inserts nothing into a {what}; use lookup_or_try_init()"
+            text = f"increment() inserts nothing into a {kind.name}; use lookup_or_try_init()"
             if line:
                 yield Diagnostic(name, line, column, "warning", text)
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from bpf.abi import MapFlag, MapType
+from bpf.abi import MapFlag
 from bpf.compiler import CompiledMap
 from bpf.errors import DeckError, UsageError
+from bpf.kinds import Shape
 from bpf.layout import Array
 from bpf.maps import Entries, Map, Routine, reduce_cpus
 from bpf.program import create_like
@@ -23,7 +24,6 @@ from bpf.syscall import MapSpec
 from probes.config import Metric
 from probes.tables import TableSchema
 
-_NESTED = frozenset({MapType.ARRAY_OF_MAPS, MapType.HASH_OF_MAPS})
 _AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}
 
 
@@ -82,7 +82,7 @@ class MetricMap:
                 source.discard(entries.keys[_expired(entries, *self.expiry, end_ns)])
         except OSError as error:
             raise DeckError(f"map {self.name} cannot be read: {error.strerror}") from None
-        full = 0.0 if source.spec.type in (MapType.ARRAY, MapType.PERCPU_ARRAY) else len(entries)
+        full = 0.0 if source.spec.kind.shape == Shape.ARRAY else len(entries)
         return [
             Table(metric, schema, rows_of(entries, metric.agg), full / source.spec.max_entries)
             for metric, schema in exported
@@ -121,13 +121,13 @@ def made_spec(declared: CompiledMap) -> MapSpec:
 
 def make_map(declared: CompiledMap) -> int:
     """A new map, or that of compile time for a kind that names another map; its descriptor."""
-    if declared.spec.type in _NESTED:
+    if declared.spec.kind.nested:
         return os.dup(declared.fd)
     return create_like(declared, _more_flags(declared))
 
 
 def _more_flags(declared: CompiledMap) -> int:
-    return MapFlag.MMAPABLE if declared.spec.type == MapType.ARRAY else 0
+    return MapFlag.MMAPABLE if declared.spec.kind.mmap else 0
 
 
 def rows_of(entries: Entries, agg: str) -> Array:
