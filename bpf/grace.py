@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import ctypes as ct
 import os
+import threading
 import time
 from dataclasses import dataclass
 
 from bpf.abi import MapType
-from bpf.syscall import MapSpec, map_create, map_update, online_cpus
+from bpf.machine import system_calls
+from bpf.syscall import MapSpec, map_create, map_update, online_cpus, reserved_cpus
+from bpf.visit import visit
 
 _LIBC = ct.CDLL(None, use_errno=True)
-_NR_MEMBARRIER = {"x86_64": 324, "aarch64": 283}.get(os.uname().machine, 324)
 _MEMBARRIER_CMD_GLOBAL = 1
+_DEADLINE_S = 0.005
+"""Visits on a busy machine take less than half of it."""
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,48 +34,74 @@ class Grace:
     seconds: float
 
 
+class Pause:
+    """Time without visits after one that failed: doubled by each failure, ended by a success.
+
+    Where a real-time thread owns a CPU, hardly any window waits for the deadline in vain.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seconds = 0.0
+        self._until = 0.0
+
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._until
+
+    def report(self, *, success: bool) -> None:
+        """Say how a visit ended."""
+        with self._lock:
+            longer = min(2 * self._seconds, _LONGEST_PAUSE_S) or _FIRST_PAUSE_S
+            self._seconds = 0.0 if success else longer
+            self._until = time.monotonic() + self._seconds
+
+
+_pause = Pause()
+
+
 def wait() -> Grace:
     """Return when every run of a packet program that had begun before the call has ended.
 
-    Packet programs run with bottom halves off, so they can't be preempted: to have been scheduled
-    on a CPU is proof that none is under way there. That takes 50 us where the kernel would take
-    10 ms for the same promise; it does not hold on PREEMPT_RT, nor where a CPU is closed to us.
+    Packet programs run with bottom halves off, so nothing preempts them: a thread that was
+    scheduled on a CPU proves that no older run is under way there. The visits take 50 us. If they
+    are refused, late or no proof, the kernel's own RCU grace period is the proof for every
+    CPU; it takes 10 ms.
     """
     started = time.perf_counter()
     method = "visit"
-    if _is_realtime() or not _visit_every_cpu():
+    if not _visit_every_cpu():
         method = "membarrier" if _membarrier() else "map-in-map"
         if method == "map-in-map":
             _update_map_in_map()
     return Grace(method, time.perf_counter() - started)
 
 
-def _is_realtime() -> bool:
-    return os.path.exists("/sys/kernel/realtime")
+def is_realtime() -> bool:
+    """Whether the kernel is PREEMPT_RT, where packet programs are preempted."""
+    # The file is of the patch set; mainline, since 6.12, only names it in the version.
+    return "PREEMPT_RT" in os.uname().version or os.path.exists("/sys/kernel/realtime")
 
 
 def _visit_every_cpu() -> bool:
-    """Run this thread on each CPU in turn, ahead of every ordinary task."""
-    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
-    affinity = os.sched_getaffinity(0)
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(20))
-    except OSError:
+    """Visit each online CPU; False if it is refused, late or no proof.
+
+    A CPU that is isolated or nohz_full is not disturbed. Packet programs may run there all the
+    same, so with one of them online no CPU is visited: RCU vouches for all of them.
+    """
+    if is_realtime() or not _pause.is_over():
         return False
-    try:
-        for cpu in online_cpus():
-            os.sched_setaffinity(0, {cpu})
-    except OSError:
+    online = online_cpus()
+    if not reserved_cpus().isdisjoint(online):
         return False
-    finally:
-        os.sched_setaffinity(0, affinity)
-        os.sched_setscheduler(0, policy, parameters)
-    return True
+    success = visit(online, _DEADLINE_S)
+    _pause.report(success=success)
+    return success
 
 
 def _membarrier() -> bool:
     """A synchronize_rcu() from user space; refused where a CPU is nohz_full (membarrier(2))."""
-    return bool(_LIBC.syscall(_NR_MEMBARRIER, _MEMBARRIER_CMD_GLOBAL, 0, 0) == 0)
+    number = system_calls().membarrier
+    return bool(_LIBC.syscall(number, _MEMBARRIER_CMD_GLOBAL, 0, 0) == 0)
 
 
 def _update_map_in_map() -> None:

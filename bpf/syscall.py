@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ctypes as ct
 import errno
+import functools
 import os
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,14 +32,11 @@ from bpf.abi import (
     UpdateFlag,
 )
 from bpf.kinds import KINDS, MapKind
+from bpf.machine import system_calls
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _SYSCALL = _LIBC.syscall
 _SYSCALL.restype = ct.c_long
-_NR_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}.get(
-    platform.machine(), 321
-)
-
 
 PRIVILEGES = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
 """What to do about EPERM."""
@@ -103,7 +100,7 @@ class VerifierError(OSError):
 
 def call(command: Command, attr: ct.Structure) -> int:
     """Run one bpf(2) command; returns what the kernel returned, or raises OSError."""
-    result: int = _SYSCALL(_NR_BPF, int(command), ct.byref(attr), ct.sizeof(attr))
+    result: int = _SYSCALL(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr))
     if result < 0:
         code = ct.get_errno()
         raise OSError(code, f"bpf({command.name}): {os.strerror(code)}")
@@ -112,7 +109,7 @@ def call(command: Command, attr: ct.Structure) -> int:
 
 def call_errno(command: Command, attr: ct.Structure) -> int:
     """Run one bpf(2) command; returns 0 or the errno: for loops whose end is an error code."""
-    if _SYSCALL(_NR_BPF, int(command), ct.byref(attr), ct.sizeof(attr)) < 0:
+    if _SYSCALL(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr)) < 0:
         return ct.get_errno()
     return 0
 
@@ -361,11 +358,22 @@ def online_cpus() -> list[int]:
     return _cpu_list("online")
 
 
+@functools.cache
+def reserved_cpus() -> frozenset[int]:
+    """CPUs whose owner asked at boot not to be interrupted: isolcpus and nohz_full."""
+    return frozenset(_cpu_list("isolated") + _cpu_list("nohz_full"))
+
+
 def _cpu_list(kind: str) -> list[int]:
-    with open(f"/sys/devices/system/cpu/{kind}", encoding="ascii") as file:
-        text = file.read().strip()
+    """Parse a list such as `0-3,8`, ascending; empty if the kernel has no such file."""
+    try:
+        with open(f"/sys/devices/system/cpu/{kind}", encoding="ascii") as file:
+            text = file.read().strip()
+    except FileNotFoundError:
+        return []
     cpus: list[int] = []
-    for part in text.split(","):
+    # Without nohz_full, some kernels write "(null)".
+    for part in filter(None, text.replace("(null)", "").split(",")):
         first, _, last = part.partition("-")
         cpus.extend(range(int(first), int(last or first) + 1))
     return cpus

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.doctor.check import Check, Status
-from bpf import features
+from bpf import features, grace
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
 from bpf.errors import DeckError
@@ -85,7 +85,7 @@ def kernel() -> Iterator[Check]:
         )
     yield _jit()
     yield _lockdown()
-    if Path("/sys/kernel/realtime").exists():
+    if grace.is_realtime():
         yield Check("PREEMPT_RT", Status.NOTE, "yes: a swap waits 10 ms, not 50 us")
     else:
         yield Check("PREEMPT_RT", Status.OK, "no")

@@ -11,6 +11,7 @@ from app.lab import netns
 from bpf import features, grace, interface
 from bpf.attach import Hook, attach
 from bpf.errors import DeckError
+from bpf.syscall import reserved_cpus
 
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
@@ -121,4 +122,6 @@ def _grace() -> Check:
     took = f"{waited.seconds * 1e6:.0f} us by {waited.method}"
     if waited.method == "visit":
         return Check("grace period", Status.OK, took)
-    return Check("grace period", Status.NOTE, f"{took}, slower than by visit")
+    reserved = sorted(reserved_cpus())
+    why = f"; isolated or nohz_full: {len(reserved)} CPUs" if reserved else ""
+    return Check("grace period", Status.NOTE, f"{took}, slower than by visit{why}")

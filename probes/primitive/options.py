@@ -60,8 +60,10 @@ class MonitorOptions:
     ingress: Hook | None = None
     """XDP or TC_INGRESS; None: XDP where the interface has Ethernet headers."""
     seed: str = ""
-    """What the hash is keyed with; empty: a secret of this boot. Registers can be merged only where
-    the seed is the same, so hosts of a fleet are given one."""
+    """Key of the hash; registers of equal seeds merge, so hosts of a fleet share one.
+
+    Empty: the boot's id. Every local user can read that id, and can then choose addresses and ports
+    that spoil the estimate; a seed of a file that only root reads prevents it."""
     offload: bool = False
     """Whether the driver is asked to run it on the NIC (S2.20)."""
     drop_others: bool = False

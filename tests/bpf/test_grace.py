@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +19,10 @@ from bpf.abi import ProgType
 from bpf.chain import Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.program import Program
-from tests.bpf.tools import PACKET, open_fds, read_u64
+from tests.bpf.tools import PACKET, open_fds, python, read_u64, without_capability
+
+CAP_SYS_NICE = 23
+MACHINE = os.uname().machine
 
 SLOW = """\
 #include "probe.h"
@@ -43,8 +49,10 @@ def fail(*_: object) -> bool:
     return False
 
 
-def refuse(*_: object) -> None:
-    raise PermissionError(1, "not permitted")
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Visits that failed elsewhere keep no test from visiting."""
+    monkeypatch.setattr(grace, "_pause", grace.Pause())
 
 
 @pytest.fixture(scope="module")
@@ -135,27 +143,145 @@ def test_the_method_is_told_and_leaves_nothing_behind(
     assert open_fds() == before
 
 
-def test_a_realtime_kernel_is_not_visited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grace, "_is_realtime", lambda: True)
-    assert grace.wait().method == "membarrier"
+@pytest.mark.parametrize("version", ["#1 SMP PREEMPT_RT Debian 6.12.9-1", "#1 SMP PREEMPT_DYNAMIC"])
+def test_a_realtime_kernel_is_not_visited(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(version=version, machine=MACHINE))
+    assert grace.wait().method == ("membarrier" if "PREEMPT_RT" in version else "visit")
 
 
-@pytest.mark.parametrize("call", ["sched_setscheduler", "sched_setaffinity"])
+@pytest.mark.parametrize("kind", ["isolated", "nohz_full"])
+def test_a_reserved_cpu_is_not_visited(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = syscall._cpu_list
+    monkeypatch.setattr(syscall, "_cpu_list", lambda k: [0] if k == kind else read(k))
+    syscall.reserved_cpus.cache_clear()
+    try:
+        assert grace.wait().method == "membarrier"
+    finally:
+        syscall.reserved_cpus.cache_clear()
+
+
+def test_without_the_right_to_run_in_real_time_another_method_is_taken() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(wait_without_privilege).result() == "membarrier"
+
+
+def wait_without_privilege() -> str:
+    """Wait in a thread that may not use SCHED_FIFO; other threads keep the right."""
+    without_capability(CAP_SYS_NICE)
+    before = resource.getrlimit(resource.RLIMIT_RTPRIO)
+    resource.setrlimit(resource.RLIMIT_RTPRIO, (0, before[1]))
+    try:
+        return grace.wait().method
+    finally:
+        resource.setrlimit(resource.RLIMIT_RTPRIO, before)
+
+
 def test_where_a_cpu_cannot_be_visited_another_method_is_taken(
-    call: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = getattr(os, call)
-
-    def only_back(pid: int, *arguments: object) -> None:
-        """Refuse what the visit asks for, and not that all is put back."""
-        if arguments[0] in ({0}, os.SCHED_FIFO):
-            refuse()
-        original(pid, *arguments)
-
-    monkeypatch.setattr(os, call, only_back)
-    before = (os.sched_getscheduler(0), os.sched_getaffinity(0))
+    """A CPU of another cpuset, or one that goes offline: the kernel says EINVAL."""
+    before, threads = (os.sched_getscheduler(0), os.sched_getaffinity(0)), tasks()
+    monkeypatch.setattr(grace, "online_cpus", lambda: [*syscall.online_cpus(), 1000])
     assert grace.wait().method == "membarrier"
     assert (os.sched_getscheduler(0), os.sched_getaffinity(0)) == before
+    assert settled(threads) == threads
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="the only CPU cannot be taken")
+def test_a_real_time_thread_holds_up_neither_the_window_nor_any_other_thread() -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(2) as threads, spinning(cpus[-1], 0.8) as spinner:
+        watching = threads.submit(longest_pause, cpus[0], 0.2)
+        threads.submit(run_ahead, cpus[0], 5).result()
+        before = tasks()
+        waits = [threads.submit(grace.wait).result() for _ in range(4)]
+        # The late visitor is gone although its CPU is still taken.
+        assert settled(before) == before
+        assert spinner.poll() is None
+        assert watching.result() < 0.012
+    assert [waited.method for waited in waits] == ["membarrier"] * 4
+    # Only the first one waited for the deadline.
+    assert not grace._pause.is_over()
+
+
+def test_visits_come_back_after_a_pause() -> None:
+    pause = grace.Pause()
+    assert pause.is_over()
+    pause.report(success=False)
+    assert not pause.is_over()
+    pause.report(success=True)
+    assert pause.is_over()
+
+
+def test_each_failure_makes_the_pause_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pause = grace.Pause()
+    lengths = []
+    for _ in range(9):
+        pause.report(success=False)
+        began = now
+        while not pause.is_over():
+            now += 1
+        lengths.append(now - began)
+    assert lengths == [1, 2, 4, 8, 16, 32, 64, 64, 64]
+
+
+def tasks() -> int:
+    """The process's threads, whether or not Python knows them."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def settled(expected: int) -> int:
+    """The process's threads, once there are no more than expected or 50 ms have passed."""
+    until = time.monotonic() + 0.05
+    while tasks() > expected and time.monotonic() < until:
+        time.sleep(0.001)
+    return tasks()
+
+
+SPIN = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(30))
+print("runs", flush=True)
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    pass
+"""
+
+
+@contextmanager
+def spinning(cpu: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """A real-time process of higher priority than a visitor owns the CPU; the caller leaves it."""
+    affinity = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, affinity - {cpu})
+    try:
+        with python(SPIN, str(cpu), str(seconds)) as process:
+            assert process.stdout
+            assert process.stdout.readline() == "runs\n"
+            yield process
+            process.kill()
+    finally:
+        os.sched_setaffinity(0, affinity)
+
+
+def run_ahead(cpu: int, priority: int) -> None:
+    """Have this thread run on the CPU before whatever else the machine does."""
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+
+
+def longest_pause(cpu: int, seconds: float) -> float:
+    """Longest time in which this thread did not run, though its CPU was free for it."""
+    run_ahead(cpu, 10)
+    longest, last = 0.0, time.monotonic()
+    end = last + seconds
+    while last < end:
+        time.sleep(0.001)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+    return longest
 
 
 def test_the_threads_cpus_and_policy_are_as_before() -> None:

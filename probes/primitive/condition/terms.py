@@ -241,12 +241,15 @@ class Over:
         if whole or self.function == "avg":
             return Band(value, low, high, x.exact)
         unseen = self.of.band(_UNSEEN)
-        if self.function == "sum":
-            low, high = low if unseen.low >= 0 else -INFINITE, INFINITE
-        elif self.function == "min":
-            low = np.minimum(low, unseen.low)
-        else:
-            high = np.maximum(high, unseen.high)
+        match self.function:
+            case "sum":
+                low, high = low if unseen.low >= 0 else -INFINITE, INFINITE
+            case "min":
+                low = np.minimum(low, unseen.low)
+            case "max":
+                high = np.maximum(high, unseen.high)
+            case other:
+                raise NotImplementedError(f"limits of {other} if some windows are missing")
         return Band(value, low, high, seen=False)
 
     def _learnt(self, lengths: Values) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from probes.primitive.condition import Condition, ConditionError
+from probes.primitive.condition import Condition, ConditionError, terms
 from probes.primitive.series import METRICS, Series
 from tests.probes.primitive.windows import row, series_of
 
@@ -273,6 +273,15 @@ def test_what_was_not_seen_may_have_been_anything() -> None:
         assert tuple(verdict(text, [USUAL] * n) for n in range(1, 6)) == after, text
     assert verdict("flows > 5 or max(flows, 5s) < 3", []) is None
     assert verdict("flows < 0", []) is False
+
+
+def test_a_new_function_needs_limits_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of another function would be wrong without a word."""
+    monkeypatch.setitem(terms._REDUCE, "range", lambda x, _: x.max() - x.min())
+    series = series_of([USUAL, USUAL])
+    over = terms.Over("range", terms.Metric("packets"), 3600, "1h", 1, alone=False)
+    with pytest.raises(NotImplementedError, match="limits of range"):
+        over.band(terms.Frame(series, None, slice(2)))
 
 
 def test_windows_differ_in_length() -> None:

@@ -1,0 +1,38 @@
+"""System call numbers of the supported machines."""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+import sys
+from dataclasses import dataclass
+
+from bpf.errors import KernelError
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCalls:
+    """Numbers of the system calls that libc has no function for."""
+
+    bpf: int
+    membarrier: int
+
+
+_NUMBERS = {"x86_64": SystemCalls(321, 324), "aarch64": SystemCalls(280, 283)}
+_POINTER = struct.calcsize("P")
+
+
+@functools.cache
+def system_calls() -> SystemCalls:
+    """The numbers of this machine.
+
+    Raises KernelError on any other machine: there the same numbers mean other system calls.
+    """
+    machine = os.uname().machine
+    if machine in _NUMBERS and sys.byteorder == "little" and _POINTER == 8:
+        return _NUMBERS[machine]
+    raise KernelError(
+        f"probedeck does not run on {8 * _POINTER}-bit {sys.byteorder}-endian {machine}",
+        hint=f"it runs on 64-bit little-endian {' and '.join(_NUMBERS)}",
+    )
