@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bpf.abi import MapType
 from bpf.compiler import CompiledMap
+from bpf.layout import Array
 from bpf.maps import Map, reduce_cpus
 from probes.snapshot import Loss, LossReason
 
@@ -23,8 +26,39 @@ def counts_losses(declared: CompiledMap) -> bool:
 
 
 def read_losses(counted: Map) -> dict[LossReason, Loss]:
-    """What is in no result, by reason; counted from 0 again."""
-    sums = reduce_cpus(counted.read(clear=True).values)
+    """Return and clear the losses of a program that no packet reaches any more."""
+    return _by_reason(reduce_cpus(counted.read(clear=True).values))
+
+
+class LossTotals:
+    """The losses of programs that packets may still reach.
+
+    Clearing the map would lose what is counted between the read and the clear. So the map only
+    grows, and each report is the difference from the one before.
+    """
+
+    def __init__(self, counted: Map, reported: Array | None = None) -> None:
+        """Take over `counted`. Generations that share the map share `reported`."""
+        self._counted = counted
+        self.reported = np.zeros(len(LossReason), counted.value) if reported is None else reported
+        """Totals at the last report, shape (reasons,); updated in place."""
+
+    def take(self) -> dict[LossReason, Loss]:
+        """Return the losses since the last call."""
+        totals = reduce_cpus(self._counted.read().values)
+        new = np.empty_like(totals)
+        for unit in ("packets", "bytes"):
+            now, before = totals[unit], self.reported[unit]
+            # A generation whose metric shows this map may have emptied it.
+            new[unit] = np.where(now >= before, now - before, now)
+        self.reported[:] = totals
+        return _by_reason(new)
+
+    def close(self) -> None:
+        self._counted.close()
+
+
+def _by_reason(sums: Array) -> dict[LossReason, Loss]:
     return {
         reason: Loss(int(sums["packets"][reason]), int(sums["bytes"][reason]))
         for reason in LossReason

@@ -24,7 +24,7 @@ from bpf.syscall import VerifierError
 from probes.checks import check_metrics
 from probes.config import Direction, Metric, ProbeConfig, Side, hook_of
 from probes.hook import Hooks, Where, macros_of
-from probes.losses import counts_losses, read_losses
+from probes.losses import LOSSES, LossTotals, counts_losses
 from probes.program.metrics import MetricMap, make_map, open_map
 from probes.snapshot import Loss, LossReason
 from probes.tables import TableSchema, schema_of
@@ -213,9 +213,15 @@ class LoadedSide:
     """One direction of a generation: its clones, and the maps that they share."""
 
     def __init__(
-        self, compiled: CompiledSide, next_fd: int, kept: Mapping[str, int] | None = None
+        self,
+        compiled: CompiledSide,
+        next_fd: int,
+        kept: Mapping[str, int] | None = None,
+        before: LoadedSide | None = None,
     ) -> None:
-        """Load it; `kept` are maps of the generation before, by name, which stay the caller's.
+        """Load it; `kept` are maps of other programs, by name, which stay the caller's.
+
+        `before` is the same side of the generation before, whose maps are among them.
 
         Raises KernelError or UsageError, and leaves nothing behind.
         """
@@ -233,7 +239,7 @@ class LoadedSide:
         self.clones: list[Clone] = []
         self._fds: dict[str, int] = {}
         self._maps: dict[str, Map] = {}
-        self._losses: Map | None = None
+        self._losses: LossTotals | None = None
         private = {m.name for m in compiled.metric_maps if m.private}
         try:
             for name, declared in compiled.compiled.maps.items():
@@ -244,9 +250,8 @@ class LoadedSide:
                 if not metric_map.private:
                     fd = self._fds[metric_map.name]
                     self._maps[metric_map.name] = metric_map.open(fd)
-            for name in self._fds.keys() - self._maps.keys():
-                if counts_losses(self.declared[name]):
-                    self._losses = open_map(self.declared[name], self._fds[name])
+            if LOSSES in self._fds and LOSSES not in self._maps:
+                self._losses = self._open_losses(before if LOSSES in (kept or {}) else None)
             for _ in range(2 if private else 1):
                 self.clones.append(Clone(compiled, self._fds, next_fd))
         except VerifierError as error:
@@ -276,13 +281,21 @@ class LoadedSide:
 
     def losses(self) -> dict[LossReason, Loss]:
         """What the program counted as lost by `lose()`, since the last call."""
-        return read_losses(self._losses) if self._losses is not None else {}
+        return self._losses.take() if self._losses is not None else {}
 
     def memory(self) -> int:
         """Bytes of kernel memory of all its maps."""
         return sum(map_memory(fd) for fd in self._fds.values()) + sum(
             clone.memory() for clone in self.clones
         )
+
+    def _open_losses(self, before: LoadedSide | None) -> LossTotals | None:
+        """The counter of `lose()`, which goes on where `before` shares its map."""
+        declared = self.declared[LOSSES]
+        if not counts_losses(declared):
+            return None
+        reported = before._losses.reported if before and before._losses else None
+        return LossTotals(open_map(declared, self._fds[LOSSES]), reported)
 
     def close(self) -> None:
         for clone in self.clones:

@@ -187,8 +187,9 @@ class ProgramProbe:
                     point = self._hooks.place(side.interface, side.place)
                     self._places[side.place] = Place(point, Stage(self.name))
                 place = self._places[side.place]
-                kept = keeps(old[side.side], side) if side.side in old else {}
-                made.append(LoadedSide(side, place.stage.next_fd, {**kept, **place.point.shared}))
+                was = old.get(side.side)
+                kept = {**(keeps(was, side) if was else {}), **place.point.shared}
+                made.append(LoadedSide(side, place.stage.next_fd, kept, was))
                 undo.callback(made[-1].close)
             # Last: what does not load must not touch an interface.
             for side in compiled.sides:

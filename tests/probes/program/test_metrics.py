@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tests.probes.program.tools import (
     CPUS,
     FRAME,
     Loose,
+    Traffic,
     config,
     events,
     metric,
@@ -416,6 +418,27 @@ def test_losses_are_told_once_a_window(loose: Loose, snapshot: bool) -> None:
             assert lost[side] == [(LossReason.TABLE_FULL, Loss(packets, packets * len(FRAME)))], (
                 side
             )
+
+
+def test_losses_counted_while_windows_end_are_all_told(loose: Loose) -> None:
+    """Other CPUs write the counter while it is read; clones and generations share it."""
+    each = 500
+    lose = "lose(LOSS_TABLE_FULL, packets_of(ctx), bytes_of(ctx));"
+    source = LOSING.replace(lose, f"for (int i = 0; i < {each}; i++) {lose}")
+    windows = config(source, metric("seen", snapshot=True))
+    probe = loose.add(windows)
+    lost = 0
+
+    def add(items: Sequence[object]) -> None:
+        nonlocal lost
+        for snapshot in snapshots(items):  # type: ignore[arg-type]
+            lost += sum(loss.packets for loss in snapshot.losses.values())
+
+    with on_cpu(CPUS[-1]), Traffic(loose.fd(), burst=10_000) as traffic, on_cpu(CPUS[0]):
+        for number in range(300):
+            add(replace(probe, windows) if number == 150 else probe.export())
+    add(probe.export())
+    assert lost == each * traffic.sent
 
 
 def test_losses_before_there_is_a_table_to_tell_them_with_are_told_later(loose: Loose) -> None:
