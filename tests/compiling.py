@@ -17,7 +17,7 @@ _SECRET, _DRAWN = "-DHASH_", "flow."
 _KEPT: set[int] = set()
 """Descriptors of what is kept."""
 
-Key = tuple[str, ProgType, str, tuple[tuple[str, str], ...], tuple[str, ...]]
+Key = tuple[str, ProgType, str, tuple[tuple[str, str], ...], tuple[str, ...], str]
 
 
 class Thrifty:
@@ -35,14 +35,15 @@ class Thrifty:
         name: str = "probe.c",
         headers: Mapping[str, str] | None = None,
         cflags: Sequence[str] = (),
+        function: str = "",
     ) -> Compiled:
         secret = _SECRET if name.startswith(_DRAWN) else ()
         flags = tuple(flag for flag in cflags if not flag.startswith(secret))
-        key = (source, prog_type, name, tuple((headers or {}).items()), flags)
+        key = (source, prog_type, name, tuple((headers or {}).items()), flags, function)
         kept = self._kept.pop(key, None)
         if kept is None:
             kept = self._compiler.compile(
-                source, prog_type, name=name, headers=headers, cflags=cflags
+                source, prog_type, name=name, headers=headers, cflags=cflags, function=function
             )
             _KEPT.update(_fds(kept))
         self._kept[key] = kept

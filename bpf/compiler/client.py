@@ -28,6 +28,7 @@ from bpf.compiler.diagnostics import (
     parse_map,
     parse_verifier,
 )
+from bpf.compiler.remarks import no_inserts
 from bpf.compiler.source import flatten, misfit, place_of
 from bpf.errors import DeckError, KernelError
 from bpf.layout import dtype_of
@@ -83,6 +84,8 @@ class Compiled:
 
     name: str
     programs: Mapping[str, CompiledProgram]
+    functions: tuple[str, ...]
+    """Every function that could be a program, also those that were not asked for."""
     maps: Mapping[str, CompiledMap]
     diagnostics: tuple[Diagnostic, ...]
     """Warnings and notes; an error would have raised CompileError."""
@@ -125,9 +128,11 @@ class Compiler:
         name: str = "probe.c",
         headers: Mapping[str, str] | None = None,
         cflags: Sequence[str] = (),
+        function: str = "",
     ) -> Compiled:
-        """Compile and verify every non-static function of `source` as a program of `prog_type`.
+        """Compile `source`, and verify its programs, of type `prog_type`.
 
+        Its programs are every non-static function, or `function` alone if that is given.
         `name` is what diagnostics call the source; `headers` are generated ones, by name, beside
         those of bpf/include.
         Raises CompileError with diagnostics for a source that is refused or that brings the
@@ -143,6 +148,7 @@ class Compiler:
                 "source": flatten(source, name, headers),
                 "cflags": [*_FLAGS, *cflags],
                 "type": int(prog_type),
+                "function": function,
                 "time_limit": self._time_limit,
             }
         ).encode()
@@ -332,6 +338,8 @@ def _digest(
         function = program["name"]
         line, column = place_of(source, function)
         if why := misfit(source, function, prog_type):
+            if len(reply["programs"]) > 1:
+                why += "; choose the program of this hook by its name: function"
             errors.append(Diagnostic(name, line, column, "error", why))
         elif not program["loaded"]:
             found = parse_verifier(function, program["log"], program["places"])
@@ -353,19 +361,9 @@ def _digest(
         for p in reply["programs"]
     }
     maps = {m["name"]: _compiled_map(name, source, m, next(spare)) for m in reply["maps"]}
-    diagnostics += tuple(_no_inserts(name, source, maps))
-    return Compiled(name, programs, maps, diagnostics, time.perf_counter() - started)
-
-
-def _no_inserts(name: str, source: str, maps: Mapping[str, CompiledMap]) -> Iterator[Diagnostic]:
-    """Warnings of bcc's increment(), which inserts into a plain hash only and says nothing."""
-    for found in maps.values():
-        kind = found.spec.kind
-        if not kind.increment:
-            line, column = place_of(source, rf"{found.spec.name}\s*\.\s*(?:atomic_)?increment")
-            text = f"increment() inserts nothing into a {kind.name}; use lookup_or_try_init()"
-            if line:
-                yield Diagnostic(name, line, column, "warning", text)
+    diagnostics += tuple(no_inserts(name, source, [m.spec for m in maps.values()]))
+    functions = tuple(reply["functions"])
+    return Compiled(name, programs, functions, maps, diagnostics, time.perf_counter() - started)
 
 
 def _compiled_map(file: str, source: str, declared: dict[str, Any], fd: int) -> CompiledMap:

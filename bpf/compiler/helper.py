@@ -178,7 +178,7 @@ class Helper:
 
     def compile(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int], Any]:
         """Compile and verify; returns (reply, descriptors, what keeps the descriptors open)."""
-        reply: dict[str, Any] = {"programs": [], "maps": [], "error": ""}
+        reply: dict[str, Any] = {"programs": [], "functions": [], "maps": [], "error": ""}
         fds: list[int] = []
         try:
             module = self.bpf(text=request["source"], cflags=[*self.flags, *request["cflags"]])
@@ -187,8 +187,12 @@ class Helper:
             reply["error"] = str(error) or type(error).__name__
             return reply, fds, None
         handle = module.module
-        for i in range(self.lib.bpf_num_functions(handle)):
-            name = self.lib.bpf_function_name(handle, i)
+        count = self.lib.bpf_num_functions(handle)
+        names = [self.lib.bpf_function_name(handle, i) for i in range(count)]
+        reply["functions"] = [name.decode() for name in names]
+        for name in names:
+            if request["function"] not in ("", name.decode()):
+                continue
             program, fd = self.verify(handle, name, request["type"])
             reply["programs"].append(program)
             if fd >= 0:

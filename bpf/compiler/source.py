@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bpf.abi import ProgType
@@ -12,7 +13,12 @@ INCLUDES = Path(__file__).parent.parent / "include"
 """Headers for probes."""
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"(?P<name>[^"]+)"')
 _CONTEXTS = {ProgType.XDP: "xdp_md", ProgType.SCHED_CLS: "__sk_buff"}
-_KNOWN_CONTEXTS = frozenset({*_CONTEXTS.values(), "sk_buff", "pt_regs", "bpf_sock_ops"})
+_OTHER_CONTEXTS = (
+    "xdp_md|__sk_buff|sk_buff|pt_regs|bpf_sock_ops|bpf_sock|bpf_sock_addr|bpf_sockopt|bpf_sysctl|"
+    r"sk_msg_md|sk_reuseport_md|bpf_perf_event_data|bpf_raw_tracepoint_args|tracepoint__\w+"
+)
+_TRACING = re.compile(r"(tracepoint|raw_tracepoint|kprobe|kretprobe|kfunc|kretfunc|kmod_ret|lsm)__")
+"""Names that bcc gives, by a macro such as TRACEPOINT_PROBE, to functions of tracing programs."""
 _STATEMENT_END = (";", "{", "}")
 _NO_CODE = re.compile(
     r"""//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL
@@ -20,16 +26,35 @@ _NO_CODE = re.compile(
 
 
 def flatten(text: str, name: str, headers: Mapping[str, str] | None = None) -> str:
-    """`text` with its `#include "..."` replaced by the headers' text, each header once.
+    """Return `text` with its `#include "..."` replaced by the headers' text, each header once.
 
-    A header is one of `headers`, by name, or a file of bpf/include; any other is left to the
-    compiler.
+    A header is one of `headers`, see `find_header`, or a file of bpf/include. The compiler looks
+    for all others.
 
     bcc cannot take a map's method in an included header. `#line` directives keep the places:
     one at each statement, because bcc's rewriter puts lines of its own between functions.
     """
     own = {path.name: path for path in INCLUDES.iterdir()}
-    return "\n".join(_lines(text, name, headers or {}, own, set())) + "\n"
+    return "\n".join(_lines(text, name, "", _Headers(headers or {}, own))) + "\n"
+
+
+def find_header(name: str, including: str, headers: Iterable[str]) -> str:
+    """Return which of `headers` is meant by `#include "name"`; empty if none is.
+
+    `headers` and `including`, the file with the directive, are paths relative to the source's
+    directory, with `/`. A header beside the including file comes first, as with a C compiler.
+    """
+    for path in (posixpath.join(posixpath.dirname(including), name), name):
+        if (normal := posixpath.normpath(path)) in headers:
+            return normal
+    return ""
+
+
+def included(text: str) -> Iterator[str]:
+    """Yield the names in `#include "..."`, in order; also those in branches that are not taken."""
+    for line, code in zip(text.split("\n"), code_of(text).split("\n"), strict=True):
+        if code.lstrip().startswith("#") and (match := _INCLUDE.match(line)):
+            yield match["name"]
 
 
 def code_of(text: str) -> str:
@@ -47,39 +72,110 @@ def place_of(text: str, word: str) -> tuple[int, int]:
 
 
 def misfit(text: str, function: str, prog_type: ProgType) -> str:
-    """Why a function is no program of this type: it would read its packet's place as another."""
+    """Return why a function is no program of this type; empty if it may be one.
+
+    Its argument would be another structure, and the packet's place read from a wrong offset.
+    """
     own = _CONTEXTS.get(prog_type)
-    found = re.search(rf"\b{function}\s*\(\s*(?:const\s+)?struct\s+(\w+)\s*\*", code_of(text))
-    if own is None or found is None or found[1] == own or found[1] not in _KNOWN_CONTEXTS:
+    if own is None:
+        return ""
+    # A macro made the name: the source does not say it.
+    if (kind := _TRACING.match(function)) and place_of(text, function) == (0, 0):
+        return (
+            f"{function} is a tracing program ({kind[1]}), and this hook runs programs of packets"
+        )
+    pattern = rf"\b{function}\s*\(\s*(?:const\s+)?struct\s+({_OTHER_CONTEXTS})\s*\*"
+    found = re.search(pattern, code_of(text))
+    if found is None or found[1] == own:
         return ""
     return f"{function} takes a struct {found[1]}, and a program of this hook gets a struct {own}"
 
 
+class _Headers:
+    """The headers at hand, and which of them are in the text already."""
+
+    def __init__(self, given: Mapping[str, str], bundled: Mapping[str, Path]) -> None:
+        self._given = given
+        self._bundled = bundled
+        self._seen: set[tuple[str, bool]] = set()
+
+    def find(self, name: str, including: str, bundled: bool) -> tuple[str, bool] | None:
+        """Return a header's name and whether it is of bpf/include; those prefer their own kind."""
+        given = find_header(name, including, self._given)
+        if given and not (bundled and name in self._bundled):
+            return given, False
+        return (name, True) if name in self._bundled else None
+
+    def take(self, found: tuple[str, bool]) -> str | None:
+        """Return a header's text the first time, None after that."""
+        if found in self._seen:
+            return None
+        self._seen.add(found)
+        name, bundled = found
+        return self._bundled[name].read_text(encoding="utf-8") if bundled else self._given[name]
+
+
 def _lines(
-    text: str, name: str, headers: Mapping[str, str], own: Mapping[str, Path], seen: set[str]
-) -> list[str]:
+    text: str, name: str, path: str, headers: _Headers, bundled: bool = False
+) -> Iterator[str]:
+    """Yield the lines of a file and, in their places, those of the headers that it includes.
+
+    `name` is what the places call the file, `path` its path relative to the source's directory.
+    """
     text = text.removeprefix("\ufeff")
-    out = [f'#line 1 "{name}"']
-    after_statement = False
+    yield f'#line 1 "{name}"'
+    after_statement = continues = False
+    depth = 0
     codes = code_of(text).split("\n")
-    for number, (line, code) in enumerate(zip(text.split("\n"), codes, strict=True), 1):
-        code = code.strip()
+    for number, (line, blank) in enumerate(zip(text.split("\n"), codes, strict=True), 1):
+        code = blank.strip()
+        directive = code.startswith("#") or continues
+        # A backslash ends a line of a macro, or of an #include that is none of ours.
+        continues = directive and code.endswith("\\")
         match = _INCLUDE.match(line) if code.startswith("#") else None
-        header = match["name"] if match else ""
-        if header in headers or header in own:
-            if header not in seen:
-                seen.add(header)
-                content = headers.get(header) or own[header].read_text(encoding="utf-8")
-                out += _lines(content, header, headers, own, seen)
-            out.append(f'#line {number + 1} "{name}"')
+        if match and (found := headers.find(match["name"], path, bundled)):
+            if (content := headers.take(found)) is not None:
+                yield from _lines(content, found[0], found[0], headers, found[1])
+            yield f'#line {number + 1} "{name}"'
             after_statement = False
             continue
         if after_statement and code:
-            out.append(f'#line {number} "{name}"')
-        out.append(line)
+            yield f'#line {number} "{name}"'
+        if directive:
+            yield line
+        else:
+            bodies, depth = _bodies(line, blank, depth)
+            for at, part in enumerate(bodies):
+                if at:
+                    yield f'#line {number} "{name}"'
+                yield part
         if code.startswith("#"):
             # clang does not heed a #line in a branch that is not taken.
             after_statement = not code.endswith("\\")
         elif code:
             after_statement = code.endswith(_STATEMENT_END)
-    return out
+
+
+def _bodies(line: str, code: str, depth: int) -> tuple[list[str], int]:
+    """Cut a line behind each `{` of the outermost level that more code follows.
+
+    bcc's rewriter puts a line before each function: what follows on the function's own line needs
+    a `#line`, too. Every part keeps its column. Also returns how many brackets are open afterwards.
+    """
+    parts, start = [], 0
+    for at, character in enumerate(code):
+        if character in "({[":
+            if character == "{" and not depth and code[at + 1 :].strip():
+                parts.append(line[start : at + 1])
+                start = at + 1
+            depth += 1
+        elif character in ")}]":
+            depth = max(0, depth - 1)
+    parts.append(line[start:])
+    # A bracket on one side of an #if only must not be waited for.
+    depth = 0 if code.startswith("}") else depth
+    columns = 0
+    for at, part in enumerate(parts):
+        parts[at] = " " * columns + part
+        columns += len(part.encode())
+    return parts, depth

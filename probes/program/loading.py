@@ -8,14 +8,15 @@ are shared between the clones, and with the generation before where their layout
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from bpf import interface as interfaces
 from bpf.attach import Hook
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Compiler, Diagnostic
 from bpf.compiler.diagnostics import parse_verifier
+from bpf.compiler.remarks import unserved_maps
 from bpf.errors import KernelError, UsageError
 from bpf.interface import Interface
 from bpf.maps import Map
@@ -125,10 +126,17 @@ def _compile_side(
         hook.prog_type,
         name=f"{config.name}.{side}.c",
         cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
+        function=direction.function,
     )
+    served: Container[str] = ()
     try:
         if direction.hook == "monitor":
-            hooks.monitored(interface).prepare(compiled)
+            monitored = hooks.monitored(interface)
+            monitored.prepare(compiled)
+            served = monitored.shared
+        specs = [found.spec for found in compiled.maps.values()]
+        unserved = unserved_maps(compiled.name, direction.source, specs, served)
+        compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *unserved))
         program = _program_of(config, side, direction, compiled)
         check_metrics(config, side, compiled.maps)
         declared = declarations.parse(direction.source)
@@ -142,7 +150,7 @@ def _compile_side(
 def _program_of(
     config: ProbeConfig, side: Side, direction: Direction, compiled: Compiled
 ) -> CompiledProgram:
-    names = list(compiled.programs)
+    names = compiled.functions
     key = f"{config.origin}: {side}"
     if direction.function:
         if direction.function not in compiled.programs:

@@ -180,7 +180,7 @@ def test_clang_is_understood_once_each_with_its_notes() -> None:
         "my.c:3:9: error: expected ';' after expression",
         "probe.h:1:1: note: expanded from here",
         "my.c:9:1: error: 'x.h' file not found; "
-        "the headers at hand are those of packets, packet.h and probe.h",
+        "the headers at hand are those of packets, packet.h, probe.h, and files beside the source",
     ]
 
 
@@ -327,6 +327,91 @@ REFUSED = {
     "what the source itself refuses": ("\n#@error not today\n" + FINE, "not today"),
     "a NUL": ("int a;\n@\0\n" + FINE, "a NUL: this is no text"),
 }
+
+
+ONE_LINE = {
+    "the whole program": (
+        "int p(struct xdp_md *ctx) { @char *q = (void *)(long)ctx->data; return q[3]; }"
+    ),
+    "behind another program": (
+        "int a(struct xdp_md *ctx) { return 2; } "
+        "int p(struct xdp_md *ctx) { @char *q = (void *)(long)ctx->data; return q[3]; }"
+    ),
+    "behind the brace": (
+        "BPF_HASH(m);\nint p(struct xdp_md *ctx)\n"
+        "{ @char *q = (void *)(long)ctx->data; return q[3]; }"
+    ),
+    "before the body's other lines": (
+        "struct s { u32 a; };\nint p(struct xdp_md *ctx) { @char *q = (void *)(long)ctx->data;\n\n"
+        "if (q[3]) return 1; return 2; }"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ONE_LINE)
+def test_the_verifiers_line_is_right_in_functions_of_one_line(
+    compiler: Compiler, what: str
+) -> None:
+    text, line, _ = marked(ONE_LINE[what])
+    with pytest.raises(CompileError, match="invalid access to packet") as caught:
+        compiler.compile(text, ProgType.XDP, name="my.c")
+    (diagnostic,) = caught.value.diagnostics
+    at = line + 2 if "other lines" in what else line
+    assert (diagnostic.file, diagnostic.line) == ("my.c", at)
+
+
+def test_llvms_column_is_right_in_a_function_of_one_line(compiler: Compiler) -> None:
+    text, line, column = marked(
+        "int p(struct xdp_md *ctx) { /* ü */ float x = @ctx->rx_queue_index; return x * 1.5f; }"
+    )
+    with pytest.raises(CompileError) as caught:
+        compiler.compile(text, ProgType.XDP, name="my.c")
+    (found,) = [d for d in caught.value.diagnostics if d.severity == "error"]
+    assert (found.file, found.line, found.column) == ("my.c", line, column + len("ü".encode()) - 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("TRACEPOINT_PROBE(net, netif_rx) { return 0; }", "tracepoint"),
+        ("RAW_TRACEPOINT_PROBE(netif_rx) { return 0; }", "raw_tracepoint"),
+        ("KFUNC_PROBE(vfs_read, void *file) { return 0; }", "kfunc"),
+    ],
+)
+def test_a_tracing_program_is_no_program_of_a_hook(
+    compiler: Compiler, source: str, kind: str
+) -> None:
+    """Its verdict, 0, would drop every packet."""
+    text = rf"is a tracing program \({kind}\), and this hook runs programs of packets"
+    for hook in (ProgType.XDP, ProgType.SCHED_CLS):
+        with pytest.raises(CompileError, match=text):
+            compiler.compile(source, hook)
+
+
+SEVERAL = """\
+BPF_HASH(m, u32, u64, 8);
+int good(struct xdp_md *ctx) { u32 k = 1; m.increment(k); return XDP_PASS; }
+int other(struct __sk_buff *skb) { return skb->protocol; }
+int unsafe(struct xdp_md *ctx) { u32 k = 1; u64 *v = m.lookup(&k); return *v; }
+int kprobe__x(struct pt_regs *ctx) { return 0; }
+TRACEPOINT_PROBE(net, netif_rx) { return 0; }
+"""
+
+
+def test_only_the_function_that_is_asked_for_must_fit(compiler: Compiler) -> None:
+    with compiler.compile(SEVERAL, ProgType.XDP, function="good") as compiled:
+        assert list(compiled.programs) == ["good"]
+        assert set(compiled.functions) > {"good", "other", "unsafe", "kprobe__x"}
+    with compiler.compile(SEVERAL, ProgType.SCHED_CLS, function="other") as compiled:
+        assert compiled.programs["other"].type is ProgType.SCHED_CLS
+    with pytest.raises(CompileError, match="R0 invalid mem access 'map_value_or_null'"):
+        compiler.compile(SEVERAL, ProgType.XDP, function="unsafe")
+    with pytest.raises(CompileError, match="choose the program of this hook by its name: function"):
+        compiler.compile(SEVERAL, ProgType.XDP)
+    with pytest.raises(CompileError, match="undeclared identifier 'foo'"):
+        compiler.compile(
+            SEVERAL + "int bad(void *c) { return foo; }", ProgType.XDP, function="good"
+        )
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from bpf.errors import UsageError
 from probes.plane import Compatibility, Fate, MapFate
+from probes.program.loading import compile_probe
 from tests.probes.program.tools import (
     COUNTER,
     PACKETS,
@@ -174,3 +176,37 @@ def test_a_map_that_needs_its_types_gets_them(loose: Loose, snapshot: bool) -> N
         (taken,) = snapshots(probe.export())
         so_far = sent if snapshot or sent == 5 else 8
         assert taken.rows["value"]["packets"].tolist() == [so_far, 0, 0, 0]
+
+
+UNSERVED = {
+    "BPF_PROG_ARRAY(steps, 4);": "steps (prog array) stays empty, so each tail call falls through",
+    "BPF_PERF_OUTPUT(seen);": "seen (perf event array) has no reader, so each submit fails",
+    "BPF_RINGBUF_OUTPUT(ring, 4);": "ring (ringbuf) has no reader and fills up",
+    "BPF_XSKMAP(socks, 4);": "socks (xskmap) stays empty, so a redirect by it fails",
+    "BPF_DEVMAP(ports, 4);": "ports (devmap) stays empty, so a redirect by it fails",
+}
+
+
+@pytest.mark.parametrize("declaration", UNSERVED)
+def test_a_map_that_nobody_fills_or_reads_is_warned_of(loose: Loose, declaration: str) -> None:
+    with compile_probe(loose.compiler, config(source(declaration)), loose.hooks) as compiled:
+        (warning,) = compiled.diagnostics
+    assert (warning.severity, warning.file, warning.line) == ("warning", "probe.ingress.c", 3)
+    assert warning.text.startswith(UNSERVED[declaration])
+
+
+def test_maps_that_are_read_are_not_warned_of(loose: Loose) -> None:
+    with compile_probe(loose.compiler, config(COUNTER, PACKETS), loose.hooks) as compiled:
+        assert compiled.diagnostics == ()
+
+
+def test_a_file_may_hold_programs_of_other_hooks(loose: Loose) -> None:
+    others = (
+        "int other(struct __sk_buff *skb) { return 0; }\n"
+        "int unsafe(struct xdp_md *ctx) { return *(u8 *)(long)ctx->data; }\n"
+    )
+    probe = loose.add(config(COUNTER + others, PACKETS, function="count"))
+    loose.send(3)
+    assert total(probe.export()) == 3
+    with pytest.raises(UsageError, match="no program 'cuont'; it has count, other, unsafe"):
+        compile_probe(loose.compiler, config(COUNTER + others, function="cuont"), loose.hooks)
