@@ -307,7 +307,7 @@ class Frugal:
         if key not in _KEPT:
             _KEPT[key] = self._compiler.compile(source, prog_type, **more)
         one = _KEPT[key]
-        return _Kept(one.name, one.programs, one.maps, one.diagnostics, one.seconds)
+        return _Kept(one.name, one.programs, one.functions, one.maps, one.diagnostics, one.seconds)
 
 
 def _attach(point: HookPoint) -> None:
