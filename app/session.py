@@ -10,6 +10,7 @@ from app.watch import Watch
 from bpf.attach import Hook
 from probes.controller import Controller
 from probes.flow.filter import FlowFilter
+from probes.snapshot import Event
 
 if TYPE_CHECKING:
     from app.rest.commands import Console
@@ -52,5 +53,8 @@ def start(
         from app.rest.listener import serve
 
         stack.enter_context(serve(controller, watch.api, console))
+        if watch.api.address and (reason := controller.unconfined()):
+            text = f"the compile helper is not confined ({reason}): no sources by TCP"
+            controller.publish(Event.now("warning", "api", text))
     if watch.beside:
         stack.enter_context(watch.beside(controller.publish, over))

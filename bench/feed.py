@@ -164,6 +164,9 @@ class FakeController:
             self.history.append(item)
         self._listener(item)
 
+    def unconfined(self) -> str:
+        return ""
+
     def modes(self) -> dict[str, str]:
         return {Hook.XDP.value: "native", Hook.TC_EGRESS.value: "tcx"}
 

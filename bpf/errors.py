@@ -30,6 +30,10 @@ class UsageError(DeckError):
     exit_code = 2
 
 
+class ReadOnlyError(UsageError):
+    """A change, or code to be loaded, while the controller is read-only."""
+
+
 class TextError(UsageError):
     """Something that was typed and is not understood, and where in it."""
 

@@ -208,7 +208,10 @@ class ControlPlane(Protocol):
 
     history: History
     read_only: str
-    """Why changes are refused; empty where they are not."""
+    """Why changes, and loading any code, are refused; empty if they are allowed."""
+
+    def unconfined(self) -> str:
+        """Why the compile helper could not confine itself; empty if it is confined."""
 
     def listen(self, listener: Listener) -> None:
         """Have `listener` called, by any thread, with all that is published from now on."""
@@ -280,7 +283,7 @@ class ControlPlane(Protocol):
         """End the probe's window now; its tables, which are published too."""
 
     def cost(self, name: str) -> tuple[Cost, ...]:
-        """Run time of the programs that run now."""
+        """Run time of the programs that run now, measured once for each generation."""
 
     def modes(self) -> dict[str, str]:
         """How each hook in use is attached, by the hook's name."""

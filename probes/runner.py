@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from bpf import trial
 from bpf.compiler import Compiler
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.hook import HookPoint, Hooks
 from probes.plane import Check, Compatibility, Cost, Fate, Listener, ProbeInfo, Replacement
 from probes.running import Compiled, Replaceable, Running
@@ -35,7 +35,7 @@ class Runner:
         self.history = History()
         """The last snapshots of every probe."""
         self.read_only = ""
-        """Why changes are refused; empty where they are not."""
+        """Why changes, and loading any code, are refused; empty if they are allowed."""
         self._by_link = by_link
         self._compiler = compiler
         self._hooks = Hooks(self._attach)
@@ -68,12 +68,18 @@ class Runner:
         # Without the lock: a change that waits for a slow listener keeps nobody from looking.
         return tuple(running.info() for running in tuple(self._running.values()))
 
+    def unconfined(self) -> str:
+        """Why the compile helper could not confine itself; empty if it is confined."""
+        return self._compiler.unconfined()
+
     def check(self, config: ProbeConfig) -> Check:
         """Compile and verify without changing anything that runs.
 
         What came of it is kept until the next check, so that a replacement by the same
-        configuration need not compile again.
+        configuration need not compile again. Raises ReadOnlyError if the controller is read-only:
+        verifying loads the program, and its cost and verdicts are measured by running it.
         """
+        self._refuse_changes()
         started = time.perf_counter()
         running = self._running.get(config.name)
         compiled = running.probe.compile(config) if running else self._compile(config)
@@ -144,10 +150,19 @@ class Runner:
         return self._find(name).export_now()
 
     def cost(self, name: str) -> tuple[Cost, ...]:
-        """Run time of the programs that run now."""
-        probe = self._find(name).probe
-        with closing(probe.compile(probe.config)) as compiled:
-            return tuple(_costs(compiled))
+        """Run time of the programs that run now, measured once for each generation.
+
+        The measurement compiles and loads a copy. Raises ReadOnlyError if the controller is
+        read-only and this generation was not measured before.
+        """
+        running = self._find(name)
+        with running.measuring:
+            generation = running.probe.generation
+            if running.costs is None or running.costs[0] != generation:
+                self._refuse_changes()
+                with closing(running.probe.compile(running.probe.config)) as compiled:
+                    running.costs = generation, tuple(_costs(compiled))
+            return running.costs[1]
 
     def modes(self) -> dict[str, str]:
         """How each hook in use is attached, by the hook's name."""
@@ -214,7 +229,7 @@ class Runner:
 
     def _refuse_changes(self) -> None:
         if self.read_only:
-            raise UsageError(f"read only: {self.read_only}")
+            raise ReadOnlyError(f"read only: {self.read_only}")
 
     def _compile(self, config: ProbeConfig) -> Compiled:
         from probes.program.loading import compile_probe

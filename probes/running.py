@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bpf.compiler import CompiledProgram, Diagnostic
 from bpf.errors import DeckError, UsageError
 from bpf.interface import Interface
-from probes.plane import Compatibility, ProbeInfo, ProgramInfo
+from probes.plane import Compatibility, Cost, ProbeInfo, ProgramInfo
 from probes.probe import Poller, Probe, Publish
 from probes.snapshot import Item, Snapshot
 
@@ -77,6 +77,10 @@ class Running:
         self.probe = probe
         self.verdicts: dict[str, dict[str, int]] = {}
         """What its programs say to the test frames, by direction."""
+        self.costs: tuple[int, tuple[Cost, ...]] | None = None
+        """The generation whose run time was measured last, and its costs."""
+        self.measuring = threading.Lock()
+        """Held while costs are measured, so that one caller measures and the others wait."""
         self._publish = publish
         self._lock = threading.RLock()
         self._verdicts_before: dict[str, dict[str, int]] = {}

@@ -13,12 +13,12 @@ from app.doctor.check import Check, Status
 from bpf import features, grace
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
+from bpf.compiler.packages import install
 from bpf.errors import DeckError
 from bpf.features import Capability
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
 LOCKDOWN = Path("/sys/kernel/security/lockdown")
-_INSTALL = "apt install python3-bpfcc linux-libc-dev"
 _TRIAL = """
 #include <uapi/linux/bpf.h>
 BPF_HASH(seen, u32, u64);
@@ -97,29 +97,43 @@ def compiler() -> Iterator[Check]:
     if UAPI_HEADER.exists():
         yield Check("UAPI headers", Status.OK, str(UAPI_HEADER))
     else:
-        yield Check("UAPI headers", Status.FATAL, f"no {UAPI_HEADER}", "apt install linux-libc-dev")
-    yield _compile()
+        yield Check("UAPI headers", Status.FATAL, f"no {UAPI_HEADER}", install("headers"))
+    yield from _compile()
 
 
-def _compile() -> Check:
-    """Compile; or where nothing can be loaded, which bcc does as it compiles, import it."""
+def _compile() -> Iterator[Check]:
+    """Compile a trial; if this process can load no map, which compiling does, only import bcc."""
     name = "bcc and LLVM"
+    remedy = install("bcc", "headers")
     started = time.perf_counter()
     try:
         if can_load():
             with Compiler() as helper:
                 helper.compile(_TRIAL, ProgType.XDP, name="trial.c").close()
+                unconfined = helper.unconfined()
         else:
             subprocess.run(
                 [client.SYSTEM_PYTHON, "-I", "-c", "import bcc"], capture_output=True, check=True
             )
-            return Check(name, Status.NOTE, "installed; compiling needs the privileges above")
+            yield Check(name, Status.NOTE, "installed; compiling needs the privileges above")
+            return
     except DeckError as error:
-        return Check(name, Status.FATAL, error.message, _INSTALL)
+        yield Check(name, Status.FATAL, error.message, error.hint or remedy)
+        return
     except (OSError, subprocess.CalledProcessError) as error:
-        return Check(name, Status.FATAL, f"the compile helper does not start: {error}", _INSTALL)
+        yield Check(name, Status.FATAL, f"the compile helper does not start: {error}", remedy)
+        return
     seconds = time.perf_counter() - started
-    return Check(name, Status.OK, f"a trial compiles, {seconds:.2f} s with the helper's start")
+    yield Check(name, Status.OK, f"a trial compiles, {seconds:.2f} s with the helper's start")
+    if unconfined:
+        yield Check(
+            "confinement",
+            Status.NOTE,
+            f"none ({unconfined}): the API takes no sources by TCP",
+            "allow mounts in the container, or use a kernel with Landlock (5.13)",
+        )
+    else:
+        yield Check("confinement", Status.OK, "sees no files but libraries and headers")
 
 
 def _capability(capability: Capability, held: frozenset[Capability]) -> Check:

@@ -30,7 +30,7 @@ from app.rest.models import (
     problem_of,
 )
 from app.rest.monitor import MonitorEndpoints
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.plane import ControlPlane, PolicyInfo, Traced
 from probes.snapshot import Event
 
@@ -38,6 +38,7 @@ _STATUS: dict[type[DeckError], HTTPStatus] = {
     UnknownError: HTTPStatus.NOT_FOUND,
     ExistsError: HTTPStatus.CONFLICT,
     ForbiddenError: HTTPStatus.FORBIDDEN,
+    ReadOnlyError: HTTPStatus.FORBIDDEN,
     TooManyError: HTTPStatus.TOO_MANY_REQUESTS,
     UsageError: HTTPStatus.UNPROCESSABLE_ENTITY,
     # Not 5xx: what a kernel or a device refuses depends on what the client wants of it.
@@ -171,7 +172,7 @@ def _add_routes(app: FastAPI, do: Endpoints) -> None:
     route("POST", f"{named}/rollback", do.roll_back, responses=change | _refusals(404))
     route("POST", f"{named}/export", do.export, **tables(change | _refusals(404)))
     route("GET", f"{named}/metrics", do.metrics, **tables(unchanged | _refusals(404, 422)))
-    route("GET", f"{named}/cost", do.cost, responses=_refusals(404, 409, 422))
+    route("GET", f"{named}/cost", do.cost, responses=_refusals(403, 404, 409, 422))
     route("PUT", "/v1/capture", do.capture, responses=change | _refusals(404))
     route("GET", "/v1/paths", do.traced)
     made = _made(Traced)

@@ -41,9 +41,22 @@ class Desk:
         return await _in_thread(self._workers, function, *arguments)
 
     def may_change(self) -> None:
-        """Raises ForbiddenError where nothing may be changed."""
+        """Raise ForbiddenError if nothing may be changed, and no code loaded."""
         if self.plane.read_only:
             raise ForbiddenError(self.plane.read_only)
+
+    def may_compile(self, *, owner: bool) -> None:
+        """Raise ForbiddenError if a client may not have its source compiled.
+
+        A source can include any file that the compile helper sees. The `owner` of the Unix socket
+        can read those files anyway.
+        """
+        self.may_change()
+        if not owner and (reason := self.plane.unconfined()):
+            raise ForbiddenError(
+                f"the compile helper is not confined ({reason})",
+                hint="sources are taken from the Unix socket and from files of the host only",
+            )
 
 
 async def _in_thread(

@@ -99,7 +99,7 @@ class Endpoints:
         return await self._desk.read(self._metrics, name, window, format, filter, if_none_match)
 
     async def cost(self, name: str) -> tuple[Cost, ...]:
-        """Nanoseconds a packet, measured now."""
+        """Nanoseconds a packet, measured once for each generation."""
 
         def measure() -> tuple[Cost, ...]:
             self._find(name)
@@ -125,21 +125,26 @@ class Endpoints:
 
         return StreamingResponse(records(), media_type=wire.MEDIA_TYPE)
 
-    async def compile(self, config: Submitted) -> Check:
+    async def compile(self, config: Submitted, request: Request) -> Check:
         """Compile and verify, and change nothing: warnings, what a replacement would keep, costs.
 
         A source that is refused is answered as it would be by adding it: 422, with diagnostics.
         """
-        return await self._desk.work(self._plane.check, config)
 
-    async def add(self, config: Submitted, response: Response) -> ProbeInfo:
+        def check() -> Check:
+            self._may_compile(request)
+            return self._plane.check(config)
+
+        return await self._desk.work(check)
+
+    async def add(self, config: Submitted, request: Request, response: Response) -> ProbeInfo:
         """Start a probe."""
         response.headers["location"] = f"/v1/probes/{config.name}"
-        return await self._desk.work(self._add, config)
+        return await self._desk.work(self._add, config, request)
 
-    async def replace(self, name: str, config: Submitted) -> Replacement:
+    async def replace(self, name: str, config: Submitted, request: Request) -> Replacement:
         """Put another generation in the place of the one that runs; no packet is lost."""
-        return await self._desk.work(self._replace, name, config)
+        return await self._desk.work(self._replace, name, config, request)
 
     async def roll_back(self, name: str) -> Replacement:
         """Put the generation before back."""
@@ -223,14 +228,18 @@ class Endpoints:
         if name:
             self._find(name)
 
-    def _add(self, config: ProbeConfig) -> ProbeInfo:
-        self._may_change()
+    def _may_compile(self, request: Request) -> None:
+        self._desk.may_compile(owner=request.state.owner)
+
+    def _add(self, config: ProbeConfig, request: Request) -> ProbeInfo:
+        self._may_compile(request)
         if any(info.name == config.name for info in self._plane.probes()):
             raise ExistsError(f"a probe {config.name} runs", hint="replace it, or remove it first")
         return self._plane.add(config)
 
-    def _replace(self, name: str, config: ProbeConfig) -> Replacement:
-        self._may_change(name)
+    def _replace(self, name: str, config: ProbeConfig, request: Request) -> Replacement:
+        self._may_compile(request)
+        self._find(name)
         if config.name != name:
             raise UsageError(f"the configuration is of {config.name}, not of {name}")
         return self._plane.replace(config)

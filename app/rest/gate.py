@@ -50,7 +50,7 @@ class Gate:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        scope["state"] = {"read_only": read_only}
+        scope["state"] = {"read_only": read_only, "owner": not self._rights.token}
         await self._app(scope, _counted(receive), send)
 
     def _judge(self, scope: Scope) -> tuple[Response | None, str]:

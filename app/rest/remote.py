@@ -59,6 +59,10 @@ class RemoteController(Client):
         for listener in self._listeners:
             listener(item)
 
+    def unconfined(self) -> str:
+        """Empty: the other controller itself decides which sources it takes."""
+        return ""
+
     def modes(self) -> dict[str, str]:
         """How each hook is attached there; as it was when the connection was made."""
         return self._modes

@@ -28,6 +28,7 @@ from bpf.compiler.diagnostics import (
     parse_map,
     parse_verifier,
 )
+from bpf.compiler.packages import install
 from bpf.compiler.remarks import no_inserts
 from bpf.compiler.source import flatten, misfit, place_of
 from bpf.errors import DeckError, KernelError
@@ -43,8 +44,12 @@ _FLAGS = ("-Werror=implicit-function-declaration", "-Werror=return-type")
 """What else the verifier refuses without a place, or what runs and means something else."""
 _CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
 """What LLVM crashes on where it is not of constants."""
+CPU_LIMIT_S = 20.0
+"""CPU time that one compile may take; a loaded machine makes it last longer, not fail."""
+_WALL_PER_CPU = 10
+"""Wall-clock seconds that a compile may last, for each second of CPU time that it may take."""
 _REPLY_GRACE_S = 5.0
-"""The helper ends itself at its time limit; past this much more it is taken for stuck."""
+"""The helper ends itself at its limits; this much later the client gives up on it."""
 _LOOK_S = 0.05
 """Seconds between two looks at whether who waits for his turn still wants it."""
 
@@ -109,8 +114,10 @@ class Compiler:
     thread is told to end (bpf.cancel) ends with the helper that it has; the others get a new one.
     """
 
-    def __init__(self, *, time_limit: float = 10.0) -> None:
-        self._time_limit = time_limit
+    def __init__(self, *, cpu_limit: float = CPU_LIMIT_S) -> None:
+        self._cpu_limit = cpu_limit
+        self._wall_limit = cpu_limit * _WALL_PER_CPU
+        self._unconfined = ""
         self._lock = threading.Lock()
         self._closed = False
         self._start()
@@ -149,16 +156,17 @@ class Compiler:
                 "cflags": [*_FLAGS, *cflags],
                 "type": int(prog_type),
                 "function": function,
-                "time_limit": self._time_limit,
+                "cpu_limit": self._cpu_limit,
+                "wall_limit": self._wall_limit,
             }
         ).encode()
         cancel = current()
         with self._turn(cancel):
             self._ready(cancel)
             try:
-                self._socket.settimeout(self._time_limit + _REPLY_GRACE_S)
+                self._socket.settimeout(self._wall_limit + _REPLY_GRACE_S)
                 self._socket.sendall(len(request).to_bytes(4, "little") + request)
-                reply = json.loads(self._receive(int.from_bytes(self._receive(4), "little")))
+                reply = self._message()
                 self._receive_fds(reply["fd_messages"], fds)
             except (OSError, EOFError):
                 _close(fds)
@@ -174,6 +182,17 @@ class Compiler:
         except DeckError:
             _close(fds)
             raise
+
+    def unconfined(self) -> str:
+        """Why the helper could not confine itself; empty if it is confined.
+
+        A helper that is not confined can read its user's files, and diagnostics show parts of what
+        a source includes. Waits for the helper to start; raises KernelError if it does not.
+        """
+        cancel = current()
+        with self._turn(cancel):
+            self._ready(cancel)
+            return self._unconfined
 
     def close(self) -> None:
         """End the helper. A compile that runs in another thread fails at once."""
@@ -196,9 +215,7 @@ class Compiler:
         self._output = os.memfd_create("probedeck-compiler")
         self._is_ready = False
         if not os.path.exists(SYSTEM_PYTHON):
-            raise KernelError(
-                f"there is no {SYSTEM_PYTHON}", hint="apt install python3 python3-bpfcc"
-            )
+            raise KernelError(f"there is no {SYSTEM_PYTHON}", hint=install("bcc", "headers"))
         with theirs:
             self._process = subprocess.Popen(
                 [SYSTEM_PYTHON, "-I", str(_HELPER), str(theirs.fileno()), str(HEADERS)],
@@ -250,25 +267,39 @@ class Compiler:
             self._check_open()
         if self._is_ready:
             return
-        self._socket.settimeout(60)
+        self._socket.settimeout(CPU_LIMIT_S * _WALL_PER_CPU)
         try:
-            self._receive(1)
+            self._unconfined = self._message()["unconfined"]
         except (OSError, EOFError):
             self._kill()
             self._process.wait()
             self._check_open()
             cancel.check()
-            words = self._said().strip().splitlines() or ["no reason given"]
-            missing = "import bcc" in words[-1] or "No such file" in words[-1]
-            raise KernelError(
-                f"the compile helper does not start: {words[-1]}",
-                hint="apt install python3-bpfcc linux-libc-dev" if missing else PRIVILEGES,
-            ) from None
+            raise self._no_start() from None
         self._is_ready = True
+
+    def _no_start(self) -> KernelError:
+        """Say why the helper did not become ready."""
+        said = self._said()
+        errors = (str(d) for d in parse_clang(said) if d.severity == "error")
+        lines = reversed(said.strip().splitlines())
+        reason = next(errors, "") or next(lines, "no reason given")
+        hint = ""
+        if "import bcc" in reason:
+            hint = install("bcc", "headers")
+        elif "file not found" in reason or "headers are missing" in reason:
+            hint = install("headers")
+        elif "not permitted" in said or "super-user" in said:
+            hint = PRIVILEGES
+        return KernelError(f"the compile helper does not start: {reason}", hint=hint)
 
     def _check_open(self) -> None:
         if self._closed:
             raise DeckError("the compile helper is closed") from None
+
+    def _message(self) -> Any:
+        """Receive one message of the helper: its length, then JSON."""
+        return json.loads(self._receive(int.from_bytes(self._receive(4), "little")))
 
     def _receive(self, size: int) -> bytes:
         data = bytearray()
@@ -304,8 +335,10 @@ class Compiler:
         said = self._said()
         self._stop()
         file, place = "", (0, 0)
-        if status == -signal.SIGALRM:
-            text = f"the compiler was stopped: not done after {self._time_limit:g} s"
+        if status == -signal.SIGPROF:
+            text = f"the compiler was stopped: not done after {self._cpu_limit:g} s of CPU time"
+        elif status == -signal.SIGALRM:
+            text = f"the compiler was stopped: not done after {self._wall_limit:g} s"
         elif "bad_alloc" in said or "out of memory" in said.lower() or "MemoryError" in said:
             text = "the compiler was stopped: it needed more than 1 GiB of memory"
         elif reasons := parse_llvm(name, source, said):

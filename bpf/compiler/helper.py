@@ -12,8 +12,8 @@ compile in two threads: none of that may happen in the process that draws the sc
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes as ct
+import importlib.util
 import json
 import os
 import resource
@@ -26,32 +26,12 @@ import threading
 from typing import Any
 
 MEMORY_LIMIT = 1 << 30
-TIME_LIMIT_S = 10
 FDS_PER_MESSAGE = 250  # the kernel takes at most SCM_MAX_FD = 253
 LOG_BYTES = 1 << 24
 LOG_LEAST = 128  # what a kernel takes
 
-# libbcc reads all of /proc/kallsyms at each compile, 65 ms, to learn which of these exist.
-KSYMS = "".join(
-    f"ffffffff8100{i:04x} T {name}\n"
-    for i, name in enumerate(
-        (
-            "bpf_probe_read_kernel",
-            "bpf_probe_read_user",
-            "bpf_probe_read_kernel_str",
-            "bpf_probe_read_user_str",
-        )
-    )
-)
-
-
-MS_BIND, MS_REC, MS_SLAVE, CLONE_NEWNS = 0x1000, 0x4000, 0x80000, 0x20000
-MNT_DETACH = 2
-ROOT = "/sys"
-"""Where this process's root is put together: any directory that every machine has."""
-KEPT = ("/usr", "/lib", "/lib32", "/lib64")
-CPUS = "/sys/devices/system/cpu/possible"
-"""How large libbcc makes a map with an entry for each CPU."""
+UAPI_HEADER = "/usr/include/linux/bpf.h"
+"""Of the kernel's user-space API, to which the header tree links."""
 
 # A key's padding is part of it: without this, what the stack held before would tell equal keys
 # apart. clang 14 has it under two names, of which later ones know the first alone.
@@ -61,58 +41,10 @@ ZERO = (
 )
 
 
-def confine(headers: str) -> str:
-    """Leave this process no files but its libraries and headers; where the headers are then.
-
-    Raises OSError where the kernel lets it unshare, and not mount or change its root.
-
-    C can name any file (`#include`, `.incbin`, and by `#line` for the lines in a verifier's log),
-    and much of what it says would get out by diagnostics. Also a short file takes the place of
-    /proc/kallsyms. All that is in a mount namespace of this process alone.
-    """
-    libc = ct.CDLL(None, use_errno=True)
-
-    def mount(source: str, target: str, kind: bytes | None, flags: int) -> None:
-        if libc.mount(source.encode(), target.encode(), kind, flags, None):
-            raise OSError(ct.get_errno(), os.strerror(ct.get_errno()), target)
-
-    def put(path: str, text: str) -> None:
-        os.makedirs(os.path.dirname(ROOT + path), exist_ok=True)
-        with open(ROOT + path, "w") as file:
-            file.write(text)
-
-    with open(CPUS) as file:
-        cpus = file.read()
-    if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None):
-        # Not allowed (no CAP_SYS_ADMIN): it reads no more than its user may. Or the root is no
-        # mount (a plain chroot), and mounting could be seen outside.
-        return headers
-    # A descriptor: the tree may be below what is mounted over.
-    tree = os.open(headers, os.O_PATH)
-    try:
-        mount("none", ROOT, b"tmpfs", 0)
-        for path in KEPT:
-            if os.path.islink(path):
-                os.symlink(os.readlink(path), ROOT + path)
-            elif os.path.isdir(path):
-                os.mkdir(ROOT + path)
-                mount(path, ROOT + path, None, MS_BIND | MS_REC)
-        os.mkdir(f"{ROOT}/headers")
-        mount(f"/proc/self/fd/{tree}", f"{ROOT}/headers", None, MS_BIND)
-        put("/proc/kallsyms", KSYMS)
-        put(CPUS, cpus)
-    except OSError:
-        libc.umount2(ROOT.encode(), MNT_DETACH)  # libbcc needs what it hides
-        raise
-    finally:
-        os.close(tree)
-    os.chroot(ROOT)
-    os.chdir("/")
-    return "/headers"
-
-
 def check_headers(path: str) -> None:
-    """Refuse a header tree that another user could have written: it is compiled into the kernel."""
+    """End if the kernel's headers are missing or if another user could have written `path`."""
+    if not os.path.exists(UAPI_HEADER):
+        raise SystemExit(f"the kernel's headers are missing: no {UAPI_HEADER}")
     at = os.path.realpath(path)
     while True:
         mode = os.stat(at).st_mode
@@ -123,11 +55,23 @@ def check_headers(path: str) -> None:
         at = os.path.dirname(at)
 
 
-class Helper:
-    """bcc, loaded and warmed up."""
+def load_confinement() -> Any:
+    """Load the module beside this one; its directory must not be on the import path."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "confinement.py")
+    spec = importlib.util.spec_from_file_location("confinement", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    def __init__(self, headers: str) -> None:
+
+class Helper:
+    """bcc, loaded, confined and warmed up."""
+
+    def __init__(self, headers: str, sock: socket.socket) -> None:
         check_headers(headers)
+        confinement = load_confinement()
         from bcc import BPF, lib
 
         class Module(BPF):  # type: ignore[misc]
@@ -141,8 +85,18 @@ class Helper:
             def _trace_autoload(self) -> None:
                 """Attach nothing: bcc would, by the name of a function such as kprobe__x."""
 
-        with contextlib.suppress(OSError):
-            headers = confine(headers)
+        self.unconfined = ""
+        """Why this process can read the files of its user; empty if it is confined."""
+        try:
+            headers = confinement.hide_files(headers)
+        except OSError as error:
+            try:
+                confinement.restrict_files(headers)
+            except OSError as other:
+                self.unconfined = f"{error.strerror}; {other.strerror}"
+        confinement.drop_privileges(others_files=headers != confinement.HEADERS)
+        # Only now: a thread keeps the root and the capabilities that it started with.
+        threading.Thread(target=end_with_client, args=(sock,), daemon=True).start()
         os.environ["BCC_KERNEL_SOURCE"] = headers
         self.bpf, self.lib = Module, lib
         # bcc 0.26 declares only a part of its own interface.
@@ -254,6 +208,12 @@ class Helper:
         }, fd
 
 
+def send(sock: socket.socket, message: dict[str, Any]) -> None:
+    """Send one message: its length, then JSON."""
+    payload = json.dumps(message).encode()
+    sock.sendall(len(payload).to_bytes(4, "little") + payload)
+
+
 def serve(sock: socket.socket, helper: Helper) -> None:
     """Answer requests until the client goes away."""
     stream = sock.makefile("rb")
@@ -261,14 +221,15 @@ def serve(sock: socket.socket, helper: Helper) -> None:
         request = json.loads(stream.read(int.from_bytes(header, "little")))
         os.ftruncate(2, 0)
         os.lseek(2, 0, os.SEEK_SET)
-        # SIGALRM's default action ends this process wherever LLVM is; the client starts another.
-        signal.setitimer(signal.ITIMER_REAL, request.get("time_limit", TIME_LIMIT_S))
+        # The signals' default action ends this process wherever LLVM is; the client starts another.
+        signal.setitimer(signal.ITIMER_PROF, request["cpu_limit"])
+        signal.setitimer(signal.ITIMER_REAL, request["wall_limit"])
         reply, fds, module = helper.compile(request)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         messages = [fds[i : i + FDS_PER_MESSAGE] for i in range(0, len(fds), FDS_PER_MESSAGE)]
         reply["fds"], reply["fd_messages"] = len(fds), len(messages)
-        payload = json.dumps(reply).encode()
-        sock.sendall(len(payload).to_bytes(4, "little") + payload)
+        send(sock, reply)
         for part in messages:
             socket.send_fds(sock, [b"F"], part)
         if module is not None:
@@ -291,12 +252,11 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     # A terminal's Ctrl-C is the console's business; the socket's end is this process's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with_client, args=(sock,), daemon=True).start()
     try:
-        helper = Helper(sys.argv[2])
+        helper = Helper(sys.argv[2], sock)
     except ImportError as error:
         raise SystemExit(f"Python cannot import bcc: {error}") from None
-    sock.sendall(b"R")
+    send(sock, {"unconfined": helper.unconfined})
     serve(sock, helper)
 
 

@@ -21,6 +21,7 @@ from app.doctor import host, trials
 from app.lab import netns
 from bpf import features, interface, netlink
 from bpf.attach import Hook, attach
+from bpf.compiler import Compiler
 from bpf.errors import KernelError, UsageError
 from bpf.features import Capability
 from tests.nobody import become_nobody
@@ -31,7 +32,7 @@ IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 NAMES = {
     "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "bpf(2)",
     "kernel", "bpffs", "BTF", "JIT", "lockdown", "PREEMPT_RT", "unprivileged bpf",
-    "UAPI headers", "bcc and LLVM",
+    "UAPI headers", "bcc and LLVM", "confinement",
     "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "batch operations",
     "in-kernel drain", "BPF statistics", "grace period",
 }  # fmt: skip
@@ -118,7 +119,7 @@ def test_nothing_stays_behind() -> None:
 def test_nobody_is_told_what_to_get() -> None:
     report = examine_as(become_nobody)
     assert report.code == 4
-    assert set(report.status) == NAMES
+    assert set(report.status) == NAMES - {"confinement"}
     for name in ("CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"):
         assert report.status[name] == "fatal"
         assert "sudo" in report.remedy[name]
@@ -190,6 +191,16 @@ def test_a_broken_compiler_is_named_without_privileges_too(
     monkeypatch.setattr("bpf.compiler.client.SYSTEM_PYTHON", sys.executable)
     monkeypatch.setattr(features, "try_bpf", refuse(errno.EPERM))
     assert examine().remedy["bcc and LLVM"] == "apt install python3-bpfcc linux-libc-dev"
+
+
+def test_a_compiler_that_cannot_be_confined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compiler, "unconfined", lambda self: "mount: Operation not permitted")
+    report = examine()
+    assert report.status["confinement"] == "note"
+    assert report.detail["confinement"] == (
+        "none (mount: Operation not permitted): the API takes no sources by TCP"
+    )
+    assert "Landlock" in report.remedy["confinement"]
 
 
 def test_missing_headers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_all_of_them_can_be_included_together_in_either_order(compiler: Compiler
 def test_each_file_says_why_it_is_there_and_each_link_leads_somewhere() -> None:
     for path in HEADERS.rglob("*"):
         if path.is_symlink():
-            assert path.exists() or "arm64" in path.parts, path
+            assert path.exists(), path
         elif path.is_file():
             assert path.read_text().count("/*"), path
 
@@ -240,12 +240,3 @@ def test_no_file_but_headers_can_be_read(compiler: Compiler, tmp_path: Path, doo
     assert "exists" not in said
     if door != "a line's file":
         assert str(secret) in said
-
-
-def test_the_helper_sees_only_libraries_and_headers(compiler: Compiler) -> None:
-    with compiled(compiler, BODY.format("return 2;")):
-        root = Path(f"/proc/{compiler.pid}/root")
-        assert {path.name for path in root.iterdir()} <= {
-            "usr", "lib", "lib32", "lib64", "headers", "proc", "sys",
-        }  # fmt: skip
-        assert [path.name for path in (root / "proc").iterdir()] == ["kallsyms"]

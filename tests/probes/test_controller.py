@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -84,7 +85,9 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(deck: Deck) -> None:
         deck.controller.export("probe")
 
 
-def test_where_it_is_read_only_nothing_is_changed_and_all_may_look(deck: Deck) -> None:
+def test_where_it_is_read_only_nothing_is_changed_and_all_may_look(
+    deck: Deck, compiled: list[str]
+) -> None:
     deck.controller.add(deck.config())
     deck.controller.read_only = "started with --read-only"
     refused: list[Callable[[], object]] = [
@@ -92,11 +95,14 @@ def test_where_it_is_read_only_nothing_is_changed_and_all_may_look(deck: Deck) -
         lambda: deck.controller.replace(deck.config(DEAD)),
         lambda: deck.controller.roll_back("probe"),
         lambda: deck.controller.remove("probe"),
+        lambda: deck.controller.check(deck.config(DEAD)),
+        lambda: deck.controller.cost("probe"),
     ]
+    compiled.clear()
     for change in refused:
         with pytest.raises(UsageError, match="read only: started with --read-only"):
             change()
-    assert deck.controller.check(deck.config(DEAD)).compatibility
+    assert compiled == []
     deck.run(3, udp())
     assert total(deck.controller.export("probe")) == 3
     assert deck.info().generation == 1
@@ -332,3 +338,20 @@ def test_the_cost_of_what_runs_is_measured_beside_it(deck: Deck) -> None:
     assert cost.side == "ingress"
     assert 0 <= cost.ns < 10_000
     assert total(deck.controller.export("probe")) == 2
+
+
+def test_the_cost_of_a_generation_is_measured_once(deck: Deck, compiled: list[str]) -> None:
+    """A client that asks often, even one that may only read, does not occupy the compiler."""
+    deck.controller.add(deck.config())
+    compiled.clear()
+    first = deck.controller.cost("probe")
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(deck.controller.cost, ["probe"] * 8)) == [first] * 8
+    assert len(compiled) == 1
+    deck.controller.read_only = "started with --read-only"
+    assert deck.controller.cost("probe") == first
+    deck.controller.read_only = ""
+    deck.controller.replace(deck.config(DEAD))
+    compiled.clear()
+    deck.controller.cost("probe")
+    assert len(compiled) == 1

@@ -148,7 +148,7 @@ def fire() -> Iterator[Fire]:
     with ExitStack() as stack:
         controller = stack.enter_context(Controller())
         controller._compiler.close()
-        compiler = controller._compiler = Compiler(time_limit=TIME_LIMIT)
+        compiler = controller._compiler = Compiler(cpu_limit=TIME_LIMIT)
         controller._hooks = Hooks(lambda point: None)
         controller.add(configured("good", COUNTER))
         (point,) = controller.hooks()
@@ -224,7 +224,7 @@ def test_what_is_no_source_is_refused_before_it_is_compiled(source: str) -> None
 
 def test_10_mb_that_reach_the_compiler_all_the_same_are_refused_in_time() -> None:
     assert MAX_SOURCE < 10 << 20
-    with Compiler(time_limit=TIME_LIMIT) as compiler:
+    with Compiler(cpu_limit=TIME_LIMIT) as compiler:
         for source in ("int a;\n" * (10 << 20 >> 3), "\x01\x02\xfe" * (3 << 20)):
             started = time.monotonic()
             with pytest.raises(CompileError):

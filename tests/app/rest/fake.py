@@ -63,6 +63,8 @@ class FakePlane:
     def __init__(self) -> None:
         self.history = History()
         self.read_only = ""
+        self.confinement = ""
+        """What `unconfined` returns."""
         self.gate = threading.Event()
         """Cleared: exports and compiles wait."""
         self.gate.set()
@@ -209,6 +211,9 @@ class FakePlane:
     def cost(self, name: str) -> tuple[Cost, ...]:
         self._info(name)
         return (Cost("ingress", 12.5),)
+
+    def unconfined(self) -> str:
+        return self.confinement
 
     def modes(self) -> dict[str, str]:
         return {"xdp": "generic"}

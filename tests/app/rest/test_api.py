@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from app.rest import wire
 from app.rest.endpoints import MEDIA_TYPES
+from bpf.errors import ReadOnlyError
 from probes.config import dump
 from probes.snapshot import Snapshot
 from tests.app.rest.conftest import MakeSite, Site, body_of
@@ -269,12 +271,47 @@ def test_a_controller_that_is_read_only_refuses_changes_with_its_reason(
         ("DELETE", "probes/counter", None),
         ("POST", "probes/counter/export", None),
         ("POST", "probes/counter/rollback", None),
+        ("POST", "compile", COUNTER),
     ):
         told = problem(http.request(method, f"/v1/{path}", json=body), 403)
         assert told["error"] == "started with --read-only"
     assert tcp.plane.probes() == before
-    assert http.post("/v1/compile", json=COUNTER).status_code == 200
     assert body_of(http.get("/v1/status"))["read_only"] == "started with --read-only"
+
+
+def test_a_refusal_of_the_controller_itself_is_forbidden_too(
+    tcp: Site, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measuring a cost loads code, which only the controller knows."""
+
+    def refuse(name: str) -> None:
+        raise ReadOnlyError(f"read only: {name} was not measured")
+
+    monkeypatch.setattr(tcp.plane, "cost", refuse)
+    tcp.plane.add(config())
+    told = problem(http.get("/v1/probes/counter/cost"), 403)
+    assert told["error"] == "read only: counter was not measured"
+
+
+def test_a_compiler_that_is_not_confined_gets_no_source_by_tcp(
+    tcp: Site, http: httpx.Client, make_site: MakeSite
+) -> None:
+    """By the Unix socket it does: its owner can read every file anyway."""
+    tcp.plane.add(config())
+    tcp.plane.confinement = "mount: Operation not permitted"
+    before = tcp.plane.probes()
+    for method, path, body in (
+        ("POST", "compile", COUNTER),
+        ("POST", "probes", dump(config("other"))),
+        ("PUT", "probes/counter", COUNTER),
+    ):
+        told = problem(http.request(method, f"/v1/{path}", json=body), 403)
+        assert told["error"].endswith("is not confined (mount: Operation not permitted)")
+    assert tcp.plane.probes() == before
+    with contextlib.closing(make_site(tcp.plane).client()) as owner:
+        owner.check(config())
+        owner.add(config("other"))
+        assert owner.replace(config()).generation == 2
 
 
 def test_a_fault_of_ours_is_an_answer_and_an_event(

@@ -1,0 +1,23 @@
+"""Commands that install what compiling needs, by the package manager of this machine."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Literal
+
+Need = Literal["bcc", "headers"]
+
+_COMMANDS: dict[str, tuple[str, dict[Need, str]]] = {
+    "apt-get": ("apt install", {"bcc": "python3-bpfcc", "headers": "linux-libc-dev"}),
+    "dnf": ("dnf install", {"bcc": "python3-bcc", "headers": "kernel-headers"}),
+    "pacman": ("pacman -S", {"bcc": "python-bcc", "headers": "linux-api-headers"}),
+}
+
+
+def install(*needs: Need) -> str:
+    """Return the command that installs `needs`; on an unknown distribution, each one's command."""
+    known = [name for name in _COMMANDS if shutil.which(name)][:1] or list(_COMMANDS)
+    commands = (_COMMANDS[name] for name in known)
+    return ", or ".join(
+        f"{command} {' '.join(names[need] for need in needs)}" for command, names in commands
+    )

@@ -1,0 +1,2 @@
+/* The same on x86-64 and arm64. */
+#include <asm-generic/param.h>

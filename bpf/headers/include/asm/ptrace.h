@@ -1,0 +1,1 @@
+/* Empty: a packet program gets no registers of a CPU. */
