@@ -101,6 +101,14 @@ class Options:
             metavar="FILE", help="A probe's configuration, .toml or .json; may be repeated."
         ),
     ] = field(default_factory=list)
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force/--no-force",
+            show_default=False,
+            help="Also start a --probe that lets no packet of its interface pass.",
+        ),
+    ] = False
     trace: Annotated[
         list[str],
         typer.Option(
@@ -279,6 +287,7 @@ class Options:
             capture=self._capture(),
             duration=self.duration,
             probes=tuple(probe for probe in probes if probe not in policies.applications),
+            force=self.force,
             flows=not self.only,
             read_only="started with --read-only" if self.read_only else "",
             api=self._api(version),

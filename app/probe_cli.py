@@ -64,22 +64,36 @@ Format = Annotated[
         "--format", metavar="json|xml|csv|jsonl", help="Of the tables.", show_default="the probe's"
     ),
 ]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Also a program that lets no packet of its interface pass."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 @probe_cli.command()
 def add(
-    file: File, interface: Interface = "", url: Url = "", token: Token = "", ca: Authorities = ""
+    file: File,
+    interface: Interface = "",
+    force: Force = False,
+    url: Url = "",
+    token: Token = "",
+    ca: Authorities = "",
 ) -> None:
     """Start a probe."""
     with _client(url, token, ca) as client:
-        info = client.add(_load(file, interface))
+        info = client.add(_load(file, interface), force=force)
         _say(f"{info.name}: generation {info.generation} runs on {_places(info)}")
 
 
 @probe_cli.command()
 def replace(
-    file: File, interface: Interface = "", url: Url = "", token: Token = "", ca: Authorities = ""
+    file: File,
+    interface: Interface = "",
+    force: Force = False,
+    url: Url = "",
+    token: Token = "",
+    ca: Authorities = "",
 ) -> None:
     """Put a new generation in a probe's place, without losing a packet.
 
@@ -88,7 +102,7 @@ def replace(
     with _client(url, token, ca) as client:
         config = _load(file, interface)
         _tell(client.check(config))
-        _replaced(config.name, client.replace(config))
+        _replaced(config.name, client.replace(config, force=force))
 
 
 @probe_cli.command()
@@ -187,6 +201,8 @@ def _tell(found: Check) -> None:
         _say(str(diagnostic))
     if found.compatibility is not None:
         _tell_fates(found.compatibility)
+    for cut in found.cuts:
+        _say(f"warning: {cut}")
     for cost in found.costs:
         _say(f"{cost.side}: {cost.ns:.1f} ns a packet")
 

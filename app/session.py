@@ -45,7 +45,7 @@ def start(
             applications=watch.policies.applications,
         )
     for probe in watch.probes:
-        controller.add(probe)
+        controller.add(probe, force=watch.force)
     for address in watch.trace:
         controller.trace(address)
     controller.read_only = watch.read_only

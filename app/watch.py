@@ -39,6 +39,8 @@ class Watch:
     duration: float | None
     """Seconds; None: until stopped."""
     probes: tuple[ProbeConfig, ...] = ()
+    force: bool = False
+    """Whether probes start that let no packet of their interfaces pass."""
     flows: bool = True
     """Whether the flow probe runs."""
     read_only: str = ""

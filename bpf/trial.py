@@ -23,6 +23,17 @@ FRAMES = {
     "ARP": _ETHERNET + bytes.fromhex("08060001080006040001") + bytes(38),
 }
 """Frames of 60 bytes and more, by what they are; addresses are of documentation prefixes."""
+_ENDS = {
+    ProgType.XDP: {0: "XDP_ABORTED", 1: "XDP_DROP", 3: "XDP_TX", 4: "XDP_REDIRECT"},
+    ProgType.SCHED_CLS: {
+        2: "TC_ACT_SHOT",
+        4: "TC_ACT_STOLEN",
+        5: "TC_ACT_QUEUED",
+        7: "TC_ACT_REDIRECT",
+        8: "TC_ACT_TRAP",
+    },
+}
+"""Verdicts by which a packet does not go on where it was going."""
 _CLONE_REDIRECT = 13
 _WARM = 3
 _RUN_NS = 3_000_000
@@ -46,6 +57,13 @@ def verdicts(prog_fd: int) -> dict[str, int]:
     """
     said = {name: prog_test_run(prog_fd, frame).verdict for name, frame in FRAMES.items()}
     return {name: value - (1 << 32) if value >> 31 else value for name, value in said.items()}
+
+
+def ending(prog_type: ProgType, verdict: int) -> str:
+    """Return the name of a verdict that ends a packet's way; empty if the packet goes on."""
+    if prog_type is ProgType.XDP and verdict not in (2, *_ENDS[prog_type]):
+        return f"XDP_ABORTED, for {verdict}"
+    return _ENDS[prog_type].get(verdict, "")
 
 
 def cost(prog_fd: int, prog_type: ProgType) -> float:

@@ -83,6 +83,8 @@ class Check:
     """Against what runs under this name; None where nothing does."""
     seconds: float
     costs: tuple[Cost, ...]
+    cuts: tuple[str, ...] = ()
+    """Directions that would let no packet pass any more. `add` and `replace` then want `force`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +227,14 @@ class ControlPlane(Protocol):
     def check(self, config: ProbeConfig) -> Check:
         """Compile and verify without changing anything that runs."""
 
-    def add(self, config: ProbeConfig) -> ProbeInfo:
-        """Start a probe; UsageError where one of this name runs."""
+    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
+        """Start a probe; UsageError where one of this name runs, or has `cuts` without `force`."""
 
-    def replace(self, config: ProbeConfig) -> Replacement:
-        """Put another generation in the place of the one of this name; no packet is lost."""
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
+        """Put another generation in the place of the one of this name; no packet is lost.
+
+        UsageError if it begins to have `cuts`, see `Check`, without `force`.
+        """
 
     def roll_back(self, name: str) -> Replacement:
         """Put the generation before back, as a new one."""

@@ -15,6 +15,7 @@ from probes.hook import HookPoint, Hooks
 from probes.plane import Check, Compatibility, Cost, Fate, Listener, ProbeInfo, Replacement
 from probes.running import Compiled, Replaceable, Running
 from probes.snapshot import Event, History, Item, Snapshot
+from probes.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
 
 if TYPE_CHECKING:
     from bpf.layout import Array
@@ -84,14 +85,20 @@ class Runner:
         running = self._running.get(config.name)
         compiled = running.probe.compile(config) if running else self._compile(config)
         costs = tuple(_costs(compiled))
-        report = self._compare(running, compiled, _verdicts(compiled)) if running else None
+        verdicts = verdicts_of(compiled)
+        report = self._compare(running, compiled, verdicts) if running else None
+        cut = _cuts(running, compiled, verdicts)
         with self._changing:
             self._forget_check()
             self._checked = running, compiled
-        return Check(compiled.diagnostics, report, time.perf_counter() - started, costs)
+        return Check(compiled.diagnostics, report, time.perf_counter() - started, costs, cut)
 
-    def add(self, config: ProbeConfig) -> ProbeInfo:
-        """Start a probe; UsageError where one of this name runs. Nothing changes on an error."""
+    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
+        """Start a probe. Nothing changes on an error.
+
+        Raises UsageError if a probe of this name runs, and CutError, unless `force`, if a program
+        lets no test frame pass.
+        """
         from probes.program import ProgramProbe
         from probes.program.loading import CompiledProbe
 
@@ -99,7 +106,8 @@ class Runner:
         self._refuse_twice(config.name)
         with closing(self._taken_check(config, None) or self._compile(config)) as compiled:
             assert isinstance(compiled, CompiledProbe)
-            verdicts = _verdicts(compiled)
+            verdicts = verdicts_of(compiled)
+            cut = self._refuse_cuts(None, compiled, verdicts, force)
             with self._changing:
                 self._refuse_twice(config.name)
                 kind: type[ProgramProbe] = ProgramProbe
@@ -111,17 +119,21 @@ class Runner:
                     kind(self._compiler, compiled, self._hooks), config.interval, None
                 )
                 running.verdicts = verdicts
-            self._tell_warnings(compiled)
+            self._tell_warnings(compiled, cut)
             return running.info()
 
-    def replace(self, config: ProbeConfig) -> Replacement:
-        """Put another generation in the place of the one of this name; no packet is lost."""
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
+        """Put another generation in the place of the one of this name; no packet is lost.
+
+        Raises CutError, unless `force`, if it begins to let no test frame pass.
+        """
         self._refuse_changes()
         started = time.perf_counter()
         running = self._find(config.name)
         checked = self._taken_check(config, running)
         with closing(checked or running.probe.compile(config)) as compiled:
-            verdicts = _verdicts(compiled)
+            verdicts = verdicts_of(compiled)
+            cut = self._refuse_cuts(running, compiled, verdicts, force)
             with self._changing:
                 if self._running.get(config.name) is not running:
                     raise UsageError(f"probe {config.name} was removed meanwhile")
@@ -129,7 +141,7 @@ class Runner:
                 running.replace(compiled, verdicts)
                 self._stop_watching(config.name)
                 self._watch_health(running, report)
-            self._tell_warnings(compiled)
+            self._tell_warnings(compiled, cut)
         return self._replaced(running, started, report)
 
     def roll_back(self, name: str) -> Replacement:
@@ -252,15 +264,20 @@ class Runner:
             self._checked[1].close()
             self._checked = None
 
-    def _compare(
-        self, running: Running, compiled: Compiled, verdicts: dict[str, dict[str, int]]
-    ) -> Compatibility:
+    def _compare(self, running: Running, compiled: Compiled, verdicts: Verdicts) -> Compatibility:
         """The probe's report, with what the test frames tell."""
         report = running.probe.compare(compiled)
-        changes = tuple(_verdict_changes(running.verdicts, verdicts))
-        return Compatibility(
-            report.maps, report.lost_metrics, report.new_metrics, (*report.warnings, *changes)
-        )
+        warnings = (*report.warnings, *changes(running.verdicts, verdicts))
+        return Compatibility(report.maps, report.lost_metrics, report.new_metrics, warnings)
+
+    def _refuse_cuts(
+        self, running: Running | None, compiled: Compiled, verdicts: Verdicts, force: bool
+    ) -> Sequence[str]:
+        """Return what a forced change cuts off. Raises CutError for one that is not forced."""
+        found = _cuts(running, compiled, verdicts)
+        if found and not force:
+            raise CutError(compiled.config.name, found)
+        return found
 
     def _roll_back(self, name: str) -> Replacement:
         started = time.perf_counter()
@@ -280,7 +297,9 @@ class Runner:
         self.publish(Event.now("info", running.name, text))
         return Replacement(generation, seconds, report)
 
-    def _tell_warnings(self, compiled: Compiled) -> None:
+    def _tell_warnings(self, compiled: Compiled, cut: Sequence[str]) -> None:
+        for text in cut:
+            self.publish(Event.now("warning", compiled.config.name, text))
         for diagnostic in compiled.diagnostics:
             if diagnostic.severity == "warning":
                 self.publish(Event.now("warning", compiled.config.name, str(diagnostic)))
@@ -343,21 +362,8 @@ def _costs(compiled: Compiled) -> Iterator[Cost]:
                 yield Cost(side, trial.cost(program.fd, program.type))
 
 
-def _verdicts(compiled: Compiled) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for side, program in compiled.programs():
-        if trial.is_harmless(program.instructions):
-            with suppress(OSError):
-                found[side] = trial.verdicts(program.fd)
-    return found
-
-
-def _verdict_changes(
-    before: dict[str, dict[str, int]], after: dict[str, dict[str, int]]
-) -> Iterator[str]:
-    """Warnings: a monitoring program seldom means to pass other packets than it did."""
-    for side, said in after.items():
-        for frame, verdict in said.items():
-            old = before.get(side, {}).get(frame, verdict)
-            if verdict != old:
-                yield f"{side}: {frame} gets verdict {verdict}, was {old}"
+def _cuts(running: Running | None, compiled: Compiled, verdicts: Verdicts) -> tuple[str, ...]:
+    """What an operator must confirm before `compiled` runs, in place of `running` if any."""
+    if running and running.probe.builtin and not running.verdicts:
+        return ()  # Such as the monitor's, of which nobody knows what they said before.
+    return tuple(cuts(compiled, running.verdicts if running else {}, verdicts))

@@ -15,6 +15,7 @@ from probes.snapshot import Item, Snapshot
 
 if TYPE_CHECKING:
     from probes.config import ProbeConfig, Side
+    from probes.verdicts import Verdicts
 
 
 class Compiled(Protocol):
@@ -75,7 +76,7 @@ class Running:
         self, probe: Replaceable, interval: float, publish: Publish, first: float | None = None
     ) -> None:
         self.probe = probe
-        self.verdicts: dict[str, dict[str, int]] = {}
+        self.verdicts: Verdicts = {}
         """What its programs say to the test frames, by direction."""
         self.costs: tuple[int, tuple[Cost, ...]] | None = None
         """The generation whose run time was measured last, and its costs."""
@@ -83,7 +84,7 @@ class Running:
         """Held while costs are measured, so that one caller measures and the others wait."""
         self._publish = publish
         self._lock = threading.RLock()
-        self._verdicts_before: dict[str, dict[str, int]] = {}
+        self._verdicts_before: Verdicts = {}
         self._removed = False
         self._poller = Poller(self, interval, publish, first=first)
 
@@ -121,7 +122,7 @@ class Running:
             self.export()
             return self.probe.latest
 
-    def replace(self, compiled: Compiled, verdicts: dict[str, dict[str, int]]) -> None:
+    def replace(self, compiled: Compiled, verdicts: Verdicts) -> None:
         """Replace its programs; raises DeckError, and then everything runs on as before."""
         with self._lock:
             self._tell(self.probe.replace(compiled))

@@ -31,14 +31,22 @@ def perform(plane: ControlPlane, asked: Invocation) -> None:
         raise TextError(error.problem, asked.line, column, hint=error.hint) from None
 
 
-def add_probe(plane: ControlPlane, file: str) -> ProbeInfo:
-    """Start the probe of a configuration; what names no interface goes where the others are."""
+def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeInfo:
+    """Start the probe of a configuration; what names no interface goes where the others are.
+
+    Raises CutError, unless `force`, if a program would take every packet of its interface.
+    """
     # pydantic, which the first paint does without.
     from probes.config import load
+    from probes.verdicts import CutError
 
     programs = [program for info in plane.probes() for program in info.programs]
     interface = programs[0].interface if programs else ""
-    return plane.add(load(Path(file).expanduser()).on(interface))
+    config = load(Path(file).expanduser()).on(interface)
+    # Asked here: another host's refusal arrives without its type. Compiling is done once.
+    if not force and (cuts := plane.check(config).cuts):
+        raise CutError(config.name, cuts)
+    return plane.add(config, force=force)
 
 
 def set_policy(plane: ControlPlane, text: str) -> PolicyInfo:

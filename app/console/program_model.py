@@ -12,7 +12,7 @@ from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
 from bpf.errors import DeckError
 from probes.config import SIDES, Direction, ProbeConfig, Side
-from probes.plane import Check, Compatibility, ControlPlane, Cost, Fate, ProbeInfo, ProgramInfo
+from probes.plane import Check, ControlPlane, Cost, Fate, ProbeInfo, ProgramInfo
 
 _LOST = frozenset({Fate.EMPTY, Fate.GONE})
 
@@ -98,13 +98,13 @@ def examine(plane: ControlPlane, config: ProbeConfig) -> Verdict:
     return Verdict(config, check, check.diagnostics)
 
 
-def loses(compatibility: Compatibility | None) -> bool:
-    """Whether an operator should know before the replacement is made."""
-    return compatibility is not None and bool(
-        compatibility.lost_metrics
-        or compatibility.warnings
-        or any(fate.fate in _LOST for fate in compatibility.maps)
-    )
+def loses(check: Check) -> bool:
+    """Return whether an operator should know the report before the replacement is made."""
+    report = check.compatibility
+    if report is None:
+        return bool(check.cuts)
+    lost = any(fate.fate in _LOST for fate in report.maps)
+    return bool(check.cuts or report.lost_metrics or report.warnings or lost)
 
 
 def place_of(diagnostic: Diagnostic, shown: Slot) -> Place | None:

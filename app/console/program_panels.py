@@ -230,6 +230,9 @@ def _report(programs: Programs, slot: Slot, width: int) -> Iterator[_Line]:
     if report is None:
         return
     # What is lost comes first.
+    for cut in verdict.check.cuts if verdict and verdict.check else ():
+        for number, text in enumerate(_wrapped(cut, width)):
+            yield None, ("", "", "" if number else "warning", text), Tone.BAD
     yield from _warnings(report, width)
     for name in report.lost_metrics:
         yield None, ("", name, "metric vanishes", ""), Tone.BAD

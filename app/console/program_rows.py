@@ -131,6 +131,6 @@ def _verdict_items(verdict: Verdict, slot: Slot) -> list[StatusItem]:
         for cost in verdict.check.costs
         if cost.side == slot.side
     ]
-    if loses(verdict.check.compatibility):
+    if loses(verdict.check):
         items.append(StatusItem("a swap loses something: report", Tone.WARN, priority=2))
     return items

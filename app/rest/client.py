@@ -82,11 +82,12 @@ class Client:
     def check(self, config: ProbeConfig) -> Check:
         return self._ask(Check, "POST", "compile", dump(config))
 
-    def add(self, config: ProbeConfig) -> ProbeInfo:
-        return self._ask(ProbeInfo, "POST", "probes", dump(config))
+    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
+        return self._ask(ProbeInfo, "POST", "probes", dump(config), _forced(force))
 
-    def replace(self, config: ProbeConfig) -> Replacement:
-        return self._ask(Replacement, "PUT", _path(config.name), dump(config))
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
+        sent = dump(config)
+        return self._ask(Replacement, "PUT", _path(config.name), sent, _forced(force))
 
     def roll_back(self, name: str) -> Replacement:
         return self._ask(Replacement, "POST", _path(name, "rollback"))
@@ -158,9 +159,14 @@ class Client:
         return tuple(record for record in records if isinstance(record, Snapshot))
 
     def _ask(
-        self, kind: type[_T], method: str, path: str, sent: dict[str, Any] | None = None
+        self,
+        kind: type[_T],
+        method: str,
+        path: str,
+        sent: dict[str, Any] | None = None,
+        query: dict[str, str] | None = None,
     ) -> _T:
-        return self._read_as(kind, self._answer(method, path, {}, sent))
+        return self._read_as(kind, self._answer(method, path, query or {}, sent))
 
     def _read_as(self, kind: type[_T], answer: bytes) -> _T:
         try:
@@ -198,6 +204,10 @@ class Client:
             return DeckError(f"{self.url}: {words}")
         hint = "start one: probedeck run -i eth0 --headless --api"
         return DeckError(f"no controller at {self.url}: {words}", hint=hint)
+
+
+def _forced(force: bool) -> dict[str, str]:
+    return {"force": "true"} if force else {}
 
 
 def _path(name: str, *more: str) -> str:

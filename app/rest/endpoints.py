@@ -137,14 +137,20 @@ class Endpoints:
 
         return await self._desk.work(check)
 
-    async def add(self, config: Submitted, request: Request, response: Response) -> ProbeInfo:
-        """Start a probe."""
+    async def add(
+        self, config: Submitted, request: Request, response: Response, force: bool = False
+    ) -> ProbeInfo:
+        """Start a probe. One whose program lets none of the test frames pass is refused, because
+        it would cut off its interface, unless `force` is true."""
         response.headers["location"] = f"/v1/probes/{config.name}"
-        return await self._desk.work(self._add, config, request)
+        return await self._desk.work(self._add, config, request, force)
 
-    async def replace(self, name: str, config: Submitted, request: Request) -> Replacement:
-        """Put another generation in the place of the one that runs; no packet is lost."""
-        return await self._desk.work(self._replace, name, config, request)
+    async def replace(
+        self, name: str, config: Submitted, request: Request, force: bool = False
+    ) -> Replacement:
+        """Put another generation in the place of the one that runs; no packet is lost. One that
+        begins to let none of the test frames pass is refused unless `force` is true."""
+        return await self._desk.work(self._replace, name, config, request, force)
 
     async def roll_back(self, name: str) -> Replacement:
         """Put the generation before back."""
@@ -231,18 +237,20 @@ class Endpoints:
     def _may_compile(self, request: Request) -> None:
         self._desk.may_compile(owner=request.state.owner)
 
-    def _add(self, config: ProbeConfig, request: Request) -> ProbeInfo:
+    def _add(self, config: ProbeConfig, request: Request, force: bool) -> ProbeInfo:
         self._may_compile(request)
         if any(info.name == config.name for info in self._plane.probes()):
             raise ExistsError(f"a probe {config.name} runs", hint="replace it, or remove it first")
-        return self._plane.add(config)
+        return self._plane.add(config, force=force)
 
-    def _replace(self, name: str, config: ProbeConfig, request: Request) -> Replacement:
+    def _replace(
+        self, name: str, config: ProbeConfig, request: Request, force: bool
+    ) -> Replacement:
         self._may_compile(request)
         self._find(name)
         if config.name != name:
             raise UsageError(f"the configuration is of {config.name}, not of {name}")
-        return self._plane.replace(config)
+        return self._plane.replace(config, force=force)
 
     def _metrics(
         self, name: str, number: int | None, kind: Kind | None, shown: str, known: str | None

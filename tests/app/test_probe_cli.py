@@ -10,7 +10,7 @@ import pytest
 
 from app.rest.listener import Api, serve
 from probes.config import dump
-from tests.app.rest.fake import BROKEN, NO_KERNEL, REFUSED, FakePlane, config
+from tests.app.rest.fake import BROKEN, CUTS, NO_KERNEL, REFUSED, FakePlane, config
 from tests.app.runs import deck_ends
 
 Probe = Callable[..., tuple[int, str, str]]
@@ -104,6 +104,22 @@ def test_a_source_that_is_refused_is_one_line_a_remark(
     code, _, said = probe("check", written(tmp_path, NO_KERNEL))
     assert (code, said) == (4, "probedeck: the kernel has no such map; a newer kernel does\n")
     assert plane.probes()[0].generation == 1
+
+
+def test_what_cuts_off_an_interface_must_be_forced(
+    probe: Probe, plane: FakePlane, tmp_path: Path
+) -> None:
+    file = written(tmp_path, f"int {CUTS};")
+    why = "ingress lets none of the test frames pass"
+    refused = f"probedeck: counter: {why}; if that is meant, force it (--force)\n"
+    assert f"warning: {why}\n" in probe("check", file)[2]
+    assert probe("add", file) == (2, "", refused)
+    assert plane.probes() == ()
+    assert probe("add", file, "--force")[0] == 0
+    code, _, said = probe("replace", file)
+    assert (code, said.endswith(refused), plane.probes()[0].generation) == (2, True, 1)
+    assert probe("replace", file, "--force")[0] == 0
+    assert plane.probes()[0].generation == 2
 
 
 def test_errors_are_one_line_with_the_right_code(

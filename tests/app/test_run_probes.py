@@ -99,6 +99,24 @@ def test_a_probe_instead_of_the_flow_probe_fills_its_file_alone(
     )
 
 
+def test_a_probe_that_cuts_off_its_interface_is_not_started(
+    pair: tuple[End, End], tmp_path: Path
+) -> None:
+    left, _ = pair
+    path = probe(tmp_path)
+    (tmp_path / "ports.c").write_text(PORTS.replace("VERDICT_PASS", "0"))
+    arguments = ("run", "-i", "left", "--only", "--probe", path, "--headless", "-o", str(tmp_path))
+    code, out, said = deck_ends(*arguments, ns=left.ns)
+    assert (code, out) == (2, "")
+    assert said.splitlines()[-1] == (
+        "probedeck: ports: ingress lets none of the test frames pass (XDP_ABORTED): left receives "
+        "nothing then; if that is meant, force it (--force)"
+    )
+    with deck(*arguments, "--force", ns=left.ns) as run:
+        assert becomes(lambda: len(rows(tmp_path / "windows.csv")) > 0, 10)
+        assert stop(run)[0] == 0
+
+
 def test_beside_the_flow_probe_both_see_every_packet(pair: tuple[End, End], tmp_path: Path) -> None:
     left, right = pair
     out = tmp_path / "out"

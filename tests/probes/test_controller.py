@@ -180,6 +180,63 @@ def test_a_program_that_passes_other_packets_is_warned_of(deck: Deck) -> None:
     assert total(deck.controller.export("probe")) == 0, "test frames are counted nowhere"
 
 
+def verdict(value: str, kind: str = "xdp_md") -> str:
+    return (
+        "#include <uapi/linux/pkt_cls.h>\nBPF_ARRAY(packets, u64, 1);\n"
+        f"int f(struct {kind} *ctx) {{ packets.increment(0); return {value}; }}\n"
+    )
+
+
+CUTS = {
+    "XDP_ABORTED": ("xdp", verdict("0")),
+    "XDP_DROP": ("xdp", verdict("XDP_DROP")),
+    "XDP_TX": ("xdp", verdict("XDP_TX")),
+    "XDP_REDIRECT": ("xdp", verdict("bpf_redirect(1, 0)")),
+    "XDP_ABORTED, for 77": ("xdp", verdict("77")),
+    "TC_ACT_SHOT": ("tc", verdict("TC_ACT_SHOT", "__sk_buff")),
+    "TC_ACT_REDIRECT": ("tc", verdict("bpf_redirect(1, 0)", "__sk_buff")),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_program_that_takes_every_packet_must_be_forced(deck: Deck, name: str) -> None:
+    hook, source = CUTS[name]
+    cuts = f"ingress lets none of the test frames pass ({name}): right receives nothing then"
+    cutting = deck.config(source, hook=hook)
+    assert deck.controller.check(cutting).cuts == (cuts,)
+    with pytest.raises(UsageError) as caught:
+        deck.controller.add(cutting)
+    assert str(caught.value) == f"probe: {cuts}; if that is meant, force it (--force)"
+    assert (deck.controller.probes(), deck.xdp(), deck.items) == ((), 0, [])
+
+    # In the place of one that passes packets it is told, too; and once only.
+    passing = source.replace("return", "if (ctx->data_end - ctx->data < 1) return") + " "
+    passing = passing.replace("}\n", f"return {'XDP_PASS' if hook == 'xdp' else 'TC_ACT_OK'}; }}\n")
+    deck.controller.add(deck.config(passing, hook=hook))
+    with pytest.raises(UsageError, match="ingress lets none of the test frames pass"):
+        deck.controller.replace(cutting)
+    assert deck.info().generation == 1
+    deck.controller.replace(cutting, force=True)
+    assert deck.said("warning") == [cuts]
+    assert deck.controller.check(cutting).cuts == ()
+    deck.controller.replace(cutting)
+    assert deck.info().generation == 3
+
+
+def test_what_takes_every_packet_runs_if_it_is_forced(deck: Deck) -> None:
+    deck.receive(3)
+    deck.controller.add(deck.config(verdict("0")), force=True)
+    with pytest.raises(AssertionError):
+        deck.receive(3)
+    assert [text[:31] for text in deck.said("warning")] == ["ingress lets none of the test f"]
+
+
+@pytest.mark.parametrize("value", ["TC_ACT_OK", "0", "TC_ACT_UNSPEC", "TC_ACT_PIPE"])
+def test_a_program_that_lets_packets_go_on_needs_no_force(deck: Deck, value: str) -> None:
+    deck.controller.add(deck.config(verdict(value, "__sk_buff"), hook="tc"))
+    assert deck.controller.check(deck.config(DROPS)).cuts == ()
+
+
 WRONG: dict[str, tuple[Any, dict[str, str], type[DeckError]]] = {
     "source": (["int count("], {}, CompileError),
     "verifier": ([UDP.replace("frame + 34 >", "frame + 3 >")], {}, CompileError),

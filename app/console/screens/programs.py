@@ -20,15 +20,22 @@ from app.console.screens.base import counted
 from app.console.screens.program_view import ProgramView
 from bpf.errors import DeckError, UsageError, did_you_mean
 from probes.config import ProbeConfig
-from probes.plane import Cost, Replacement
+from probes.plane import Cost, ProbeInfo, Replacement
 from probes.snapshot import Snapshot
+from probes.verdicts import CutError
 from widgets.editor import CodeEditor
 from widgets.format import duration
 from widgets.table import VirtualTable
 
 _PAUSE = 0.4
 """Seconds after the last key until a source is checked without being asked."""
-_LOSES = "the report says what is lost; f8 again swaps"
+_LOSES = "the report says what is lost"
+_CUTS = "no test frame passes"
+
+
+def _warning(cuts: Sequence[str]) -> str:
+    """What a second f8 would do."""
+    return f"{_CUTS if cuts else _LOSES}; f8 again swaps"
 
 
 class ProgramsScreen(ProgramView):
@@ -139,8 +146,9 @@ class ProgramsScreen(ProgramView):
         if verdict.check is None:
             self._choose(Panel.PROBLEMS)
             self._refuse(f"{config.name} is not swapped: {verdict.diagnostics[0]}")
-        elif not loses(verdict.check.compatibility) or self._meant(config, _LOSES):
-            ask = partial(self.deck.plane.replace, config)
+        elif not loses(verdict.check) or self._meant(config, _warning(verdict.check.cuts)):
+            force = bool(verdict.check.cuts)
+            ask = partial(self.deck.plane.replace, config, force=force)
             self._do(f"swapping {config.name}", ask, partial(self._replaced, config.name))
         else:
             self._choose(Panel.REPORT)
@@ -176,8 +184,24 @@ class ProgramsScreen(ProgramView):
         if not file:
             self.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
             return
-        ask = partial(add_probe, self.deck.plane, file)
-        self._do(f"adding {Path(file).name}", ask, lambda info: self._say(f"{info.name} runs"))
+        what = ("add", file)
+        force = self._warned == what
+        self._forget_warning()
+
+        def add() -> ProbeInfo | CutError:
+            try:
+                return add_probe(self.deck.plane, file, force=force)
+            except CutError as error:
+                return error
+
+        def added(made: ProbeInfo | CutError) -> None:
+            if isinstance(made, CutError):
+                self._meant(what, f"{made.message}; adding it again does it")
+                self._refuse(self._notice)
+            else:
+                self._say(f"{made.name} runs")
+
+        self._do(f"adding {Path(file).name}", add, added)
 
     def do_probe_remove(self, probe: str = "") -> None:
         name = self._target(probe)

@@ -111,6 +111,7 @@ class FakePlane(FakeController):
         self.before: dict[str, ProbeConfig] = {}
         self.asked: list[tuple[str, str]] = []
         self.compatibility: Compatibility | None = NOTHING
+        self.cuts: tuple[str, ...] = ()
         self.diagnostics: tuple[Diagnostic, ...] = ()
         self.refusal: Exception | None = None
         """What every check, or change, raises."""
@@ -132,17 +133,22 @@ class FakePlane(FakeController):
         if self.compiler is not None and config.ingress is not None:
             name = f"{config.name}.ingress.c"
             self.compiler.compile(config.ingress.source, ProgType.XDP, name=name).close()
-        return Check(self.diagnostics, self.compatibility, 0.026, (Cost("ingress", 43.1),))
+        costs = (Cost("ingress", 43.1),)
+        return Check(self.diagnostics, self.compatibility, 0.026, costs, self.cuts)
 
-    def add(self, config: ProbeConfig) -> ProbeInfo:
+    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
         self.asked.append(("add", config.name))
+        if self.cuts and not force:
+            raise UsageError(self.cuts[0])
         if config.name in self.running:
             raise UsageError(f"a probe of the name {config.name} runs")
         self.running[config.name] = info(config)
         return self.running[config.name]
 
-    def replace(self, config: ProbeConfig) -> Replacement:
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
         self.asked.append(("replace", config.name))
+        if self.cuts and not force:
+            raise UsageError(self.cuts[0])
         if self.refusal is not None:
             raise self.refusal
         old = self.running[config.name]

@@ -363,6 +363,42 @@ async def test_a_swap_that_loses_something_says_so_before() -> None:
         assert changes(b.plane) == ["replace"]
 
 
+CUT = "ingress lets none of the test frames pass (XDP_ABORTED): eth0 receives nothing then"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+async def test_a_program_that_cuts_off_its_interface_is_asked_about(
+    tmp_path: Path, width: int, height: int
+) -> None:
+    """By a swap, by a first start, and each time anew."""
+    file = tmp_path / "cut.json"
+    file.write_text(json.dumps({"name": "cut", "ingress": {"interface": "eth0", "source": SOURCE}}))
+
+    async def add() -> None:
+        await b.press("a")
+        b.screen.prompt.query_one("PromptInput").value = str(file)  # type: ignore[attr-defined]
+        await b.press("enter")
+
+    async with bench(width, height) as b:
+        b.plane.cuts = (CUT,)
+        await b.write(SOURCE + "// new\n")
+        await b.press("f8")
+        assert changes(b.plane) == []
+        assert "no test frame passes; f8 again swaps" in b.title
+        assert "XDP_ABORTED" in b.panel
+        await b.press("f8")
+        assert changes(b.plane) == ["replace"]
+        assert "generation 2 runs this" in b.title
+
+        await b.press("escape")
+        await add()
+        assert "cut" not in b.plane.running
+        assert CUT in b.complaints[-1]
+        assert "adding it again does it" in b.complaints[-1]
+        await add()
+        assert "cut" in b.plane.running
+
+
 async def test_a_refused_source_is_not_swapped_in(compiler: Compiler) -> None:
     async with bench() as b:
         b.plane.compiler = compiler

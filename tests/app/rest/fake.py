@@ -36,6 +36,7 @@ from probes.primitive.sketch import Sketch
 from probes.primitive.state import State
 from probes.snapshot import Event, History, Snapshot
 from probes.tables import TableKind, TableSchema
+from probes.verdicts import CutError
 
 BROKEN = "int broken("
 """A source that holds this does not compile."""
@@ -43,6 +44,8 @@ REFUSED = "unbounded"
 """Nor does the verifier take this one."""
 NO_KERNEL = "no_kernel"
 """The kernel can't run this one."""
+CUTS = "cuts"
+"""And this one takes every packet."""
 VERIFIER_LOG = "0: (b7) r0 = 0\n; for (;;) @ probe.c:3\ninfinite loop detected at insn 2\n"
 DTYPE = np.dtype([("key", "<u4"), ("value", "<u8")])
 PROFILES = {"both": ("dns", "half_open")}
@@ -97,11 +100,12 @@ class FakePlane:
         warnings = self._compile(config)
         there = self._probes.get(config.name)
         compatibility = None if there is None else self._compatibility(there.config, config)
-        return Check(warnings, compatibility, 0.026, (Cost("ingress", 12.5),))
+        return Check(warnings, compatibility, 0.026, (Cost("ingress", 12.5),), _cuts(config))
 
-    def add(self, config: ProbeConfig) -> ProbeInfo:
+    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
         self._work()
         self._compile(config)
+        _refuse_cuts(config, force)
         with self._lock:
             if config.name in self._probes:
                 raise UsageError(f"a probe {config.name} runs")
@@ -115,9 +119,10 @@ class FakePlane:
             self.publish(Event.now("info", config.name, "runs"))
             return self._probes[config.name]
 
-    def replace(self, config: ProbeConfig) -> Replacement:
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
         self._work()
         self._compile(config)
+        _refuse_cuts(config, force)
         with self._lock:
             info = self._info(config.name)
             self.export(config.name)
@@ -312,3 +317,13 @@ def window(
         )
         for metric in metrics
     )
+
+
+def _cuts(config: ProbeConfig) -> tuple[str, ...]:
+    source = config.ingress.source if config.ingress else ""
+    return ("ingress lets none of the test frames pass",) if CUTS in source else ()
+
+
+def _refuse_cuts(config: ProbeConfig, force: bool) -> None:
+    if (cuts := _cuts(config)) and not force:
+        raise CutError(config.name, cuts)
