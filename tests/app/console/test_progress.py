@@ -26,9 +26,9 @@ class SlowPlane(FakePlane):
             current().check()
             return super().check(config)
 
-    def replace(self, config: ProbeConfig) -> Replacement:
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
         self.gate.wait(10)
-        return super().replace(config)
+        return super().replace(config, force=force)
 
 
 @pytest.fixture(autouse=True)
