@@ -7,10 +7,11 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from bpf.compiler import Compiled, CompiledMap
 from bpf.errors import KernelError
-from bpf.syscall import ProgInfo, map_create, prog_info, prog_load
+from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
 from bpf.verdict import passing_on
 
 _LD_IMM64 = 0x18
@@ -31,8 +32,11 @@ class Program:
         *,
         shared: Mapping[str, int] | None = None,
         next_fd: int | None = None,
+        entries: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Load function `name`. Maps in `shared`, by name, are used; all others are made anew.
+
+        `entries` are numbers of entries by map, for maps that get more than the source declares.
 
         With `next_fd`, the packets that it passes go on to the program in that array.
 
@@ -45,7 +49,7 @@ class Program:
         try:
             for map_name, declared in compiled.maps.items():
                 if map_name not in self._shared:
-                    self._own[map_name] = create_like(declared)
+                    self._own[map_name] = create_like(declared, entries=entries.get(map_name))
             places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
             code = relocate(program.instructions, places)
             if next_fd is not None:
@@ -77,13 +81,22 @@ class Program:
         self._own.clear()
 
 
-def create_like(declared: CompiledMap, flags: int = 0) -> int:
-    """A new map as a source declares it, with more flags; KernelError where there can be none."""
-    spec = replace(declared.spec, flags=declared.spec.flags | flags)
+def create_like(declared: CompiledMap, flags: int = 0, entries: int | None = None) -> int:
+    """Create a map as a source declares it, with more flags or another number of entries.
+
+    Raises KernelError if the kernel refuses.
+    """
+    spec = sized(declared.spec, entries)
+    spec = replace(spec, flags=spec.flags | flags)
     try:
         return map_create(spec, like=declared.fd)
     except OSError as error:
         raise KernelError(f"map {spec.name} cannot be made: {error.strerror}") from None
+
+
+def sized(spec: MapSpec, entries: int | None) -> MapSpec:
+    """The same map with another number of entries; None: as it is declared."""
+    return spec if entries is None else replace(spec, max_entries=entries)
 
 
 def relocate(instructions: bytes, places: Mapping[int, int]) -> bytes:

@@ -358,6 +358,11 @@ def online_cpus() -> list[int]:
     return _cpu_list("online")
 
 
+def numbered_cpus() -> int:
+    """The highest number of an online CPU, and one more: entries of an array with one for each."""
+    return online_cpus()[-1] + 1
+
+
 @functools.cache
 def reserved_cpus() -> frozenset[int]:
     """CPUs whose owner asked at boot not to be interrupted: isolcpus and nohz_full."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -169,12 +170,20 @@ def shape_of(declared: CompiledMap) -> tuple[object, ...]:
 class SharedMaps:
     """Maps that all programs of a probe, and all generations of it, work on."""
 
-    def __init__(self, compiled: Compiled, names: Iterable[str]) -> None:
-        """Make them as a source declares them. Raises KernelError where memory is short."""
+    def __init__(
+        self,
+        compiled: Compiled,
+        names: Iterable[str],
+        entries: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Create the maps as a source declares them, some with other numbers of entries.
+
+        Raises KernelError if memory is short.
+        """
         self.fds: dict[str, int] = {}
         try:
             for name in names:
-                self.fds[name] = create_like(compiled.maps[name])
+                self.fds[name] = create_like(compiled.maps[name], entries=entries.get(name))
         except BaseException:
             self.close()
             raise

@@ -15,7 +15,7 @@ from bpf.errors import DeckError, UsageError
 from bpf.interface import Interface
 from bpf.verdict import VERDICT_PASS
 from probes.flow.filter import FlowFilter
-from probes.flow.generation import SIDES
+from probes.flow.hook import SIDES
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
 from probes.path.options import PathOptions, TracedFlow

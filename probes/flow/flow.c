@@ -11,8 +11,13 @@
  *
  * There are two generations of all this (S4.5): one is written while the other is read.
  *
- * CPUS, RECORDS_PER_CPU, SETS_PER_CPU (powers of two), ALARM_AT, OVERFLOW_PAGES, HASH_0 .. HASH_5
- * (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py.
+ * Tables are made for the CPUs that are online. Packets of a CPU that comes later go to the
+ * overflow ring, until user space has made larger tables.
+ *
+ * RECORDS_PER_CPU, SETS_PER_CPU (powers of two), ALARM_AT, HASH_0 ..
+ * HASH_5 (odd secrets) and LINK_ETHERNET come from probes/flow/probe.py. RECORDS, SETS, CPUS and
+ * OVERFLOW_PAGES are 1 for the compiler; user space makes the tables as large as
+ * probes/flow/sizes.py says.
  */
 #include "probe.h"
 #include "packet.h"
@@ -22,6 +27,7 @@
 #define WAYS 8
 #define NUMBER_BITS 17 /* RECORDS_PER_CPU is 1 << NUMBER_BITS at most */
 #define NUMBER_MASK ((1 << NUMBER_BITS) - 1)
+#define LATE_ALARM_MASK 15 /* in one jiffy of 16 */
 
 /* One cache line, for IPv4 and IPv6 alike. */
 struct flow_record {
@@ -43,8 +49,8 @@ struct cpu_state {
     u32 zero[15]; /* a cache line for each CPU */
 };
 
-BPF_F_TABLE("array", u32, struct flow_record, records, CPUS *RECORDS_PER_CPU, BPF_F_MMAPABLE);
-BPF_F_TABLE("array", u32, struct flow_set, sets, CPUS *SETS_PER_CPU, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct flow_record, records, RECORDS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct flow_set, sets, SETS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct cpu_state, cpus, CPUS, BPF_F_MMAPABLE);
 BPF_RINGBUF_OUTPUT(overflow, OVERFLOW_PAGES);
 BPF_RINGBUF_OUTPUT(alarm, 1);
@@ -70,6 +76,14 @@ static __always_inline struct flow_record *record_of(u64 cpu, u64 number) {
     return records.lookup(&at);
 }
 
+/* A record of its own, to user space at once. */
+static __always_inline void send_alone(struct packet *packet, u64 packets, u64 bytes, u64 now) {
+    struct flow_record single;
+    fill(&single, packet, packets, bytes, now);
+    if (overflow.ringbuf_output(&single, sizeof(single), BPF_RB_NO_WAKEUP))
+        lose(LOSS_TABLE_FULL, packets, bytes);
+}
+
 /* A record of its own for this packet: appended, or sent to user space at once. */
 static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 cpu,
                                    struct packet *packet, u64 packets, u64 bytes, u64 now) {
@@ -80,10 +94,7 @@ static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 c
     u64 number = state->records;
     struct flow_record *record = record_of(cpu, number);
     if (number >= RECORDS_PER_CPU || !record) {
-        struct flow_record single;
-        fill(&single, packet, packets, bytes, now);
-        if (overflow.ringbuf_output(&single, sizeof(single), BPF_RB_NO_WAKEUP))
-            lose(LOSS_TABLE_FULL, packets, bytes);
+        send_alone(packet, packets, bytes, now);
         return;
     }
     fill(record, packet, packets, bytes, now);
@@ -100,8 +111,14 @@ static __always_inline void count(struct packet *packet, u64 packets, u64 bytes)
     u64 tag = (hash >> 49 | 1) << NUMBER_BITS;
     u32 set_at = cpu * SETS_PER_CPU + (hash & (SETS_PER_CPU - 1));
     struct flow_set *set = sets.lookup(&set_at);
-    if (!set)
+    if (!set) {
+        /* A CPU that came later. Not always: user space may lack the memory for larger tables. */
+        u32 own = cpu;
+        if (!(now & LATE_ALARM_MASK))
+            alarm.ringbuf_output(&own, sizeof(own), BPF_RB_FORCE_WAKEUP);
+        send_alone(packet, packets, bytes, now);
         return;
+    }
 
     /* Where no way is free, one is taken that the hash picks. */
     u64 way = hash >> 32;

@@ -6,9 +6,9 @@ import mmap
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,29 +17,25 @@ from bpf import grace
 from bpf.abi import MapType
 from bpf.attach import Hook
 from bpf.compiler import Compiled, Compiler
+from bpf.errors import DeckError
 from bpf.interface import Interface
+from bpf.program import Program
 from bpf.ring import RingReader
-from bpf.syscall import MapSpec, map_create
+from bpf.syscall import MapSpec, map_create, numbered_cpus
 from probes.builtin import BuiltinProbe, CompiledSides, refuse_other_changes
 from probes.flow.filter import FlowFilter
-from probes.flow.generation import (
-    FUNCTION,
-    SIDES,
-    SOURCE,
-    FlowHook,
-    Generation,
-    Geometry,
-    close_all,
-)
+from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
 from probes.flow.records import FLOW, Array, Direction, TickClock
+from probes.flow.sizes import TableSizes
+from probes.flow.tables import Tables
 from probes.hook import Hooks
+from probes.memory import default_limit, flow_share
 from probes.plane import Compatibility, Fate, MapFate, ProgramInfo
-from probes.snapshot import Item, Loss, LossReason, Snapshot, add_losses
+from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
 
 if TYPE_CHECKING:
     from probes.config import ProbeConfig, Side
 
-_OVERFLOW_PAGES = 2048
 _FACTORS = 6
 _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
 """As flow.c declares it; both hooks and all generations share one."""
@@ -54,14 +50,15 @@ class CompiledFlow(CompiledSides):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the flow probe runs, or ran before."""
+    """One generation of programs, which runs or ran before; the tables are the hooks' own."""
 
     sources: Mapping[Side, str]
     capture: FlowFilter
-    hooks: Sequence[tuple[FlowHook, list[Generation]]]
+    hooks: Sequence[tuple[FlowHook, list[Program]]]
 
     def close(self) -> None:
-        close_all([generation for _, made in self.hooks for generation in made])
+        for _, programs in self.hooks:
+            close_all(programs)
 
 
 class FlowProbe(BuiltinProbe[Loaded]):
@@ -76,18 +73,24 @@ class FlowProbe(BuiltinProbe[Loaded]):
         where: Sequence[tuple[Hook, Direction]],
         hooks: Hooks,
         capture: FlowFilter = FlowFilter(),  # noqa: B008 - immutable
-        geometry: Geometry | None = None,
+        sizes: TableSizes | None = None,
         *,
+        memory: int | None = None,
         interval: float = 1.0,
     ) -> None:
         """Join the chains of the hooks `where`; raises DeckError, and leaves nothing behind.
 
-        `interval` is what its configuration says; a Poller keeps to it.
+        The tables take at most `memory` bytes: by default their share of the default limit.
+        `sizes` are chosen accordingly if None. `interval` is the configuration's; a Poller keeps
+        to it.
         """
         super().__init__(interface)
         self._interval = interval
         self._compiler = compiler
-        self._geometry = geometry or Geometry.for_memory()
+        self._memory = flow_share(default_limit()) if memory is None else memory
+        self._sizes = sizes or TableSizes.within(self._memory)
+        self._cpus = self._sizes.cpus
+        """CPUs that the tables were to be made for; fewer have records if memory was short."""
         self._registry = hooks
         self._points = [(hooks.acquire(interface, hook), direction) for hook, direction in where]
         self._clock = TickClock()
@@ -95,13 +98,11 @@ class FlowProbe(BuiltinProbe[Loaded]):
         self._losses: dict[LossReason, Loss] = {}
         self.alarm_fd = map_create(_ALARM)
         self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
-        self._hooks = [FlowHook(p, direction, self._geometry) for p, direction in self._points]
+        self._hooks = [FlowHook(point, direction) for point, direction in self._points]
         source = SOURCE.read_text(encoding="utf-8")
         self._current = Loaded({SIDES[d]: source for _, d in where}, capture, ())
         try:
-            self._current = self._load(self._current.sources, capture)
-            for hook, generations in self._current.hooks:
-                hook.start(generations)
+            self._start()
             # Last: what does not load must not touch the interface.
             for point, _ in self._points:
                 hooks.attach(point)
@@ -109,6 +110,15 @@ class FlowProbe(BuiltinProbe[Loaded]):
             self.close()
             raise
         self._start_ns = time.monotonic_ns()
+
+    def _start(self) -> None:
+        """Create the tables of every hook, and join its chain."""
+        made: list[tuple[FlowHook, list[Program]]] = []
+        self._current = replace(self._current, hooks=made)
+        with self._compiled(self._current.sources, self.capture) as compiled:
+            for hook in self._hooks:
+                programs = hook.start(compiled[hook.side], self._sizes, self.alarm_fd)
+                made.append((hook, programs))
 
     @property
     def capture(self) -> FlowFilter:
@@ -137,12 +147,13 @@ class FlowProbe(BuiltinProbe[Loaded]):
             self._alarm.read()
             occupancy = max(hook.occupancy() for hook in self._hooks)
             started = time.monotonic_ns()
-            swapped = [(hook, hook.swap()) for hook in self._hooks]
+            swapped = _switch(self._current)
             return self._end_window(swapped, occupancy, started)
 
-    def export(self) -> tuple[Snapshot]:
-        """The window, as `poll` gives it."""
-        return (self.poll(),)
+    def export(self) -> tuple[Item, ...]:
+        """The window, as `poll` gives it, and events of its tables."""
+        with self._lock:
+            return (*self._follow_cpus(), self.poll())
 
     def reconfigure(self, capture: FlowFilter) -> float:
         """Capture other flows from now on; no packet is lost (S4.3). Returns seconds it took.
@@ -151,11 +162,11 @@ class FlowProbe(BuiltinProbe[Loaded]):
         """
         started = time.perf_counter()
         with self._lock:
-            loaded = self._load(self._current.sources, capture)
-            # The window goes on: what the old programs counted comes with the next poll.
-            replaced = _switch(loaded)
-            grace.wait()
-            self._collect(replaced)
+            sources = self._current.sources
+            with self._compiled(sources, capture) as compiled:
+                loaded = self._load(sources, capture, compiled)
+            # The window goes on: packets of the old programs come with the next poll.
+            self._turn_over(loaded)
             self._forget_previous()
             self._current.close()
             self._current = loaded
@@ -168,13 +179,10 @@ class FlowProbe(BuiltinProbe[Loaded]):
         capture = self.capture
         sides: dict[Side, Compiled] = {}
         try:
-            for (point, direction), (_, running) in zip(
-                self._points, self._current.hooks, strict=True
-            ):
-                side = SIDES[direction]
-                source = getattr(config, side).source
-                sides[side] = self._compile(point.hook, capture, source, side)
-                running[0].check(sides[side], side)
+            for hook in self._hooks:
+                source = getattr(config, hook.side).source
+                sides[hook.side] = self._compile(hook, capture, source)
+                hook.check(sides[hook.side])
         except BaseException:
             CompiledFlow(config, FUNCTION, sides, capture).close()
             raise
@@ -204,8 +212,8 @@ class FlowProbe(BuiltinProbe[Loaded]):
                     point.hook.value,
                     point.mode,
                     "flow",
-                    hook.active.program.info().id,
-                    sum(g.program.memory() for g in hook.generations),
+                    hook.active.info().id,
+                    hook.memory(),
                 )
                 for (point, direction), hook in zip(self._points, self._hooks, strict=True)
             )
@@ -224,8 +232,50 @@ class FlowProbe(BuiltinProbe[Loaded]):
         self.generation += 1
         return (snapshot,)
 
+    def _follow_cpus(self) -> tuple[Event, ...]:
+        """Make larger tables if a CPU with a higher number than any before is online.
+
+        Until then its packets go to the overflow ring. An error is an event, and stays so until
+        yet another CPU comes.
+        """
+        cpus = numbered_cpus()
+        if cpus <= self._cpus:
+            return ()
+        self._cpus = cpus
+        sizes = replace(self._sizes, cpus=cpus)
+        text = f"CPU {cpus - 1} is online"
+        try:
+            if sizes.memory > self._memory:
+                sizes = TableSizes.within(self._memory, cpus)
+            self._resize(sizes)
+        except DeckError as error:
+            problem = f"{text}, and has no flow tables: {error}"
+            return (Event.now("warning", self.name, problem),)
+        return (Event.now("info", self.name, f"{text}: {sizes.summary}"),)
+
+    def _resize(self, sizes: TableSizes) -> None:
+        """Make all tables anew, one half of a hook after the other; no packet is lost."""
+        # Its programs are for the old tables.
+        self._forget_previous()
+        before, self._sizes = self._sizes, sizes
+        try:
+            with self._compiled(self._current.sources, self.capture) as compiled:
+                for _ in range(HALVES):
+                    for hook in self._hooks:
+                        hook.resize(compiled[hook.side], sizes, self.alarm_fd)
+                    self._turn_over()
+        except BaseException:
+            self._sizes = before
+            raise
+
+    def _turn_over(self, loaded: Loaded | None = None) -> None:
+        """Let packets reach the other halves, and take the tables that were active."""
+        swapped = _switch(loaded or self._current)
+        grace.wait()
+        self._collect(swapped)
+
     def _end_window(
-        self, swapped: Sequence[tuple[FlowHook, Generation]], occupancy: float, started_ns: int
+        self, swapped: Sequence[tuple[FlowHook, Tables]], occupancy: float, started_ns: int
     ) -> Snapshot:
         """The window of programs that were swapped out just now."""
         end_ns = time.monotonic_ns()
@@ -248,6 +298,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
             for hook in self._hooks:
                 hook.close()
             self._current.close()
+            self._current = replace(self._current, hooks=())
             for point, _ in self._points:
                 self._registry.release(point)
             self._hooks, self._points = [], []
@@ -255,63 +306,63 @@ class FlowProbe(BuiltinProbe[Loaded]):
             os.close(self.alarm_fd)
             self._clock.close()
 
-    def _collect(self, quiet: Sequence[tuple[FlowHook, Generation]]) -> None:
-        """Take the contents of generations that no CPU runs any more."""
+    def _collect(self, quiet: Sequence[tuple[FlowHook, Tables]]) -> None:
+        """Take the contents of tables that no CPU writes any more."""
         self._clock.update()
-        for hook, generation in quiet:
-            rows, losses = hook.drain(generation, self._clock)
+        for hook, tables in quiet:
+            rows, losses = hook.drain(tables, self._clock)
             self._rows.append(rows)
             add_losses(self._losses, losses)
 
     def _load(
-        self,
-        sources: Mapping[Side, str],
-        capture: FlowFilter,
-        compiled: Mapping[Side, Compiled] | None = None,
+        self, sources: Mapping[Side, str], capture: FlowFilter, compiled: Mapping[Side, Compiled]
     ) -> Loaded:
-        """New generations for every hook, or an error and none at all.
-
-        What is not in `compiled` is compiled; that stays the caller's.
-        """
-        loaded: list[tuple[FlowHook, list[Generation]]] = []
+        """New programs for every hook, or an error and none at all."""
+        loaded: list[tuple[FlowHook, list[Program]]] = []
         try:
-            for hook, (point, direction) in zip(self._hooks, self._points, strict=True):
-                side = SIDES[direction]
-                if compiled:
-                    loaded.append((hook, hook.load(compiled[side], self.alarm_fd)))
-                    continue
-                with self._compile(point.hook, capture, sources[side], side) as fresh:
-                    loaded.append((hook, hook.load(fresh, self.alarm_fd)))
+            for hook in self._hooks:
+                loaded.append((hook, hook.load(compiled[hook.side], self.alarm_fd)))  # noqa: PERF401
         except BaseException:
             Loaded(sources, capture, loaded).close()
             raise
         return Loaded(sources, capture, loaded)
 
-    def _compile(self, hook: Hook, capture: FlowFilter, source: str, side: Side) -> Compiled:
+    @contextmanager
+    def _compiled(
+        self, sources: Mapping[Side, str], capture: FlowFilter
+    ) -> Iterator[dict[Side, Compiled]]:
+        """The sources, compiled; the descriptors are closed at the end of the block."""
+        with ExitStack() as stack:
+            yield {
+                hook.side: stack.enter_context(self._compile(hook, capture, sources[hook.side]))
+                for hook in self._hooks
+            }
+
+    def _compile(self, hook: FlowHook, capture: FlowFilter, source: str) -> Compiled:
         """The program for a hook, with hash factors that nobody knows."""
-        geometry = self._geometry
+        sizes = self._sizes
         macros = {
-            hook.macro: 1,
+            hook.kind.macro: 1,
             "LINK_ETHERNET": int(self.interface.ethernet),
-            "CPUS": geometry.cpus,
-            "RECORDS_PER_CPU": geometry.records,
-            "SETS_PER_CPU": geometry.sets,
-            "ALARM_AT": geometry.alarm_at,
-            "OVERFLOW_PAGES": _OVERFLOW_PAGES,
+            "RECORDS_PER_CPU": sizes.records,
+            "SETS_PER_CPU": sizes.sets,
+            "ALARM_AT": sizes.alarm_at,
+            # The compiler's own tables need no room: only the verifier looks at them.
+            **dict.fromkeys(("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES"), 1),
             **{f"HASH_{i}": f"{secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)},
         }
         return self._compiler.compile(
             source,
-            hook.prog_type,
-            name=f"{self.name}.{side}.c",
+            hook.kind.prog_type,
+            name=f"{self.name}.{hook.side}.c",
             headers={"capture.h": capture.to_c()},
             cflags=[f"-D{name}={value}" for name, value in macros.items()],
         )
 
 
-def _switch(loaded: Loaded) -> list[tuple[FlowHook, Generation]]:
-    """Have other generations written on every hook; those that were, to drain after grace."""
-    return [(hook, old) for hook, new in loaded.hooks for old in hook.replace(new)]
+def _switch(loaded: Loaded) -> list[tuple[FlowHook, Tables]]:
+    """Let packets reach the other half of every hook; the tables to drain after a grace period."""
+    return [(hook, hook.swap(programs)) for hook, programs in loaded.hooks]
 
 
 def _joined(parts: Sequence[Array]) -> Array:

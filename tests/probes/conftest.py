@@ -14,9 +14,9 @@ from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.interface import Interface
 from probes.flow.filter import FlowFilter
-from probes.flow.generation import Geometry
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
+from probes.flow.sizes import TableSizes
 from probes.hook import Hooks
 from tests.compiling import Thrifty
 
@@ -69,7 +69,7 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
                 [(hook, direction)],
                 hooks,
                 FlowFilter.parse(capture),
-                Geometry(records),
+                TableSizes(records),
             )
             stack.callback(probe.close)
             return LooseProbe(probe, hook, hooks.points()[0].chain.fd)

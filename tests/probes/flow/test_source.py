@@ -10,7 +10,7 @@ from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
 from probes.config import ProbeConfig, Side, dump, parse
 from probes.flow.filter import FlowFilter
-from probes.flow.generation import SOURCE
+from probes.flow.hook import SOURCE
 from probes.flow.probe import FlowProbe
 from probes.plane import Fate
 from probes.snapshot import Item, Snapshot
@@ -125,7 +125,7 @@ REFUSED = {
     "map records has another": FLOW_C.replace(
         "    u32 packets;\n    u32 first;", "    u32 first;\n    u32 packets;"
     ),
-    "map sets has another": FLOW_C.replace("CPUS *SETS_PER_CPU", "2 * CPUS *SETS_PER_CPU"),
+    "map sets has another": FLOW_C.replace("sets, SETS,", "sets, 2 * SETS,"),
     "map cpus is gone": FLOW_C.replace("cpu_state, cpus,", "cpu_state, each,").replace(
         "cpus.lookup", "each.lookup"
     ),

@@ -1,0 +1,99 @@
+"""Sizes of the flow tables: as many records as the memory limit allows."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass, field
+from typing import Self
+
+from bpf.errors import UsageError
+from bpf.syscall import numbered_cpus, possible_cpus
+from probes.flow.records import RECORD
+from probes.memory import shown
+
+_TABLES = 4
+"""Sets of tables of a probe: two hooks, with two sets each."""
+_SET_BYTES = 4
+"""Bytes of the index for a record."""
+_CACHE_LINE = 64
+_LOSSES = 5 * 16
+"""Bytes of one CPU's loss counters."""
+_RECORDS = (512, 131072)
+"""Fewest and most records of a CPU; a way of the index numbers no more."""
+_RING_SHARE = 6
+"""The overflow rings take at most this part of the limit."""
+_RINGS = (64 << 10, 8 << 20)
+"""Bytes, not pages: a page has 4 to 64 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSizes:
+    """Sizes of one set of tables; two sets of each hook take turns."""
+
+    records: int
+    """Records of one CPU, a power of two."""
+    cpus: int = field(default_factory=numbered_cpus)
+    """CPUs that have records. Packets of a CPU with a higher number go to the overflow ring."""
+    ring: int = _RINGS[1]
+    """Bytes of the overflow ring, a power of two and at least a page."""
+
+    @classmethod
+    def within(cls, memory: int, cpus: int | None = None) -> Self:
+        """The largest sizes with which a probe takes at most `memory` bytes.
+
+        `cpus` are the online ones by default. Raises UsageError if the smallest tables take more.
+        """
+        cpus = numbered_cpus() if cpus is None else cpus
+        fewest, most = _RECORDS
+        smallest, largest = _RINGS
+        ring = max(_power_below(memory // (_RING_SHARE * _TABLES)), smallest, mmap.PAGESIZE)
+        ring = min(ring, largest)
+        records = most
+        while records > fewest and cls(records, cpus, ring).memory > memory:
+            records //= 2
+        sizes = cls(records, cpus, ring)
+        if sizes.memory > memory:
+            least = cls(fewest, cpus, max(smallest, mmap.PAGESIZE)).memory
+            raise UsageError(
+                f"the flow tables of {cpus} CPUs do not fit into {shown(memory)} of kernel memory",
+                hint=f"they take at least {shown(least)}",
+            )
+        return sizes
+
+    @property
+    def memory(self) -> int:
+        """Bytes of kernel memory of a probe on two hooks."""
+        own = self.records * (RECORD.itemsize + _SET_BYTES) + _CACHE_LINE
+        return _TABLES * (self.cpus * own + self.ring + possible_cpus() * _LOSSES)
+
+    @property
+    def summary(self) -> str:
+        """The sizes in words."""
+        return f"{self.records} records on each of {self.cpus} CPUs, {shown(self.memory)}"
+
+    @property
+    def sets(self) -> int:
+        """8-way sets, a way for each record: at the alarm one set in 4000 has overflowed."""
+        return self.records // 8
+
+    @property
+    def alarm_at(self) -> int:
+        """Records in use at which the program wakes user space to swap early.
+
+        The remaining records must last until user space has drained the other set of tables.
+        """
+        return self.records // 4
+
+    @property
+    def entries(self) -> dict[str, int]:
+        """Entries of each table, by the map's name; of a ring its bytes."""
+        return {
+            "records": self.cpus * self.records,
+            "sets": self.cpus * self.sets,
+            "cpus": self.cpus,
+            "overflow": self.ring,
+        }
+
+
+def _power_below(number: int) -> int:
+    return 1 << max(number.bit_length() - 1, 0)

@@ -1,0 +1,87 @@
+"""The flow tables of one half of a hook: kernel memory, and user space's view of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from bpf.compiler import Compiled
+from bpf.maps import Map
+from bpf.program import map_memory, sized
+from bpf.ring import RingReader
+from probes.builtin import SharedMaps
+from probes.flow.records import RECORD, Array
+from probes.flow.sizes import TableSizes
+from probes.losses import read_losses
+from probes.snapshot import Loss, LossReason
+
+NAMES = ("records", "sets", "cpus", "losses", "overflow")
+"""Maps of flow.c that are a half's own."""
+
+
+class Tables:
+    """Records, index and overflow ring. Programs come and go; the tables stay."""
+
+    def __init__(self, compiled: Compiled, sizes: TableSizes) -> None:
+        """Create them. Raises KernelError if the kernel refuses."""
+        entries = sizes.entries
+        self._sizes = sizes
+        self._owned = SharedMaps(compiled, NAMES, entries)
+        self._maps: dict[str, Map] = {}
+        try:
+            for name in NAMES[:-1]:
+                declared = compiled.maps[name]
+                spec = sized(declared.spec, entries.get(name))
+                fd = os.dup(self.fds[name])
+                self._maps[name] = Map(fd, spec, declared.key, declared.value)
+            self._overflow = RingReader(self.fds["overflow"], sizes.ring, RECORD)
+        except BaseException:
+            self._close_maps()
+            raise
+        self._records = self._maps["records"].view().view(RECORD).reshape(sizes.cpus, -1)
+        self._sets = self._maps["sets"].view().view("u8").reshape(sizes.cpus, -1)
+        self._used = self._maps["cpus"].view()["records"]
+
+    @property
+    def fds(self) -> dict[str, int]:
+        """Descriptors by map name; they stay the tables' own."""
+        return self._owned.fds
+
+    def occupancy(self) -> float:
+        """How full the fullest CPU's records are, 0 to 1."""
+        return int(self._used.max()) / self._sizes.records
+
+    def records(self) -> Iterator[Array]:
+        """The counted records, dtype RECORD: the kernel's own memory, valid until `clear`."""
+        for cpu in np.flatnonzero(self._used):
+            yield self._records[cpu, : self._used[cpu]]
+        if len(overflow := self._overflow.read()):
+            yield overflow
+
+    def losses(self) -> dict[LossReason, Loss]:
+        """Packets in no record; the counters start again from 0."""
+        return read_losses(self._maps["losses"])
+
+    def clear(self) -> None:
+        """Forget the records; a record's own memory is written anew when it is used again."""
+        for cpu in np.flatnonzero(self._used):
+            self._sets[cpu] = 0
+            self._used[cpu] = 0
+
+    def memory(self) -> int:
+        """Bytes of kernel memory."""
+        return sum(map_memory(fd) for fd in self.fds.values())
+
+    def close(self) -> None:
+        """Give the memory back; no array of `records` may be in use."""
+        del self._records, self._sets, self._used
+        self._overflow.close()
+        self._close_maps()
+
+    def _close_maps(self) -> None:
+        for opened in self._maps.values():
+            opened.close()
+        self._maps.clear()
+        self._owned.close()
