@@ -44,19 +44,18 @@ class TableSizes:
         `cpus` are the online ones by default. Raises UsageError if the smallest tables take more.
         """
         cpus = numbered_cpus() if cpus is None else cpus
-        fewest, most = _RECORDS
-        smallest, largest = _RINGS
-        ring = max(_power_below(memory // (_RING_SHARE * _TABLES)), smallest, mmap.PAGESIZE)
-        ring = min(ring, largest)
-        records = most
+        fewest, records = _RECORDS
+        smallest, largest = max(_RINGS[0], mmap.PAGESIZE), _RINGS[1]
+        ring = max(smallest, min(largest, _power_below(memory // (_RING_SHARE * _TABLES))))
         while records > fewest and cls(records, cpus, ring).memory > memory:
             records //= 2
+        while ring > smallest and cls(records, cpus, ring).memory > memory:
+            ring //= 2
         sizes = cls(records, cpus, ring)
         if sizes.memory > memory:
-            least = cls(fewest, cpus, max(smallest, mmap.PAGESIZE)).memory
             raise UsageError(
                 f"the flow tables of {cpus} CPUs do not fit into {shown(memory)} of kernel memory",
-                hint=f"they take at least {shown(least)}",
+                hint=f"they take at least {shown(sizes.memory)}",
             )
         return sizes
 

@@ -59,6 +59,8 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
             ethernet: bool = True,
             capture: str = "",
             records: int = 4096,
+            sizes: TableSizes | None = None,
+            memory: int | None = None,
         ) -> LooseProbe:
             interface = Interface("test", 0, ethernet)
             hooks = Hooks(lambda point: None)
@@ -69,7 +71,8 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
                 [(hook, direction)],
                 hooks,
                 FlowFilter.parse(capture),
-                TableSizes(records),
+                sizes or TableSizes(records),
+                memory=memory,
             )
             stack.callback(probe.close)
             return LooseProbe(probe, hook, hooks.points()[0].chain.fd)
