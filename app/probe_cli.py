@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from app.rest.client import Client
+    from bpf.compiler import Diagnostic
     from probes.config import ProbeConfig
     from probes.plane import Check, Compatibility, ProbeInfo, Replacement
 
@@ -81,8 +82,9 @@ def add(
     ca: Authorities = "",
 ) -> None:
     """Start a probe."""
-    with _client(url, token, ca) as client:
-        info = client.add(_load(file, interface), force=force)
+    config = _load(file, interface)
+    with _client(url, token, ca, config) as client:
+        info = client.add(config, force=force)
         _say(f"{info.name}: generation {info.generation} runs on {_places(info)}")
 
 
@@ -99,9 +101,9 @@ def replace(
 
     What becomes of its maps is said first.
     """
-    with _client(url, token, ca) as client:
-        config = _load(file, interface)
-        _tell(client.check(config))
+    config = _load(file, interface)
+    with _client(url, token, ca, config) as client:
+        _tell(client.check(config), config)
         _replaced(config.name, client.replace(config, force=force))
 
 
@@ -110,10 +112,10 @@ def check(
     file: File, interface: Interface = "", url: Url = "", token: Token = "", ca: Authorities = ""
 ) -> None:
     """Compile and verify, and change nothing."""
-    with _client(url, token, ca) as client:
-        config = _load(file, interface)
+    config = _load(file, interface)
+    with _client(url, token, ca, config) as client:
         found = client.check(config)
-        _tell(found)
+        _tell(found, config)
         _say(f"{config.name}: compiles and verifies, in {found.seconds * 1e3:.0f} ms")
 
 
@@ -172,18 +174,18 @@ def remove(name: Name, url: Url = "", token: Token = "", ca: Authorities = "") -
 
 
 @contextmanager
-def _client(url: str, token: str, ca: str) -> Iterator[Client]:
-    """What a source is refused for goes to standard error, a line each."""
+def _client(url: str, token: str, ca: str, config: ProbeConfig | None = None) -> Iterator[Client]:
+    """Print why the source of `config` is refused to standard error, a line for each reason."""
     # Only now: a help text needs none of it.
     from app.rest.client import DEFAULT_URL, Client, Remote
     from bpf.compiler import CompileError
 
+    files = config.files() if config else {}
     client = Client(Remote(url or DEFAULT_URL, token, ca))
     try:
         yield client
     except CompileError as error:
-        for diagnostic in error.diagnostics:
-            _say(str(diagnostic))
+        _tell_remarks(error.diagnostics, files)
         raise typer.Exit(error.exit_code) from None
     finally:
         client.close()
@@ -196,9 +198,13 @@ def _load(file: str, interface: str) -> ProbeConfig:
     return load(file).on(interface)
 
 
-def _tell(found: Check) -> None:
-    for diagnostic in found.diagnostics:
-        _say(str(diagnostic))
+def _tell_remarks(diagnostics: Iterable[Diagnostic], files: Mapping[str, str]) -> None:
+    for diagnostic in diagnostics:
+        _say(str(diagnostic.renamed(files)))
+
+
+def _tell(found: Check, config: ProbeConfig) -> None:
+    _tell_remarks(found.diagnostics, config.files())
     if found.compatibility is not None:
         _tell_fates(found.compatibility)
     for cut in found.cuts:

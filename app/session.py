@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.watch import Watch
 from bpf.attach import Hook
+from bpf.compiler import CompileError
 from probes.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.snapshot import Event
@@ -45,7 +46,10 @@ def start(
             applications=watch.policies.applications,
         )
     for probe in watch.probes:
-        controller.add(probe, force=watch.force)
+        try:
+            controller.add(probe, force=watch.force)
+        except CompileError as error:
+            raise error.renamed(probe.files()) from None
     for address in watch.trace:
         controller.trace(address)
     controller.read_only = watch.read_only

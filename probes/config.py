@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -21,10 +22,12 @@ from pydantic import (
 )
 
 from bpf.attach import Hook
+from bpf.compiler.source import included
 from bpf.errors import UsageError, did_you_mean
 from probes import netflow
 from probes.checks import check_metrics
 from probes.files import read_data, read_text, why_no_text
+from probes.headers import MAX_HEADERS, NAME, headers_beside
 from probes.netflow import FEATURES, Method
 from probes.refusal import refusal, wrong
 
@@ -164,6 +167,9 @@ class Direction(_Model):
     monitoring primitive: it gets the packets that policies select (S2.16)."""
     source: str = ""
     """eBPF C; in a file also the name of a file, relative to the configuration, that ends in .c."""
+    headers: dict[Text, str] = Field(default_factory=dict)
+    """What the source includes by `#include "NAME"`, by name; in a file not needed for headers
+    beside the C file, or below its directory."""
     function: Text = ""
     """The program, where the source has more than one."""
     define: dict[Macro, int] = Field(default_factory=dict)
@@ -184,6 +190,16 @@ class Direction(_Model):
         if why := why_no_text(source.encode(errors="surrogatepass"), MAX_SOURCE):
             raise wrong(why)
         return source
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, text in headers.items():
+            if not NAME.fullmatch(name) or ".." in name.split("/"):
+                raise wrong(f"{name[:40]!a} is no name of a header", hint="such as net/types.h")
+            if why := why_no_text(text.encode(errors="surrogatepass"), MAX_HEADERS):
+                raise wrong(f"{name}: {why}")
+        return headers
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -310,9 +326,27 @@ class ProbeConfig(_Model):
         return placed
 
     def with_source(self, side: Side, source: str) -> ProbeConfig:
-        """The same probe with another source in one direction."""
-        edited = getattr(self, side).model_copy(update={"source": source})
+        """The same probe with another source in one direction.
+
+        Headers that it includes now and did not before are read if its file is known.
+        """
+        edited: Direction = getattr(self, side).model_copy(update={"source": source})
+        if edited.file and set(included(source)) - set(edited.headers):
+            # What can't be read is for the compiler to complain of, by its place.
+            with suppress(UsageError):
+                found = headers_beside(source, Path(edited.file), side)
+                edited = edited.model_copy(update={"headers": {**found, **edited.headers}})
         return self.model_copy(update={side: edited})
+
+    def files(self) -> dict[str, str]:
+        """The files behind the names in diagnostics, as far as this process knows them."""
+        known: dict[str, str] = {}
+        for side, direction in self.directions():
+            if direction.file:
+                folder = Path(direction.file).parent
+                known |= {name: str(folder / name) for name in direction.headers}
+                known[f"{self.name}.{side}.c"] = direction.file
+        return known
 
 
 def hook_of(side: Side, direction: Direction) -> Hook:
@@ -378,6 +412,7 @@ def _completed(direction: Direction, where: str, directory: Path | None) -> Dire
     text = read_text(path, MAX_SOURCE, f"{where}: {path}")
     if not text.strip():
         raise UsageError(f"{where}: {path}: it is empty")
-    direction = direction.model_copy(update={"source": text})
+    headers = {**headers_beside(text, path, where), **direction.headers}
+    direction = direction.model_copy(update={"source": text, "headers": headers})
     direction._file = str(path)
     return direction

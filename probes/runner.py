@@ -302,7 +302,8 @@ class Runner:
             self.publish(Event.now("warning", compiled.config.name, text))
         for diagnostic in compiled.diagnostics:
             if diagnostic.severity == "warning":
-                self.publish(Event.now("warning", compiled.config.name, str(diagnostic)))
+                text = str(diagnostic.renamed(compiled.config.files()))
+                self.publish(Event.now("warning", compiled.config.name, text))
 
     def _watch_health(self, running: Running, report: Compatibility) -> None:
         probe = running.probe

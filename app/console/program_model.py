@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -119,12 +119,13 @@ def side_of(file: str, shown: Side) -> Side:
     return next((side for side in SIDES if file.endswith(f".{side}.c")), shown)
 
 
-def header_line(file: str, line: int) -> str:
-    """A line of a header of bpf/include; empty where it is none."""
+def header_line(file: str, line: int, own: Mapping[str, str]) -> str:
+    """Return a line of one of the probe's `own` headers, or of bpf/include; empty if unknown."""
     path = INCLUDES / file
-    if path.parent != INCLUDES or not path.is_file():
+    if file not in own and (path.parent != INCLUDES or not path.is_file()):
         return ""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    text = own[file] if file in own else path.read_text(encoding="utf-8")
+    lines = text.splitlines()
     return lines[line - 1] if 0 < line <= len(lines) else ""
 
 

@@ -172,10 +172,11 @@ def _log(programs: Programs, slot: Slot, width: int, *, whole: bool) -> Iterator
 
 def _source(programs: Programs, slot: Slot, file: str, line: int) -> tuple[Place | None, str]:
     """A line of the checked source, or of a header."""
-    if file.endswith(".h"):
-        return None, header_line(file, line)
     verdict = programs.verdicts[slot.probe]
     sides = dict(verdict.config.directions())
+    if file.endswith(".h"):
+        own = {name: text for d in sides.values() for name, text in d.headers.items()}
+        return None, header_line(file, line, own)
     side = side_of(file, slot.side)
     lines = sides[side].source.splitlines() if side in sides else []
     return Place(side, line, 0), lines[line - 1] if line <= len(lines) else ""

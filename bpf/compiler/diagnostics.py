@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from bpf.compiler.source import place_of
 from bpf.errors import UsageError
@@ -85,6 +85,10 @@ class Diagnostic:
     """`error`, `warning` or `note`."""
     text: str
 
+    def renamed(self, files: Mapping[str, str]) -> Diagnostic:
+        """Return the same remark about the file behind the name, where `files` has it."""
+        return replace(self, file=files.get(self.file, self.file))
+
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         return (
@@ -101,9 +105,15 @@ class CompileError(UsageError):
         errors = [d for d in diagnostics if d.severity == "error"] or list(diagnostics)
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         super().__init__(f"{name} does not compile: {errors[0]}{more}")
+        self.name = name
         self.diagnostics = tuple(diagnostics)
         self.verifier_log = verifier_log
         """The verifier's log in full, where it was the verifier that refused."""
+
+    def renamed(self, files: Mapping[str, str]) -> CompileError:
+        """Return the same error, with the names of `files` in place of those of the source."""
+        diagnostics = [each.renamed(files) for each in self.diagnostics]
+        return CompileError(files.get(self.name, self.name), diagnostics, self.verifier_log)
 
 
 def parse_clang(output: str) -> tuple[Diagnostic, ...]:

@@ -126,6 +126,7 @@ def _compile_side(
         hook.prog_type,
         name=f"{config.name}.{side}.c",
         cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
+        headers=direction.headers,
         function=direction.function,
     )
     served: Container[str] = ()

@@ -141,3 +141,14 @@ def test_errors_are_one_line_with_the_right_code(
     assert "probedeck run" in said
     assert deck_ends("probe", "list", "--connect", "eth0")[0] == 2
     assert deck_ends("probe", "list", "--token", str(tmp_path / "none"))[0] == 2
+
+
+def test_remarks_name_the_file_that_was_given(
+    probe: Probe, plane: FakePlane, tmp_path: Path
+) -> None:
+    config_file = tmp_path / "counter.toml"
+    config_file.write_text('name = "probe"\n[ingress]\ninterface = "lo"\nsource = "mine.c"\n')
+    (tmp_path / "mine.c").write_text(f"int f();\n{BROKEN}")
+    plane.source_name = "probe.ingress.c"
+    code, _, said = probe("check", str(config_file))
+    assert (code, said.splitlines()[0]) == (2, f"{tmp_path}/mine.c:2:12: error: expected ')'")

@@ -71,6 +71,8 @@ class FakePlane:
         self.gate = threading.Event()
         """Cleared: exports and compiles wait."""
         self.gate.set()
+        self.source_name = "probe.c"
+        """What remarks call a source."""
         self.captures: list[str] = []
         """Filters of flows, one after another."""
         self.busy = 0
@@ -276,14 +278,14 @@ class FakePlane:
         for _, direction in config.directions():
             if BROKEN in direction.source:
                 line = direction.source[: direction.source.index(BROKEN)].count("\n") + 1
-                first = Diagnostic("probe.c", line, 12, "error", "expected ')'")
+                first = Diagnostic(self.source_name, line, 12, "error", "expected ')'")
                 raise CompileError(config.name, (first, replace(first, severity="note")))
             if REFUSED in direction.source:
-                refused = Diagnostic("probe.c", 3, 0, "error", "the verifier refused f")
+                refused = Diagnostic(self.source_name, 3, 0, "error", "the verifier refused f")
                 raise CompileError(config.name, (refused,), VERIFIER_LOG)
             if NO_KERNEL in direction.source:
                 raise KernelError("the kernel has no such map", hint="a newer kernel does")
-        return (Diagnostic("probe.c", 1, 5, "warning", "unused variable"),)
+        return (Diagnostic(self.source_name, 1, 5, "warning", "unused variable"),)
 
 
 def _metrics(config: ProbeConfig) -> tuple[str, ...]:
