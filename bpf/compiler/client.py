@@ -271,6 +271,9 @@ class Compiler:
         try:
             self._unconfined = self._message()["unconfined"]
         except (OSError, EOFError):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                # Its end of the socket is closed before it has written why.
+                self._process.wait(timeout=1)
             self._kill()
             self._process.wait()
             self._check_open()

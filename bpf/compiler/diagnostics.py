@@ -46,7 +46,10 @@ _HINTS = tuple(
         (r"unsupported map type", "such as hash, percpu_hash, lru_hash, array, queue, lpm_trie"),
         (r"bpf_map_def", "declare maps by bcc's macros, such as BPF_HASH(name, key, value, size)"),
         (r"map function inside a macro", "make the macro a static inline function"),
-        (r"^implicit", "there is no such helper, map or function before this line"),
+        (
+            r"^(implicit|call to undeclared)",
+            "there is no such helper, map or function before this line",
+        ),
         (r"(stack limit|stack allocation)", "at most 504 bytes, and no variable-length arrays"),
         (r"built-in function 'mem\w+'", "its size must be a constant of at most 1024 bytes"),
         (r"built-in function '__\w+'", "neither floating point nor 128-bit arithmetic"),
@@ -132,12 +135,18 @@ def parse_clang(output: str) -> tuple[Diagnostic, ...]:
 
 
 def parse_llvm(name: str, source: str, output: str) -> tuple[Diagnostic, ...]:
-    """Why LLVM gave up on a source that clang had understood; empty where it does not say."""
+    """Return why LLVM gave up on a source that clang had understood; empty if it does not say.
+
+    If LLVM knows only the function, the place is the function's.
+    """
     found = {
         Diagnostic(
             match["file"],
-            int(match["line"]),
-            int(match["column"]),
+            *(
+                (int(match["line"]), int(match["column"]))
+                if int(match["line"])
+                else place_of(source, match["function"])
+            ),
             "error",
             _hinted(_ADDRESS.sub("", match["text"])),
         ): None

@@ -120,15 +120,17 @@ class Helper:
         # With a map, so that a missing privilege shows now rather than as a source's fault.
         text = "BPF_ARRAY(warm_map, int, 1); int warm(void *ctx) { return 0; }"
         for self.flags in (list(ZERO), list(ZERO[:1]), []):
+            clear_output()
             try:
                 warm = Module(text=text, cflags=self.flags)
-                break
             except Exception:  # libbcc has printed why
                 continue
-        else:
-            raise SystemExit(1)
-        warm.cleanup()
-        atexit.unregister(warm.cleanup)
+            warm.cleanup()
+            atexit.unregister(warm.cleanup)
+            # A newer clang compiles, but complains about the second flag each time.
+            if b"unknown argument" not in os.pread(2, os.fstat(2).st_size, 0):
+                return
+        raise SystemExit(1)
 
     def compile(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int], Any]:
         """Compile and verify; returns (reply, descriptors, what keeps the descriptors open)."""
@@ -208,6 +210,12 @@ class Helper:
         }, fd
 
 
+def clear_output() -> None:
+    """Forget what clang has printed."""
+    os.ftruncate(2, 0)
+    os.lseek(2, 0, os.SEEK_SET)
+
+
 def send(sock: socket.socket, message: dict[str, Any]) -> None:
     """Send one message: its length, then JSON."""
     payload = json.dumps(message).encode()
@@ -219,8 +227,7 @@ def serve(sock: socket.socket, helper: Helper) -> None:
     stream = sock.makefile("rb")
     while header := stream.read(4):
         request = json.loads(stream.read(int.from_bytes(header, "little")))
-        os.ftruncate(2, 0)
-        os.lseek(2, 0, os.SEEK_SET)
+        clear_output()
         # The signals' default action ends this process wherever LLVM is; the client starts another.
         signal.setitimer(signal.ITIMER_PROF, request["cpu_limit"])
         signal.setitimer(signal.ITIMER_REAL, request["wall_limit"])

@@ -209,7 +209,7 @@ int f(struct xdp_md *ctx)
         compiler.compile(source, ProgType.XDP)
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "in a macro's expansion": (
         "#define TWICE(x) ((x) + (x))\nint f(struct xdp_md *ctx)\n{\n"
         "    return TWICE(@unheard_of);\n}\n",
@@ -236,7 +236,10 @@ REFUSED = {
     ),
     "an unheard-of helper": (
         "int f(struct xdp_md *ctx)\n{\n    return @bpf_frob(ctx);\n}\n",
-        "implicit declaration of function 'bpf_frob'",
+        (
+            "implicit declaration of function 'bpf_frob'",
+            "call to undeclared function 'bpf_frob'",
+        ),
     ),
     "a helper of another kind of program": (
         "int f(struct xdp_md *ctx)\n{\n    @return bpf_skb_pull_data((void *)ctx, 1);\n}\n",
@@ -267,11 +270,14 @@ REFUSED = {
     "a stack that is too large": (
         "struct big { u64 a[80]; };\nBPF_HASH(m, u32, struct big);\nint f(struct xdp_md *ctx)\n{\n"
         "    struct big @b = {};\n    u32 k = 0;\n    m.update(&k, &b);\n    return 2;\n}\n",
-        "Looks like the BPF stack limit of 512 bytes is exceeded",
+        "Looks like the BPF stack limit ",
     ),
     "a division of signed numbers": (
         "int f(struct xdp_md *ctx)\n{\n    int a = ctx->rx_queue_index;\n    return a @/ -3;\n}\n",
-        "eBPF has no instruction for sdiv; divide unsigned numbers",
+        (
+            "eBPF has no instruction for sdiv; divide unsigned numbers",
+            "unsupported signed division, please convert to unsigned",
+        ),
     ),
     "floating point": (
         "int f(struct xdp_md *ctx)\n{\n    float x = @ctx->rx_queue_index;\n"
@@ -418,15 +424,22 @@ def test_only_the_function_that_is_asked_for_must_fit(compiler: Compiler) -> Non
 def test_whatever_is_refused_is_told_with_its_line_and_a_way_out(
     compiler: Compiler, what: str
 ) -> None:
-    """Clang, bcc's rewriter, LLVM, its assembler, the kernel's maps and the verifier."""
-    text, reason = REFUSED[what]
+    """Clang, bcc's rewriter, LLVM, its assembler, the kernel's maps and the verifier.
+
+    Several reasons are those of several versions of LLVM.
+    """
+    text, reasons = REFUSED[what]
     text, line, column = marked(text)
     with pytest.raises(CompileError) as caught:
         compiler.compile(text, ProgType.XDP, name="my.c").close()
     first = next(d for d in caught.value.diagnostics if d.severity == "error")
-    assert (first.file, first.line) == ("my.c", line)
+    assert first.file == "my.c"
+    if what == "a stack that is too large" and first.line != line:
+        # LLVM 19 names the function only.
+        line, column = text[: text.index("int f(")].count("\n") + 1, 5
+    assert first.line == line
     assert first.column in (column, 0)
-    assert reason in first.text
+    assert any(r in first.text for r in ((reasons,) if isinstance(reasons, str) else reasons))
     assert "/virtual/" not in str(caught.value)
 
 

