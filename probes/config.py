@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from bpf.attach import Hook
-from bpf.compiler.source import included
+from bpf.compiler.source import INCLUDES, included
 from bpf.errors import UsageError, did_you_mean
 from probes import netflow
 from probes.checks import check_metrics
@@ -344,7 +344,12 @@ class ProbeConfig(_Model):
         for side, direction in self.directions():
             if direction.file:
                 folder = Path(direction.file).parent
-                known |= {name: str(folder / name) for name in direction.headers}
+                # The verifier's log has the last part of a name only.
+                parts = [Path(name).name for name in direction.headers]
+                for name, part in zip(direction.headers, parts, strict=True):
+                    known[name] = str(folder / name)
+                    if parts.count(part) == 1 and not (INCLUDES / part).exists():
+                        known[part] = known[name]
                 known[f"{self.name}.{side}.c"] = direction.file
         return known
 
