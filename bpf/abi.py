@@ -23,7 +23,6 @@ class Command(IntEnum):
     PROG_GET_FD_BY_ID = 13
     OBJ_GET_INFO_BY_FD = 15
     BTF_LOAD = 18
-    BTF_GET_FD_BY_ID = 19
     MAP_LOOKUP_AND_DELETE_ELEM = 21
     MAP_LOOKUP_BATCH = 24
     MAP_LOOKUP_AND_DELETE_BATCH = 25
@@ -233,6 +232,12 @@ class InfoByFd(ct.Structure):
 
 class GetId(ct.Structure):
     _fields_ = [("id", ct.c_uint32), ("next_id", ct.c_uint32), ("open_flags", ct.c_uint32)]
+
+
+class BtfInfoStruct(ct.Structure):
+    """struct bpf_btf_info up to `id`."""
+
+    _fields_ = [("btf", ct.c_uint64), ("btf_size", ct.c_uint32), ("id", ct.c_uint32)]
 
 
 class BtfLoad(ct.Structure):

@@ -1,9 +1,10 @@
-"""Layouts: of C types as numpy dtypes, and of a map's entries as the kernel hands them out.
+"""Layouts: of a map's entries as the kernel hands them out, and of C types that bcc describes.
 
-bcc describes a key or a value in JSON: a scalar by its C name, anything else by `[name, members,
-kind]` where kind is "struct" (the compiler's alignment rules apply), "struct_packed" (every gap is
-an explicit `__pad_*` member) or "union". A member is `[name, type]`, `[name, type, [dimensions]]`
-or `[name, type, bits]`; a nested type without a member name stands in place of a member.
+Types come from BTF (`bpf.btf`). bcc's own description, in JSON, stands in where a source has none:
+a scalar by its C name, anything else by `[name, members, kind]` where kind is "struct" (with bit
+fields or a flexible array: the compiler's alignment rules apply), "struct_packed" (every gap is an
+explicit `__pad_*` member) or "union". A member is `[name, type]`, `[name, type, [dimension]]` or
+`[name, type, bits]`; a nested type without a member name stands in place of a member.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.ctype import CType, Member, array_of, moved, record
 from bpf.syscall import MapSpec, possible_cpus
 
 Array = NDArray[Any]
@@ -41,89 +43,67 @@ _SCALARS = {
 _PADDING = "__pad_"
 
 
-@dataclass(frozen=True, slots=True)
-class _Type:
-    dtype: np.dtype[Any]
-    align: int
+def described(descriptor: str) -> CType:
+    """The C type that bcc describes: without typedefs, enumerators and inner dimensions.
 
-
-def dtype_of(descriptor: str) -> np.dtype[Any]:
-    """The numpy dtype of what `descriptor` describes, field for field and byte for byte.
-
-    Padding is no field. The members of an anonymous struct or union are fields of what encloses it,
-    as in C. A union's members, and bit fields, overlap: a bit field stands for the whole word of
-    its declared type that contains it. Pointers are u8, 128-bit integers V16.
-
-    bcc describes `a[2][3]` as `a[2]`, so a result may be too short: compare its size with the map's
-    (`Map` does).
-
-    Raises ValueError, naming the member, where a type is not known.
+    bcc describes `a[2][3]` as `a[2]`, so a result may be too short: compare it with the map's size.
+    Raises ValueError, naming the member, for an unknown type and for a bit field, whose place the
+    description does not tell.
     """
-    return _type(json.loads(descriptor), "").dtype
+    try:
+        node = json.loads(descriptor)
+    except json.JSONDecodeError:
+        raise ValueError("bcc does not describe its type") from None
+    return _type(node, "")[0]
 
 
-def _type(node: Any, path: str) -> _Type:
+def _type(node: Any, path: str) -> tuple[CType, int]:
+    """The type, and its alignment."""
     if isinstance(node, list):
         return _record(node, path)
     code = "u8" if node.endswith("*") else _SCALARS.get(node)
     if code is None:
         raise ValueError(f"{path or 'type'}: unknown C type {node!r}")
     dtype = np.dtype(code)
-    return _Type(dtype, dtype.itemsize)
+    return CType(dtype, (node,)), dtype.itemsize
 
 
-def _record(node: list[Any], path: str) -> _Type:
+def _record(node: list[Any], path: str) -> tuple[CType, int]:
     name, members, kind = node
     if kind not in ("struct", "struct_packed", "union"):
         raise ValueError(f"{path or name}: unknown kind of type {kind!r}")
     path = path or name
-    fields: list[tuple[str, np.dtype[Any], int]] = []
-    cursor = end = 0  # bits
+    found: dict[str, Member] = {}
+    cursor = end = 0
     align = 1
     natural = True
-    for member in members:
-        if kind == "union":
-            cursor = 0
-        member_name, extra = member[0], member[2] if len(member) == 3 else None
-        member_path = f"{path}.{member_name}" if member_name else path
-        anonymous = isinstance(extra, str)
-        type_ = _type(member if anonymous else member[1], member_path)
-        dtype, size = type_.dtype, type_.dtype.itemsize
+    for member_name, *rest in members:
+        extra = rest[1] if len(rest) == 2 else None
+        where = f"{path}.{member_name}" if member_name else path
         if isinstance(extra, int):
-            if extra == 0 or cursor % (8 * size) + extra > 8 * size:
-                cursor = round_up(cursor, 8 * size)
-            offset = cursor // (8 * size) * size
-            cursor += extra
-        else:
-            if isinstance(extra, list):
-                dtype = np.dtype((dtype, tuple(extra)))
-            offset = round_up(cursor, 8) // 8
-            if kind == "struct":
-                offset = round_up(offset, type_.align)
-            cursor = 8 * (offset + dtype.itemsize)
+            raise ValueError(f"{where}: a bit field whose place is not known")
+        anonymous = isinstance(extra, str)
+        type_, step = _type([member_name, *rest] if anonymous else rest[0], where)
+        if isinstance(extra, list):
+            for count in reversed(extra):
+                type_ = array_of(type_, count)
+        offset = 0 if kind == "union" else cursor
+        if kind == "struct":
+            offset = round_up(offset, step)
+        cursor = offset + type_.dtype.itemsize
         end = max(end, cursor)
-        if isinstance(extra, int) and not member_name:
-            continue
-        align = max(align, type_.align)
-        natural = natural and offset % type_.align == 0
+        align = max(align, step)
+        natural = natural and offset % step == 0
         if anonymous:
-            fields += [(n, f[0], offset + f[1]) for n, f in (dtype.fields or {}).items()]
+            found |= moved(type_.members, offset)
         elif not member_name.startswith(_PADDING):
-            fields.append((member_name, dtype, offset))
-    size = round_up(end, 8) // 8
+            found[member_name] = Member(type_, offset)
     if kind == "struct_packed":
         # bcc says "packed" of every struct without bit fields. One that lies just as the compiler
-        # would align it is taken for aligned, which matters inside a union or beside bit fields.
-        align = align if natural and size % align == 0 else 1
-    dtype = np.dtype(
-        {
-            "names": [name for name, _, _ in fields],
-            "formats": [dtype for _, dtype, _ in fields],
-            "offsets": [offset for _, _, offset in fields],
-            "itemsize": round_up(size, align),
-        }
-    )
-    return _Type(dtype, align)
+        # would align it is taken for aligned, which matters inside a union.
+        align = align if natural and end % align == 0 else 1
+    word = "union" if kind == "union" else "struct"
+    return record(f"{word} {name}", found, round_up(end, align)), align
 
 
 def round_up(value: int, step: int) -> int:

@@ -89,7 +89,7 @@ def create_like(declared: CompiledMap, flags: int = 0, entries: int | None = Non
     spec = sized(declared.spec, entries)
     spec = replace(spec, flags=spec.flags | flags)
     try:
-        return map_create(spec, like=declared.fd)
+        return map_create(spec, like=declared.fd, btf_fd=declared.btf_fd)
     except OSError as error:
         raise KernelError(f"map {spec.name} cannot be made: {error.strerror}") from None
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from bpf.abi import (
     LIVE_FRAMES,
     AttachType,
+    BtfInfoStruct,
     BtfLoad,
     Command,
     Element,
@@ -121,32 +122,26 @@ def _name(text: str) -> bytes:
     ].encode()
 
 
-def map_create(spec: MapSpec, *, inner_map_fd: int = 0, like: int | None = None) -> int:
+def map_create(
+    spec: MapSpec, *, inner_map_fd: int = 0, like: int | None = None, btf_fd: int = 0
+) -> int:
     """Create a map; returns its file descriptor. `inner_map_fd` is for maps of maps.
 
-    `like` is a map whose type information (BTF) the new one gets too, for it to hold a spin lock or
-    a timer, and for bpftool to print it.
+    `like` is a map whose types in the BTF behind `btf_fd` are also those of the new one, which may
+    then hold a spin lock or a timer, and which bpftool can print.
     """
-    btf_fd, key_type, value_type = _types_of(like) if like is not None else (0, 0, 0)
-    try:
-        return call(Command.MAP_CREATE, _map_attr(spec, inner_map_fd, btf_fd, key_type, value_type))
-    finally:
-        if btf_fd:
-            os.close(btf_fd)
+    key_type, value_type = _types_of(like) if like is not None and btf_fd else (0, 0)
+    if not value_type:
+        btf_fd = 0
+    return call(Command.MAP_CREATE, _map_attr(spec, inner_map_fd, btf_fd, key_type, value_type))
 
 
-def _types_of(map_fd: int) -> tuple[int, int, int]:
-    """A map's BTF, opened, and the ids of its key's and value's type in it; zeros without any."""
+def _types_of(map_fd: int) -> tuple[int, int]:
+    """Numbers of a map's key and value type in its BTF; zeros without any."""
     info = MapInfoStruct()
     attr = InfoByFd(bpf_fd=map_fd, info_len=ct.sizeof(info), info=ct.addressof(info))
-    try:
-        call(Command.OBJ_GET_INFO_BY_FD, attr)
-        if info.btf_id:
-            btf_fd = call(Command.BTF_GET_FD_BY_ID, GetId(id=info.btf_id))
-            return btf_fd, info.btf_key_type_id, info.btf_value_type_id
-    except PermissionError:
-        pass  # only CAP_SYS_ADMIN may open by id; few maps need it
-    return 0, 0, 0
+    call(Command.OBJ_GET_INFO_BY_FD, attr)
+    return info.btf_key_type_id, info.btf_value_type_id
 
 
 def _map_attr(
@@ -341,6 +336,17 @@ def btf_load(data: bytes) -> int:
     """Load BTF type information; returns its file descriptor."""
     buffer = ct.create_string_buffer(data, len(data))
     return call(Command.BTF_LOAD, BtfLoad(btf=ct.addressof(buffer), btf_size=len(data)))
+
+
+def btf_data(fd: int) -> bytes:
+    """Return the BTF behind a descriptor, as the kernel has checked it."""
+    info = BtfInfoStruct()
+    attr = InfoByFd(bpf_fd=fd, info_len=ct.sizeof(info), info=ct.addressof(info))
+    call(Command.OBJ_GET_INFO_BY_FD, attr)
+    buffer = ct.create_string_buffer(info.btf_size)
+    info.btf = ct.addressof(buffer)
+    call(Command.OBJ_GET_INFO_BY_FD, attr)
+    return buffer.raw
 
 
 def enable_run_time_stats() -> int:

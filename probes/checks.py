@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bpf.compiler import CompiledMap
+from bpf.ctype import CType, Member
 from bpf.errors import UsageError, did_you_mean
+from probes.tables import type_findings
 
 if TYPE_CHECKING:
     from probes.config import Expire, Metric, ProbeConfig, Side
@@ -41,16 +43,18 @@ def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple
         yield "map", f"{name} is a {kind}, whose contents mean nothing outside", hint
         return
     if found.unreadable:
-        yield "map", f"{name} cannot be read: {found.unreadable}", "use types of fixed size"
+        yield (
+            "map",
+            f"{name} cannot be read: {found.unreadable}",
+            "use integers, arrays and structs",
+        )
         return
     if metric.agg:
         yield from _aggregation_findings(metric, found, kind)
     if metric.expire:
         yield from _expiry_findings(metric.expire, found, kind)
-    known = _dtypes(found)
-    for path in metric.types:
-        if path not in known:
-            yield f"types.{path}", f"{name} has no such field", did_you_mean(path, sorted(known))
+    for path, text, hint in type_findings(found, metric.types):
+        yield f"types.{path}", text, hint
 
 
 def _aggregation_findings(
@@ -60,7 +64,7 @@ def _aggregation_findings(
     if not found.spec.percpu:
         hint = "leave agg out, or declare a per-CPU map (BPF_PERCPU_HASH, BPF_PERCPU_ARRAY)"
         yield "agg", f"{name} is a {kind}: it has one value an entry, not one for each CPU", hint
-    elif found.value is not None and (why := _no_number(found.value, "value")):
+    elif found.value_type is not None and (why := _no_number(found.value_type, "value")):
         yield "agg", f"{name} has no {metric.agg}: {why}", "leave agg out: one value for each CPU"
 
 
@@ -72,45 +76,47 @@ def _expiry_findings(
         hint = "leave expire out, or declare a BPF_HASH"
         yield "expire", f"{name} is a {kind}: only entries of a hash can be swept", hint
         return
-    dtypes = _dtypes(found)
-    times = sorted(path for path, dtype in dtypes.items() if dtype == np.dtype("u8"))
-    if path not in dtypes:
+    fields = {**_fields(found.key_type, "key"), **_fields(found.value_type, "value")}
+    times = sorted(path for path, member in fields.items() if _is_time(member))
+    if path not in fields:
         yield "expire.field", f"{name} has no field {path!r}", did_you_mean(path, times)
     elif path not in times:
         hint = "a time is one, nanoseconds of CLOCK_MONOTONIC"
         yield "expire.field", f"{path} of {name} is no u64", hint
 
 
-def _no_number(dtype: np.dtype[Any], path: str) -> str:
+def _is_time(member: Member) -> bool:
+    return member.bits is None and member.type.dtype == np.dtype("u8")
+
+
+def _fields(type_: CType | None, path: str) -> dict[str, Member]:
+    """The paths of a type and of the members in it; elements of arrays have none."""
+    if type_ is None:
+        return {}
+    return {path: Member(type_, 0), **dict(_members(type_, path))}
+
+
+def _members(type_: CType, path: str) -> Iterator[tuple[str, Member]]:
+    for name, member in type_.members.items():
+        yield f"{path}.{name}", member
+        yield from _members(member.type, f"{path}.{name}")
+
+
+def _no_number(type_: CType, path: str) -> str:
     """Why values can't be added up or compared field by field; empty where they can."""
-    if dtype.subdtype is not None:
-        base = dtype.subdtype[0]
-        return f"{path} is a text" if base == np.dtype("i1") else _no_number(base, path)
-    if dtype.names is None:
-        return "" if dtype.kind in "iuf" else f"{path} is no number"
+    if type_.element is not None:
+        if type_.element.dtype == np.dtype("i1"):
+            return f"{path} is a text"
+        return _no_number(type_.element, path)
+    if type_.dtype.names is None:
+        return "" if type_.dtype.kind in "iuf" else f"{path} is no number"
     end = 0
-    for name, (field, offset, *_) in sorted(_fields(dtype).items(), key=lambda item: item[1][1]):
-        if offset < end:
-            return f"{path}.{name} overlaps the field before (a union, or bit fields)"
-        if why := _no_number(field, f"{path}.{name}"):
+    for name, member in sorted(type_.members.items(), key=lambda item: item[1].offset):
+        if member.bits is not None:
+            return f"{path}.{name} is a bit field"
+        if member.offset < end:
+            return f"{path}.{name} overlaps the field before (a union)"
+        if why := _no_number(member.type, f"{path}.{name}"):
             return why
-        end = offset + field.itemsize
+        end = member.offset + member.dtype.itemsize
     return ""
-
-
-def _dtypes(found: CompiledMap) -> dict[str, np.dtype[Any]]:
-    """What is where in a map's entries, by path."""
-    return {**dict(_paths(found.key, "key")), **dict(_paths(found.value, "value"))}
-
-
-def _paths(dtype: np.dtype[Any] | None, path: str) -> Iterator[tuple[str, np.dtype[Any]]]:
-    """The paths of a type and of everything in it, each with what is there."""
-    if dtype is None:
-        return
-    yield path, dtype
-    for name, (field, *_) in _fields(dtype.base).items():
-        yield from _paths(field, f"{path}.{name}")
-
-
-def _fields(dtype: np.dtype[Any]) -> Mapping[str, tuple[Any, ...]]:
-    return dtype.fields or {}

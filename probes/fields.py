@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, inet_ntop
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bpf.ctype import CType
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
@@ -37,9 +39,9 @@ _MAC = frozenset({
     "mac", "macaddr", "smac", "dmac", "srcmac", "dstmac", "eth", "ether", "ethernet", "hw",
     "hwaddr", "ll", "lladdr", "sha", "tha", "saddr", "daddr", "addr", "address",
 })  # fmt: skip
-_SIGNED_CHAR = frozenset({"signed char", "s8", "__s8", "int8_t"})
-_SIGNED_WIDE = frozenset({"__int128", "signed __int128", "__s128", "s128"})
-_BIG_ENDIAN = frozenset({"__be16", "__be32", "__be64"})
+_BIG_ENDIAN = frozenset({"__be16", "__be32", "__be64", "__sum16"})
+_VERSIONS = frozenset({"v4", "v6", "ip4", "ip6"})
+"""Members of a union that is itself named as an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ def _signed(array: Array) -> list[int]:
         return [int.from_bytes(each, sys.byteorder, signed=True) for each in packed(array)]
     result: list[int] = array.view(f"i{array.dtype.itemsize}").tolist()
     return result
+
+
+def _truth(array: Array) -> list[bool]:
+    return [value != 0 for value in unsigned(array)]
 
 
 def _network_order(array: Array) -> list[int]:
@@ -157,6 +163,7 @@ FIELD_TYPES = {
     "be": FieldType("an integer", is_number, _network_order),
     "unsigned": FieldType("an integer", is_number, unsigned),
     "signed": FieldType("an integer", is_number, _signed),
+    "bool": FieldType("an integer", is_number, _truth),
     "text": FieldType("bytes", lambda dtype: dtype.base.itemsize == 1, _text),
     "hex": FieldType("anything", lambda dtype: True, _hex),
 }
@@ -164,21 +171,27 @@ FIELD_TYPES = {
 host order."""
 
 
-def guess(names: Iterable[str], types: Iterable[str], dtype: DType) -> str:
-    """Which of FIELD_TYPES a field is; empty for what its C type says, a number or a record.
+def guess(type_: CType, name: str, inside: str = "") -> str:
+    """Return which of FIELD_TYPES a field is; empty for what its C type says, a number or a record.
 
-    `names` are the field's and its typedefs', `types` the C types that they stand for.
+    The typedefs of its type say what it is, and so does its name: `name` is the field's, `inside`
+    that of the struct or union that it is a member of.
     """
-    declared = frozenset(types)
+    dtype = type_.dtype
     size, base = dtype.itemsize, dtype.base
     if dtype.names is not None:
         return {"s_addr": "ipv4", "in6_u": "ipv6"}.get(" ".join(dtype.names), "")
     if base.names is not None:
         return ""
-    if len(dtype.shape) == 1 and base == np.dtype("i1") and not declared & _SIGNED_CHAR:
+    types = _type_names(type_)
+    if len(dtype.shape) == 1 and base == np.dtype("i1") and "signed char" not in types:
         return "text"
-    words = [_words(name) for name in names]
-    if size == 16 and (dtype.shape or base.kind == "V") and any(map(_is_address, words)):
+    words = [_words(each.removesuffix("_t")) for each in types] + [_words(name)]
+    network = not _BIG_ENDIAN.isdisjoint(types)
+    if inside and (network or name in _VERSIONS):
+        words.append(_words(inside) + _words(name))
+    wide = size == 16 and (dtype.shape or base.kind == "V")
+    if wide and (name == "v6" or any(map(_is_address, words))):
         return "ipv6"
     if (
         size == 6
@@ -190,11 +203,21 @@ def guess(names: Iterable[str], types: Iterable[str], dtype: DType) -> str:
     is_word = size == 4 and base.kind in "iu" and (not dtype.shape or base.itemsize == 1)
     if is_word and any(map(_is_address, words)):
         return "ipv4"
-    if base.kind == "V" and not dtype.shape and declared & _SIGNED_WIDE:
+    if base.kind == "V" and not dtype.shape and "__int128" in types:
         return "signed"
-    if declared & _BIG_ENDIAN and not dtype.shape:
-        return "ipv4" if size == 4 and any(_say(each, _ENDS) for each in words) else "be"
+    if network and not dtype.shape:
+        address = size == 4 and (name == "v4" or any(_say(each, _ENDS) for each in words))
+        return "ipv4" if address else "be"
     return ""
+
+
+def _type_names(type_: CType) -> list[str]:
+    """Names of a type's typedefs and of the type itself; for an array, of its elements' too."""
+    names = list(type_.names)
+    while type_.element is not None:
+        type_ = type_.element
+        names += type_.names
+    return names
 
 
 def _words(name: str) -> list[str]:

@@ -6,22 +6,23 @@ and as nested objects. A per-CPU value that is not aggregated is a row for each 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bpf.errors import UsageError, did_you_mean
 from bpf.kinds import Shape
-from bpf.syscall import MapSpec
-from probes.declarations import Declarations, MapDeclaration
-from probes.fields import FIELD_TYPES, is_number, unsigned
+from probes.fields import FIELD_TYPES, is_number, packed, unsigned
 from probes.meaning import Meaning
-from probes.syntax import Member
+
+if TYPE_CHECKING:
+    from bpf.compiler import CompiledMap
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
@@ -64,59 +65,60 @@ class TableSchema:
     names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """Names of numbers, by path: of the enumerators of an enum."""
     bits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Shift and width of bit fields, by path, in the word that stands there."""
+    """Shift and width of bit fields, by path, in the number or the bytes (V3) that stand there."""
 
 
 def schema_of(
-    spec: MapSpec,
-    declared: Declarations,
-    key: DType | None,
-    value: DType | None,
+    found: CompiledMap,
     types: Mapping[str, str] | None = None,
     help: str = "",  # noqa: A002 - the field's name
 ) -> TableSchema:
-    """What the entries of a map mean, whose key and value have the layouts `key` and `value`.
+    """Return what the entries of a map mean.
 
-    `types` says what a field is, by path, and comes before any guess. Raises UsageError for a path
-    that there isn't, and for a type that is unknown or does not fit.
+    `types` says what a field is, by path, and comes before any guess. Raises UsageError for the
+    first of `type_findings`.
     """
-    meaning = Meaning(declared)
-    map_ = _compiled(spec.name, meaning, declared, key, value)
-    kind = TableKind(spec.kind.shape or Shape.HASH)
-    if map_.kind == "histogram" and (spec.kind.shape == Shape.ARRAY or _has_slot(key)):
-        kind = TableKind.HISTOGRAM
-    if key is not None and spec.kind.shape != Shape.ARRAY:
-        meaning.add("key", Member("", map_.key), key)
-        if kind == TableKind.LPM and FIELD_TYPES["prefix"].takes(key):
-            meaning.fields["key"] = "prefix"
-    if value is not None:
-        meaning.add("value", Member("", map_.value), value)
+    for path, text, hint in type_findings(found, types or {}):
+        raise UsageError(f"map {found.spec.name}: types: {path}: {text}", hint=hint)
+    meaning = Meaning(found)
     fields, names = meaning.fields, meaning.names
     for path, type_ in (types or {}).items():
-        if kind == TableKind.HISTOGRAM and path == _SLOT:
-            _known(type_, _SLOT_TYPES, f"map {spec.name}: types: {path}: no type")
+        if type_ == _PLAIN and path in meaning.bits:
             continue
-        _check_type(spec.name, path, type_, meaning.dtypes)
         # What was guessed of it, of a part of it, or of what it is a part of does not hold.
         for each in list(fields):
             if _is_part(path, each) or _is_part(each, path):
                 del fields[each]
         names.pop(path, None)
     fields |= {path: type_ for path, type_ in (types or {}).items() if type_ != _PLAIN}
-    return TableSchema(kind, help, fields, names, meaning.bits)
+    return TableSchema(_kind(found), help, fields, names, meaning.bits)
 
 
-def _compiled(
-    name: str, meaning: Meaning, declared: Declarations, key: DType | None, value: DType | None
-) -> MapDeclaration:
-    """Of a map's declarations the one that was compiled, as far as can be told."""
-    unknown = MapDeclaration(name, 0, 0, "", "", "", "")
-    first = declared.maps.get(name, unknown)
-    for each in (first, *first.others):
-        pairs = ((each.key, key), (each.value, value))
-        if all(dtype is None or meaning.fits(Member("", c), dtype) for c, dtype in pairs):
-            return each
-    return replace(unknown, kind=first.kind)
+def type_findings(found: CompiledMap, types: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield a path of `types`, what is wrong with its type, and a hint."""
+    dtypes = Meaning(found).dtypes
+    histogram = _kind(found) == TableKind.HISTOGRAM
+    paths = [*dtypes, _SLOT] if histogram else list(dtypes)
+    for path, type_ in types.items():
+        known = _SLOT_TYPES if histogram and path == _SLOT else (*FIELD_TYPES, _PLAIN)
+        if path not in paths:
+            yield path, f"{found.spec.name} has no such field", did_you_mean(path, paths)
+        elif type_ not in known:
+            yield path, f"no type {type_!r}", did_you_mean(type_, known)
+        elif path in dtypes and type_ != _PLAIN and not FIELD_TYPES[type_].takes(dtypes[path]):
+            needs = FIELD_TYPES[type_].needs
+            yield (
+                path,
+                f"can't be {type_}: that takes {needs}",
+                f"it has {dtypes[path].itemsize} bytes",
+            )
+
+
+def _kind(found: CompiledMap) -> TableKind:
+    shape = found.spec.kind.shape or Shape.HASH
+    if found.histogram and (shape == Shape.ARRAY or _has_slot(found.key)):
+        return TableKind.HISTOGRAM
+    return TableKind(shape)
 
 
 def _has_slot(key: DType | None) -> bool:
@@ -125,22 +127,6 @@ def _has_slot(key: DType | None) -> bool:
 
 def _is_part(path: str, of: str) -> bool:
     return path == of or path.startswith((f"{of}.", f"{of}["))
-
-
-def _check_type(name: str, path: str, type_: str, dtypes: Mapping[str, DType]) -> None:
-    _known(path, dtypes, f"map {name}: types: no field")
-    _known(type_, [*FIELD_TYPES, _PLAIN], f"map {name}: types: {path}: no type")
-    if type_ != _PLAIN and not FIELD_TYPES[type_].takes(dtypes[path]):
-        raise UsageError(
-            f"map {name}: types: {path} can't be {type_}: that takes {FIELD_TYPES[type_].needs}",
-            hint=f"it has {dtypes[path].itemsize} bytes",
-        )
-
-
-def _known(word: str, words: Iterable[str], message: str) -> None:
-    words = list(words)
-    if word not in words:
-        raise UsageError(f"{message} {word!r}", hint=did_you_mean(word, words))
 
 
 def columns(schema: TableSchema, dtype: DType) -> tuple[str, ...]:
@@ -165,14 +151,18 @@ def objects(schema: TableSchema, rows: Array) -> Iterator[dict[str, Any]]:
 class _Scalar:
     """A field that is one value to a reader."""
 
-    def __init__(self, convert: _Convert) -> None:
-        self.objects = convert
+    def __init__(self, convert: _Convert, cut: _Cut | None = None) -> None:
+        self._convert = convert
+        self._cut = cut
 
     def columns(self, path: str) -> list[str]:
         return [path]
 
     def flat(self, array: Array) -> list[list[Any]]:
         return [self.objects(array)]
+
+    def objects(self, array: Array) -> list[Any]:
+        return self._convert(self._cut(array) if self._cut else array)
 
 
 class _Record:
@@ -282,12 +272,17 @@ class _Table:
     def _node(self, path: str, dtype: DType) -> _Node:
         """What is at `path`."""
         kind = self._schema.fields.get(path, "")
+        place = self._schema.bits.get(path)
+        cut = None
+        if place and dtype.kind in "iuV":
+            cut = _Cut(dtype, *place, kind == "signed")
+            dtype = cut.dtype
         # A sum or a mean is wider than what was aggregated, and no address.
         if kind in FIELD_TYPES and FIELD_TYPES[kind].takes(dtype):
-            return _Scalar(self._cut(path, FIELD_TYPES[kind].values, dtype))
+            return _Scalar(FIELD_TYPES[kind].values, cut)
         if not (dtype.shape or dtype.names):
             names = self._schema.names.get(path)
-            return _Scalar(self._cut(path, _named(names) if names else _plain, dtype))
+            return _Scalar(_named(names) if names else _plain, cut)
         if dtype.shape:
             element = np.dtype((dtype.base, dtype.shape[1:]))
             return _Items(self._node(f"{path}[]", element), dtype.shape[0])
@@ -295,11 +290,6 @@ class _Table:
 
     def _record(self, path: str, dtype: DType, names: Iterable[str]) -> _Record:
         return _Record({name: self._node(f"{path}.{name}", dtype[name]) for name in names})
-
-    def _cut(self, path: str, convert: _Convert, dtype: DType) -> _Convert:
-        """`convert`, after a bit field has been taken out of its word."""
-        place = self._schema.bits.get(path)
-        return _bits(convert, *place) if place and dtype.kind in "iu" else convert
 
 
 def _plain(array: Array) -> list[Any]:
@@ -316,15 +306,32 @@ def _named(names: Mapping[int, str]) -> _Convert:
     return lambda array: [names.get(value, value) for value in _plain(array)]
 
 
-def _bits(convert: _Convert, shift: int, width: int) -> _Convert:
-    """`convert`, of bit fields in words."""
+class _Cut:
+    """Takes bit fields out of their words."""
 
-    def cut(array: Array) -> list[Any]:
-        # To the word's upper end and back: so the sign of a signed field is kept.
-        spare = 8 * array.dtype.itemsize - width
-        return convert((array << (spare - shift)) >> spare)
+    def __init__(self, word: DType, shift: int, width: int, signed: bool) -> None:
+        """`signed` is of opaque words; other words know their sign."""
+        self._shift, self._width, self._signed = shift, width, signed
+        self.dtype = word
+        """Of the bit fields."""
+        if word.kind == "V":
+            size = next(size for size in (1, 2, 4, 8, 16) if 8 * size >= width)
+            self.dtype = np.dtype("V16" if size == 16 else f"{'i' if signed else 'u'}{size}")
 
-    return cut
+    def __call__(self, array: Array) -> Array:
+        if array.dtype.kind != "V":
+            # To the word's upper end and back: so the sign of a signed field is kept.
+            spare = 8 * array.dtype.itemsize - self._width
+            shifted: Array = (array << (spare - self._shift)) >> spare
+            return shifted
+        numbers = [int.from_bytes(each, sys.byteorder) >> self._shift for each in packed(array)]
+        mask, sign = (1 << self._width) - 1, (1 << self._width >> 1) if self._signed else 0
+        size = self.dtype.itemsize
+        data = b"".join(
+            ((number & mask ^ sign) - sign).to_bytes(size, sys.byteorder, signed=self._signed)
+            for number in numbers
+        )
+        return np.frombuffer(data, self.dtype)
 
 
 def _low(slots: Array) -> list[int]:

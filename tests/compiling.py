@@ -49,10 +49,12 @@ class Thrifty:
         self._kept[key] = kept
         while len(self._kept) > _MOST:
             self._forget(next(iter(self._kept)))
+        btf = os.dup(kept.btf_fd) if kept.btf_fd else 0
         return replace(
             kept,
             programs={n: replace(p, fd=os.dup(p.fd)) for n, p in kept.programs.items()},
-            maps={n: replace(m, fd=os.dup(m.fd)) for n, m in kept.maps.items()},
+            maps={n: replace(m, fd=os.dup(m.fd), btf_fd=btf) for n, m in kept.maps.items()},
+            btf_fd=btf,
         )
 
     def close(self) -> None:
@@ -81,4 +83,5 @@ def kept_fds() -> frozenset[int]:
 
 
 def _fds(compiled: Compiled) -> set[int]:
-    return {p.fd for p in compiled.programs.values()} | {m.fd for m in compiled.maps.values()}
+    fds = {p.fd for p in compiled.programs.values()} | {m.fd for m in compiled.maps.values()}
+    return fds | ({compiled.btf_fd} if compiled.btf_fd else set())

@@ -1,7 +1,8 @@
 """Compiling and verifying eBPF C outside the console, in a warm helper process."""
 
-from bpf.compiler.client import Compiled, CompiledMap, CompiledProgram, Compiler
+from bpf.compiler.client import Compiled, CompiledProgram, Compiler
 from bpf.compiler.diagnostics import CompileError, Diagnostic
+from bpf.compiler.maps import CompiledMap
 
 __all__ = [
     "CompileError",

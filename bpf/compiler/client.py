@@ -16,9 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
-from bpf.abi import MapType, ProgType
+from bpf.abi import ProgType
 from bpf.cancel import Cancel, current
 from bpf.compiler.diagnostics import (
     CompileError,
@@ -28,12 +26,12 @@ from bpf.compiler.diagnostics import (
     parse_map,
     parse_verifier,
 )
+from bpf.compiler.maps import CompiledMap, MapReader
 from bpf.compiler.packages import install
 from bpf.compiler.remarks import no_inserts
 from bpf.compiler.source import flatten, misfit, place_of
 from bpf.errors import DeckError, KernelError
-from bpf.layout import dtype_of
-from bpf.syscall import PRIVILEGES, MapSpec
+from bpf.syscall import PRIVILEGES
 
 HEADERS = Path(__file__).parent.parent / "headers"
 """A slim stand-in for the running kernel's headers, on top of linux-libc-dev."""
@@ -52,23 +50,6 @@ _REPLY_GRACE_S = 5.0
 """The helper ends itself at its limits; this much later the client gives up on it."""
 _LOOK_S = 0.05
 """Seconds between two looks at whether who waits for his turn still wants it."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledMap:
-    """A map as a source declares it."""
-
-    spec: MapSpec
-    key: np.dtype[Any] | None
-    """Layout of a key; None where the kind has none, or `unreadable` says why."""
-    value: np.dtype[Any] | None
-    """Layout of one value (one CPU's, for per-CPU kinds); None as for `key`."""
-    fd: int
-    """A map of this layout, created at compile time."""
-    bytecode_fd: int
-    """The number that stands for this map in the programs' instructions."""
-    unreadable: str = ""
-    """Why its contents can't be read: a C type that is not known. Its program runs all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +77,13 @@ class Compiled:
     """Warnings and notes; an error would have raised CompileError."""
     seconds: float
     """Round trip of the request."""
+    btf_fd: int = 0
+    """The types of the source; 0 if the compiler or the kernel has none."""
 
     def close(self) -> None:
         _close([p.fd for p in self.programs.values()] + [m.fd for m in self.maps.values()])
+        if self.btf_fd:
+            os.close(self.btf_fd)
 
     def __enter__(self) -> Self:
         return self
@@ -150,9 +135,10 @@ class Compiler:
         if "\0" in source:
             line = source.count("\n", 0, source.index("\0")) + 1
             raise CompileError(name, [Diagnostic(name, line, 0, "error", "a NUL: this is no text")])
+        flat = flatten(source, name, headers)
         request = json.dumps(
             {
-                "source": flatten(source, name, headers),
+                "source": flat,
                 "cflags": [*_FLAGS, *cflags],
                 "type": int(prog_type),
                 "function": function,
@@ -178,7 +164,7 @@ class Compiler:
             said = self._said()
         try:
             cancel.check()
-            return _digest(name, source, reply, fds, said, prog_type, started)
+            return _digest(name, source, flat, reply, fds, said, prog_type, started)
         except DeckError:
             _close(fds)
             raise
@@ -357,6 +343,7 @@ class Compiler:
 def _digest(
     name: str,
     source: str,
+    flat: str,
     reply: dict[str, Any],
     fds: list[int],
     said: str,
@@ -385,8 +372,9 @@ def _digest(
         log = "\n".join(p["log"] for p in reply["programs"] if not p["loaded"])
         raise CompileError(name, (*diagnostics, *errors), log)
     if len(fds) < reply["fds"]:
+        count = len(reply["programs"]) + len(reply["maps"])
         raise KernelError(
-            f"{name} has {reply['fds']} programs and maps, and only {len(fds)} could be opened",
+            f"{name} has {count} programs and maps, and only {len(fds)} could be opened",
             hint="raise the limit of open files (ulimit -n)",
         )
     spare = iter(fds)
@@ -396,35 +384,15 @@ def _digest(
         )
         for p in reply["programs"]
     }
-    maps = {m["name"]: _compiled_map(name, source, m, next(spare)) for m in reply["maps"]}
+    map_fds = [next(spare) for _ in reply["maps"]]
+    btf_fd = next(spare, 0)
+    reader = MapReader(name, source, flat, btf_fd)
+    pairs = zip(reply["maps"], map_fds, strict=True)
+    maps = {declared["name"]: reader.read(declared, fd) for declared, fd in pairs}
     diagnostics += tuple(no_inserts(name, source, [m.spec for m in maps.values()]))
     functions = tuple(reply["functions"])
-    return Compiled(name, programs, functions, maps, diagnostics, time.perf_counter() - started)
-
-
-def _compiled_map(file: str, source: str, declared: dict[str, Any], fd: int) -> CompiledMap:
-    """Raises CompileError for a kind of map that is not known."""
-    name = declared["name"]
-    try:
-        kind = MapType(declared["type"])
-    except ValueError:
-        text = f"map {name} is of kind {declared['type']}, which is not known here"
-        place = place_of(source, name)
-        raise CompileError(file, [Diagnostic(file, *place, "error", text)]) from None
-    spec = MapSpec(
-        name,
-        kind,
-        declared["key_size"],
-        declared["value_size"],
-        declared["max_entries"],
-        declared["flags"],
-    )
-    try:
-        key = dtype_of(declared["key"]) if spec.key_size else None
-        value = dtype_of(declared["value"]) if spec.value_size else None
-    except ValueError as error:
-        return CompiledMap(spec, None, None, fd, declared["bytecode_fd"], str(error))
-    return CompiledMap(spec, key, value, fd, declared["bytecode_fd"])
+    seconds = time.perf_counter() - started
+    return Compiled(name, programs, functions, maps, diagnostics, seconds, btf_fd)
 
 
 def _close(fds: Sequence[int]) -> None:

@@ -136,6 +136,8 @@ class Helper:
         """Compile and verify; returns (reply, descriptors, what keeps the descriptors open)."""
         reply: dict[str, Any] = {"programs": [], "functions": [], "maps": [], "error": ""}
         fds: list[int] = []
+        lowest = os.dup(2)
+        os.close(lowest)
         try:
             module = self.bpf(text=request["source"], cflags=[*self.flags, *request["cflags"]])
         except Exception as error:
@@ -169,7 +171,21 @@ class Helper:
                 }
             )
             fds.append(fd)
+        maps = [declared["bytecode_fd"] for declared in reply["maps"]]
+        fds += self.btf(lowest, min(maps, default=lowest))
         return reply, fds, module
+
+    def btf(self, lowest: int, end: int) -> list[int]:
+        """The descriptor of the source's BTF, which libbcc loads just before it makes the maps.
+
+        libbcc has no function that tells it, and opening BTF by its id needs CAP_SYS_ADMIN.
+        """
+        for fd in range(lowest, end):
+            info = (ct.c_uint32 * 4)()  # struct bpf_btf_info: a pointer, the size, the id
+            length = ct.c_uint32(ct.sizeof(info))
+            if self.lib.bpf_obj_get_info(fd, ct.byref(info), ct.byref(length)) == 0:
+                return [fd]
+        return []
 
     def verify(self, handle: Any, name: bytes, prog_type: int) -> tuple[dict[str, Any], int]:
         """Load one function; the verifier's log is asked for only when it was refused."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from bpf.compiler import CompiledMap
+from bpf.ctype import CType, Member
 from probes.config import Side
 from probes.plane import Compatibility, Fate, MapFate
 from probes.program.loading import CompiledSide, LoadedSide
@@ -88,18 +86,36 @@ def _difference(old: CompiledMap, new: CompiledMap) -> str:
     ):
         if before != after:
             return f"{what} {after}, was {before}"
-    for what, one, other in (("key", old.key, new.key), ("value", old.value, new.value)):
-        if one != other:
+    for what, one, other in (
+        ("key", old.key_type, new.key_type),
+        ("value", old.value_type, new.value_type),
+    ):
+        if not _same(one, other):
             return f"{what} {_names(other)}, was {_names(one)}"
     return ""
 
 
-def _names(dtype: np.dtype[Any] | None) -> str:
-    """`{packets uint64, bytes uint64}`."""
-    if dtype is None or dtype.names is None:
-        return str(dtype)
-    fields: Mapping[str, Any] = dtype.fields or {}
-    return "{" + ", ".join(f"{name} {_names(fields[name][0])}" for name in dtype.names) + "}"
+def _same(one: CType | None, other: CType | None) -> bool:
+    """Whether two types have the same fields at the same places; typedefs may differ."""
+    if one is None or other is None:
+        return one is other
+    return (
+        one.dtype == other.dtype
+        and [m.bits for m in one.members.values()] == [m.bits for m in other.members.values()]
+        and all(_same(m.type, other.members[name].type) for name, m in one.members.items())
+        and _same(one.element, other.element)
+    )
+
+
+def _names(type_: CType | None) -> str:
+    """Return such as `{packets uint64, bytes uint64, flag uint8:1}`."""
+    if type_ is None or not type_.members:
+        return str(type_ and type_.dtype)
+    return "{" + ", ".join(_field(name, m) for name, m in type_.members.items()) + "}"
+
+
+def _field(name: str, member: Member) -> str:
+    return f"{name} {_names(member.type)}" + (f":{member.bits[1]}" if member.bits else "")
 
 
 def _warnings(before: Mapping[Side, AnySide], after: Mapping[Side, AnySide]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from bpf import interface as interfaces
 from bpf.attach import Hook
@@ -30,9 +30,6 @@ from probes.program.metrics import MetricMap, make_map, open_map
 from probes.snapshot import Loss, LossReason
 from probes.tables import TableSchema, schema_of
 
-if TYPE_CHECKING:
-    from probes.declarations import Declarations
-
 
 @dataclass(frozen=True, slots=True)
 class CompiledSide:
@@ -44,7 +41,6 @@ class CompiledSide:
     hook: Hook
     compiled: Compiled
     program: CompiledProgram
-    declarations: Declarations
     metric_maps: tuple[MetricMap, ...]
 
     @property
@@ -60,7 +56,7 @@ class CompiledSide:
     @property
     def lines(self) -> Mapping[str, int]:
         """Where its maps are declared."""
-        return {name: found.line for name, found in self.declarations.maps.items()}
+        return {name: found.line for name, found in self.declared.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +105,6 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
 def _compile_side(
     compiler: Compiler, config: ProbeConfig, side: Side, direction: Direction, hooks: Hooks
 ) -> CompiledSide:
-    from probes import declarations
-
     interface = interfaces.find(direction.interface)
     if direction.hook == "monitor":
         monitored = hooks.monitored(interface)
@@ -140,12 +134,11 @@ def _compile_side(
         compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *unserved))
         program = _program_of(config, side, direction, compiled)
         check_metrics(config, side, compiled.maps)
-        declared = declarations.parse(direction.source)
-        metric_maps = tuple(_metric_maps(direction, compiled, declared))
+        metric_maps = tuple(_metric_maps(direction, compiled))
     except BaseException:
         compiled.close()
         raise
-    return CompiledSide(side, direction, interface, hook, compiled, program, declared, metric_maps)
+    return CompiledSide(side, direction, interface, hook, compiled, program, metric_maps)
 
 
 def _program_of(
@@ -170,13 +163,11 @@ def _program_of(
     return compiled.programs[names[0]]
 
 
-def _metric_maps(
-    direction: Direction, compiled: Compiled, declared: Declarations
-) -> list[MetricMap]:
+def _metric_maps(direction: Direction, compiled: Compiled) -> list[MetricMap]:
     by_map: dict[str, list[tuple[Metric, TableSchema]]] = {}
     for metric in direction.metrics:
         found = compiled.maps[metric.map]
-        schema = schema_of(found.spec, declared, found.key, found.value, metric.types, metric.help)
+        schema = schema_of(found, metric.types, metric.help)
         by_map.setdefault(metric.map, []).append((metric, schema))
     return [
         MetricMap(compiled.maps[name], metrics, direction.expiry(metrics[0][0]))

@@ -138,7 +138,7 @@ def test_more_descriptors_than_one_message_can_carry(compiler: Compiler) -> None
     )
     before = open_fds()
     with compiler.compile(source, ProgType.XDP) as compiled:
-        assert open_fds() - before == 270
+        assert open_fds() - before == 271  # and the types
         assert not any(os.get_inheritable(m.fd) for m in compiled.maps.values())
         for i in (0, 99, 149):
             assert syscall.prog_test_run(compiled.programs[f"f{i}"].fd, PACKET).verdict == i

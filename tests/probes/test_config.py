@@ -424,7 +424,7 @@ METRICS_WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"map": "either", "agg": "sum"},
-        "agg: either has no sum: value.bytes overlaps the field before (a union, or bit fields); "
+        "agg: either has no sum: value.bytes overlaps the field before (a union); "
         "leave agg out: one value for each CPU",
     ),
     (

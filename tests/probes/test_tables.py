@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bpf.abi import MapType, ProgType
-from bpf.compiler import Compiled, Compiler
+from bpf.compiler import Compiled, CompiledMap, Compiler
+from bpf.ctype import CType, Member, array_of, record
 from bpf.errors import UsageError
-from bpf.layout import dtype_of
 from bpf.maps import Map
 from bpf.syscall import MapSpec, map_update, possible_cpus, prog_test_run
-from probes.declarations import Declarations, parse
 from probes.program.metrics import rows_of
 from probes.tables import TableKind, TableSchema, columns, flat_rows, objects, schema_of
 
@@ -30,9 +29,9 @@ PROGRAM = "int program(struct xdp_md *ctx) { return XDP_PASS; }\n"
 class Read:
     """A map's entries, as a reader gets them."""
 
-    def __init__(self, compiled: Compiled, declared: Declarations, name: str, **types: Any) -> None:
+    def __init__(self, compiled: Compiled, name: str, **types: Any) -> None:
         found = compiled.maps[name]
-        self.schema = schema_of(found.spec, declared, found.key, found.value, **types)
+        self.schema = schema_of(found, **types)
         self._found = found
         self.map = Map.create(found.spec, found.key, found.value)
 
@@ -65,7 +64,7 @@ class Sources:
     def read(self, source: str, name: str = "m", **types: Any) -> Read:
         compiled = self._compiler.compile(source + PROGRAM, ProgType.XDP)
         self._open.append(compiled)
-        read = Read(compiled, parse(source), name, **types)
+        read = Read(compiled, name, **types)
         self._open.append(read.map)
         return read
 
@@ -244,20 +243,11 @@ int program(struct xdp_md *ctx) {{
 """
     with compiler.compile(source, ProgType.XDP) as compiled:
         found = compiled.maps["m"]
-        schema = schema_of(found.spec, parse(source), found.key, found.value)
+        schema = schema_of(found)
         prog_test_run(compiled.programs["program"].fd, bytes(64))
         with Map(os.dup(found.fd), found.spec, found.key, found.value) as map_:
             [entry] = objects(schema, rows_of(map_.read(), ""))
     assert entry["value"] == stored
-
-
-def test_a_bit_field_that_is_not_declared_here_is_its_word() -> None:
-    descriptor = '["b", [["a", "unsigned int", 4], ["b", "unsigned int", 28]], "struct"]'
-    spec = MapSpec("m", MapType.HASH, 4, 4, 1)
-    schema = schema_of(spec, Declarations(), np.dtype("u4"), dtype_of(descriptor))
-    rows = np.zeros(1, [("key", "u4"), ("value", dtype_of(descriptor))])
-    rows["value"]["a"] = 0x12345678
-    assert list(objects(schema, rows)) == [{"key": 0, "value": {"a": 0x12345678, "b": 0x12345678}}]
 
 
 def test_each_cpu_has_a_row_or_an_item_of_a_list(sources: Sources) -> None:
@@ -368,19 +358,28 @@ def test_a_slot_that_is_no_logarithm_is_itself(sources: Sources) -> None:
     assert read.objects() == [{"slot": 2**40, "low": 2**40, "high": 2**40, "count": 1}]
 
 
-CODES = {"u8": "u1", "u16": "u2", "u32": "u4", "u64": "u8", "__be32": "u4", "__be16": "u2",
-         "char": "i1", "s8": "i1"}  # fmt: skip
+CHAINS = {
+    "u8": ("u1", "u8 __u8", "unsigned char"),
+    "u16": ("u2", "u16 __u16", "unsigned short"),
+    "u32": ("u4", "u32 __u32", "unsigned int"),
+    "u64": ("u8", "u64 __u64", "unsigned long long"),
+    "__be32": ("u4", "__be32 __u32", "unsigned int"),
+    "__be16": ("u2", "__be16 __u16", "unsigned short"),
+    "char": ("i1", "", "char"),
+    "s8": ("i1", "s8 __s8", "signed char"),
+}
+"""Layout, typedefs and name, as BTF has them."""
 
 
 def scalar(name: str, c_type: str, size: int) -> str:
     """What is guessed of a struct's only field, of `size` bytes."""
-    code = np.dtype(CODES[c_type])
-    count = size // code.itemsize
-    field = np.dtype((code, (count,))) if count > 1 else code
-    dimension = f"[{count}]" if count > 1 else ""
-    declared = parse(f"struct k {{ {c_type} {name}{dimension}; }};\nBPF_HASH(m, struct k);")
-    spec = MapSpec("m", MapType.HASH, size, 8, 1)
-    schema = schema_of(spec, declared, np.dtype([(name, field)]), np.dtype("u8"))
+    code, typedefs, own = CHAINS[c_type]
+    field = CType(np.dtype(code), (*typedefs.split(), own))
+    if size > field.dtype.itemsize:
+        field = array_of(field, size // field.dtype.itemsize)
+    key = record("struct k", {name: Member(field, 0)}, size)
+    number = CType(np.dtype("u8"), ("unsigned long long",))
+    schema = schema_of(CompiledMap(MapSpec("m", MapType.HASH, size, 8, 1), key, number, -1, -1))
     return schema.fields.get(f"key.{name}", "")
 
 
@@ -508,11 +507,14 @@ def test_host_takes_a_guess_back(sources: Sources) -> None:
 @pytest.mark.parametrize(
     ("types", "message"),
     [
-        ({"key.wo": "ipv4"}, r"map m: types: no field 'key\.wo'; did you mean key\.who\?"),
-        ({"zzz": "ipv4"}, r"no field 'zzz'; there are key, key\.who"),
+        (
+            {"key.wo": "ipv4"},
+            r"map m: types: key\.wo: m has no such field; did you mean key\.who\?",
+        ),
+        ({"zzz": "ipv4"}, r"zzz: m has no such field; there are key, key\.who"),
         ({"key.who": "ipv5"}, r"types: key\.who: no type 'ipv5'; did you mean ipv[46]\?"),
-        ({"key.n": "ipv4"}, r"key\.n can't be ipv4: that takes 4 bytes; it has 8 bytes"),
-        ({"key.a": "be"}, r"key\.a can't be be: that takes an integer"),
+        ({"key.n": "ipv4"}, r"key\.n: can't be ipv4: that takes 4 bytes; it has 8 bytes"),
+        ({"key.a": "be"}, r"key\.a: can't be be: that takes an integer"),
     ],
 )
 def test_a_type_that_cannot_be_is_refused(

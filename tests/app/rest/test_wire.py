@@ -10,18 +10,24 @@ import pytest
 
 from app.rest import wire
 from app.rest.wire import Decoder, Lost, MalformedError, Record, encode
-from bpf.layout import dtype_of
+from bpf.layout import described
 from probes.flow.records import FLOW
 from probes.path.records import HOP, PATH
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 from probes.tables import TableKind, TableSchema
 
 UNION = ["u", [["address", "unsigned int"], ["bytes", "unsigned char", [4]]], "union"]
-KEY = ["key", [["to", UNION], ["port", "unsigned short"], ["half", "unsigned int", 4]], "struct"]
+KEY = ["key", [["to", UNION], ["port", "unsigned short"], ["half", "unsigned int"]], "struct"]
+
+
+def dtype_of(described_by: list[Any]) -> np.dtype[Any]:
+    return described(json.dumps(described_by)).dtype
+
+
 LAYOUTS = [
-    dtype_of(json.dumps(KEY)),
-    dtype_of(json.dumps(["all", [["k", KEY], ["v", "unsigned __int128"]], "struct"])),
-    np.dtype([("key", dtype_of(json.dumps(KEY))), ("value", dtype_of(json.dumps(UNION)), (4,))]),
+    dtype_of(KEY),
+    dtype_of(["all", [["k", KEY], ["v", "unsigned __int128"]], "struct"]),
+    np.dtype([("key", dtype_of(KEY)), ("value", dtype_of(UNION), (4,))]),
     np.dtype([("key", "<u4"), ("value", ">f8", (2, 3)), ("name", "S16"), ("on", "?")]),
     np.dtype([("at", "M8[ns]"), ("for", "m8[25us]")]),
     np.dtype({"names": ["a"], "formats": ["u2"], "offsets": [6], "itemsize": 32}),

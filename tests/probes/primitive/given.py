@@ -21,7 +21,6 @@ from bpf.interface import Interface
 from bpf.maps import Map
 from bpf.syscall import possible_cpus, prog_test_run
 from probes import config as configs
-from probes import declarations
 from probes.checks import check_metrics
 from probes.config import ProbeConfig
 from probes.flow.records import hash_keys
@@ -82,7 +81,6 @@ class Given:
         )
         with compiled:
             check_metrics(self.config, "ingress", compiled.maps)
-            declared = declarations.parse(direction.source)
             (program,) = compiled.programs.values()
             self._stage = Stage()
             self._side = LoadedSide(
@@ -93,8 +91,7 @@ class Given:
                     Hook.XDP,
                     compiled,
                     program,
-                    declared,
-                    tuple(_metric_maps(direction, compiled, declared)),
+                    tuple(_metric_maps(direction, compiled)),
                 ),
                 self._stage.next_fd,
             )

@@ -1,0 +1,157 @@
+"""The maps that a source declares, with the C types of their keys and values."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bpf.abi import MapType
+from bpf.btf import Btf
+from bpf.compiler.diagnostics import CompileError, Diagnostic
+from bpf.compiler.source import code_of, place_of
+from bpf.ctype import CType
+from bpf.layout import described
+from bpf.syscall import MapSpec, btf_data
+
+_MACRO = re.compile(r"\b(BPF_[A-Z_]+)\s*\((?=([^()]*))")
+_ALIAS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\w+)[ \t\r]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledMap:
+    """A map as a source declares it."""
+
+    spec: MapSpec
+    key_type: CType | None
+    """C type of a key; None if the kind has no key, or if `unreadable` says why."""
+    value_type: CType | None
+    """C type of one value (of one CPU's, for per-CPU kinds); None as for `key_type`."""
+    fd: int
+    """A map of this layout, created at compile time."""
+    bytecode_fd: int
+    """The number that stands for this map in the programs' instructions."""
+    unreadable: str = ""
+    """Why its contents can't be read: a C type without a known layout. Its program runs."""
+    line: int = 0
+    """Of its name in the source, from 1; 0 for a map of a header or of a macro of the source."""
+    histogram: bool = False
+    """Declared by BPF_HISTOGRAM, which the kernel takes for an array or a hash."""
+    btf_fd: int = 0
+    """The source's BTF; 0 if there is none."""
+
+    @property
+    def key(self) -> np.dtype[Any] | None:
+        """Layout of a key."""
+        return self.key_type.dtype if self.key_type else None
+
+    @property
+    def value(self) -> np.dtype[Any] | None:
+        """Layout of one value."""
+        return self.value_type.dtype if self.value_type else None
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlace:
+    """How a source declares a map."""
+
+    line: int
+    """Of its name, from 1."""
+    histogram: bool
+
+
+def map_places(text: str) -> dict[str, MapPlace]:
+    """Return the maps that `text` declares by bcc's macros; not those of a macro of its own.
+
+    Other arguments (types, sizes) are among the keys too: look up maps that the compiler has made.
+    """
+    code = code_of(text)
+    aliases = {match[1]: match[2] for match in _ALIAS.finditer(code)}
+    found: dict[str, MapPlace] = {}
+    line, counted = 1, 0
+    for call in _MACRO.finditer(code):
+        start, end = call.span(2)
+        histogram = call[1] == "BPF_HISTOGRAM" or '"histogram' in text[start:end]
+        for argument in re.finditer(r"[^,]+", call[2]):
+            word = argument[0].strip()
+            if word.isidentifier():
+                at = start + argument.start() + argument[0].index(word)
+                line, counted = line + code.count("\n", counted, at), at
+                found.setdefault(aliases.get(word, word), MapPlace(line, histogram))
+    return found
+
+
+class MapReader:
+    """Makes CompiledMaps of what the compile helper says about one source's maps."""
+
+    def __init__(self, name: str, source: str, flat: str, btf_fd: int) -> None:
+        """`flat` is the source with its headers' text; `btf_fd` is 0 without BTF."""
+        self._name = name
+        self._source = source
+        self._btf_fd = btf_fd
+        self._btf: Btf | None = None
+        if btf_fd:
+            with contextlib.suppress(OSError, ValueError):
+                self._btf = Btf(btf_data(btf_fd))
+        self._places = map_places(source)
+        self._histograms = {n for n, place in map_places(flat).items() if place.histogram}
+
+    def read(self, declared: Mapping[str, Any], fd: int) -> CompiledMap:
+        """Return a map, whose descriptor is `fd`.
+
+        Raises CompileError for a kind of map that is unknown.
+        """
+        name = declared["name"]
+        try:
+            kind = MapType(declared["type"])
+        except ValueError:
+            text = f"map {name} is of kind {declared['type']}, which is not known here"
+            place = place_of(self._source, name)
+            error = Diagnostic(self._name, *place, "error", text)
+            raise CompileError(self._name, [error]) from None
+        sizes = (declared[part] for part in ("key_size", "value_size", "max_entries", "flags"))
+        spec = MapSpec(name, kind, *sizes)
+        key = value = None
+        unreadable = ""
+        try:
+            key, value = self._types(spec, declared)
+        except ValueError as error:
+            unreadable = str(error)
+        return CompiledMap(
+            spec,
+            key,
+            value,
+            fd,
+            declared["bytecode_fd"],
+            unreadable,
+            self._places[name].line if name in self._places else 0,
+            name in self._histograms,
+            self._btf_fd,
+        )
+
+    def _types(
+        self, spec: MapSpec, declared: Mapping[str, Any]
+    ) -> tuple[CType | None, CType | None]:
+        """Return the types of a key and a value. Raises ValueError for one without known layout."""
+        found = self._btf.map_types(spec.name) if self._btf else None
+        key, value = found or (None, None)
+        return (
+            self._checked("key", key, spec.key_size, declared["key"]),
+            self._checked("value", value, spec.value_size, declared["value"]),
+        )
+
+    def _checked(self, what: str, type_: CType | None, size: int, descriptor: str) -> CType | None:
+        """Return a type of `size` bytes, from bcc's description if BTF has none."""
+        if not size:
+            return None
+        if type_ is None:
+            type_ = described(descriptor)
+        if type_.dtype.itemsize != size:
+            raise ValueError(
+                f"its {what} has {size} bytes, of which {type_.dtype.itemsize} are described"
+            )
+        return type_
