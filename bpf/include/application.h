@@ -88,7 +88,7 @@ static __always_inline void count_given(struct selection *selection, u64 packets
         if (!selection)                                                                            \
             return VERDICT_PASS;                                                                   \
         u64 count = 0;                                                                             \
-        for (u32 at = 0; at < RECORDS && at < selection->count; at++) {                            \
+        for (u64 at = 0; at < RECORDS && opaque(at) < selection->count; at++) {                    \
             if (!is_given(selection, at))                                                          \
                 continue;                                                                          \
             count++;                                                                               \

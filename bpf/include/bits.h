@@ -1,7 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Finding bits: LLVM 14 crashes on __builtin_ctz and its kin for this target. */
+/*
+ * Finding bits, as LLVM 14 crashes on __builtin_ctz and its kin for this target; and bounds that
+ * every verifier sees.
+ */
 #ifndef BITS_H
 #define BITS_H
+
+/*
+ * `value`, about which LLVM assumes nothing. LLVM joins two bounds of a loop into a comparison with
+ * their minimum, and verifiers before 6.6 then see no bound at all: `at < MOST && opaque(at) <
+ * count` keeps them apart.
+ */
+static __always_inline u64 opaque(u64 value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
 
 /* 1 where some bit is set, without a branch: the verifier would follow both ways of each. */
 static __always_inline u64 any_of(u64 bits) {

@@ -191,7 +191,7 @@ int monitor(CONTEXT *ctx) {
 static __always_inline u32 policies_of(struct control *control, struct flow_key *key) {
     u32 found = control->everything, tables = control->tables;
     struct rule rule = {};
-    for (u32 table = 0; table < TABLES && table < tables; table++) {
+    for (u64 table = 0; table < TABLES && opaque(table) < tables; table++) {
         struct flow_key *mask = &control->masks[table];
         rule.key.source[0] = key->source[0] & mask->source[0];
         rule.key.source[1] = key->source[1] & mask->source[1];
@@ -214,7 +214,7 @@ int route(CONTEXT *ctx) {
         return VERDICT_END;
     u32 active = control->active;
     u64 now = bpf_ktime_get_coarse_ns();
-    for (u32 at = 0; at < RECORDS && at < selection->count; at++) {
+    for (u64 at = 0; at < RECORDS && opaque(at) < selection->count; at++) {
         struct selected *selected = &selection->packets[at];
         u32 policies = policies_of(control, &selected->packet.key) & active;
         u32 runs = 0;

@@ -1,0 +1,136 @@
+"""What each supported kernel must do: load every program that comes with probedeck, and count.
+
+`.ci/kernels` runs this module on other kernels, where an emulated machine is slow: no test depends
+on time.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.lab.netns import inside
+from bpf.attach import Hook
+from probes.config import load
+from probes.flow.records import Array, Direction
+from probes.primitive.options import Input, MonitorOptions, Receiver
+from probes.primitive.policy import BUILT_IN, Policy
+from probes.primitive.state import METRICS, PROBE
+from probes.snapshot import Snapshot
+from tests.bpf.tools import send
+from tests.probes.deck import Deck, deck
+from tests.probes.test_examples import CONFIGS
+
+__all__ = ["deck"]
+
+PACKETS = 300
+PORT = 9
+"""Where `send` sends to."""
+FRAME = 14 + 20 + 8 + 4
+"""Bytes of such a packet's frame."""
+PATIENCE_S = 60.0
+INGRESS = pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
+
+
+def published(deck: Deck, probe: str, table: str = "") -> Array:
+    """Rows of all windows of one table."""
+    return np.concatenate(
+        [
+            item.rows
+            for item in tuple(deck.items)
+            if isinstance(item, Snapshot) and (item.probe, item.metric) == (probe, table)
+        ]
+    )
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@INGRESS
+def test_flows_are_counted_to_the_packet(deck: Deck, ingress: Hook) -> None:
+    deck.controller.watch_flows("right", interval=300, ingress=ingress)
+    deck.receive(PACKETS)
+    assert send(deck.right, deck.left, PACKETS) == PACKETS
+    deck.controller.remove("flow")
+    rows = published(deck, "flow")
+    rows = rows[rows["destination_port"] == PORT]
+    for direction in Direction:
+        one = rows[rows["direction"] == direction]
+        assert one["packets"].sum() == PACKETS
+        assert one["bytes"].sum() == PACKETS * FRAME
+
+
+@INGRESS
+def test_the_monitor_counts_and_hands_packets_to_every_application(
+    deck: Deck, ingress: Hook
+) -> None:
+    controller = deck.controller
+    controller.watch_metrics("right", MonitorOptions(bits=8, interval=300, ingress=ingress))
+    controller.set_policy(
+        Policy.parse_short(f"all: always -> {', '.join(BUILT_IN)} on proto:udp dport:{PORT}")
+    )
+    deck.receive(PACKETS)
+    info = controller.monitor()
+    assert info
+    assert {app.name: app.packets for app in info.applications} == dict.fromkeys(BUILT_IN, PACKETS)
+    controller.remove(PROBE)
+    assert published(deck, PROBE, METRICS)["udp_packets"].sum() == PACKETS
+
+
+@INGRESS
+def test_telemetry_records_are_handed_to_every_application(deck: Deck, ingress: Hook) -> None:
+    controller = deck.controller
+    receiver = Receiver(deck.left.ipv4, PORT, deck.right.ipv4, PORT)
+    options = MonitorOptions(
+        bits=8, interval=300, ingress=ingress, input=Input.TELEMETRY, receivers=(receiver,)
+    )
+    controller.watch_metrics("right", options)
+    controller.set_policy(Policy.parse_short(f"all: always -> {', '.join(BUILT_IN)}"))
+    record = struct.pack("!4s4sHHIQHHHBB", b"\x0a" * 4, b"\x0b" * 4, 1, 2, 0, 0, 0, 100, 0, 17, 0)
+    with inside(deck.left.ns):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender:
+        sender.bind((deck.left.ipv4, PORT))
+        for _ in range(PACKETS):
+            sender.sendto(struct.pack("!HH", 1, 2) + record * 2, (deck.right.ipv4, PORT))
+    info = controller.monitor()
+    assert info
+    assert {a.name: a.packets for a in info.applications} == dict.fromkeys(BUILT_IN, 2 * PACKETS)
+    controller.remove(PROBE)
+    assert published(deck, PROBE, METRICS)["udp_packets"].sum() == 2 * PACKETS
+
+
+@INGRESS
+def test_paths_are_probed(deck: Deck, ingress: Hook) -> None:
+    """No router is between the ends, so no probe has an answer: each ends at its destination."""
+    deck.controller.configure_paths("right", ingress)
+    deck.controller.trace(deck.left.ipv4)
+
+    def probed() -> bool:
+        assert send(deck.right, deck.left, 1) == 1
+        return any(traced.sent > 3 for traced in deck.controller.traced())
+
+    wait_for(probed)
+    assert send(deck.right, deck.left, PACKETS) == PACKETS
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_each_example_runs(deck: Deck, path: Path) -> None:
+    """Each loads, and each but `events`, which wants TCP, has rows of UDP traffic."""
+    config = load(path).on("right")
+    deck.controller.add(config)
+    assert send(deck.right, deck.left, PACKETS) == PACKETS
+    if path.stem != "dropper":
+        deck.receive(PACKETS)
+    rows = [len(snapshot.rows) for snapshot in deck.controller.export(config.name)]
+    assert any(rows) or path.stem == "events"
