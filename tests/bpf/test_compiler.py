@@ -255,8 +255,8 @@ def test_a_compile_on_a_busy_machine_may_last_longer_than_its_cpu_time() -> None
         before = cpu_seconds(quick.pid)
         quick.compile(source, ProgType.XDP).close()
         needed = cpu_seconds(quick.pid) - before
-    # Of its CPU time one and a half, in wall-clock time several.
-    with Compiler(cpu_limit=1.5 * needed) as compiler:
+    limit = 3 * needed + 0.1
+    with Compiler(cpu_limit=limit) as compiler:
         assert_works(compiler)
         pid, started = compiler.pid, time.monotonic()
         with ThreadPoolExecutor(1) as thread:
@@ -267,7 +267,7 @@ def test_a_compile_on_a_busy_machine_may_last_longer_than_its_cpu_time() -> None
                 os.kill(pid, signal.SIGCONT)
                 time.sleep(0.01)
             compiled.result().close()
-        assert time.monotonic() - started > 1.5 * needed
+        assert time.monotonic() - started > limit
         assert compiler.pid == pid
 
 
@@ -279,13 +279,15 @@ def cpu_seconds(pid: int) -> float:
 
 def test_a_helper_that_never_goes_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_REPLY_GRACE_S", 0.2)
-    with Compiler(cpu_limit=0.05) as compiler:
+    with Compiler() as compiler:
         assert_works(compiler)
+        compiler._wall_limit = 0.5
         stopped = compiler.pid
         os.kill(stopped, signal.SIGSTOP)
         with pytest.raises(CompileError, match=r"stopped: not done after 0\.5 s"):
             compiler.compile(FINE, ProgType.XDP)
         assert not Path(f"/proc/{stopped}").exists()
+        compiler._wall_limit = 60
         assert_works(compiler)
 
 
