@@ -24,7 +24,7 @@ from bpf.errors import DeckError
 from probes.controller import Controller
 from probes.path.records import HOPS, Outcome
 from probes.primitive.state import METRICS, PROBE, TRIGGERS
-from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
+from probes.snapshot import REMOVED, Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
 
 if TYPE_CHECKING:
     from app.program import Program
@@ -52,10 +52,14 @@ class Mailbox:
         self._room = threading.Condition()
 
     def put(self, item: Snapshot | Event) -> None:
-        """Add an item; waits while there are too many bytes."""
+        """Add an item; waits while there are too many bytes, but not with an event.
+
+        The thread that takes items out puts in events too: it must not wait for itself.
+        """
         with self._room:
-            self._room.wait_for(lambda: self._bytes < self._max_bytes or self._unbounded)
-            self._bytes += _size(item)
+            if size := _size(item):
+                self._room.wait_for(lambda: self._bytes < self._max_bytes or self._unbounded)
+                self._bytes += size
         self._items.put(item)
 
     @property
@@ -203,7 +207,11 @@ def fall_silent() -> None:
 
 
 class Tables:
-    """A controller's items as tables. A context manager; see Sink for what it may raise."""
+    """A controller's items as tables. A context manager.
+
+    Tables that fail and recover are events of the controller, which also knows how many rows were
+    lost.
+    """
 
     def __init__(
         self, target: Target, probes: Iterable[ProbeConfig], controller: Controller
@@ -219,6 +227,7 @@ class Tables:
         self._sink = Sink(
             target.out, self._usual, [VIEWS[name] for name in target.views],
             metrics=target.metrics, formats=self._formats, keep=self.filtering.kept,
+            report=controller.publish,
         )  # fmt: skip
 
     def __enter__(self) -> Tables:
@@ -231,14 +240,24 @@ class Tables:
     def _formats_of(self, probes: Iterable[ProbeConfig]) -> dict[str, str]:
         return {probe.name: self._format or probe.format for probe in probes}
 
+    def check(self) -> None:
+        """Raises DeckError if rows were lost."""
+        if lost := self._sink.lost:
+            named = ", ".join(f"{count} of {name}" for name, count in sorted(lost.items()))
+            raise DeckError(f"rows could not be written: {named}")
+
     def write(self, item: Item) -> None:
-        """Write what is a row of some table."""
+        """Write the rows of an item. Raises BrokenPipeError for a pipe without a reader."""
         formats = self._formats
         if isinstance(item, Snapshot) and item.is_metric and item.probe not in formats:
             # Added by the API since. One that has left again is written as everything is.
             formats.update(self._formats_of(one.config for one in self._controller.probes()))
             formats.setdefault(item.probe, self._usual)
         self._sink.write(item)
+        if isinstance(item, Event) and item.text == REMOVED:
+            self._sink.end_probe(item.source)
+            formats.pop(item.source, None)
+        self._controller.unwritten = self._sink.lost
 
 
 @contextlib.contextmanager
@@ -247,10 +266,9 @@ def writing(
 ) -> Iterator[None]:
     """Write tables beside something else, by a thread, until the block is left and all is written.
 
-    Raises DeckError then, where they could not be.
+    Raises DeckError then if rows were lost.
     """
     mailbox = Mailbox()
-    failures: list[DeckError] = []
 
     def write_all() -> None:
         try:
@@ -259,8 +277,7 @@ def writing(
                     tables.write(item)
                 for item in mailbox.rest():
                     tables.write(item)
-        except DeckError as error:
-            failures.append(error)
+        finally:
             mailbox.let_all_in()
 
     tables = Tables(target, probes, controller)
@@ -272,8 +289,7 @@ def writing(
     finally:
         mailbox.stop()
         writer.join()
-    if failures:
-        raise failures[0]
+    tables.check()
 
 
 def _run(watch: Watch, target: Target, program: Program | None) -> None:
@@ -295,7 +311,7 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
             totals.add(item)
             # An error is what ends the run, and is said at its end.
             if isinstance(item, Event) and (item.severity != "error" or not failures):
-                print(f"probedeck: {item.source}: {item.text}", file=sys.stderr, flush=True)
+                _say(f"{item.source}: {item.text}")
             tables.write(item)
 
         def program_ended() -> None:
@@ -329,8 +345,19 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
             write(item)
     if failures:
         raise failures[0]
-    told = "; ".join(filter(None, map(str, (totals, tables.filtering))))
-    print(f"probedeck: {told}", file=sys.stderr)
+    _say("; ".join(filter(None, map(str, (totals, tables.filtering)))))
+    tables.check()
+
+
+def _say(text: str) -> None:
+    """Write a line to standard error, if that is possible. Raises BrokenPipeError for a pipe."""
+    try:
+        print(f"probedeck: {text}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        # The disk that the messages go to is full, too: the run goes on.
+        return
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from app.files import as_invoker
 from bpf.errors import UsageError
 from probes.primitive.options import Receiver
 
@@ -46,7 +47,8 @@ def policies_of(
     from probes.primitive.policy import BUILT_IN, Policy, PolicyFile, check_names, load
     from probes.refusal import refusal
 
-    file = load(path) if path else PolicyFile()
+    with as_invoker():
+        file = load(path) if path else PolicyFile()
     policies = (*file.policy, *map(Policy.parse_short, texts))
     try:
         PolicyFile(policy=policies)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.files import as_invoker
+
 if TYPE_CHECKING:
     from app.rest.client import Client
     from bpf.compiler import Diagnostic
@@ -195,7 +197,8 @@ def _load(file: str, interface: str) -> ProbeConfig:
     """Raises UsageError; a direction of no interface gets `interface`."""
     from probes.config import load
 
-    return load(file).on(interface)
+    with as_invoker():
+        return load(file).on(interface)
 
 
 def _tell_remarks(diagnostics: Iterable[Diagnostic], files: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from app.files import as_invoker
 from app.monitoring import Policies
 from bpf import interface as interfaces
 from bpf.attach import Hook
@@ -78,7 +79,8 @@ def probes_of(paths: list[str], interface: str) -> tuple[ProbeConfig, ...]:
         return ()
     from probes.config import load
 
-    found = tuple(load(path).on(interface) for path in paths)
+    with as_invoker():
+        found = tuple(load(path).on(interface) for path in paths)
     names = [probe.name for probe in found]
     for probe in found:
         if names.count(probe.name) > 1:

@@ -211,6 +211,8 @@ class ControlPlane(Protocol):
     history: History
     read_only: str
     """Why changes, and loading any code, are refused; empty if they are allowed."""
+    unwritten: Mapping[str, int]
+    """Rows that could not be written to the tables of the run, by table."""
 
     def unconfined(self) -> str:
         """Why the compile helper could not confine itself; empty if it is confined."""

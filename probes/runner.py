@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Self
 
@@ -14,7 +14,7 @@ from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.hook import HookPoint, Hooks
 from probes.plane import Check, Compatibility, Cost, Fate, Listener, ProbeInfo, Replacement
 from probes.running import Compiled, Replaceable, Running
-from probes.snapshot import Event, History, Item, Snapshot
+from probes.snapshot import REMOVED, Event, History, Item, Snapshot
 from probes.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Runner:
         """The last snapshots of every probe."""
         self.read_only = ""
         """Why changes, and loading any code, are refused; empty if they are allowed."""
+        self.unwritten: Mapping[str, int] = {}
+        """Rows that could not be written to this run's tables, by table."""
         self._by_link = by_link
         self._compiler = compiler
         self._hooks = Hooks(self._attach)
@@ -217,7 +219,7 @@ class Runner:
         """End it. It publishes its last window: a slow listener is waited for."""
         running.stop()
         latest = running.close()
-        self.publish(Event.now("info", running.name, "removed"))
+        self.publish(Event.now("info", running.name, REMOVED))
         return latest
 
     def _run(self, probe: Replaceable, interval: float, first: float | None) -> Running:

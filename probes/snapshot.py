@@ -185,5 +185,7 @@ class Event:
         return cls(time.time_ns(), severity, source, text)
 
 
+REMOVED = "removed"
+"""Text of the event, with the probe as its source, that follows the last snapshot of a probe."""
 Item = Snapshot | Event
 """What is published."""

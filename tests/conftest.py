@@ -12,6 +12,8 @@ import pytest
 def pytest_configure(config: pytest.Config) -> None:
     """What whoever runs the tests has set is not what they are about, and is left as it is."""
     os.environ["PROBEDECK_CONFIG"] = "none"
+    # Files of the tests belong to root, also where root is there by sudo.
+    os.environ.pop("SUDO_UID", None)
     state = tempfile.TemporaryDirectory(prefix="probedeck-tests-")
     config.add_cleanup(state.cleanup)
     os.environ["XDG_STATE_HOME"] = state.name

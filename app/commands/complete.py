@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from app.commands.line import quoted
 from app.commands.model import Command, Kind, Parameter
 from app.commands.registry import REGISTRY
+from app.files import as_invoker, expand
+from bpf.errors import UsageError
 
 _MOST_FILES = 2000
 """Of a directory, that are looked at."""
@@ -118,12 +120,12 @@ def _files(typed: str) -> list[str]:
     head, last = os.path.split(typed)
     found = []
     try:
-        with os.scandir(os.path.expanduser(head) or ".") as entries:
+        with as_invoker(), os.scandir(expand(head)) as entries:
             for entry, _ in zip(entries, range(_MOST_FILES), strict=False):
                 if entry.name.startswith(".") <= last.startswith("."):
                     path = os.path.join(head, entry.name)
                     found.append(path + "/" if entry.is_dir() else path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, UsageError):
         return []
     return sorted(name for name in found if name.isprintable())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from app.settings.paths import invoker
+from app.files import expand
 from bpf.errors import UsageError, did_you_mean
 
 PICTURE, TEXT = "svg", "txt"
@@ -17,12 +17,7 @@ SUFFIXES = ("csv", "json", "jsonl", TEXT, PICTURE)
 
 def target(file: str, suffixes: Collection[str] = SUFFIXES) -> Path:
     """The file that an operator means. UsageError where its name does not say how to write it."""
-    path = Path(file)
-    home = path.parts[:1] == ("~",)
-    try:
-        path = invoker().home.joinpath(*path.parts[1:]) if home else path.expanduser()
-    except RuntimeError:
-        raise UsageError(f"{file}: there is no such user") from None
+    path = expand(file)
     if suffix_of(path) not in suffixes:
         what = f"no format is called {path.suffix}" if path.suffix else "a suffix is missing"
         hint = did_you_mean(path.suffix.lower(), [f".{suffix}" for suffix in suffixes])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from app.commands.line import Invocation
+from app.files import as_invoker, expand
 from app.trace import address, addresses
 from bpf.errors import DeckError, TextError, UsageError, did_you_mean
 from probes.flow.filter import FlowFilter
@@ -42,7 +42,9 @@ def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeIn
 
     programs = [program for info in plane.probes() for program in info.programs]
     interface = programs[0].interface if programs else ""
-    config = load(Path(file).expanduser()).on(interface)
+    with as_invoker():
+        config = load(expand(file))
+    config = config.on(interface)
     # Asked here: another host's refusal arrives without its type. Compiling is done once.
     if not force and (cuts := plane.check(config).cuts):
         raise CutError(config.name, cuts)

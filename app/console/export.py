@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.cells import cell_len
 from app.commands.exported import TEXT, suffix_of
 from app.console.clipboard import cell_text
 from app.console.table_view import DeckTable
-from app.settings.paths import as_invoker
+from app.files import write_atomic
 from bpf.cancel import current
 from bpf.errors import DeckError
 from widgets.columns import Column, cell
@@ -22,8 +21,6 @@ from widgets.rows import Value, ValueSource
 
 _PART = 4096
 """Rows that are written at a time."""
-_MODE = 0o666
-"""Of a new file, but for the umask."""
 
 Progress = Callable[[float], None]
 """Told how much is done, 0 to 1."""
@@ -49,34 +46,10 @@ class View:
         return cls(table.arranged, columns, table.info.pictures)
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is something of that name, as far as the operator may know."""
-    with as_invoker():
-        return os.path.lexists(path)
-
-
 def write(path: Path, parts: Iterable[bytes]) -> None:
-    """Put what `parts` gives in the place of a file, all or nothing. Raises DeckError.
-
-    A new file takes the name: a symbolic link of that name is replaced, and what it leads to is
-    left alone. Under sudo that is done with the rights of who called it.
-    """
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    """Replace a file by `parts`, all or nothing. Raises DeckError."""
     try:
-        with as_invoker():
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            number = os.open(temporary, flags, _MODE)
-        try:
-            with open(number, "wb") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(number)
-            with as_invoker():
-                os.replace(temporary, path)
-        except BaseException:
-            with as_invoker():
-                os.unlink(temporary)
-            raise
+        write_atomic(path, parts)
     except OSError as error:
         raise DeckError(f"{path} is not written: {error.strerror}") from None
 

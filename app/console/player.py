@@ -16,7 +16,7 @@ from app.commands.exported import target
 from app.commands.keys import NAMES
 from app.console.export import write
 from app.console.named import state_of
-from app.settings.paths import as_invoker
+from app.files import make_directory
 from app.tape.condition import Condition, shown
 from app.tape.keys import character_of
 from app.tape.model import (
@@ -259,7 +259,6 @@ def cursor_line(app: ConsoleApp) -> int | None:
 def _make_room(path: Path) -> None:
     """Make the directory of a file. Raises DeckError."""
     try:
-        with as_invoker():
-            path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
     except OSError as error:
         raise DeckError(f"{path} cannot be written: {error.strerror}") from None

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import subprocess
 import tempfile
 from pathlib import Path
 
+from app.files import write_atomic
 from bpf.errors import DeckError
 
 
 def write_source(path: Path, text: str) -> None:
-    """Write all of it or leave what is there; the mode of a file that is replaced is kept."""
-    path = path.expanduser()
-    temporary = ""
+    """Replace a file by a source, all or nothing. Raises DeckError."""
     try:
-        target = path.resolve()
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), mode)
-        os.replace(temporary, target)
+        write_atomic(path, [text.encode()])
     except (OSError, ValueError) as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         words = error.strerror if isinstance(error, OSError) else str(error)
         raise DeckError(f"{path} is not written: {words}") from None
 

@@ -11,6 +11,7 @@ from app.commands.tables import USUAL, columns_of
 from app.console import clipboard
 from app.console.progress import Work
 from app.console.screens.base import DeckScreen, counted
+from app.files import exists
 from bpf.errors import UsageError, did_you_mean
 from widgets.format import REPLACED, byte_size, safe
 from widgets.table import VirtualTable
@@ -78,7 +79,7 @@ class TableApp(App[int]):
         path = target(file)
         # Who gives a whole command, as tapes do, means it.
         again, self._overwritten = self._overwritten == path, None
-        if screen.prompt.is_open and not again and export.is_there(path):
+        if screen.prompt.is_open and not again and exists(path):
             self._overwritten = path
             raise UsageError(f"there is one already, which enter again overwrites: {path}")
         work = Work(f"writing {path.name}")

@@ -1,34 +1,132 @@
-"""Where tables go: a directory with one file a table, or standard output."""
+"""The tables of a run: a directory with one file a table, or standard output."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import select
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from app.outputs.encoders import FORMATS, Encoder, Record
+from app.files import exists, expand, open_directory
+from app.outputs.encoders import FORMATS, Record
 from app.outputs.metrics import MetricTable
-from app.outputs.view import View
-from bpf.errors import DeckError, UsageError
+from app.outputs.table_output import (
+    ForeignFileError,
+    Output,
+    RowsLostError,
+    StandardOutput,
+    TableFile,
+    lock,
+)
+from app.outputs.view import Exported, View
+from bpf.errors import UsageError
 from probes.snapshot import Event, Item, Snapshot
 
+SOURCE = "export"
+"""The source of a sink's events."""
 _ROWS_AT_A_TIME = 8192
-_LONGEST_ROW = 65536
-"""Bytes; of most rows. A longer one takes longer to find."""
-_STDOUT = 1
+_WINDOWS = "windows"
+"""The view that says of each table how many rows of it were lost."""
+
+Report = Callable[[Event], None]
+
+
+class Table:
+    """One table of a run. Rows that cannot be written are counted, and the next ones tried again.
+
+    `report` gets an event when rows begin to be lost, and when rows are written again.
+    """
+
+    def __init__(self, name: str, opening: Callable[[], Output], report: Report) -> None:
+        self._name = name
+        self._opening = opening
+        self._report = report
+        self._output: Output | None = None
+        self._reason = ""
+        """Why rows are lost now; empty while they are written."""
+        self._lost = 0
+        """Rows that were lost since then."""
+
+    def open(self) -> None:
+        """Raises OSError or UsageError."""
+        self._output = self._opening()
+
+    def append(self, records: Iterable[Record]) -> int:
+        """Write rows. Returns how many could not be written. Raises BrokenPipeError for a pipe."""
+        rows = iter(records)
+        written = lost = 0
+        reason = ""
+        try:
+            output = self._current()
+            for part in _parts(rows):
+                output.append(part)
+                written += len(part)
+        except BrokenPipeError:
+            raise
+        except RowsLostError as error:
+            lost, reason = error.lost, str(error)
+        except OSError as error:
+            reason = f"{error.filename}: {error.strerror}"
+        except UsageError as error:
+            reason = error.message
+        if reason:
+            lost += sum(1 for _ in rows)
+            self._failed(reason, lost)
+        elif written and self._reason:
+            self._recovered()
+        return lost
+
+    def close(self) -> int:
+        """Close the output. Returns how many rows were lost by that."""
+        output, self._output = self._output, None
+        return output.close() if output is not None else 0
+
+    def _current(self) -> Output:
+        if self._output is not None and not self._output.is_current():
+            self.close()
+        if self._output is None:
+            self.open()
+        assert self._output is not None
+        return self._output
+
+    def _failed(self, reason: str, lost: int) -> None:
+        self._lost += lost
+        if not self._reason:
+            text = f"{self._name} is not written, its rows are lost: {reason}"
+            self._report(Event.now("error", SOURCE, text))
+        self._reason = reason
+
+    def _recovered(self) -> None:
+        text = f"{self._name} is written again; {self._lost} rows were lost"
+        self._reason, self._lost = "", 0
+        self._report(Event.now("info", SOURCE, text))
+
+
+def _parts(rows: Iterator[Record]) -> Iterator[list[Record]]:
+    """Rows, some at a time; one empty part if there are none, which brings the table's head."""
+    part = list(islice(rows, _ROWS_AT_A_TIME))
+    yield part
+    while part := list(islice(rows, _ROWS_AT_A_TIME)):
+        yield part
+
+
+class _Metric(NamedTuple):
+    """Where the rows of a metric go."""
+
+    probe: str
+    schema: str
+    table: Table
 
 
 class Sink:
-    """Writes every item at once, unbuffered, so that what was collected is there for readers.
+    """Writes every item at once, unbuffered, so that readers have what was collected.
 
-    Files are appended to: every row says its schema, so a service may start again and again. The
-    columns of a metric are known only when its first window comes, and may change with its program:
-    then rows go on in a further file, `PROBE.SIDE.METRIC.gGENERATION.FORMAT`.
+    A table that cannot be written ends nothing: its rows are counted in `lost` and reported, while
+    other tables go on. Files are appended to: every row has its schema, so a service may start
+    again and again. The columns of a metric are known only when its first window comes, and may
+    change with its program: then rows go on in a further file, see `_open_metric`.
     """
 
     def __init__(
@@ -40,32 +138,48 @@ class Sink:
         metrics: bool = False,
         formats: Mapping[str, str] | None = None,
         keep: Callable[[str, Item], Item | None] = lambda view, item: item,
+        report: Report = lambda event: None,
     ) -> None:
-        """`target` is a directory, made where there is none, or `-`. `metrics`: whether metrics are
-        written too, in a format that `formats` names by probe, or else in `format_name`. `keep` is
-        given the name of a view and an item, and says what of that is written.
+        """`target` is a directory, which is made if it is missing, or `-`. `metrics`: whether
+        metrics are written too, in a format that `formats` names by probe, or else in
+        `format_name`. `keep` gets the name of a view and an item, and returns the part that is
+        written. `report` gets the events of tables that fail and recover.
 
-        Raises UsageError where it can't be written, or holds files of another schema.
+        Raises UsageError if the target cannot be written, holds files of another schema, or is
+        another run's.
         """
+        self.lost: dict[str, int] = {}
+        """Rows that could not be written, by table; replaced by another mapping as it changes."""
         self._format = format_name
+        self._nested = FORMATS[format_name].nested
         self._formats = {} if formats is None else formats
-        self._directory = None if target == "-" else Path(target)
+        self._directory = None if target == "-" else expand(target)
         self._keep = keep
-        self._views: list[tuple[View, _Output]] = []
+        self._report = report
+        self._views: list[tuple[View, Table]] = []
         self._wants_metrics = metrics
-        self._metrics: dict[str, tuple[str, _Output]] = {}
-        """By the table's name: its schema, and where it goes."""
+        self._metrics: dict[str, _Metric] = {}
+        """By the table's name."""
+        self._on_stdout = ""
+        """The metric that has standard output."""
         if self._directory is None and len(views) + metrics != 1:
             count = f"{len(views)} and metrics" if metrics else len(views)
             raise UsageError(
                 f"standard output takes one view, not {count}", hint="choose with --views"
             )
-        with _refusals(target):
+        with ExitStack() as opened, _refusals(target):
             if self._directory is not None:
-                self._directory.mkdir(parents=True, exist_ok=True)
-            for view in views:
-                output = self._open(view.name, format_name, view.schema, view.header)
-                self._views.append((view, output))
+                directory = open_directory(self._directory, make=True)
+                opened.callback(os.close, directory)
+                lock(directory, self._directory)
+            # Last, so that it can tell what the others have lost.
+            for view in sorted(views, key=lambda view: view.name == _WINDOWS):
+                opening = partial(self._open, view.name, format_name, view.schema, view.header)
+                table = Table(view.name, opening, report)
+                table.open()
+                opened.callback(table.close)
+                self._views.append((view, table))
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -73,180 +187,85 @@ class Sink:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def write(self, item: Snapshot | Event) -> None:
-        """Append what `item` adds to each table.
-
-        Raises DeckError, or BrokenPipeError for a pipe; UsageError where a metric's file is another
-        table's, or is not the only one for standard output.
-        """
-        for view, output in self._views:
-            kept = self._keep(view.name, item)
-            records = () if kept is None else view.records(kept, nested=output.encoder.nested)
-            output.append(records)
+    def write(self, item: Item) -> None:
+        """Append the rows of `item` to each table. Raises BrokenPipeError for a pipe."""
+        lost = 0
         if self._wants_metrics and isinstance(item, Snapshot) and item.is_metric:
-            table = MetricTable(item)
-            output = self._metric(table, item)
-            output.append(table.records(nested=output.encoder.nested))
+            lost += self._write_metric(item)
+        for view, table in self._views:
+            if lost and view.name == _WINDOWS and isinstance(item, Snapshot):
+                item = Exported.of(item, lost)
+            kept = self._keep(view.name, item)
+            records = () if kept is None else view.records(kept, nested=self._nested)
+            lost += self._counted(view.name, table.append(records))
+
+    def end_probe(self, probe: str) -> None:
+        """Close the files of a probe's metrics. Standard output stays with its metric."""
+        if self._directory is None:
+            return
+        for name in [name for name, metric in self._metrics.items() if metric.probe == probe]:
+            self._counted(name, self._metrics.pop(name).table.close())
 
     def close(self) -> None:
-        for _, output in (*self._views, *self._metrics.values()):
-            output.close()
+        """Close all files. Rows that are lost by that are counted in `lost`."""
+        for view, table in self._views:
+            self._counted(view.name, table.close())
+        for name, metric in self._metrics.items():
+            self._counted(name, metric.table.close())
+        self._opened.close()
 
-    def _metric(self, table: MetricTable, item: Snapshot) -> _Output:
-        """Where a metric's rows go."""
-        schema, output = self._metrics.get(table.name, ("", None))
-        if output is not None and schema == table.schema:
-            return output
-        if output is not None:
-            output.close()
-        elif self._directory is None and self._metrics:
-            raise UsageError(
-                f"standard output takes one table, and {table.name} is another",
-                hint="write them into a directory with -o",
-            )
+    def _counted(self, name: str, lost: int) -> int:
+        if lost:
+            self.lost = {**self.lost, name: self.lost.get(name, 0) + lost}
+        return lost
+
+    def _write_metric(self, item: Snapshot) -> int:
+        """Returns how many rows could not be written."""
+        rows = MetricTable(item)
+        metric = self._metrics.get(rows.name)
         format_name = self._formats.get(item.probe, self._format)
-        with _refusals(table.name):
-            output = self._open_metric(table, format_name, item.generation)
-        self._metrics[table.name] = table.schema, output
-        return output
+        if metric is None or metric.schema != rows.schema:
+            if metric is not None:
+                self._counted(rows.name, metric.table.close())
+            opening = partial(self._open_metric, rows, format_name, item.generation)
+            metric = _Metric(item.probe, rows.schema, Table(rows.name, opening, self._report))
+            self._metrics[rows.name] = metric
+        records = rows.records(nested=FORMATS[format_name].nested)
+        return self._counted(rows.name, metric.table.append(records))
 
-    def _open_metric(self, table: MetricTable, format_name: str, generation: int) -> _Output:
-        try:
-            return self._open(table.name, format_name, table.schema, table.header)
-        except UsageError:
-            further = f"{table.name}.g{generation}"
-            return self._open(further, format_name, table.schema, table.header)
+    def _open_metric(self, table: MetricTable, format_name: str, generation: int) -> Output:
+        """Open the first of a table's files that is new or has its columns.
 
-    def _open(self, name: str, format_name: str, schema: str, header: Sequence[str]) -> _Output:
-        begin = FORMATS[format_name].begin(schema, header)
+        Other columns go on in `PROBE.SIDE.METRIC.gGENERATION.FORMAT`, and if that is taken too, in
+        a file named after the checksum of the columns: a later run finds it again.
+        """
         if self._directory is None:
-            return _Output(FORMATS[format_name], begin)
-        path = self._directory / f"{name}.{format_name}"
-        return _File(path, FORMATS[format_name], begin, schema)
+            if self._on_stdout not in ("", table.name):
+                raise UsageError(f"standard output takes one table, and {table.name} is another")
+            self._on_stdout = table.name
+        checksum = table.schema.rpartition("/")[2]
+        for name in (table.name, f"{table.name}.g{generation}"):
+            try:
+                return self._open(name, format_name, table.schema, table.header)
+            except ForeignFileError:
+                continue
+        further = f"{table.name}.{checksum}"
+        return self._open(further, format_name, table.schema, table.header)
+
+    def _open(self, name: str, format_name: str, schema: str, header: Sequence[str]) -> Output:
+        encoder = FORMATS[format_name]
+        begin = encoder.begin(schema, header)
+        if self._directory is None:
+            return StandardOutput(encoder, begin)
+        return TableFile(self._directory / f"{name}.{format_name}", encoder, begin, schema)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _refusals(target: str) -> Iterator[None]:
     try:
         yield
-    except FileExistsError:
-        raise UsageError(f"cannot write to {target}: it is not a directory") from None
+    except NotADirectoryError as error:
+        words = "it is not a directory" if exists(expand(target)) else error.strerror
+        raise UsageError(f"cannot write to {target}: {words}") from None
     except OSError as error:
         raise UsageError(f"cannot write to {error.filename or target}: {error.strerror}") from None
-
-
-class _Output:
-    """One table on standard output, which stays open."""
-
-    def __init__(self, encoder: Encoder, begin: bytes) -> None:
-        self.encoder = encoder
-        self._begin = begin
-        self._file = io.FileIO(_STDOUT, "w", closefd=False)
-        self._name = "standard output"
-        self._begun = self._has_rows = False
-
-    def append(self, records: Iterable[Record]) -> None:
-        """Write rows; before the first ones what the table begins with."""
-        # It comes with the first item: a run that cannot begin leaves no header behind.
-        if not self._begun:
-            self._write(self._begin)
-            self._begun = True
-        rows = iter(records)
-        while part := list(islice(rows, _ROWS_AT_A_TIME)):
-            separator = self.encoder.separator if self._has_rows else b""
-            self._write(separator + self.encoder.encode(part))
-            self._has_rows = True
-
-    def close(self) -> None:
-        if self._begun:
-            self._write(self.encoder.end)
-
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        try:
-            while rest:
-                written = self._file.write(rest)
-                if written is None:
-                    # Somebody has made it non-blocking: a terminal or pipe shared with others.
-                    select.select((), (self._file,), ())
-                rest = rest[written or 0 :]
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            self._recover()
-            raise DeckError(f"cannot write to {self._name}: {error.strerror}") from None
-
-    def _recover(self) -> None:
-        """Make the best of what could be written."""
-
-
-class _File(_Output):
-    """One table in a file, which is whole after each write."""
-
-    def __init__(self, path: Path, encoder: Encoder, begin: bytes, schema: str) -> None:
-        """Raises OSError, and UsageError where the file is no table of this schema."""
-        self.encoder = encoder
-        self._begin = begin
-        self._name = str(path)
-        self._file = io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
-        try:
-            self._check(schema)
-            self._recover()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def append(self, records: Iterable[Record]) -> None:
-        if self._size() == 0:  # new, or somebody has emptied it to save space
-            self._begun = self._has_rows = False
-        super().append(records)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _write(self, data: bytes) -> None:
-        end = self.encoder.end
-        self._file.seek(-len(end) if self._begun else 0, os.SEEK_END)
-        super()._write(data + end)
-
-    def _size(self) -> int:
-        return os.fstat(self._file.fileno()).st_size
-
-    def _check(self, schema: str) -> None:
-        head = os.pread(self._file.fileno(), _LONGEST_ROW, 0)
-        if self._begin.startswith(head):  # a run that was killed may not have come further
-            return
-        row = head[len(self._begin) :].partition(b"\n")[0]
-        ours = head.startswith(self._begin) and (
-            self.encoder.mark(schema) in row or row == self.encoder.end.rstrip()
-        )
-        if not ours:
-            raise UsageError(
-                f"{self._name} is not a {schema} table and is left alone",
-                hint="choose another directory with -o",
-            )
-
-    def _recover(self) -> None:
-        """Take off a last row that is not whole, of a full disk or of a run that was killed."""
-        size, start, end = self._size(), len(self._begin), self.encoder.end
-        self._begun = size >= start + len(end) and size > 0
-        kept = self._last_row_end() if self._begun else 0
-        self._has_rows = kept > start
-        tail = os.pread(self._file.fileno(), len(end) + 1, kept)
-        if tail != (end if self._begun else b""):
-            self._file.truncate(kept)
-            if self._begun:
-                os.pwrite(self._file.fileno(), end, kept)
-
-    def _last_row_end(self) -> int:
-        """Where the last whole row ends, or else what the table begins with."""
-        size, first = self._size(), len(self._begin)
-        look = _LONGEST_ROW
-        while True:
-            start = max(first, size - look)
-            found = os.pread(self._file.fileno(), size - start, start).rfind(self.encoder.row_end)
-            if found >= 0:
-                return start + found + len(self.encoder.row_end)
-            if start == first:
-                return first
-            look *= 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, TypeGuard
 
@@ -48,6 +48,18 @@ class View:
         for row in self.rows(item):
             record = (self.schema, *row)
             yield dict(zip(header, record, strict=True)) if nested else record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported(Snapshot):
+    """A snapshot of which some rows could not be written to their file."""
+
+    unwritten: int = 0
+    """Rows."""
+
+    @classmethod
+    def of(cls, item: Snapshot, unwritten: int) -> Exported:
+        return cls(**{f.name: getattr(item, f.name) for f in fields(item)}, unwritten=unwritten)
 
 
 def is_table(item: Snapshot | Event, probe: str, table: str) -> TypeGuard[Snapshot]:

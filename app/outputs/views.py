@@ -10,7 +10,7 @@ from itertools import repeat
 
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
 from app.outputs.path_views import HOPS, PATHS
-from app.outputs.view import Row, View, addresses, is_table, iso, iso_all, parts
+from app.outputs.view import Exported, Row, View, addresses, is_table, iso, iso_all, parts
 from probes.flow.records import Direction
 from probes.path import records as path_records
 from probes.primitive.state import PROBE as MONITOR
@@ -65,6 +65,7 @@ def _window_rows(item: Snapshot | Event) -> Iterator[Row]:
         item.interface, item.probe, item.side, item.metric, item.generation, len(item.rows),
         packets, size,
         *(loss.packets if loss else 0 for loss in reasons),
+        item.unwritten if isinstance(item, Exported) else 0,
         round(item.occupancy, 4), item.swap_ns // 1000, item.drain_ns // 1000,
     )  # fmt: skip
 
@@ -99,7 +100,7 @@ FLOWS = View(
 )
 WINDOWS = View(
     "windows",
-    3,
+    4,
     (
         ("window", "number of the window, from 1, without gaps"),
         ("start", "UTC, ISO 8601: the window's start"),
@@ -119,6 +120,7 @@ WINDOWS = View(
         ("filtered", "packets that were not to be captured"),
         ("table_full", "packets lost because no room was left"),
         ("overrun", "results overwritten before they were read"),
+        ("export", "rows of this table that could not be written to its file"),
         ("occupancy", "of the fullest table at the end, 0 to 1"),
         ("swap_us", "microseconds from the swap to the end of the grace period"),
         ("drain_us", "microseconds from there until the rows were there"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import pydantic.dataclasses
@@ -111,6 +111,8 @@ class Status:
     """Why the built-in probe ended; empty while it runs."""
     modes: dict[str, str]
     """How each hook in use is attached."""
+    unwritten: dict[str, int] = field(default_factory=dict)
+    """Rows that could not be written to the tables of the run, by table."""
 
 
 @dataclass(frozen=True, slots=True)

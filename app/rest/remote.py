@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Mapping
 from typing import Self
 
 from app.rest import wire
@@ -31,6 +32,8 @@ class RemoteController(Client):
         self.history = History()
         self.read_only = ""
         """Why changes are refused; as it was when the connection was made."""
+        self.unwritten: Mapping[str, int] = {}
+        """As it was when the connection was made."""
         self._modes: dict[str, str] = {}
         self._listeners: tuple[Listener, ...] = ()
         self._failure: DeckError | None = None
@@ -131,6 +134,7 @@ class RemoteController(Client):
     def _learn(self) -> None:
         status = self.status()
         self.read_only, self._modes = status.read_only, status.modes
+        self.unwritten = status.unwritten
 
     def _regained(self) -> None:
         self._learn()

@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.settings.paths import as_invoker, read_private, state_dir, write_private
+from app.files import as_invoker
+from app.settings.paths import read_private, state_dir, write_private
 from app.settings.toml import Document, dumped
 from bpf.errors import UsageError, did_you_mean
 

@@ -1,50 +1,22 @@
-"""Where an operator's own files are, by the XDG rules, and how they are read and written.
+"""Where the user's own files are, by the XDG rules, and how they are read and written.
 
-Under sudo they are those of who called sudo. They are then opened with his rights and not with
-root's: what he could not read or write himself, this does not read or write for him, wherever a
-symbolic link of his leads; and what is made is his.
+`app.files` opens them, with the user's rights.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import pwd
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from errno import EPERM
 from pathlib import Path
 from stat import S_IWGRP, S_IWOTH
 from typing import BinaryIO
 
+from app.files import as_invoker, invoker, write_atomic
 from bpf.errors import DeckError, UsageError
 
 NAME = "probedeck"
 _MOST = 1 << 20
 """Bytes of a file that is read: far more than any of an operator's has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Invoker:
-    """Who runs the program: under sudo who called that."""
-
-    uid: int
-    gid: int
-    home: Path
-    by_sudo: bool = False
-    """Whether he is somebody else than whom the process runs as."""
-
-
-def invoker() -> Invoker:
-    """Who runs the program, and his home: $HOME; under sudo, which may set or keep HOME as it was
-    configured to, the one in the user database."""
-    uid = os.environ.get("SUDO_UID", "")
-    if os.geteuid() == 0 and uid.isascii() and uid.isdigit() and int(uid):
-        with suppress(KeyError, OverflowError):
-            entry = pwd.getpwuid(int(uid))
-            return Invoker(entry.pw_uid, entry.pw_gid, Path(entry.pw_dir), by_sudo=True)
-    return Invoker(os.geteuid(), os.getegid(), Path(os.path.expanduser("~")))
 
 
 def config_file() -> Path:
@@ -67,28 +39,6 @@ def _base(variable: str, usual: str) -> Path:
     given = os.environ.get(variable, "")
     # A relative one is to be ignored, says the XDG specification.
     return Path(given) if given.startswith("/") else invoker().home / usual
-
-
-@contextmanager
-def as_invoker() -> Iterator[None]:
-    """Files are opened, made and renamed with the rights of who called sudo, by this thread only.
-
-    Not to be left suspended: no `await` and no `yield` within.
-    """
-    who = invoker()
-    if not who.by_sudo:
-        yield
-        return
-    # Unlike seteuid these are of one thread; the others go on asking the kernel as root. Going
-    # to another user's also lets go of root's right to pass over permissions.
-    libc = ctypes.CDLL(None)
-    group = libc.setfsgid(who.gid)
-    user = libc.setfsuid(who.uid)
-    try:
-        yield
-    finally:
-        libc.setfsuid(user)
-        libc.setfsgid(group)
 
 
 def read_private(path: Path) -> str | None:
@@ -131,31 +81,11 @@ def _trust(status: os.stat_result) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Put `text` in the place of an operator's own file, at once or not at all.
+    """Replace the user's own file by `text`, all or nothing. Raises DeckError.
 
-    It is of mode 0600, directories that are made for it of 0700. Raises DeckError where that is
-    not possible.
+    Its mode is 0600, that of directories made for it 0700.
     """
-    import tempfile  # shutil, random and more, which the first paint does without
-
     try:
-        with as_invoker():
-            _make(path.parent)
-            number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            try:
-                with open(number, "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.replace(temporary, path)
-            except BaseException:
-                os.unlink(temporary)
-                raise
+        write_atomic(path, [text.encode()], mode=0o600, directories=0o700, sync=False)
     except OSError as error:
         raise DeckError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _make(directory: Path) -> None:
-    """Unlike mkdir(parents=True), which has that mode for the last one only."""
-    if not directory.is_dir():
-        _make(directory.parent)
-        with suppress(FileExistsError):
-            directory.mkdir(mode=0o700)

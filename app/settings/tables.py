@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from app.commands.tables import TABLES
+from app.files import expand
 from app.settings.model import Binding, Settings
-from app.settings.paths import invoker
 from app.settings.toml import Document
 from bpf.errors import UsageError, did_you_mean
 
@@ -56,8 +56,8 @@ def macros(document: Document, table: Mapping[str, Any], complain: Complain) -> 
     """Files of tapes, by name."""
     found = {}
     for name, text in _texts(document, "macros", table, complain).items():
-        found[name] = beside(document.path, text)
         try:
+            found[name] = beside(document.path, text)
             tape_beside(document.path, text)
         except UsageError as error:
             complain(document.wrong(("macros", name), error))
@@ -123,11 +123,9 @@ def _texts(
 
 
 def beside(origin: Path, name: str) -> str:
-    """The path of a file that `origin` names: `~` is the invoker's home, and what is relative is
-    beside `origin`."""
-    home = invoker().home
-    path = home / name[2:] if name.startswith("~/") else Path(name)
-    return os.path.normpath(origin.absolute().parent / path)
+    """Return the path of a file that `origin` names: `~` is the user's home, and a relative path
+    begins beside `origin`. Raises UsageError for `~NAME` of no account."""
+    return os.path.normpath(origin.absolute().parent / expand(name))
 
 
 READERS: Mapping[str, Callable[[Document, Mapping[str, Any], Complain], Any]] = {

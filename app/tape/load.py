@@ -10,6 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from app.commands.values import Saved
+from app.files import as_invoker
 from app.tape.grammar import Setting, Source, Statement, read
 from app.tape.model import (
     TIMEOUT,
@@ -176,7 +177,7 @@ def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
 def text_of(path: Path) -> str:
     """What is in a tape's file. Raises UsageError, TapeError for what is no text."""
     try:
-        with path.open("rb") as file:
+        with as_invoker(), path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else str(error)

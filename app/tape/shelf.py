@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.settings.paths import as_invoker, state_dir, write_private
+from app.files import exists, expand
+from app.settings.paths import state_dir, write_private
 from app.tape.load import load, of_text, text_of
 from app.tape.model import Tape
 from bpf.errors import UsageError, did_you_mean
@@ -36,7 +37,7 @@ class Shelf:
         if _REGISTER.fullmatch(name):
             return register(name)
         if name in self.macros:
-            return Path(self.macros[name]).expanduser()
+            return expand(self.macros[name])
         if name in (known := shipped()):
             return known[name]
         # What looks like a path is one; its errors are those of a file.
@@ -47,11 +48,8 @@ class Shelf:
     def load(self, name: str) -> Tape:
         """The tape of that. Raises TapeError with all that is wrong in it, and UsageError."""
         path = self.path(name)
-        if _REGISTER.fullmatch(name):
-            with as_invoker():
-                if not path.exists():
-                    raise UsageError(f"nothing is recorded in register {name}")
-                return load(path, self.filters)
+        if _REGISTER.fullmatch(name) and not exists(path):
+            raise UsageError(f"nothing is recorded in register {name}")
         return load(path, self.filters)
 
     def given(self, name: str) -> Tape:

@@ -151,12 +151,13 @@ def test_other_columns_go_into_a_further_file(tmp_path: Path, name: str) -> None
 def test_a_foreign_file_is_left_alone(tmp_path: Path, name: str) -> None:
     for file in ("mine.ingress.hits", "mine.ingress.hits.g1"):
         (tmp_path / f"{file}.{name}").write_text('{"mine": 1}\n')
-    with (
-        Sink(str(tmp_path), name, [], metrics=True) as sink,
-        pytest.raises(UsageError, match=r"is not a mine\.ingress\.hits/\w+ table and is left"),
-    ):
+    with Sink(str(tmp_path), name, [], metrics=True) as sink:
         sink.write(metric(narrow()))
-    assert (tmp_path / f"mine.ingress.hits.{name}").read_text() == '{"mine": 1}\n'
+    for file in ("mine.ingress.hits", "mine.ingress.hits.g1"):
+        assert (tmp_path / f"{file}.{name}").read_text() == '{"mine": 1}\n'
+    assert not sink.lost
+    [further] = tmp_path.glob(f"mine.ingress.hits.[0-9a-f]*.{name}")
+    assert len(rows_in(further)) == 2
 
 
 def test_each_probe_has_its_format(tmp_path: Path) -> None:
@@ -199,11 +200,15 @@ def test_a_metric_of_a_probe_named_flow_is_no_flow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_standard_output_takes_one_metric(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with Sink("-", name, [], metrics=True) as sink:
+    told: list[Event] = []
+    with Sink("-", name, [], metrics=True, report=told.append) as sink:
         sink.write(metric(narrow(1), window=1))
+        sink.write(metric(narrow(3), side="egress"))
         sink.write(metric(narrow(1), window=2))
-        with pytest.raises(UsageError, match=r"one table, and mine\.egress\.hits is another"):
-            sink.write(metric(narrow(1), side="egress"))
+        sink.write(metric(narrow(3), side="egress"))
+    [event] = told
+    assert "one table, and mine.egress.hits is another" in event.text
+    assert sink.lost == {"mine.egress.hits": 6}
     text = capfd.readouterr().out
     if name == "json":
         assert len(json.loads(text)) == 2

@@ -107,6 +107,7 @@ class FakePlane(FakeController):
     def __init__(self, *configs: ProbeConfig) -> None:
         super().__init__()
         self.read_only = ""
+        self.unwritten: dict[str, int] = {}
         self.running = {one.name: info(one) for one in configs}
         self.before: dict[str, ProbeConfig] = {}
         self.asked: list[tuple[str, str]] = []

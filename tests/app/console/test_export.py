@@ -14,13 +14,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from app.commands import exported
+from app import files
 from app.commands.exported import target
 from app.console import export
 from app.console.compare import FlowChanges
 from app.console.export import View
 from app.console.flow_rows import COLUMNS, FlowRows
-from app.settings import paths
 from bench.feed import Flows, window
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import DeckError, UsageError
@@ -121,13 +120,13 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -
     secret, path = tmp_path / "secret", tmp_path / "x.csv"
     secret.write_text("kept")
     path.symlink_to(secret)
-    assert export.is_there(path)
+    assert files.exists(path)
     export.write_view(path, view(("a", 1)))
     assert secret.read_text() == "kept"
     assert not path.is_symlink()
     dangling = tmp_path / "y.csv"
     dangling.symlink_to(tmp_path / "nowhere")
-    assert export.is_there(dangling)
+    assert files.exists(dangling)
 
 
 @pytest.fixture
@@ -137,9 +136,8 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         pytest.skip("only root can be somebody else")
     with TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        who = paths.Invoker(NOBODY, NOBODY, Path(directory), by_sudo=True)
-        for module in (paths, exported):
-            monkeypatch.setattr(module, "invoker", lambda: who)
+        who = files.Invoker(NOBODY, NOBODY, Path(directory), by_sudo=True)
+        monkeypatch.setattr(files, "invoker", lambda: who)
         yield who.home
 
 

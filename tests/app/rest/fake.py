@@ -66,6 +66,7 @@ class FakePlane:
     def __init__(self) -> None:
         self.history = History()
         self.read_only = ""
+        self.unwritten: dict[str, int] = {}
         self.confinement = ""
         """What `unconfined` returns."""
         self.gate = threading.Event()
