@@ -2,8 +2,8 @@
 
 Under sudo the user is the caller of sudo. Two rules hold for every file that a user names:
 
-- Files are opened, made and renamed with the rights of the user, not with those of root: the
-  process reads and writes nothing that the user could not, and new files belong to the user.
+- Files are opened, made and renamed with the rights of the user, not with those of root: files
+  that the user may not read or write are refused, and new files belong to the user.
 - Nothing is written through a symbolic link at the end of a path. On the way there, links of root
   and of the user are followed (`/home -> /data/home`); another account's link is refused, since it
   could lead anywhere.
@@ -43,8 +43,8 @@ class Invoker:
 
 
 def invoker() -> Invoker:
-    """Return the user. The home directory is $HOME; under sudo, whose configuration may set or keep
-    HOME, the one in the user database."""
+    """Return the user. The home directory comes from $HOME; under sudo, whose configuration may set
+    or keep HOME, from the user database."""
     uid = os.environ.get("SUDO_UID", "")
     if os.geteuid() == 0 and uid.isascii() and uid.isdigit() and int(uid):
         with suppress(KeyError, OverflowError):
@@ -132,7 +132,7 @@ def write_atomic(
 ) -> None:
     """Replace a file by `parts`, all or nothing. Raises OSError.
 
-    A link of that name is replaced, and the file that it leads to stays as it is. Without `mode` a
+    A link of that name is replaced, and its target stays unchanged. Without `mode` a
     replaced file keeps its mode, and a new one gets the usual. `directories` is the mode of missing
     directories, which are made then. `sync`: whether the data reach the disk before the name does.
     """
@@ -164,7 +164,7 @@ def write_atomic(
 
 
 def _mode_of(name: str, parent: int) -> int | None:
-    """Return the mode of a regular file; None if there is no such file."""
+    """Return the mode of a regular file; None for anything else."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except OSError:

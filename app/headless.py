@@ -241,10 +241,9 @@ class Tables:
         return {probe.name: self._format or probe.format for probe in probes}
 
     def check(self) -> None:
-        """Raises DeckError if rows were lost."""
-        if lost := self._sink.lost:
-            named = ", ".join(f"{count} of {name}" for name, count in sorted(lost.items()))
-            raise DeckError(f"rows could not be written: {named}")
+        """Raises DeckError if a table lacks rows."""
+        if missing := self._sink.incomplete():
+            raise DeckError(f"could not be written: {', '.join(missing)}")
 
     def write(self, item: Item) -> None:
         """Write the rows of an item. Raises BrokenPipeError for a pipe without a reader."""

@@ -78,6 +78,10 @@ class Table:
             self._recovered()
         return lost
 
+    @property
+    def is_failing(self) -> bool:
+        return bool(self._reason)
+
     def close(self) -> int:
         """Close the output. Returns how many rows were lost by that."""
         output, self._output = self._output, None
@@ -99,13 +103,17 @@ class Table:
         self._reason = reason
 
     def _recovered(self) -> None:
-        text = f"{self._name} is written again; {self._lost} rows were lost"
+        text = f"{self._name} is written again; {_rows(self._lost)} lost"
         self._reason, self._lost = "", 0
         self._report(Event.now("info", SOURCE, text))
 
 
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"
+
+
 def _parts(rows: Iterator[Record]) -> Iterator[list[Record]]:
-    """Rows, some at a time; one empty part if there are none, which brings the table's head."""
+    """Rows, some at a time; without rows one empty part, for the table's head."""
     part = list(islice(rows, _ROWS_AT_A_TIME))
     yield part
     while part := list(islice(rows, _ROWS_AT_A_TIME)):
@@ -172,7 +180,7 @@ class Sink:
                 directory = open_directory(self._directory, make=True)
                 opened.callback(os.close, directory)
                 lock(directory, self._directory)
-            # Last, so that it can tell what the others have lost.
+            # The last one: it tells what the others have lost.
             for view in sorted(views, key=lambda view: view.name == _WINDOWS):
                 opening = partial(self._open, view.name, format_name, view.schema, view.header)
                 table = Table(view.name, opening, report)
@@ -213,6 +221,14 @@ class Sink:
         for name, metric in self._metrics.items():
             self._counted(name, metric.table.close())
         self._opened.close()
+
+    def incomplete(self) -> list[str]:
+        """Return what is missing, in words: `12 rows of flows`, or a table that has not begun."""
+        failing = [view.name for view, table in self._views if table.is_failing]
+        return [
+            f"{_rows(self.lost[name])} of {name}" if name in self.lost else name
+            for name in dict.fromkeys((*failing, *self.lost))
+        ]
 
     def _counted(self, name: str, lost: int) -> int:
         if lost:

@@ -139,7 +139,7 @@ class TableFile:
     def __init__(self, path: Path, encoder: Encoder, begin: bytes, schema: str) -> None:
         """Raises OSError, ForeignFileError, and UsageError if another run writes the file."""
         self._broken = False
-        """Whether the end of the file must be looked at: an error struck while it was repaired."""
+        """Whether an error has left the end of the file in doubt."""
         self._encoder = encoder
         self._begin = begin
         self._path = path
@@ -263,7 +263,7 @@ def lock(fd: int, path: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UsageError(
-            f"another run writes to {path}", hint="give each run a directory of its own with -o"
+            f"another run writes to {path}", hint="choose another directory with -o"
         ) from None
     except OSError:
         return

@@ -52,7 +52,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported(Snapshot):
-    """A snapshot of which some rows could not be written to their file."""
+    """A snapshot with rows that could not be written to their file."""
 
     unwritten: int = 0
     """Rows."""

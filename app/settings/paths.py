@@ -83,7 +83,7 @@ def _trust(status: os.stat_result) -> None:
 def write_private(path: Path, text: str) -> None:
     """Replace the user's own file by `text`, all or nothing. Raises DeckError.
 
-    Its mode is 0600, that of directories made for it 0700.
+    The file has mode 0600, directories made for it 0700.
     """
     try:
         write_atomic(path, [text.encode()], mode=0o600, directories=0o700, sync=False)
