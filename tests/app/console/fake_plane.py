@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -107,7 +107,7 @@ class FakePlane(FakeController):
     def __init__(self, *configs: ProbeConfig) -> None:
         super().__init__()
         self.read_only = ""
-        self.unwritten: dict[str, int] = {}
+        self.unwritten: Mapping[str, int] = {}
         self.running = {one.name: info(one) for one in configs}
         self.before: dict[str, ProbeConfig] = {}
         self.asked: list[tuple[str, str]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -66,7 +66,7 @@ class FakePlane:
     def __init__(self) -> None:
         self.history = History()
         self.read_only = ""
-        self.unwritten: dict[str, int] = {}
+        self.unwritten: Mapping[str, int] = {}
         self.confinement = ""
         """What `unconfined` returns."""
         self.gate = threading.Event()
