@@ -5,9 +5,7 @@
  */
 #define IPV4_ONLY
 #include "packet.h"
-
-#define SYN 0x02
-#define ACK 0x10
+#include "tcp_flags.h"
 
 struct attempt {
     u64 time; /* nanoseconds, CLOCK_MONOTONIC */
@@ -21,7 +19,7 @@ BPF_QUEUE(attempts, struct attempt, 4096);
 
 int watch(CONTEXT *ctx) {
     struct packet packet = {};
-    if (parse_packet(ctx, &packet) != PARSED || (packet.tcp_flags & (SYN | ACK)) != SYN)
+    if (parse_packet(ctx, &packet) != PARSED || (packet.tcp_flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
         return VERDICT_PASS;
 
     struct attempt attempt = {};

@@ -11,6 +11,7 @@
 
 #include <uapi/linux/if_ether.h>
 #include <uapi/linux/in.h>
+#include <uapi/linux/in6.h>
 #include <uapi/linux/ip.h>
 #include <uapi/linux/ipv6.h>
 #include <uapi/linux/tcp.h>
@@ -21,15 +22,6 @@
 #define MAX_EXTENSION_SIZE 0xfff
 #define VLAN_TAG_SIZE 4
 #define HEADERS_PULLED 512
-
-/* Protocol numbers that linux-libc-dev's enum does not name (IANA). */
-#define PROTO_HOP_BY_HOP 0
-#define PROTO_ROUTING 43
-#define PROTO_FRAGMENT 44
-#define PROTO_AUTHENTICATION 51
-#define PROTO_ICMPV6 58
-#define PROTO_DESTINATION 60
-#define PROTO_MOBILITY 135
 
 #define IPV4_OFFSET 0x1fff
 #define IPV6_OFFSET 0xfff8
@@ -95,7 +87,7 @@ static __always_inline int parse_transport(struct cursor *c, struct packet *pack
             result = PARSED_CUT;
         else
             ports = *(u32 *)c->at;
-    } else if (protocol == IPPROTO_ICMP || protocol == PROTO_ICMPV6) {
+    } else if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
         if (c->at + sizeof(u16) > c->end)
             result = PARSED_CUT;
         else
@@ -157,15 +149,15 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
         u32 size;
         packet->key.transport = TRANSPORT(0, protocol, 6);
         switch (protocol) {
-        case PROTO_HOP_BY_HOP:
-        case PROTO_ROUTING:
-        case PROTO_DESTINATION:
-        case PROTO_MOBILITY:
+        case IPPROTO_HOPOPTS:
+        case IPPROTO_ROUTING:
+        case IPPROTO_DSTOPTS:
+        case IPPROTO_MH:
             if ((void *)(header + 8) > c->end)
                 return PARSED_CUT;
             size = (header[1] + 1) * 8;
             break;
-        case PROTO_FRAGMENT:
+        case IPPROTO_FRAGMENT:
             if ((void *)(header + 8) > c->end)
                 return PARSED_CUT;
             if (*(__be16 *)(header + 2) & bpf_htons(IPV6_OFFSET)) {
@@ -174,7 +166,7 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
             }
             size = 8;
             break;
-        case PROTO_AUTHENTICATION:
+        case IPPROTO_AH:
             if ((void *)(header + 8) > c->end)
                 return PARSED_CUT;
             size = (header[1] + 2) * 4;
@@ -189,31 +181,40 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
     return PARSED;
 }
 
-/*
- * Fill `packet`, which is zero, from the frame at `c`; where it was parsed whole, `c` is then at
- * its transport header. The bytes of a socket buffer may go on past the end.
- */
-static __always_inline int parse_frame(struct cursor *c, struct packet *packet) {
+/* Move `c` from a frame's first byte to its network header and set `type`, its Ethernet type. Returns
+ * false if the bytes at hand end before that header. */
+static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
 #if LINK_ETHERNET
     c->at += ETH_HLEN;
     if (c->at > c->end)
-        return PARSED_SHORT;
-    __be16 type = *(__be16 *)(c->at - sizeof(type)); /* struct ethhdr is packed: byte by byte */
+        return false;
+    *type = *(__be16 *)(c->at - sizeof(*type)); /* struct ethhdr is packed: byte by byte */
 #pragma unroll
     for (int i = 0; i < MAX_VLAN_TAGS; i++) {
-        if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
+        if (*type != bpf_htons(ETH_P_8021Q) && *type != bpf_htons(ETH_P_8021AD))
             break;
         if (c->at + VLAN_TAG_SIZE > c->end)
-            return PARSED_SHORT;
-        type = ((__be16 *)c->at)[1];
+            return false;
+        *type = ((__be16 *)c->at)[1];
         c->at += VLAN_TAG_SIZE;
     }
 #else
     u8 *first = c->at;
     if ((void *)(first + 1) > c->end)
-        return PARSED_SHORT;
-    __be16 type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+        return false;
+    *type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 #endif
+    return true;
+}
+
+/*
+ * Fill `packet`, which is zero, from the frame at `c`; where it was parsed whole, `c` is then at
+ * its transport header. The bytes of a socket buffer may go on past the end.
+ */
+static __always_inline int parse_frame(struct cursor *c, struct packet *packet) {
+    __be16 type;
+    if (!skip_link(c, &type))
+        return PARSED_SHORT;
     if (type == bpf_htons(ETH_P_IP))
         return parse_ipv4(c, packet);
     if (type == bpf_htons(ETH_P_IPV6))

@@ -20,16 +20,17 @@
 #define EDIT6 3
 BPF_PROG_ARRAY(steps, 4);
 
-#define NOT_AN_OPENING_OR_END 7 /* SYN, RST, FIN */
 #define PROBE_LENGTH_V6 12
-#define CONGESTION 2 /* NET_XMIT_CN: the queue took it, and dropped another */
+#define NET_XMIT_CN 2 /* linux/netdevice.h: the queue took the packet, and dropped another one */
+#define REMARKED 1    /* in `senders`: the clone came without its mark */
 
 /* What one step leaves for the next, on the same CPU: no other packet comes in between. */
 struct scratch {
     u32 target;
     u32 l3; /* where the IP header begins */
     u32 mark;
-    u32 sending;
+    u32 sending; /* a clone, which this generation of `path` has not seen yet */
+    u64 now; /* when `path` saw the application's packet */
     u64 sequence;
     u32 hop;
     u32 packet_bytes;
@@ -45,70 +46,90 @@ static __always_inline struct scratch *scratch_of_cpu(void) {
     return scratches.lookup(&zero);
 }
 
-int path(CONTEXT *ctx) {
-    struct scratch *scratch = scratch_of_cpu();
-    if (!scratch)
-        return VERDICT_PASS;
-    if (ctx->mark == MARK) {
-        if (!scratch->sending)
-            return VERDICT_DROP; /* a clone of the generation that this one has just replaced */
-        scratch->sending = 0;
-#if APPLICATION_FIRST
-        ctx->mark = scratch->mark;
-        return VERDICT_PASS; /* the application's packet */
-#else
-        u8 version = scratch->ip[0] >> 4;
-        steps.call(ctx, version == 4 ? EDIT4 : EDIT6);
-        return VERDICT_DROP;
-#endif
-    }
+static __always_inline u64 *sender_of_cpu(void) {
+    u32 zero = 0;
+    return senders.lookup(&zero);
+}
 
-    void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-    u32 l3 = 0;
-#if LINK_ETHERNET
-    l3 = ETH_HLEN;
-    if (data + l3 > end)
-        return VERDICT_PASS;
-    __be16 type = *(__be16 *)(data + l3 - sizeof(type));
-#pragma unroll
-    for (int i = 0; i < MAX_VLAN_TAGS; i++) {
-        if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
-            break;
-        if (data + l3 + VLAN_TAG_SIZE > end)
-            return VERDICT_PASS;
-        type = *(__be16 *)(data + l3 + sizeof(type));
-        l3 += VLAN_TAG_SIZE;
-    }
+/* Turn a marked clone into what it is to be. */
+static __always_inline int take_clone(CONTEXT *ctx) {
+    struct scratch *scratch = scratch_of_cpu();
+    u64 *sender = sender_of_cpu();
+    if (!scratch || !sender || !scratch->sending)
+        return VERDICT_DROP; /* a clone of the generation that this one has just replaced */
+    scratch->sending = 0;
+    *sender = 0;
+#if APPLICATION_FIRST
+    ctx->mark = scratch->mark;
+    return VERDICT_PASS; /* the application's packet */
 #else
-    __be16 type = ctx->protocol;
+    u8 version = scratch->ip[0] >> 4;
+    steps.call(ctx, version == 4 ? EDIT4 : EDIT6);
+    return VERDICT_DROP;
 #endif
+}
+
+/*
+ * Whether an unmarked packet is a clone whose mark another program has changed. Between a call of
+ * bpf_clone_redirect and the clone's arrival here the same task can bring no other packet: softirqs
+ * wait, and whatever programs before this one send is a copy of the clone. The task is compared
+ * because with PREEMPT_RT another one may take over the CPU meanwhile, and send.
+ */
+static __always_inline bool is_remarked_clone(struct shared *shared) {
+    if (!shared->clones)
+        return false;
+    u64 *sender = sender_of_cpu();
+    if (!sender || *sender != bpf_get_current_task())
+        return false;
+    *sender = REMARKED;
+    return true;
+}
+
+int path(CONTEXT *ctx) {
+    struct shared *shared = shared_state();
+    if (!shared)
+        return VERDICT_PASS;
+    if (ctx->mark == MARK)
+        return take_clone(ctx);
+    if (is_remarked_clone(shared))
+        return VERDICT_DROP; /* as a packet it would be the application's, a second time */
+
+    struct cursor c = {(void *)(long)ctx->data, (void *)(long)ctx->data_end};
     struct address to;
+    __be16 type;
     u32 step;
+    if (!skip_link(&c, &type))
+        return VERDICT_PASS;
     if (type == bpf_htons(ETH_P_IP)) {
-        struct iphdr *ip = data + l3;
-        if ((void *)(ip + 1) > end)
+        struct iphdr *ip = c.at;
+        if ((void *)(ip + 1) > c.end)
             return VERDICT_PASS;
         to = mapped(ip->daddr);
         step = SEND4;
     } else if (type == bpf_htons(ETH_P_IPV6)) {
-        struct ipv6hdr *ip = data + l3;
-        if ((void *)(ip + 1) > end)
+        struct ipv6hdr *ip = c.at;
+        if ((void *)(ip + 1) > c.end)
             return VERDICT_PASS;
         to = *(struct address *)&ip->daddr;
         step = SEND6;
     } else {
         return VERDICT_PASS;
     }
+    if (!may_be_traced(shared, &to))
+        return VERDICT_PASS;
     u32 *index = addresses.lookup(&to);
     struct target *target = index ? target_of(*index) : 0;
     if (!target)
         return VERDICT_PASS;
     __sync_fetch_and_add(&target->packets, 1);
-    if (target->next_ns > bpf_ktime_get_ns())
+    u64 now = bpf_ktime_get_ns();
+    struct scratch *scratch = scratch_of_cpu();
+    if (target->next_ns > now || !scratch)
         return VERDICT_PASS;
+    scratch->now = now;
     scratch->target = *index;
-    scratch->l3 = l3;
-    scratch->packet_bytes = ctx->len - l3;
+    scratch->l3 = c.at - (void *)(long)ctx->data;
+    scratch->packet_bytes = ctx->len - scratch->l3;
     steps.call(ctx, step);
     return VERDICT_PASS;
 }
@@ -159,8 +180,7 @@ static __always_inline void keep(struct scratch *scratch, u64 state) {
     u32 first = *(u32 *)scratch->transport, second = *(u32 *)(scratch->transport + 4);
     u32 protocol = scratch->protocol;
     u8 *ip = scratch->ip;
-    *(volatile u64 *)&slot->state = SLOT_WRITING;
-    in_order();
+    publish(slot, SLOT_WRITING);
     if (ip[0] >> 4 == 4) {
         slot->source[0] = *(u32 *)(ip + 12);
         slot->source[1] = 0;
@@ -178,8 +198,7 @@ static __always_inline void keep(struct scratch *scratch, u64 state) {
     slot->hop = scratch->hop;
     slot->protocol = protocol;
     slot->sent_ns = bpf_ktime_get_ns();
-    in_order();
-    *(volatile u64 *)&slot->state = scratch->sequence << STATE_BITS | state;
+    publish(slot, scratch->sequence << STATE_BITS | state);
 }
 
 /* Read the transport header; false for what is never probed with. */
@@ -189,7 +208,7 @@ static __always_inline bool usable(CONTEXT *ctx, struct scratch *scratch, u32 at
     if (protocol == IPPROTO_TCP) {
         if (bpf_skb_load_bytes(ctx, at, transport, sizeof(struct tcphdr)))
             return false;
-        return !(transport[13] & NOT_AN_OPENING_OR_END);
+        return !(transport[13] & (TCP_SYN | TCP_RST | TCP_FIN));
     }
     if (bpf_skb_load_bytes(ctx, at, transport, sizeof(struct udphdr)))
         return false;
@@ -209,25 +228,43 @@ static __always_inline bool chosen(struct target *target, struct scratch *scratc
     return false;
 }
 
-/* Clone the packet; the clone goes out before this returns, by `path`. Not 0: it did not. */
-static __always_inline long clone(CONTEXT *ctx, struct scratch *scratch) {
+enum outcome {
+    CLONE_SENT,
+    CLONE_DROPPED,
+    CLONE_REMARKED, /* dropped because another program had changed its mark */
+    CLONE_ESCAPED,  /* sent by another program, or kept, and never seen by `path` */
+};
+
+/* Clone the packet. The clone goes through `path` before this returns. */
+static __always_inline enum outcome clone(CONTEXT *ctx, struct scratch *scratch) {
+    struct shared *shared = shared_state();
+    u64 *sender = sender_of_cpu();
+    if (!shared || !sender)
+        return CLONE_DROPPED;
     /* Not one store of eight bytes with the field beside it, which the verifier refuses. */
     volatile CONTEXT *marked = ctx;
     u32 mark = ctx->mark;
     scratch->mark = mark;
     scratch->sending = 1;
+    *sender = bpf_get_current_task();
+    __sync_fetch_and_add(&shared->clones, 1);
     marked->mark = MARK;
     long error = bpf_clone_redirect(ctx, ctx->ifindex, 0);
     marked->mark = mark;
+    __sync_fetch_and_add(&shared->clones, -1);
+    bool seen = !scratch->sending, remarked = *sender == REMARKED;
     scratch->sending = 0;
-    return error == CONGESTION ? 0 : error;
+    *sender = 0;
+    if (error && error != NET_XMIT_CN)
+        return remarked ? CLONE_REMARKED : CLONE_DROPPED;
+    return seen ? CLONE_SENT : CLONE_ESCAPED;
 }
 
 static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit) {
     struct target *target = target_of(scratch->target);
     if (!target || !chosen(target, scratch))
         return VERDICT_PASS;
-    u64 now = bpf_ktime_get_ns();
+    u64 now = scratch->now;
 #pragma unroll
     for (int i = 0; i < BURST; i++) {
         if (!due(target, now))
@@ -237,15 +274,23 @@ static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit)
             break;
         scratch->sequence = __sync_fetch_and_add(&target->sequence, 1);
         __sync_fetch_and_add(&target->sent[bounded(scratch->hop)], 1);
-        long error = clone(ctx, scratch);
-        if (error)
-            keep(scratch, SLOT_DROPPED);
+        enum outcome outcome = clone(ctx, scratch);
+        if (outcome == CLONE_REMARKED)
+            __sync_fetch_and_add(&target->remarked, 1);
 #if APPLICATION_FIRST
-        if (!error) {
+        if (outcome == CLONE_SENT || outcome == CLONE_ESCAPED) {
             steps.call(ctx, edit); /* the clone was the packet, and this one is left over */
             return VERDICT_DROP;
         }
+#else
+        if (outcome == CLONE_ESCAPED) {
+            /* The application's packet may be on the wire twice: do not let that happen again. */
+            target->escaped = 1;
+            target->next_ns = NEVER;
+        }
 #endif
+        if (outcome != CLONE_SENT)
+            keep(scratch, SLOT_DROPPED);
     }
     return VERDICT_PASS;
 }
@@ -263,7 +308,7 @@ int send4(CONTEXT *ctx) {
     scratch->protocol = ip->protocol;
     if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP && ip->protocol != IPPROTO_ICMP)
         return VERDICT_PASS;
-    if (!usable(ctx, scratch, l3 + sizeof(*ip), ECHO_REQUEST))
+    if (!usable(ctx, scratch, l3 + sizeof(*ip), ICMP_ECHO))
         return VERDICT_PASS;
     return send(ctx, scratch, EDIT4);
 }
@@ -280,9 +325,9 @@ int send6(CONTEXT *ctx) {
     scratch->protocol = protocol;
     if (ip->version != 6)
         return VERDICT_PASS;
-    if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != PROTO_ICMPV6)
+    if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_ICMPV6)
         return VERDICT_PASS;
-    if (!usable(ctx, scratch, l3 + sizeof(*ip), ECHO_REQUEST_V6))
+    if (!usable(ctx, scratch, l3 + sizeof(*ip), ICMPV6_ECHO_REQUEST))
         return VERDICT_PASS;
     return send(ctx, scratch, EDIT6);
 }
@@ -295,12 +340,11 @@ static __always_inline int finish(CONTEXT *ctx, struct scratch *scratch, u32 ip_
                                   u32 pseudo, int partial) {
     u32 l3 = scratch->l3, protocol = scratch->protocol;
     u8 *transport = scratch->transport;
-    long error = partial;
-    if (partial < 0) {
-    } else if (protocol == IPPROTO_TCP) {
+    long error = partial < 0;
+    if (!error && protocol == IPPROTO_TCP) {
         guard(transport, protocol, sizeof(struct tcphdr), pseudo, partial);
         error = bpf_skb_store_bytes(ctx, l3 + ip_size, transport, sizeof(struct tcphdr), 0);
-    } else {
+    } else if (!error) {
         guard(transport, protocol, other, pseudo, partial);
         error = bpf_skb_store_bytes(ctx, l3 + ip_size, transport, other, 0);
     }

@@ -10,11 +10,11 @@
 #define GUARD_H
 
 #include "path.h"
+#include "tcp_flags.h"
 
 #define GUARD_NONE 0
 #define GUARD_CHECKSUM 1
 #define GUARD_DISCARD 2
-#define TCP_ACK 0x10
 
 static __always_inline u32 folded(u32 sum) {
     sum = (sum & 0xffff) + (sum >> 16);

@@ -10,21 +10,13 @@
  */
 #include "path.h"
 
-#define TIME_EXCEEDED 11
-#define UNREACHABLE 3
-#define FRAGMENTATION_NEEDED 4 /* is about a packet's size, and so never about a probe */
-#define TIME_EXCEEDED_V6 3
-#define UNREACHABLE_V6 1
-#define ICMP_HEADER 8
 /* Where an extension begins whose sender does not say (RFC 4884, section 5.5). */
 #define OLD_EXTENSION_AT 128
 #define WORD 4
-
-#ifdef HOOK_XDP
-#define load_bytes bpf_xdp_load_bytes
-#else
-#define load_bytes bpf_skb_load_bytes
-#endif
+/* Bytes that hold every header, and an ICMP error up to the end of its extension. */
+#define ANSWER_BYTES 2304
+/* No verdict: what decides may be behind the bytes at hand. */
+#define NOT_ALL_AT_HAND 100
 
 struct icmp {
     u8 type;
@@ -41,44 +33,49 @@ struct answer {
     u64 source[2];
     u64 responder[2];
     u64 now;
+    struct icmp *icmp;
+    void *end;        /* of the bytes at hand */
+    u32 quote_length; /* up to the extension; 0 if its sender does not say */
+    s32 length;       /* of what follows the ICMP header, as the IP header says */
     u32 ports;
     u32 word;
-    u32 at;  /* of the ICMP header */
-    u32 end; /* of the packet */
-    u32 extension_at;
     u16 sequence;
-    u16 length;
+    u16 packet_length;
     u8 protocol;
     u8 ttl;
     u8 quoted_ttl;
     u8 quoted_tos;
-    struct icmp icmp;
 };
 
 /* Remember how far away a packet's sender is, if it is traced. */
-static __always_inline void learn(struct address *from, u32 ttl) {
+static __always_inline void learn(struct shared *shared, struct address *from, u32 ttl) {
+    if (!may_be_traced(shared, from))
+        return;
     u32 *index = addresses.lookup(from);
     struct target *target = index ? target_of(*index) : 0;
     if (target && target->ttl != ttl)
         target->ttl = ttl;
 }
 
-/* Take over what there is of an extension, a word at a time: its length varies. */
-static __always_inline void take_extension(CONTEXT *ctx, struct answer *answer, struct slot *slot) {
-    u32 at = answer->at + ICMP_HEADER;
-    at += answer->extension_at ? answer->extension_at : OLD_EXTENSION_AT;
+/* Copy what there is of an extension, a word at a time: its length varies. */
+static __always_inline void take_extension(struct answer *answer, struct slot *slot) {
+    u64 offset = answer->quote_length ? answer->quote_length : OLD_EXTENSION_AT;
+    asm volatile("%0 &= 0x7ff" : "+r"(offset)); /* 255 * 8 at most, which the verifier forgets */
+    s32 length = answer->length - (s32)offset;
+    u8 *extension = (u8 *)(answer->icmp + 1) + offset;
     slot->extension_size = 0;
 #pragma unroll
-    for (u32 i = 0; i < EXTENSION_SIZE; i += WORD) {
-        if (at + i + WORD > answer->end || load_bytes(ctx, at + i, slot->extension + i, WORD))
+    for (s32 i = 0; i < EXTENSION_SIZE; i += WORD) {
+        if (i + WORD > length || (void *)(extension + i + WORD) > answer->end)
             break;
+        *(u32 *)(slot->extension + i) = *(u32 *)(extension + i);
         slot->extension_size = i + WORD;
     }
 }
 
 /* Whether it is to a probe, whose slot then has the answer. */
-static __always_inline bool matched(CONTEXT *ctx, struct answer *answer) {
-    u32 *index = addresses.lookup(&answer->to);
+static __always_inline bool matched(struct shared *shared, struct answer *answer) {
+    u32 *index = may_be_traced(shared, &answer->to) ? addresses.lookup(&answer->to) : 0;
     struct target *target = index ? target_of(*index) : 0;
     if (!target)
         return false;
@@ -88,7 +85,7 @@ static __always_inline bool matched(CONTEXT *ctx, struct answer *answer) {
     u64 state = *(volatile u64 *)&slot->state;
     if ((state & 0xff) != SLOT_SENT || (u16)(state >> STATE_BITS) != answer->sequence ||
         slot->ports != answer->ports || slot->word != answer->word ||
-        slot->protocol != answer->protocol || slot->length != answer->length ||
+        slot->protocol != answer->protocol || slot->length != answer->packet_length ||
         slot->source[0] != answer->source[0] || slot->source[1] != answer->source[1]) {
         __sync_fetch_and_add(&target->unmatched, 1);
         return false;
@@ -100,31 +97,29 @@ static __always_inline bool matched(CONTEXT *ctx, struct answer *answer) {
     slot->responder[0] = answer->responder[0];
     slot->responder[1] = answer->responder[1];
     slot->ttl = answer->ttl;
-    slot->icmp_type = answer->icmp.type;
-    slot->icmp_code = answer->icmp.code;
+    slot->icmp_type = answer->icmp->type;
+    slot->icmp_code = answer->icmp->code;
     slot->quoted_ttl = answer->quoted_ttl;
     slot->quoted_tos = answer->quoted_tos;
-    take_extension(ctx, answer, slot);
-    in_order();
-    *(volatile u64 *)&slot->state = answering - SLOT_ANSWERING + SLOT_ANSWERED;
+    take_extension(answer, slot);
+    publish(slot, answering - SLOT_ANSWERING + SLOT_ANSWERED);
     __sync_fetch_and_add(&target->matched, 1);
     return true;
 }
 
-/* Take the quoted transport header, `carried` having the sequence number of IPv6. */
-static __always_inline bool quoted(CONTEXT *ctx, struct answer *answer, u32 at, u16 *carried) {
-    u32 header[5];
+/* Take the quoted transport header at `header`, with `carried` the sequence number of IPv6. */
+static __always_inline bool quoted(struct answer *answer, u32 *header, u16 *carried) {
     u32 protocol = answer->protocol;
-    if (protocol == IPPROTO_TCP && carried) {
-        if (load_bytes(ctx, at, header, sizeof(struct tcphdr)))
+    if ((void *)(header + 2) > answer->end) /* all that IPv4 routers have to quote */
+        return false;
+    if (carried && protocol == IPPROTO_TCP) {
+        if ((void *)(header + 5) > answer->end)
             return false;
         *carried = bpf_ntohs(header[4] >> 16);
     } else if (carried) {
-        if (load_bytes(ctx, at, header, 12) || (u16)header[2] != bpf_htons(MARK_V6))
+        if ((void *)(header + 3) > answer->end || (u16)header[2] != bpf_htons(MARK_V6))
             return false;
         *carried = bpf_ntohs(header[2] >> 16);
-    } else if (load_bytes(ctx, at, header, 8)) { /* all that IPv4 routers have to quote */
-        return false;
     }
     u32 first = header[0], second = header[1];
     answer->ports = protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ? first : second;
@@ -132,102 +127,123 @@ static __always_inline bool quoted(CONTEXT *ctx, struct answer *answer, u32 at, 
     return true;
 }
 
-static __always_inline int answer4(CONTEXT *ctx, u32 l3, struct answer *answer) {
-    struct iphdr ip;
-    if (load_bytes(ctx, l3, &ip, sizeof(ip)))
+static __always_inline int answer4(struct shared *shared, struct cursor *c, bool whole) {
+    struct iphdr *ip = c->at;
+    if ((void *)(ip + 1) > c->end)
+        return NOT_ALL_AT_HAND;
+    struct address from = mapped(ip->saddr);
+    learn(shared, &from, ip->ttl);
+    if (ip->protocol != IPPROTO_ICMP || ip->frag_off & bpf_htons(IPV4_FRAGMENT))
         return VERDICT_PASS;
-    struct address from = mapped(ip.saddr);
-    learn(&from, ip.ttl);
-    if (ip.protocol != IPPROTO_ICMP || ip.frag_off & bpf_htons(IPV4_FRAGMENT))
+    u32 header_length = ip->ihl * 4;
+    struct icmp *icmp = c->at + header_length;
+    if ((void *)(icmp + 1) > c->end)
+        return NOT_ALL_AT_HAND;
+    bool exceeded = icmp->type == ICMP_TIME_EXCEEDED && icmp->code == ICMP_EXC_TTL;
+    /* ICMP_FRAG_NEEDED is about a packet's size, and so never about a probe. */
+    if (!exceeded && (icmp->type != ICMP_DEST_UNREACH || icmp->code == ICMP_FRAG_NEEDED))
         return VERDICT_PASS;
-    answer->at = l3 + ip.ihl * 4;
-    answer->end = l3 + bpf_ntohs(ip.tot_len);
-    answer->ttl = ip.ttl;
-    answer->responder[0] = ip.saddr;
-    if (load_bytes(ctx, answer->at, &answer->icmp, sizeof(struct icmp)))
-        return VERDICT_PASS;
-    u32 type = answer->icmp.type, code = answer->icmp.code;
-    bool exceeded = type == TIME_EXCEEDED && code == 0;
-    if (!exceeded && (type != UNREACHABLE || code == FRAGMENTATION_NEEDED))
-        return VERDICT_PASS;
-    answer->extension_at = answer->icmp.quoted_words * 4;
+    if (!whole)
+        return NOT_ALL_AT_HAND;
 
-    struct iphdr quote;
-    u32 at = answer->at + ICMP_HEADER;
-    if (load_bytes(ctx, at, &quote, sizeof(quote)) || quote.version != 4 || quote.ihl != 5)
+    struct iphdr *quote = (void *)(icmp + 1);
+    if ((void *)(quote + 1) > c->end || quote->version != 4 || quote->ihl != 5)
         return VERDICT_PASS;
-    answer->to = mapped(quote.daddr);
-    answer->source[0] = quote.saddr;
-    answer->protocol = quote.protocol;
-    answer->sequence = bpf_ntohs(quote.id);
-    answer->length = quote.tot_len;
-    answer->quoted_ttl = quote.ttl;
-    answer->quoted_tos = quote.tos;
-    if (!quoted(ctx, answer, at + sizeof(quote), 0) || !matched(ctx, answer))
+    struct answer answer = {
+        .to = mapped(quote->daddr),
+        .source = {quote->saddr},
+        .responder = {ip->saddr},
+        .now = bpf_ktime_get_ns(),
+        .icmp = icmp,
+        .end = c->end,
+        .quote_length = icmp->quoted_words * 4,
+        .length = bpf_ntohs(ip->tot_len) - header_length - sizeof(*icmp),
+        .sequence = bpf_ntohs(quote->id),
+        .packet_length = quote->tot_len,
+        .protocol = quote->protocol,
+        .ttl = ip->ttl,
+        .quoted_ttl = quote->ttl,
+        .quoted_tos = quote->tos,
+    };
+    if (!quoted(&answer, (void *)(quote + 1), 0) || !matched(shared, &answer))
         return VERDICT_PASS;
     return exceeded && !PASS_ANSWERS ? VERDICT_DROP : VERDICT_PASS;
 }
 
-static __always_inline int answer6(CONTEXT *ctx, u32 l3, struct answer *answer) {
-    struct ipv6hdr ip;
-    if (load_bytes(ctx, l3, &ip, sizeof(ip)))
+static __always_inline int answer6(struct shared *shared, struct cursor *c, bool whole) {
+    struct ipv6hdr *ip = c->at;
+    if ((void *)(ip + 1) > c->end)
+        return NOT_ALL_AT_HAND;
+    struct address from = *(struct address *)&ip->saddr;
+    learn(shared, &from, ip->hop_limit);
+    if (ip->nexthdr != IPPROTO_ICMPV6)
         return VERDICT_PASS;
-    struct address from = *(struct address *)&ip.saddr;
-    learn(&from, ip.hop_limit);
-    if (ip.nexthdr != PROTO_ICMPV6)
+    struct icmp *icmp = (void *)(ip + 1);
+    if ((void *)(icmp + 1) > c->end)
+        return NOT_ALL_AT_HAND;
+    bool exceeded = icmp->type == ICMPV6_TIME_EXCEED && icmp->code == ICMPV6_EXC_HOPLIMIT;
+    if (!exceeded && icmp->type != ICMPV6_DEST_UNREACH)
         return VERDICT_PASS;
-    answer->at = l3 + sizeof(ip);
-    answer->end = answer->at + bpf_ntohs(ip.payload_len);
-    answer->ttl = ip.hop_limit;
-    answer->responder[0] = from.word[0];
-    answer->responder[1] = from.word[1];
-    if (load_bytes(ctx, answer->at, &answer->icmp, sizeof(struct icmp)))
-        return VERDICT_PASS;
-    u32 type = answer->icmp.type;
-    bool exceeded = type == TIME_EXCEEDED_V6 && answer->icmp.code == 0;
-    if (!exceeded && type != UNREACHABLE_V6)
-        return VERDICT_PASS;
-    answer->extension_at = answer->icmp.quoted_words_v6 * 8;
+    if (!whole)
+        return NOT_ALL_AT_HAND;
 
-    struct ipv6hdr quote;
-    u32 at = answer->at + ICMP_HEADER;
-    if (load_bytes(ctx, at, &quote, sizeof(quote)) || quote.version != 6)
+    struct ipv6hdr *quote = (void *)(icmp + 1);
+    if ((void *)(quote + 1) > c->end || quote->version != 6)
         return VERDICT_PASS;
-    answer->to = *(struct address *)&quote.daddr;
-    struct address *source = (void *)&quote.saddr;
-    answer->source[0] = source->word[0];
-    answer->source[1] = source->word[1];
-    answer->protocol = quote.nexthdr;
-    answer->length = quote.payload_len;
-    answer->quoted_ttl = quote.hop_limit;
-    answer->quoted_tos = quote.priority << 4 | quote.flow_lbl[0] >> 4;
-    if (!quoted(ctx, answer, at + sizeof(quote), &answer->sequence) || !matched(ctx, answer))
+    struct address source = *(struct address *)&quote->saddr;
+    struct answer answer = {
+        .to = *(struct address *)&quote->daddr,
+        .source = {source.word[0], source.word[1]},
+        .responder = {from.word[0], from.word[1]},
+        .now = bpf_ktime_get_ns(),
+        .icmp = icmp,
+        .end = c->end,
+        .quote_length = icmp->quoted_words_v6 * 8,
+        .length = bpf_ntohs(ip->payload_len) - sizeof(*icmp),
+        .packet_length = quote->payload_len,
+        .protocol = quote->nexthdr,
+        .ttl = ip->hop_limit,
+        .quoted_ttl = quote->hop_limit,
+        .quoted_tos = quote->priority << 4 | quote->flow_lbl[0] >> 4,
+    };
+    if (!quoted(&answer, (void *)(quote + 1), &answer.sequence) || !matched(shared, &answer))
         return VERDICT_PASS;
     return exceeded && !PASS_ANSWERS ? VERDICT_DROP : VERDICT_PASS;
+}
+
+static __always_inline int answer_in(CONTEXT *ctx, struct shared *shared) {
+    void *data = (void *)(long)ctx->data;
+    struct cursor c = {data, (void *)(long)ctx->data_end};
+#ifdef HOOK_XDP
+    bool whole = true;
+#else
+    bool whole = c.end - data >= min(ctx->len, (u32)ANSWER_BYTES);
+#endif
+    __be16 type;
+    if (!skip_link(&c, &type))
+        return NOT_ALL_AT_HAND;
+    if (type == bpf_htons(ETH_P_IP))
+        return answer4(shared, &c, whole);
+    if (type == bpf_htons(ETH_P_IPV6))
+        return answer6(shared, &c, whole);
+    return VERDICT_PASS;
 }
 
 int path(CONTEXT *ctx) {
-    struct answer answer = {.now = bpf_ktime_get_ns()};
-    u32 l3 = 0;
-    __be16 type;
-#if LINK_ETHERNET
-    if (load_bytes(ctx, ETH_HLEN - sizeof(type), &type, sizeof(type)))
+    struct shared *shared = shared_state();
+    if (!shared)
         return VERDICT_PASS;
-    l3 = ETH_HLEN;
-#pragma unroll
-    for (int i = 0; i < MAX_VLAN_TAGS; i++) {
-        if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
-            break;
-        if (load_bytes(ctx, l3 + sizeof(type), &type, sizeof(type)))
-            return VERDICT_PASS;
-        l3 += VLAN_TAG_SIZE;
-    }
+#ifdef HOOK_XDP
+    int verdict = answer_in(ctx, shared);
 #else
-    type = ctx->protocol;
+    int verdict;
+#pragma nounroll
+    for (int attempt = 0; attempt < 2; attempt++) {
+        verdict = answer_in(ctx, shared);
+        if (verdict != NOT_ALL_AT_HAND ||
+            bpf_skb_pull_data(ctx, min(ctx->len, (u32)ANSWER_BYTES)))
+            break;
+    }
 #endif
-    if (type == bpf_htons(ETH_P_IP))
-        return answer4(ctx, l3, &answer);
-    if (type == bpf_htons(ETH_P_IPV6))
-        return answer6(ctx, l3, &answer);
-    return VERDICT_PASS;
+    return verdict == NOT_ALL_AT_HAND ? VERDICT_PASS : verdict;
 }

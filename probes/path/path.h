@@ -8,11 +8,11 @@
 #ifndef PATH_H
 #define PATH_H
 
+#include <uapi/linux/icmp.h>
+#include <uapi/linux/icmpv6.h>
 #include <uapi/linux/udp.h>
 #include "packet.h"
 
-#define ECHO_REQUEST 8
-#define ECHO_REQUEST_V6 128
 #define IPV4_FRAGMENT 0x3fff /* more fragments, or an offset */
 #define MARK_V6 0xa4b7       /* before the sequence number, where it is payload */
 #define HOPS 32
@@ -40,11 +40,15 @@ struct target {
     u64 unmatched; /* ICMP errors about this destination that are to no probe of ours */
     u32 round;     /* hops that have not had their turn in this round */
     u32 done;
-    u32 ttl; /* of the last packet that came from it */
-    u32 unused_too[3];
+    u32 ttl;      /* of the last packet that came from it */
+    u32 remarked; /* probes dropped because another program had changed the clone's mark */
+    u32 escaped;  /* clones that another program took; after the first one, next_ns is NEVER */
+    u32 unused_too;
 
     u64 sent[HOPS]; /* by hop, those that were dropped here too */
 };
+
+#define NEVER (~0ULL)
 
 /* States of a slot, in the lowest byte of `state`; the rest of it is the sequence number. */
 enum slot_state {
@@ -84,12 +88,28 @@ struct slot {
     u8 extension[EXTENSION_SIZE]; /* RFC 4884, as it came */
 };
 
+#define WATCHED_WORDS 64
+
+/* What both directions read for each packet. */
+struct shared {
+    u64 clones; /* under way, on all CPUs: while there are none, no packet can be one */
+    u64 unused[7];
+    u64 watched[WATCHED_WORDS]; /* a Bloom filter of the keys of `addresses`, with one hash */
+};
+
 BPF_TABLE("hash", struct address, u32, addresses, TARGETS);
+BPF_F_TABLE("array", u32, struct shared, shared, 1, BPF_F_MMAPABLE);
+BPF_PERCPU_ARRAY(senders, u64, 1); /* the task that sends a clone on this CPU; see egress.c */
 BPF_F_TABLE("array", u32, struct target, targets, TARGETS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct slot, slots, TARGETS *SLOTS, BPF_F_MMAPABLE);
 
-/* So that user space, which looks at a slot's state before and after, never takes half of it. */
-#define in_order() asm volatile("" ::: "memory")
+/*
+ * Set a slot's state. User space reads the state before and after the other fields, so a store must
+ * not move across this one: on arm64 that takes the exchange, which is a full barrier.
+ */
+static __always_inline void publish(struct slot *slot, u64 state) {
+    __sync_lock_test_and_set(&slot->state, state);
+}
 
 /* A hop that the verifier knows to be below HOPS; LLVM would leave a plain mask out. */
 static __always_inline u64 bounded(u64 hop) {
@@ -99,6 +119,20 @@ static __always_inline u64 bounded(u64 hop) {
 
 static __always_inline struct address mapped(u32 ipv4) {
     return (struct address){{0, (u64)ipv4 << 32 | 0xffff0000}};
+}
+
+static __always_inline struct shared *shared_state(void) {
+    u32 zero = 0;
+    return shared.lookup(&zero);
+}
+
+/*
+ * Whether `addresses` may have an address: spares other packets the look-up of a hash table. Targets
+ * of probes/path/targets.py sets the bits.
+ */
+static __always_inline bool may_be_traced(struct shared *shared, struct address *address) {
+    u64 hash = (address->word[0] ^ address->word[1]) * 0x9e3779b97f4a7c15;
+    return shared->watched[hash >> 58] >> (hash >> 52 & 63) & 1;
 }
 
 static __always_inline struct target *target_of(u32 index) {

@@ -28,6 +28,7 @@ from probes.builtin import (
 )
 from probes.hook import HookPoint, Hooks
 from probes.path.analysis import Analysis, tell
+from probes.path.interference import Interference
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
 from probes.path.programs import (
     FUNCTION,
@@ -40,7 +41,7 @@ from probes.path.programs import (
 )
 from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Outcome, no_rows
 from probes.path.slots import SLOT
-from probes.path.targets import TARGET, Targets, destination_of
+from probes.path.targets import SHARED, TARGET, Targets, destination_of
 from probes.plane import Compatibility, Fate, MapFate, ProgramInfo, Traced
 from probes.snapshot import Event, Item, Loss, LossReason
 
@@ -86,6 +87,7 @@ class PathProbe(BuiltinProbe[Loaded]):
         self._stages: dict[Side, Stage] = {side: Stage(self.name) for side in self._points}
         self._timeout_ns = round(options.timeout * 1e9)
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
+        self._interference = Interference(interface.name)
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that are traced no more."""
         self._joined: list[Side] = []
@@ -107,11 +109,12 @@ class PathProbe(BuiltinProbe[Loaded]):
             one = next(iter(compiled.sides.values()))
             self._tables = SharedMaps(one, TABLES)
             self._shapes = {name: shape_of(one.maps[name]) for name in self._tables.fds}
-            for name, dtype in (("targets", TARGET), ("slots", SLOT)):
+            for name, dtype in (("shared", SHARED), ("targets", TARGET), ("slots", SLOT)):
                 fd = os.dup(self._tables.fds[name])
                 self._maps.append(Map(fd, one.maps[name].spec, value=dtype))
-            table, slots = (owned.view() for owned in self._maps)
-            self._targets = Targets(self._tables.fds["addresses"], table, slots, self.options)
+            shared, table, slots = (owned.view() for owned in self._maps)
+            addresses_fd = self._tables.fds["addresses"]
+            self._targets = Targets(addresses_fd, shared, table, slots, self.options)
             self._current = self._load(self._current.sources, compiled.sides)
         for side, point in self._points.items():
             fd = self._current.programs[side].main.fd
@@ -190,7 +193,8 @@ class PathProbe(BuiltinProbe[Loaded]):
             self.latest = tuple(tables)
             self._start_ns = started
             now = tables[0].end_utc_ns
-            events = [Event(now, severity, self.name, text) for severity, text in tell(paths)]
+            found = tell(paths) + self._interference.events(self._targets, started)
+            events = [Event(now, severity, self.name, text) for severity, text in found]
             return (*tables, *events)
 
     def _analyse(self, hops: Array, now_ns: int) -> Array:

@@ -24,7 +24,8 @@ class Outcome(IntEnum):
     UNANSWERED = 2
     """Nothing came within the timeout."""
     DROPPED = 3
-    """This host did not send it: its queue was full, or memory was short."""
+    """This host did not send it: its queue was full, memory was short, or another program on the
+    egress hook changed or took it."""
     OVERRUN = 4
     """Not known: its place was needed by another before it was read. Its flow is not known."""
     IN_FLIGHT = 5

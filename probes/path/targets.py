@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address
 from socket import IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_TCP, IPPROTO_UDP
 
@@ -38,11 +39,19 @@ TARGET = np.dtype(
         ("round", "u4"),
         ("done", "u4"),
         ("ttl", "u4"),
-        ("unused_too", "u4", (3,)),
+        ("remarked", "u4"),
+        ("escaped", "u4"),
+        ("unused_too", "u4"),
         ("sent", "u8", (32,)),
     ]
 )
 """`struct target` of path.h: 384 bytes."""
+
+SHARED = np.dtype([("clones", "u8"), ("unused", "u8", (7,)), ("watched", "u8", (64,))])
+"""`struct shared` of path.h: 576 bytes."""
+
+_HASH_FACTOR = 0x9E3779B97F4A7C15
+"""Of `may_be_traced` in path.h."""
 
 
 def destination_of(text: str) -> Destination:
@@ -115,7 +124,7 @@ class Target:
         self._policy = Policy(options)
         self._longest = 0
         """Routers on the way, the most that were known of."""
-        for name in ("ttl", "next_ns", "round", "done", "asked"):
+        for name in ("ttl", "next_ns", "round", "done", "asked", "remarked", "escaped"):
             table[name] = 0
         self._follow(self._policy.plan)
 
@@ -125,8 +134,20 @@ class Target:
         return int(self._kernel["sequence"][0])
 
     def start(self) -> None:
-        """Let the kernel send probes."""
+        """Let the kernel send probes, again if it has stopped after a clone escaped."""
+        if self._kernel["escaped"][0]:
+            self._kernel["escaped"] = self._kernel["next_ns"] = 0
         self._kernel["ready"] = 1
+
+    @property
+    def remarked(self) -> int:
+        """Probes dropped so far because another program changed their clone's mark."""
+        return int(self._kernel["remarked"][0])
+
+    @property
+    def escaped(self) -> bool:
+        """Whether the kernel sends no more probes because another program took a clone."""
+        return bool(self._kernel["escaped"][0])
 
     def stop(self) -> None:
         self._kernel["ready"] = 0
@@ -184,10 +205,13 @@ class Target:
 class Targets:
     """All of them, in the kernel's tables."""
 
-    def __init__(self, addresses_fd: int, table: Array, slots: Array, options: PathOptions) -> None:
-        """`addresses_fd` stays the caller's; `table`: dtype TARGET (n,), `slots`: dtype SLOT
-        (n times as many,), the kernel's own memory."""
+    def __init__(
+        self, addresses_fd: int, shared: Array, table: Array, slots: Array, options: PathOptions
+    ) -> None:
+        """`addresses_fd` stays the caller's; `shared`: dtype SHARED (1,), `table`: dtype TARGET
+        (n,), `slots`: dtype SLOT (n times as many,), the kernel's own memory."""
         self._addresses_fd = addresses_fd
+        self._watched = shared["watched"][0]
         self._options = options
         self._table = table
         self._slots = slots.reshape(len(table), -1)
@@ -220,6 +244,8 @@ class Targets:
             index = self._free[0]
             table, slots = self._table[index : index + 1], self._slots[index]
             target = Target(destination, index, table, slots, self._options)
+            # Before the table has the address: a packet is looked up only if its bit is set.
+            self._watched |= _watched([destination])
             map_update(self._addresses_fd, _key(destination), index.to_bytes(4, "little"))
             self._free.remove(index)
             self._targets[destination.address] = target
@@ -251,8 +277,19 @@ class Targets:
         # On no CPU is a probe to it being written any more.
         grace.wait()
         del self._targets[destination.address]
+        self._watched[:] = _watched(target.destination for target in self)
         self._free.append(target.index)
         return target
+
+
+def _watched(destinations: Iterable[Destination]) -> Array:
+    """Words u8 (64,) of `struct shared`, with the bits of these destinations set."""
+    words = np.zeros(64, "u8")
+    for destination in destinations:
+        low, high = struct.unpack("<QQ", _key(destination))
+        bit = ((low ^ high) * _HASH_FACTOR & 2**64 - 1) >> 52
+        words[bit >> 6] |= np.uint64(1 << (bit & 63))
+    return words
 
 
 def _transport(flow: TracedFlow) -> int:

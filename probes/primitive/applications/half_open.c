@@ -16,10 +16,7 @@
  */
 #include "application.h"
 #include "address.h"
-
-#define SYN 2
-#define RST 4
-#define ACK 16
+#include "tcp_flags.h"
 
 struct connection {
     u64 source[2];
@@ -70,10 +67,11 @@ static __always_inline void add(struct counts *counts, struct counts *change) {
 
 APPLICATION(half_open) {
     struct flow_key *flow = &packet->packet.key;
-    u64 flags = packet->packet.tcp_flags & (SYN | RST | ACK); /* 0 where it is not TCP */
+    /* 0 if the packet is not TCP. */
+    u64 flags = packet->packet.tcp_flags & (TCP_SYN | TCP_RST | TCP_ACK);
     u32 zero = 0;
     struct full *full_at = full.lookup(&zero);
-    if (!flags || flags == (SYN | ACK) || !full_at)
+    if (!flags || flags == (TCP_SYN | TCP_ACK) || !full_at)
         return;
 
     struct connection connection = {};
@@ -86,7 +84,7 @@ APPLICATION(half_open) {
     struct handshake *handshake = handshakes.lookup(&connection);
     struct counts change = {};
     bool lost = false;
-    if (flags == SYN) {
+    if (flags == TCP_SYN) {
         change.syns = 1;
         struct handshake begun = {.since = now, .syns = 1};
         if (handshake) {
@@ -98,7 +96,7 @@ APPLICATION(half_open) {
         }
     } else if (!handshake || handshakes.delete(&connection)) {
         return;
-    } else if (flags & RST) {
+    } else if (flags & TCP_RST) {
         change.resets = 1;
     } else {
         change.completed = 1;

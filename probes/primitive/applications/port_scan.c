@@ -22,9 +22,8 @@
 #include "application.h"
 #include "address.h"
 #include "hash.h"
+#include "tcp_flags.h"
 
-#define RST 4
-#define ACK 16
 #define SLOTS 64
 _Static_assert((LINES & (LINES - 1)) == 0, "LINES must be a power of two");
 
@@ -72,7 +71,7 @@ static __always_inline u32 port_of(struct packet *packet) {
     u64 protocol = PROTOCOL(&packet->key);
     u32 from = bpf_ntohs(SOURCE_PORT(&packet->key)), to = bpf_ntohs(DESTINATION_PORT(&packet->key));
     if (protocol == IPPROTO_TCP)
-        return packet->tcp_flags & (RST | ACK) ? 0 : to;
+        return packet->tcp_flags & (TCP_RST | TCP_ACK) ? 0 : to;
     return protocol != IPPROTO_UDP || (from < ANSWERS && to >= ANSWERS) ? 0 : to;
 }
 

@@ -145,7 +145,7 @@ def test_a_source_that_does_not_fit_is_refused_and_all_runs_on(make_host: MakeHo
          "steps"),
         (edited("ingress", '#include "path.h"', '#include "path.h"\n#error no\n'), CompileError,
          "error: no"),
-        (edited("egress", "u32 l3 = 0;", "u32 l3 = *(u8 *)(long)ctx->data;"), CompileError,
+        (edited("egress", "(ctx->mark == MARK)", "(*(u8 *)(long)ctx->data)"), CompileError,
          "invalid access to packet"),
         (config.model_copy(update={"interval": 1.0}), UsageError,
          "of the path probe only the sources can be replaced, not what interval says"),

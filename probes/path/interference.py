@@ -1,0 +1,55 @@
+"""Reports other programs on the egress hook that take or drop the clones of path tracing.
+
+A clone is a whole packet until egress.c has cut it down to a probe, and programs before egress.c
+see it first. The kernel drops a clone whose mark was changed, and stops tracing a destination after
+a clone did not come to egress.c at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from probes.path.targets import Target, text_of
+
+_REPEAT_NS = 60_000_000_000
+"""A warning is repeated if the last drop before it is this long ago."""
+_REMEDY = "attach that program after probedeck"
+
+
+class Interference:
+    """Events of one interface, each published once."""
+
+    def __init__(self, interface: str) -> None:
+        self._interface = interface
+        self._remarked: dict[Target, int] = {}
+        """Probes dropped at the last poll since tracing began, by target."""
+        self._last_drop_ns = -_REPEAT_NS
+        self._escaped: set[Target] = set()
+
+    def events(self, targets: Iterable[Target], now_ns: int) -> list[tuple[str, str]]:
+        """Return severity and text of what has happened since the last call."""
+        found: list[tuple[str, str]] = []
+        remarked = {target: target.remarked for target in targets}
+        if any(count > self._remarked.get(target, 0) for target, count in remarked.items()):
+            if now_ns - self._last_drop_ns >= _REPEAT_NS:
+                found.append(("warning", self._dropped()))
+            self._last_drop_ns = now_ns
+        self._remarked = remarked
+        escaped = {target for target in remarked if target.escaped}
+        for target in remarked:
+            if target in escaped - self._escaped:
+                found.append(("error", self._stopped(text_of(target.destination))))
+        self._escaped = escaped
+        return found
+
+    def _dropped(self) -> str:
+        return (
+            f"probes are dropped: another program on {self._interface}'s egress hook, or an nftables"
+            f" rule, rewrites the packet mark before path tracing sees them; {_REMEDY}"
+        )
+
+    def _stopped(self, destination: str) -> str:
+        return (
+            f"tracing of {destination} stopped: another program on {self._interface}'s egress hook"
+            f" sent a probe on whole, past path tracing; {_REMEDY}, and trace again"
+        )
