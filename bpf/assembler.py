@@ -87,6 +87,10 @@ class Assembler:
         else:
             self._emit(0x62 | _SIZE_CODE[size], base, 0, offset, value)
 
+    def exchange(self, base: Register, offset: int, register: Register) -> None:
+        """Swap eight bytes at `base + offset` with a register, atomically (kernel 5.12)."""
+        self._emit(0xDB, base, register, offset, 0xE1)
+
     def copy(self, to: Register, to_offset: int, source: Register, size: int) -> None:
         """Copy `size` bytes from `source` to `to + to_offset`; R1 is spent."""
         for offset, width in _pieces(size):

@@ -94,6 +94,17 @@ def try_mmapable_array() -> None:
         mmap.mmap(fd, mmap.PAGESIZE).close()
 
 
+def try_atomic_exchange() -> None:
+    """Load a program that has one: kernel 5.12, and 5.18 on arm64."""
+    code = Assembler()
+    code.store(Register.FP, -8, 0)
+    code.move(Register.R1, 0)
+    code.exchange(Register.FP, -8, Register.R1)
+    code.exit(0)
+    with _closing(prog_load(code.assemble(), Hook.TC_EGRESS.prog_type, "doctor")):
+        pass
+
+
 def try_batch() -> None:
     """Look up and delete a hash map's entries in one call."""
     with _closing(map_create(MapSpec("doctor", MapType.HASH, 4, 4, 8))) as fd:

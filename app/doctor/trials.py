@@ -28,6 +28,7 @@ def try_features() -> Iterator[Check]:
         "flows are not watched without",
         Status.FATAL,
     )
+    yield _trial("atomic exchange", features.try_atomic_exchange, "paths are not traced without")
     yield _trial("batch operations", features.try_batch, "drained entry by entry, slower")
     yield _trial("in-kernel drain", features.try_kernel_drain, "drained in batches, slower")
     yield _statistics()

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpf import grace
+from bpf import features, grace
 from bpf.attach import Hook
 from bpf.chain import Stage
 from bpf.compiler import Compiled, Compiler
+from bpf.errors import KernelError
 from bpf.interface import Interface
 from bpf.maps import Map
 from probes.builtin import (
@@ -75,6 +76,7 @@ class PathProbe(BuiltinProbe[Loaded]):
         """Join the chains of both hooks; nothing is traced yet. Raises DeckError, and then leaves
         nothing behind."""
         options.check()
+        _check_kernel()
         super().__init__(interface)
         self.options = options
         self._compiler = compiler
@@ -314,6 +316,19 @@ class PathProbe(BuiltinProbe[Loaded]):
                 one.close()
             raise
         return compiled
+
+
+def _check_kernel() -> None:
+    """Raise KernelError if the kernel refuses the atomic operations of path.h."""
+    try:
+        features.try_atomic_exchange()
+    except PermissionError:
+        pass  # whatever is loaded next says what to do
+    except OSError:
+        raise KernelError(
+            "path tracing needs atomic exchanges in BPF programs, which this kernel has not",
+            hint="use kernel 5.12 or newer; on arm64, 5.18",
+        ) from None
 
 
 def _macros(options: PathOptions, interface: Interface) -> dict[str, int | str]:

@@ -228,6 +228,7 @@ def test_a_container_that_forbids_bpf(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_has_a_fallback_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(netlink, "STATE", tmp_path)
     monkeypatch.setattr("bpf.attach.link_create", refuse(errno.EINVAL))
+    monkeypatch.setattr(features, "try_atomic_exchange", refuse(errno.EINVAL))
     monkeypatch.setattr(features, "try_batch", refuse(errno.EINVAL))
     monkeypatch.setattr(features, "try_kernel_drain", refuse(errno.EINVAL))
     monkeypatch.setattr(features, "jit_works", lambda: False)
@@ -236,6 +237,7 @@ def test_what_has_a_fallback_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path
     for name, instead in (
         ("XDP bpf_link", "netlink generic is used"),
         ("TCX bpf_link", "clsact is used"),
+        ("atomic exchange", "paths are not traced"),
         ("batch operations", "entry by entry"),
         ("in-kernel drain", "in batches"),
         ("JIT", "interpreted"),

@@ -22,6 +22,7 @@ TRIALS = [
     features.try_bpf,
     features.try_ring_buffer,
     features.try_mmapable_array,
+    features.try_atomic_exchange,
     features.try_batch,
     features.try_kernel_drain,
     features.try_statistics,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 from pathlib import Path
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from app.lab.netns import End, inside, veth_pair
-from bpf import netlink
+from bpf import features, netlink
 from bpf.attach import Hook
+from bpf.errors import KernelError
 from probes.config import parse
 from probes.path.options import Order, PathOptions
 from probes.path.records import Outcome
@@ -218,3 +220,17 @@ def test_killed_it_leaves_no_program() -> None:
         assert becomes(lambda: not any(map(is_loaded, ids)))
         with inside(right.ns):
             assert netlink.xdp_program(right.ifindex) == 0
+
+
+def test_a_kernel_without_atomic_exchange_is_named(
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EINVAL, "BPF_STX uses reserved fields")
+
+    monkeypatch.setattr(features, "try_atomic_exchange", refuse)
+    host = make_host()
+    with pytest.raises(KernelError, match="needs atomic exchanges in BPF programs") as caught:
+        host.controller.trace(PEER[4])
+    assert "5.12" in caught.value.hint
+    assert not host.controller.hooks()
