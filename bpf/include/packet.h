@@ -181,8 +181,8 @@ static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {
     return PARSED;
 }
 
-/* Move `c` from a frame's first byte to its network header and set `type`, its Ethernet type. Returns
- * false if the bytes at hand end before that header. */
+/* Move `c` from a frame's first byte to its network header and set `type`, its Ethernet type.
+ * Returns false if the bytes at hand end before that header. */
 static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
 #if LINK_ETHERNET
     c->at += ETH_HLEN;

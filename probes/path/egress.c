@@ -30,7 +30,7 @@ struct scratch {
     u32 l3; /* where the IP header begins */
     u32 mark;
     u32 sending; /* a clone, which this generation of `path` has not seen yet */
-    u64 now; /* when `path` saw the application's packet */
+    u64 now;     /* when `path` saw the application's packet */
     u64 sequence;
     u32 hop;
     u32 packet_bytes;

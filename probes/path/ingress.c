@@ -36,7 +36,7 @@ struct answer {
     struct icmp *icmp;
     void *end;        /* of the bytes at hand */
     u32 quote_length; /* up to the extension; 0 if its sender does not say */
-    s32 length;       /* of what follows the ICMP header, as the IP header says */
+    s32 length;       /* of the ICMP payload, by the IP header */
     u32 ports;
     u32 word;
     u16 sequence;
@@ -110,7 +110,7 @@ static __always_inline bool matched(struct shared *shared, struct answer *answer
 /* Take the quoted transport header at `header`, with `carried` the sequence number of IPv6. */
 static __always_inline bool quoted(struct answer *answer, u32 *header, u16 *carried) {
     u32 protocol = answer->protocol;
-    if ((void *)(header + 2) > answer->end) /* all that IPv4 routers have to quote */
+    if ((void *)(header + 2) > answer->end) /* IPv4 routers need not quote more */
         return false;
     if (carried && protocol == IPPROTO_TCP) {
         if ((void *)(header + 5) > answer->end)
@@ -240,8 +240,7 @@ int path(CONTEXT *ctx) {
 #pragma nounroll
     for (int attempt = 0; attempt < 2; attempt++) {
         verdict = answer_in(ctx, shared);
-        if (verdict != NOT_ALL_AT_HAND ||
-            bpf_skb_pull_data(ctx, min(ctx->len, (u32)ANSWER_BYTES)))
+        if (verdict != NOT_ALL_AT_HAND || bpf_skb_pull_data(ctx, min(ctx->len, (u32)ANSWER_BYTES)))
             break;
     }
 #endif

@@ -90,7 +90,7 @@ struct slot {
 
 #define WATCHED_WORDS 64
 
-/* What both directions read for each packet. */
+/* State that both directions read for each packet. */
 struct shared {
     u64 clones; /* under way, on all CPUs: while there are none, no packet can be one */
     u64 unused[7];
@@ -127,8 +127,8 @@ static __always_inline struct shared *shared_state(void) {
 }
 
 /*
- * Whether `addresses` may have an address: spares other packets the look-up of a hash table. Targets
- * of probes/path/targets.py sets the bits.
+ * Whether `addresses` may have an address: spares other packets the look-up of a hash table.
+ * Targets of probes/path/targets.py sets the bits.
  */
 static __always_inline bool may_be_traced(struct shared *shared, struct address *address) {
     u64 hash = (address->word[0] ^ address->word[1]) * 0x9e3779b97f4a7c15;

@@ -146,7 +146,7 @@ class Target:
 
     @property
     def escaped(self) -> bool:
-        """Whether the kernel sends no more probes because another program took a clone."""
+        """Whether the kernel has stopped sending probes because another program took a clone."""
         return bool(self._kernel["escaped"][0])
 
     def stop(self) -> None:
@@ -244,7 +244,7 @@ class Targets:
             index = self._free[0]
             table, slots = self._table[index : index + 1], self._slots[index]
             target = Target(destination, index, table, slots, self._options)
-            # Before the table has the address: a packet is looked up only if its bit is set.
+            # First: the programs look a packet up only if the bit of its address is set.
             self._watched |= _watched([destination])
             map_update(self._addresses_fd, _key(destination), index.to_bytes(4, "little"))
             self._free.remove(index)

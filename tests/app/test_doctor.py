@@ -33,7 +33,8 @@ NAMES = {
     "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "bpf(2)",
     "kernel", "bpffs", "BTF", "JIT", "lockdown", "PREEMPT_RT", "unprivileged bpf",
     "UAPI headers", "bcc and LLVM", "confinement",
-    "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "batch operations",
+    "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "atomic exchange",
+    "batch operations",
     "in-kernel drain", "BPF statistics", "grace period",
 }  # fmt: skip
 

@@ -63,7 +63,7 @@ def cause(host: tuple[Wire, Tracing], version: int) -> Packet:
 
 
 def receive_paged(opened: Wire, link: bytes, ip: bytes) -> None:
-    """Have the host receive a frame of which only the Ethernet header is linear."""
+    """Have the host receive a frame in pages, its Ethernet header in the linear bytes."""
     assert len(ip) > 4096
     os.write(opened._fd, struct.pack("<BBHHHH", 2, 0, 14, 0, 0, 0) + link + ip)
 
