@@ -13,7 +13,6 @@ from probes.path.targets import Target, text_of
 
 _REPEAT_NS = 60_000_000_000
 """A warning is repeated if the last drop before it is this long ago."""
-_REMEDY = "attach that program after probedeck"
 
 
 class Interference:
@@ -36,20 +35,19 @@ class Interference:
             self._last_drop_ns = now_ns
         self._remarked = remarked
         escaped = {target for target in remarked if target.escaped}
-        for target in remarked:
-            if target in escaped - self._escaped:
-                found.append(("error", self._stopped(text_of(target.destination))))
+        found += [("error", self._stopped(target)) for target in escaped - self._escaped]
         self._escaped = escaped
         return found
 
     def _dropped(self) -> str:
         return (
-            f"probes are dropped: another program on {self._interface}'s egress hook, or an nftables"
-            f" rule, rewrites the packet mark before path tracing sees them; {_REMEDY}"
+            f"probes are dropped: another program or nftables rule on {self._interface}'s egress"
+            " rewrites packet marks; attach it after probedeck"
         )
 
-    def _stopped(self, destination: str) -> str:
+    def _stopped(self, target: Target) -> str:
         return (
-            f"tracing of {destination} stopped: another program on {self._interface}'s egress hook"
-            f" sent a probe on whole, past path tracing; {_REMEDY}, and trace again"
+            f"tracing of {text_of(target.destination)} stopped: another program on"
+            f" {self._interface}'s egress sends probes on whole; attach it after probedeck and"
+            " trace again"
         )

@@ -1,4 +1,4 @@
-"""Other programs on the egress hook, before path tracing: no packet of an application is doubled."""
+"""Other programs on the egress hook, before path tracing: no packet is doubled."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_program_that_rewrites_marks_makes_no_duplicates(
     assert set(outcomes_of(rows)) == {Outcome.DROPPED}
     assert len(rows) > 50
     (told,) = host.told("warning")
-    assert "rewrites the packet mark" in told
+    assert "rewrites packet marks" in told
     assert host.network.wire.name in told
     assert host.told("error") == []
     send(host, flow)  # the program is gone, and tracing goes on
