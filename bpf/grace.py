@@ -7,10 +7,12 @@ the old program's maps before it has left loses or doubles what it counts.
 from __future__ import annotations
 
 import ctypes as ct
+import functools
 import os
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from bpf.abi import MapType
 from bpf.machine import system_calls
@@ -18,6 +20,8 @@ from bpf.syscall import MapSpec, map_create, map_update, online_cpus, reserved_c
 from bpf.visit import visit
 
 _LIBC = ct.CDLL(None, use_errno=True)
+_BUILD = Path("/proc/sys/kernel/version")
+_PATCHED = Path("/sys/kernel/realtime")
 _MEMBARRIER_CMD_GLOBAL = 1
 _DEADLINE_S = 0.005
 """Visits on a busy machine take less than half of it."""
@@ -76,10 +80,11 @@ def wait() -> Grace:
     return Grace(method, time.perf_counter() - started)
 
 
+@functools.cache
 def is_realtime() -> bool:
     """Whether the kernel is PREEMPT_RT, where packet programs are preempted."""
-    # The file is of the patch set; mainline, since 6.12, only names it in the version.
-    return "PREEMPT_RT" in os.uname().version or os.path.exists("/sys/kernel/realtime")
+    # The file is of the patch set; mainline, since 6.12, only names it in the build's description.
+    return "PREEMPT_RT" in _BUILD.read_text(encoding="utf-8") or _PATCHED.exists()
 
 
 def _visit_every_cpu() -> bool:

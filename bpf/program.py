@@ -6,11 +6,11 @@ import os
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 from bpf.compiler import Compiled, CompiledMap
 from bpf.errors import KernelError
+from bpf.memory import map_memory
 from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
 from bpf.verdict import passing_on
 
@@ -111,12 +111,3 @@ def relocate(instructions: bytes, places: Mapping[int, int]) -> bytes:
             (old,) = struct.unpack_from("<i", code, at + 4)
             struct.pack_into("<i", code, at + 4, places[old])
     return bytes(code)
-
-
-def map_memory(fd: int) -> int:
-    """Bytes of kernel memory that a map takes: `memlock` of its fdinfo."""
-    for line in Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="ascii").splitlines():
-        label, _, value = line.partition(":")
-        if label == "memlock":
-            return int(value)
-    return 0

@@ -80,7 +80,8 @@ class Mapping:
         self.values.view(np.uint8)[:] = 0
 
     def close(self) -> None:
-        pass  # The mapping ends with the last array that shows it.
+        # The mapping, and with it the map, ends with the last array that shows it.
+        del self.values
 
 
 class Batched:

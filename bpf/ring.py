@@ -57,8 +57,9 @@ class RingReader:
         self.close()
 
     def close(self) -> None:
-        """Stop waiting on the ring; its memory is unmapped with this object."""
+        """Stop waiting on the ring, and unmap its memory."""
         os.close(self._fd)
+        del self._consumed, self._produced, self._data
 
     def read(self) -> Array:
         """Take out the finished records, oldest first: shape (n,), a copy; n may be 0.

@@ -17,7 +17,8 @@ import numpy as np
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
 from bpf.errors import UsageError
 from bpf.interface import Interface
-from bpf.program import create_like, map_memory
+from bpf.memory import map_memory
+from bpf.program import create_like
 from probes.plane import Compatibility
 from probes.probe import UtcClock
 from probes.snapshot import Item, Losses, Snapshot

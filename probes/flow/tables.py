@@ -9,7 +9,8 @@ import numpy as np
 
 from bpf.compiler import Compiled
 from bpf.maps import Map
-from bpf.program import map_memory, sized
+from bpf.memory import map_memory
+from bpf.program import sized
 from bpf.ring import RingReader
 from probes.builtin import SharedMaps
 from probes.flow.records import RECORD, Array

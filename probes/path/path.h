@@ -2,6 +2,8 @@
 /*
  * What the two sides of path tracing share: who is traced, and the probes in flight.
  *
+ * ALL_SLOTS is 1 for the compiler; user space makes TARGETS * SLOTS.
+ *
  * TARGETS, SLOTS (a power of two, 65536 at most: a sequence number's width in a packet) and
  * LINK_ETHERNET come from probes/path/probe.py.
  */
@@ -101,7 +103,7 @@ BPF_TABLE("hash", struct address, u32, addresses, TARGETS);
 BPF_F_TABLE("array", u32, struct shared, shared, 1, BPF_F_MMAPABLE);
 BPF_PERCPU_ARRAY(senders, u64, 1); /* the task that sends a clone on this CPU; see egress.c */
 BPF_F_TABLE("array", u32, struct target, targets, TARGETS, BPF_F_MMAPABLE);
-BPF_F_TABLE("array", u32, struct slot, slots, TARGETS *SLOTS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct slot, slots, ALL_SLOTS, BPF_F_MMAPABLE);
 
 /*
  * Set a slot's state. User space reads the state before and after the other fields, so a store must

@@ -18,6 +18,7 @@ from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError
 from bpf.interface import Interface
 from bpf.maps import Map
+from bpf.program import sized
 from probes.builtin import (
     BuiltinProbe,
     CompiledSides,
@@ -72,16 +73,21 @@ class PathProbe(BuiltinProbe[Loaded]):
         ingress: Hook,
         hooks: Hooks,
         options: PathOptions = PathOptions(),  # noqa: B008 - immutable
+        *,
+        memory: int = _MEMORY,
     ) -> None:
         """Join the chains of both hooks; nothing is traced yet. Raises DeckError, and then leaves
-        nothing behind."""
+        nothing behind.
+
+        All slots together take at most `memory` bytes, or as few as four targets need.
+        """
         options.check()
         _check_kernel()
         super().__init__(interface)
         self.options = options
         self._compiler = compiler
         self._registry = hooks
-        self._macros = _macros(options, interface)
+        self._macros = _macros(options, interface, memory)
         self._points: dict[Side, HookPoint] = {
             "ingress": hooks.acquire(interface, ingress),
             "egress": hooks.acquire(interface, Hook.TC_EGRESS),
@@ -109,11 +115,12 @@ class PathProbe(BuiltinProbe[Loaded]):
         compiled = CompiledSides(self.config, FUNCTION, self._compile(self._current.sources))
         with closing(compiled):
             one = next(iter(compiled.sides.values()))
-            self._tables = SharedMaps(one, TABLES)
+            sizes = {"slots": self._macros["TARGETS"] * self._macros["SLOTS"]}
+            self._tables = SharedMaps(one, TABLES, sizes)
             self._shapes = {name: shape_of(one.maps[name]) for name in self._tables.fds}
             for name, dtype in (("shared", SHARED), ("targets", TARGET), ("slots", SLOT)):
-                fd = os.dup(self._tables.fds[name])
-                self._maps.append(Map(fd, one.maps[name].spec, value=dtype))
+                spec = sized(one.maps[name].spec, sizes.get(name))
+                self._maps.append(Map(os.dup(self._tables.fds[name]), spec, value=dtype))
             shared, table, slots = (owned.view() for owned in self._maps)
             addresses_fd = self._tables.fds["addresses"]
             self._targets = Targets(addresses_fd, shared, table, slots, self.options)
@@ -270,6 +277,8 @@ class PathProbe(BuiltinProbe[Loaded]):
                     loaded.close()
             for owned in self._maps:
                 owned.close()
+            if self._current.programs:
+                self._targets.close()
             if self._tables:
                 self._tables.close()
             for point in self._points.values():
@@ -331,7 +340,7 @@ def _check_kernel() -> None:
         ) from None
 
 
-def _macros(options: PathOptions, interface: Interface) -> dict[str, int | str]:
+def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
     """What the sources are compiled with."""
     hops = min(options.max_hops, _TYPICAL_HOPS) if options.per is Per.HOP else 1
     in_flight = int(options.rate * hops * options.timeout)
@@ -341,11 +350,12 @@ def _macros(options: PathOptions, interface: Interface) -> dict[str, int | str]:
     return {
         "LINK_ETHERNET": int(interface.ethernet),
         "SLOTS": slots,
-        "TARGETS": max(fewest, min(most, _MEMORY // (slots * SLOT.itemsize))),
+        "TARGETS": max(fewest, min(most, min(memory, _MEMORY) // (slots * SLOT.itemsize))),
         # Secret, so that no application's packet is taken for a clone.
         "MARK": f"{secrets.randbits(32) | 1:#x}",
         "BURST": options.burst,
         "APPLICATION_FIRST": int(options.order is Order.APPLICATION),
         "GUARD": _GUARDS[options.guard],
+        "ALL_SLOTS": 1,
         "PASS_ANSWERS": int(options.pass_answers),
     }

@@ -218,6 +218,12 @@ class Targets:
         self._free = list(range(len(self._table)))
         self._targets: dict[bytes, Target] = {}
 
+    def close(self) -> None:
+        """Forget every target, and let go of the kernel's memory."""
+        self._targets.clear()
+        self._table, self._slots = self._table[:0].copy(), self._slots[:0].copy()
+        self._watched = self._watched[:0].copy()
+
     def __iter__(self) -> Iterator[Target]:
         return iter(tuple(self._targets.values()))
 

@@ -69,7 +69,7 @@ def own_macros(options: MonitorOptions) -> dict[str, int | str]:
         "TELEMETRY": int(options.input is Input.TELEMETRY),
         "VERDICT_END": "VERDICT_DROP" if ends else "VERDICT_PASS",
         "VERDICT_OTHERS": "VERDICT_DROP" if options.drop_others else "VERDICT_PASS",
-        "CPUS": possible_cpus(),
+        "CPUS": 1,  # for the compiler
         "REGISTERS": 1 << options.bits,
     }
 
@@ -99,9 +99,13 @@ class Generation:
     """One of the two `monitor` programs, and user space's view of what it counts."""
 
     def __init__(self, compiled: Compiled, shared: Mapping[str, int], next_fd: int) -> None:
-        self.program = Program(compiled, FUNCTION, shared=shared, next_fd=next_fd)
+        # Possible CPUs, not only those that are online: this program has no ring for the others.
+        entries = {"sketches": possible_cpus()}
+        self.program = Program(compiled, FUNCTION, shared=shared, next_fd=next_fd, entries=entries)
         self._maps = {
-            name: open_map(compiled.maps[name], self.program.map_fd(name))
+            name: open_map(
+                compiled.maps[name], self.program.map_fd(name), entries=entries.get(name)
+            )
             for name in ("sketches", "losses")
         }
         self._sketches = self._maps["sketches"].view()
@@ -134,6 +138,7 @@ class Generation:
             self._sketches[name] = 0
 
     def close(self) -> None:
+        del self._sketches
         for owned in self._maps.values():
             owned.close()
         self.program.close()

@@ -167,6 +167,7 @@ class Router:
             return frozenset(here.intersection(name for names in wanted for name in names))
 
     def close(self) -> None:
+        del self._control, self._rules
         for owned in self._maps.values():
             owned.close()
 

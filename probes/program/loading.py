@@ -20,7 +20,8 @@ from bpf.compiler.remarks import unserved_maps
 from bpf.errors import KernelError, UsageError
 from bpf.interface import Interface
 from bpf.maps import Map
-from bpf.program import Program, map_memory
+from bpf.memory import map_memory
+from bpf.program import Program
 from bpf.syscall import VerifierError
 from probes.checks import check_metrics
 from probes.config import Direction, Metric, ProbeConfig, Side, hook_of

@@ -19,7 +19,7 @@ from bpf.errors import DeckError, UsageError
 from bpf.kinds import Shape
 from bpf.layout import Array
 from bpf.maps import Entries, Map, Routine, reduce_cpus
-from bpf.program import create_like
+from bpf.program import create_like, sized
 from bpf.syscall import MapSpec
 from probes.config import Metric
 from probes.tables import TableSchema
@@ -98,12 +98,19 @@ def _expired(entries: Entries, field: str, seconds: float, end_ns: int) -> Array
     return times < max(0, end_ns - round(seconds * 1e9))
 
 
-def open_map(declared: CompiledMap, fd: int, routine: Routine | None = None) -> Map:
+def open_map(
+    declared: CompiledMap,
+    fd: int,
+    routine: Routine | None = None,
+    *,
+    entries: int | None = None,
+) -> Map:
     """The map behind `fd`, which stays the caller's, as its source describes it.
 
-    Raises UsageError for a layout that can't be read, KernelError where no routine works.
+    `entries` is the map's number of entries if it is not the declared one. Raises UsageError for a
+    layout that can't be read, KernelError if no routine works.
     """
-    spec = made_spec(declared)
+    spec = sized(made_spec(declared), entries)
     if declared.unreadable:
         raise UsageError(f"map {spec.name} cannot be read: {declared.unreadable}")
     own = os.dup(fd)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +22,6 @@ from bpf.program import Program
 from tests.bpf.tools import PACKET, open_fds, python, read_u64, without_capability
 
 CAP_SYS_NICE = 23
-MACHINE = os.uname().machine
 
 SLOW = """\
 #include "probe.h"
@@ -143,10 +142,26 @@ def test_the_method_is_told_and_leaves_nothing_behind(
     assert open_fds() == before
 
 
-@pytest.mark.parametrize("version", ["#1 SMP PREEMPT_RT Debian 6.12.9-1", "#1 SMP PREEMPT_DYNAMIC"])
-def test_a_realtime_kernel_is_not_visited(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(version=version, machine=MACHINE))
-    assert grace.wait().method == ("membarrier" if "PREEMPT_RT" in version else "visit")
+@pytest.mark.parametrize(
+    ("build", "patched"),
+    [
+        ("#1 SMP PREEMPT_RT Debian 6.12.9-1", False),
+        ("#1 SMP PREEMPT Debian 6.1.2-1", True),
+        ("#1 SMP PREEMPT_DYNAMIC Debian 6.12.9-1", False),
+    ],
+)
+def test_a_realtime_kernel_is_not_visited(
+    build: str, patched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "version").write_text(build)
+    monkeypatch.setattr(grace, "_BUILD", tmp_path / "version")
+    monkeypatch.setattr(grace, "_PATCHED", tmp_path if patched else tmp_path / "none")
+    grace.is_realtime.cache_clear()
+    try:
+        realtime = patched or "PREEMPT_RT" in build
+        assert grace.wait().method == ("membarrier" if realtime else "visit")
+    finally:
+        grace.is_realtime.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["isolated", "nohz_full"])

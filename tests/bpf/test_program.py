@@ -13,7 +13,8 @@ from bpf.abi import ProgType
 from bpf.attach import Hook
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError
-from bpf.program import Program, map_memory
+from bpf.memory import map_memory
+from bpf.program import Program
 from tests.bpf.tools import PACKET, open_fds, packets, read_u64
 
 SOURCE = """\

@@ -204,9 +204,13 @@ def id_of(fd: int) -> int:
     raise AssertionError("no map and no program")
 
 
-def held_ids() -> tuple[set[int], set[int], int]:
-    """Ids of the maps and programs that this process holds, and how many descriptors in all."""
-    gc.collect()  # a mapping has a descriptor too, and a traceback may hold it
+def held_ids(*, collect: bool = True) -> tuple[set[int], set[int], int]:
+    """Ids of the maps and programs that this process holds, and how many descriptors in all.
+
+    Without `collect`, also of objects that only wait for the garbage collector.
+    """
+    if collect:
+        gc.collect()  # a mapping has a descriptor too, and a traceback may hold it
     ids: dict[str, set[int]] = {"map_id": set(), "prog_id": set()}
     fds = {fd for fd in os.listdir("/proc/self/fdinfo") if int(fd) not in kept_fds()}
     for fd in fds:
