@@ -91,6 +91,7 @@ struct slot {
 };
 
 #define WATCHED_WORDS 64
+#define ALL_SLOTS (TARGETS * SLOTS)
 
 /* State that both directions read for each packet. */
 struct shared {

@@ -120,15 +120,37 @@ static __always_inline void decapsulate(struct record *record, struct selected *
     selected->ip_id = bpf_ntohs(record->ip_id);
 }
 
+/*
+ * Move `c` to the UDP header of a telemetry datagram and make its bytes linear. Returns false for
+ * every other packet, which keeps all but its headers in pages.
+ */
+static __always_inline bool find_telemetry(CONTEXT *ctx, struct cursor *c) {
+    struct packet outer;
+#pragma nounroll
+    for (int attempt = 0; attempt < 3; attempt++) {
+        *c = (struct cursor){(void *)(long)ctx->data, (void *)(long)ctx->data_end};
+        outer = (struct packet){};
+        int result = parse_frame(c, &outer);
+        if (result != PARSED && result != PARSED_CUT && result != PARSED_SHORT)
+            return false;
+        if (result == PARSED &&
+            (PROTOCOL(&outer.key) != IPPROTO_UDP || !receivers.lookup(&outer.key)))
+            return false;
+#ifdef HOOK_XDP
+        return result == PARSED;
+#else
+        if (result == PARSED && (c->end - (void *)(long)ctx->data >= ctx->len || attempt == 2))
+            return true;
+        bpf_skb_pull_data(ctx, result == PARSED ? ctx->len : min(ctx->len, (u32)HEADERS_PULLED));
+#endif
+    }
+    return false;
+}
+
 /* Count the records in a datagram, and have them selected; false: it is none of ours. */
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
-#ifndef HOOK_XDP
-    bpf_skb_pull_data(ctx, ctx->len);
-#endif
-    struct cursor c = {(void *)(long)ctx->data, (void *)(long)ctx->data_end};
-    struct packet outer = {};
-    if (parse_frame(&c, &outer) != PARSED || PROTOCOL(&outer.key) != IPPROTO_UDP ||
-        !receivers.lookup(&outer.key))
+    struct cursor c;
+    if (!find_telemetry(ctx, &c))
         return false;
     struct selection *selection = selection_of_cpu();
     if (!selection)
