@@ -67,7 +67,7 @@ def parse(line: str, check: Check | None = None) -> Invocation:
         if word is None:
             break
         values.append(_value(line, word, parameter))
-        if check is not None:
+        if check is not None and not parameter.choices:
             _look(line, word, partial(check, name))
     if (rest := text[at:].lstrip()) and len(values) == len(command.parameters):
         column = len(text) - len(rest) + 1

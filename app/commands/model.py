@@ -83,6 +83,9 @@ class Command:
     writes: bool = False
     """Whether it changes what runs, which a read-only console refuses, and a tape without
     `--allow-write`."""
+    local: bool = False
+    """Whether only the operator at the console may have it done, and the API refuses it: it takes
+    the terminal or ends the process."""
     by_row: bool = False
     """Whether it is what choosing a row does on its screen; it then has the keys of
     `table.select` too."""

@@ -9,7 +9,10 @@ THEMES = ("dark", "light")
 SCREENS = ("overview", "paths", "flows", "triggers", "programs", "events")
 """In the order of their keys."""
 
+OVERWRITE = "overwrite"
+"""The word after a file's name that replaces a file."""
 _FILE = Parameter("file", Kind.FILE)
+_WRITTEN = (_FILE, Parameter("overwrite", Kind.CHOICE, (OVERWRITE,)))
 _POLICY = Parameter("policy", Kind.POLICY)
 _PROBE = Parameter("probe", Kind.PROBE)
 _FILTER = Parameter("filter", Kind.FILTER, rest=True)
@@ -44,7 +47,7 @@ _EVERYWHERE = (
     Command("app.palette", "All commands", "ctrl+p", footer="Commands"),
     Command("app.redraw", "Draw the screen again", "ctrl+l"),
     Command("app.suspend", "To the shell, where fg returns here", "ctrl+z",
-            help="What is counted meanwhile is in the window that ends after that."),
+            help="What is counted meanwhile is in the window that ends after that.", local=True),
     Command("app.theme", "Light or dark", "t",
             parameters=(Parameter("theme", Kind.CHOICE, THEMES),)),
     Command("layout.save", "Keep this layout", parameters=(Parameter("layout", Kind.LAYOUT),),
@@ -59,7 +62,7 @@ _EVERYWHERE = (
     Command("macro.play", "Play a tape", "at", parameters=(Parameter("tape", Kind.TAPE),),
             asks=True, help="A register's letter, the name of a tape, or its file. esc stops it."),
     Command("macro.stop", "Stop the tape"),
-    Command("app.quit", "Quit", "q,ctrl+c", footer="Quit"),
+    Command("app.quit", "Quit", "q,ctrl+c", footer="Quit", local=True),
 )  # fmt: skip
 _TABLES = (
     Command("table.down", "Next row", "down,j"),
@@ -81,10 +84,11 @@ _VIEW = (
             parameters=(Parameter("what"),),
             help="row, table, or a column's name for one value of the row. The terminal puts it"
             " into its clipboard (OSC 52; in tmux: set -g set-clipboard on)."),
-    Command("view.export", "Write the table to a file", "E", parameters=(_FILE,), asks=True,
+    Command("view.export", "Write the table to a file", "E", parameters=_WRITTEN, asks=True,
             help="All its rows, as they are filtered and sorted, with the columns that are chosen:"
             " .csv, .json and .jsonl have values, .txt what is shown. .svg is a picture of the"
-            " screen."),
+            " screen. A file that exists is replaced only if that is said: by overwrite, or enter"
+            " again."),
     Command("work.cancel", "Cancel what takes its time"),
 )  # fmt: skip
 _TIME = (
@@ -158,8 +162,10 @@ _PROGRAMS = (
     Command("program.swap", "Swap in what is edited", "f8", "programs", "Swap", writes=True),
     Command("program.rollback", "Back to the generation before", "f9", "programs", "Roll back",
             (_PROBE,), writes=True),
-    Command("program.save", "Write the source to a file", "ctrl+s", "programs", "", (_FILE,)),
-    Command("program.external", "Open the source in $EDITOR", "ctrl+o", "programs"),
+    Command("program.save", "Write the source to a file", "ctrl+s", "programs", "", _WRITTEN,
+            help="A file that this source was not saved to before is replaced only if that is said:"
+            " by overwrite, or enter again."),
+    Command("program.external", "Open the source in $EDITOR", "ctrl+o", "programs", local=True),
     Command("program.revert", "Back to the source that runs", "ctrl+r", "programs"),
     Command("program.problems", "Problems of the source", "p", "programs"),
     Command("program.log", "Verifier's log; again: whole", "l", "programs"),

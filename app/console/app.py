@@ -20,6 +20,7 @@ from app.console.command_line import CommandLine
 from app.console.layout import LayoutApp
 from app.console.moments import MomentApp
 from app.console.names import Names
+from app.console.overwriting import Overwriting
 from app.console.progress import Work, WorkApp
 from app.console.screens.base import DeckScreen
 from app.console.screens.keys import KeysScreen
@@ -94,6 +95,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         self.tour = Tour()
         if tour:
             self.tour.begin()
+        self.overwriting = Overwriting()
         self.unsaved: tuple[str, ...] = ()
         """Files that edited sources would be in, had they been saved."""
         self._asked_about: tuple[str, ...] = ()

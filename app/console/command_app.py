@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 
 from textual import events, on, work
 from textual.app import App
@@ -22,6 +23,10 @@ from widgets.screen import DiffScreen
 from widgets.table import VirtualTable
 
 _PATIENCE_S = 30.0
+"""How long another thread waits for its command."""
+_HEARD: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+"""The complaints that the task at hand adds to: those of a command for another thread, but not of
+keys that are pressed meanwhile."""
 
 
 class Asked(Message):
@@ -39,8 +44,9 @@ class CommandApp(App[int]):
     keymap: Keymap
     pending = 0
     """What was asked for, and is done by threads."""
-    _heard: list[str] | None = None
-    """What is complained of while a command is done for another thread."""
+
+    _answer: list[str] | None = None
+    """Complaints about the command that is done for another thread now."""
 
     @property
     def read_only(self) -> str:
@@ -49,8 +55,8 @@ class CommandApp(App[int]):
 
     def complain(self, error: DeckError) -> None:
         """Show it."""
-        if self._heard is not None:
-            self._heard.append(str(error))
+        if (heard := _HEARD.get()) is not None and heard is self._answer:
+            heard.append(str(error))
 
     def offers(self, command: str) -> bool:
         """Whether a command has a meaning here and now."""
@@ -79,30 +85,38 @@ class CommandApp(App[int]):
             self.complain(error)
 
     def ask(self, asked: Invocation) -> Sequence[str]:
-        """Have a command done; what was complained of until then. For other threads.
+        """Have a command done. Returns the complaints until then. For other threads.
 
-        Raises DeckError, also where the console does not get to it.
+        Raises DeckError. A command that the console has not begun in time is given up, not done
+        later: the caller may ask again.
         """
         message = Asked(asked)
-        if self.is_running and self.post_message(message):
-            try:
-                return message.answer.result(_PATIENCE_S)
-            except TimeoutError:
-                pass
-        raise DeckError("the console does not answer", hint="it has ended, or is busy")
+        if not (self.is_running and self.post_message(message)):
+            raise DeckError("the console does not answer", hint="it has ended")
+        try:
+            return message.answer.result(_PATIENCE_S)
+        except TimeoutError:
+            if message.answer.cancel():
+                text = f"{asked.command.name} is not done: the console is busy"
+                raise DeckError(text, hint="try again") from None
+            text = f"{asked.command.name} has begun and is not done after {_PATIENCE_S:g} s"
+            raise DeckError(text, hint="it goes on; look before you ask again") from None
 
     @on(Asked)
     async def _asked(self, message: Asked) -> None:
-        heard: list[str] = []
-        self._heard = heard
+        if not message.answer.set_running_or_notify_cancel():
+            return  # The caller waits no longer.
+        heard = self._answer = []
+        token = _HEARD.set(heard)
         try:
             await self.perform(message.asked)
         except DeckError as error:
             message.answer.set_exception(error)
         else:
-            message.answer.set_result(heard)
+            message.answer.set_result(tuple(heard))
         finally:
-            self._heard = None
+            self._answer = None
+            _HEARD.reset(token)
 
     async def perform(self, asked: Invocation) -> None:
         """Have a command done by its screen, which is turned to, or by the app. Raises DeckError.

@@ -9,9 +9,9 @@ from textual.app import App
 from app.commands.exported import PICTURE, suffix_of, target
 from app.commands.tables import USUAL, columns_of
 from app.console import clipboard
+from app.console.overwriting import Overwriting
 from app.console.progress import Work
 from app.console.screens.base import DeckScreen, counted
-from app.files import exists
 from bpf.errors import UsageError, did_you_mean
 from widgets.format import REPLACED, byte_size, safe
 from widgets.table import VirtualTable
@@ -23,8 +23,7 @@ ROW, TABLE = "row", "table"
 class TableApp(App[int]):
     """An app whose screens have tables."""
 
-    _overwritten: Path | None = None
-    """The file that is overwritten when that is asked for again."""
+    overwriting: Overwriting
 
     def deck_screen(self) -> DeckScreen:
         """The full screen in front."""
@@ -69,7 +68,7 @@ class TableApp(App[int]):
         known = (ROW, TABLE, *(column.id for column in table.columns))
         raise UsageError(f"there is no {what!r} to copy", hint=did_you_mean(what, known))
 
-    def do_view_export(self, file: str = "") -> None:
+    def do_view_export(self, file: str = "", overwrite: str = "") -> None:
         from app.console import export
 
         screen = self.deck_screen()
@@ -77,11 +76,7 @@ class TableApp(App[int]):
             screen.prompt.ask("view.export", "Write to", _EXAMPLE, "")
             return
         path = target(file)
-        # Who gives a whole command, as tapes do, means it.
-        again, self._overwritten = self._overwritten == path, None
-        if screen.prompt.is_open and not again and exists(path):
-            self._overwritten = path
-            raise UsageError(f"there is one already, which enter again overwrites: {path}")
+        self.overwriting.check(path, overwrite, prompt=screen.prompt.is_open)
         work = Work(f"writing {path.name}")
         if suffix_of(path) == PICTURE:
             # Not of the prompt, which is closed only now.

@@ -72,25 +72,30 @@ class CommandEndpoints:
             asked = parse(line.line)
             if asked.command.writes:
                 self._desk.may_change()
-            if not self._may_be_asked(asked.command):
-                what = f"{asked.command.name} is about files of this host"
-                raise ForbiddenError(what, hint="it is done at the console only")
+            if why := _only_at_the_console(asked.command):
+                raise ForbiddenError(
+                    f"{asked.command.name} {why}", hint="it is done at the console only"
+                )
             return Done(asked.line, tuple(self._console(asked)))
 
         return await self._desk.work(do)
 
-    def _may_be_asked(self, command: Command) -> bool:
-        # Who may change what is measured is not given all of root's files with it.
-        files = any(each.kind in (Kind.FILE, Kind.TAPE) for each in command.parameters)
-        return not files or command.name in PERFORMED
-
     def _info(self, command: Command) -> CommandInfo:
-        here = self._has_console and self._may_be_asked(command)
+        here = self._has_console and not _only_at_the_console(command)
         return CommandInfo(
             command.name, command.usage, command.title, command.help,
             tuple(filter(None, command.keys.split(","))), command.screen, command.writes,
             here or command.name in PERFORMED,
         )  # fmt: skip
+
+
+def _only_at_the_console(command: Command) -> str:
+    """Return why the API may not have a command done; empty if it may."""
+    if command.local:
+        return "is about this terminal or process"
+    # A client that may change what is measured does not get all of root's files with that.
+    files = any(each.kind in (Kind.FILE, Kind.TAPE) for each in command.parameters)
+    return "is about files of this host" if files and command.name not in PERFORMED else ""
 
 
 def _without(desk: Desk, asked: Invocation) -> Sequence[str]:

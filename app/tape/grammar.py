@@ -13,7 +13,7 @@ from app.commands import REGISTRY, Invocation, parse
 from app.commands.exported import PICTURE, PICTURES, SUFFIXES, suffix_of, target
 from app.commands.keys import key_name
 from app.commands.line import Check
-from app.commands.registry import SCREENS
+from app.commands.registry import OVERWRITE, SCREENS
 from app.commands.values import Saved, check
 from app.tape.condition import read_condition
 from app.tape.keys import MODIFIERS, VERBS, held
@@ -235,7 +235,8 @@ def _export(line: Line) -> Export:
     path = _file(line, SUFFIXES)
     if view == _NO_TABLE and suffix_of(Path(path)) != PICTURE:
         line.refuse(f"{view} has no table", at, hint=f"a picture of it ends in .{PICTURE}")
-    command = Invocation(REGISTRY["view.export"], (path,))
+    # What a tape exports is its result: the next time it is replaced.
+    command = Invocation(REGISTRY["view.export"], (path, OVERWRITE))
     return Export(Invocation(REGISTRY[f"view.{view}"]), command, path)
 
 

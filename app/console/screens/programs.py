@@ -18,6 +18,7 @@ from app.console.program_panels import Panel, Spot
 from app.console.progress import Work
 from app.console.screens.base import counted
 from app.console.screens.program_view import ProgramView
+from app.files import expand
 from bpf.errors import DeckError, UsageError, did_you_mean
 from probes.config import ProbeConfig
 from probes.plane import Cost, ProbeInfo, Replacement
@@ -231,18 +232,19 @@ class ProgramsScreen(ProgramView):
 
     # The source
 
-    def do_program_save(self, file: str = "") -> None:
+    def do_program_save(self, file: str = "", overwrite: str = "") -> None:
         if self._slot is None:
             raise UsageError("there is no source to save")
         if not file:
             self.prompt.ask("program.save", "Write to", "a file", self._slot.file)
             return
-        path, draft = Path(file), self.model.drafts[self._slot]
-        known = draft.saved is not None or not path.expanduser().exists()
-        if not known and not self._meant(path, ""):
-            raise UsageError(f"there is one already, which enter again overwrites: {path}")
+        path, draft = expand(file), self.model.drafts[self._slot]
+        overwriting = self.deck.overwriting
+        prompt = self.prompt.is_open
+        overwriting.check(path, overwrite, prompt=prompt, source=self._slot)
         text = draft.text if draft.modified else draft.running
         write_source(path, text)
+        overwriting.wrote(path, self._slot)
         draft.saved = draft.text
         self._say(f"{path} is written")
         self._show_editing()

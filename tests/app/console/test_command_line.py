@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.commands import parse
+from app.commands import Invocation, parse
+from app.console import command_app
 from app.console.mistake import MARK
 from app.console.prompt import Prompt
 from app.settings.paths import state_dir
@@ -202,3 +203,52 @@ async def test_another_thread_has_commands_done_and_hears_what_went_wrong() -> N
             await ask("path.trace 192.0.2.1")
     with pytest.raises(DeckError, match="the console does not answer"):
         console.app.ask(parse("view.flows"))
+
+
+async def test_an_answer_has_no_complaint_about_keys_that_were_pressed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with desk(80, 24) as console:
+        app, begun, go_on = console.app, asyncio.Event(), asyncio.Event()
+
+        async def perform(asked: Invocation) -> None:
+            begun.set()
+            await go_on.wait()
+            app.complain(UsageError("about the command"))
+
+        monkeypatch.setattr(app, "perform", perform)
+        answer = asyncio.create_task(asyncio.to_thread(app.ask, parse("flow.trace")))
+        await begun.wait()
+        app.complain(UsageError("about a key"))
+        go_on.set()
+        assert [*await answer] == ["about the command"]
+
+
+async def test_a_command_that_came_too_late_is_not_done_and_one_that_began_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command_app, "_PATIENCE_S", 0.2)
+    async with desk(80, 24) as console:
+        app, go_on = console.app, asyncio.Event()
+        done = []
+
+        async def perform(asked: Invocation) -> None:
+            await go_on.wait()
+            done.append(asked.line)
+
+        monkeypatch.setattr(app, "perform", perform)
+
+        async def ask(line: str) -> str:
+            with pytest.raises(DeckError) as error:
+                await asyncio.to_thread(app.ask, parse(line))
+            return str(error.value)
+
+        said = await asyncio.gather(ask("flow.reverse"), ask("flow.reverse"))
+        assert sorted(said) == [
+            "flow.reverse has begun and is not done after 0.2 s; it goes on; look before you ask"
+            " again",
+            "flow.reverse is not done: the console is busy; try again",
+        ]
+        go_on.set()
+        assert [*await asyncio.to_thread(app.ask, parse("flow.trace"))] == []
+        assert done == ["flow.reverse", "flow.trace"]

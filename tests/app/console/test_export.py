@@ -216,6 +216,23 @@ async def test_the_prompt_asks_again_before_it_overwrites(tmp_path: Path) -> Non
         assert path.read_text().startswith("Dir  Proto  Source")
 
 
+async def test_a_whole_command_overwrites_only_what_it_is_told_to(tmp_path: Path) -> None:
+    """As of tapes and keys, which nobody could be asked about."""
+    path = tmp_path / "x.csv"
+    path.write_text("before")
+    async with desk(120, 24) as console:
+        await console.feed(flow(1, 10))
+        await console.press("3")
+        for _ in range(2):
+            await console.app.action_command(f"view.export {path}")
+            await console.still()
+            assert path.read_text() == "before"
+        assert "x.csv exists and is left alone; overwrite after" in console.complaints[-1]
+        await console.app.action_command(f"view.export {path} overwrite")
+        await console.still()
+        assert len(path.read_text().splitlines()) == 2
+
+
 async def test_a_picture_shows_the_screen_without_the_prompt(tmp_path: Path) -> None:
     path = tmp_path / "x.svg"
     async with desk(120, 24) as console:

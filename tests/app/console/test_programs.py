@@ -210,6 +210,30 @@ async def test_a_file_of_somebody_else_is_overwritten_only_when_asked_again(
         assert "/proc/nowhere/x.c is not written: No such file" in b.text
 
 
+async def test_a_file_that_another_source_was_not_saved_to_is_never_overwritten_unasked(
+    tmp_path: Path,
+) -> None:
+    """Saved to A, then to B, which is there already."""
+    mine, theirs = tmp_path / "mine.c", tmp_path / "theirs.c"
+    theirs.write_text("int theirs;")
+    async with bench() as b:
+        for _ in range(2):  # its own file again and again
+            await b.app.action_command(f"program.save {mine}")
+        assert mine.read_text() == SOURCE
+        await b.app.action_command(f"program.save {theirs}")
+        await b.until_still()
+        assert theirs.read_text() == "int theirs;"
+        assert "theirs.c exists and is left alone; overwrite after" in b.complaints[-1]
+        await b.press("ctrl+s", "ctrl+u")
+        await b.pilot.pause()
+        b.screen.prompt.query_one("PromptInput").value = str(theirs)  # type: ignore[attr-defined]
+        await b.press("enter")
+        assert theirs.read_text() == "int theirs;"
+        await b.press("escape")
+        await b.app.action_command(f"program.save {theirs} overwrite")
+        assert theirs.read_text() == SOURCE
+
+
 async def test_a_check_says_what_it_found_while_typing_goes_on(compiler: Compiler) -> None:
     async with bench() as b:
         b.plane.compiler = compiler

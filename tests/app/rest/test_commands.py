@@ -71,6 +71,9 @@ def test_without_a_console_what_needs_no_screen_is_done(tcp: Site, tmp_path: Pat
         ("path.trace", 422, "path.trace needs a destination"),
         ("trigger.toggle none", 422, "there is no policy 'none'"),
         ("program.save /etc/passwd", 403, "is about files of this host"),
+        ("app.quit", 403, "app.quit is about this terminal or process"),
+        ("app.suspend", 403, "app.suspend is about this terminal or process"),
+        ("program.external", 403, "is about this terminal or process"),
         ("", 422, "a command is missing"),
     ],
 )
@@ -117,11 +120,14 @@ def test_with_a_console_it_does_them_and_its_complaints_are_told(tmp_path: Path)
             assert ask(http, "app.redraw")[0] == 409
             # The console's own user may write files where he likes; others may not.
             assert ask(http, "program.save x.c")[0] == 403
+            for line in ("app.quit", "app.suspend", "program.external"):
+                assert ask(http, line)[0] == 403
             told = {each["name"]: each["here"] for each in body_of(http.get("/v1/commands"))}
     assert [line for line, _ in done] == ["flow.sort rate", "path.trace 192.0.2.1"]
     assert all(thread != "api" for _, thread in done)
     assert told["flow.sort"]
     assert not told["program.save"]
+    assert not told["app.quit"]
 
 
 def test_a_command_of_the_plane_needs_its_value() -> None:
