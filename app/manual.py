@@ -12,6 +12,7 @@ from app.commands import REGISTRY
 from app.commands.keys import spoken
 from app.commands.registry import SCREENS
 from app.tape.forms import EXIT, FORMS
+from probes.fields import FIELD_TYPES, PLAIN, SLOT, SLOT_TYPES
 
 _EXIT_CODES = (
     ("0", "It went well."),
@@ -93,6 +94,16 @@ def _tail() -> Iterator[str]:
     )
     for step, meaning in FORMS:
         yield from (".TP", f".B {_text(step)}", _text(meaning))
+    yield ".SH FIELD TYPES"
+    yield _text(
+        "A metric's types say what a field is, by its path: key, value.saddr, value.hops[] (each "
+        "element of an array). Without one, the typedefs of its C type say it, then its name."
+    )
+    for name, type_ in FIELD_TYPES.items():
+        yield from (".TP", f".B {_text(name)}", _text(f"{type_.about}; of {type_.needs}"))
+    yield from (".TP", f".B {PLAIN}", "What the C type says, whatever the name")
+    for name, about in SLOT_TYPES.items():
+        yield from (".TP", f".B {name}", _text(f"of a histogram's {SLOT}: {about}"))
     yield ".SH EXIT STATUS"
     for code, meaning in _EXIT_CODES:
         yield from (".TP", f".B {code}", _text(meaning))

@@ -232,8 +232,7 @@ class Map:
         if dtype.itemsize != size:
             raise UsageError(
                 f"map {self.spec.name}: its {what} is described with {dtype.itemsize} bytes, "
-                f"but has {size}",
-                hint="give arrays one dimension only, and pack no struct that has bit fields",
+                f"but has {size}"
             )
 
     def _may_repeat(self) -> bool:

@@ -48,6 +48,8 @@ _VERSIONS = frozenset({"v4", "v6", "ip4", "ip6"})
 class FieldType:
     """One meaning."""
 
+    about: str
+    """In words, for a manual."""
     needs: str
     """What it can be of, in words."""
     takes: Callable[[DType], bool]
@@ -153,22 +155,34 @@ def _is_prefix(dtype: DType) -> bool:
 
 
 FIELD_TYPES = {
-    "ipv4": FieldType("4 bytes", _sized(4), _ipv4),
+    "ipv4": FieldType("an IPv4 address in network order", "4 bytes", _sized(4), _ipv4),
     "ipv4-host": FieldType(
-        "4 bytes", lambda dtype: is_number(dtype) and dtype.itemsize == 4, _ipv4_host
+        "an IPv4 address in host order",
+        "4 bytes",
+        lambda dtype: is_number(dtype) and dtype.itemsize == 4,
+        _ipv4_host,
     ),
-    "ipv6": FieldType("16 bytes", _sized(16), _ipv6),
-    "mac": FieldType("6 bytes", _sized(6), _mac),
-    "prefix": FieldType("a u32 and an address", _is_prefix, _prefix),
-    "be": FieldType("an integer", is_number, _network_order),
-    "unsigned": FieldType("an integer", is_number, unsigned),
-    "signed": FieldType("an integer", is_number, _signed),
-    "bool": FieldType("an integer", is_number, _truth),
-    "text": FieldType("bytes", lambda dtype: dtype.base.itemsize == 1, _text),
-    "hex": FieldType("anything", lambda dtype: True, _hex),
+    "ipv6": FieldType("an IPv6 address", "16 bytes", _sized(16), _ipv6),
+    "mac": FieldType("a MAC address", "6 bytes", _sized(6), _mac),
+    "prefix": FieldType(
+        "a prefix, as the key of an LPM trie", "a u32 and an address", _is_prefix, _prefix
+    ),
+    "be": FieldType("a number in network order", "an integer", is_number, _network_order),
+    "unsigned": FieldType("a number without a sign", "an integer", is_number, unsigned),
+    "signed": FieldType("a number with a sign", "an integer", is_number, _signed),
+    "bool": FieldType("true or false", "an integer", is_number, _truth),
+    "text": FieldType(
+        "text without the NULs at its end", "bytes", lambda dtype: dtype.base.itemsize == 1, _text
+    ),
+    "hex": FieldType("hexadecimal digits", "anything", lambda dtype: True, _hex),
 }
-"""By the name that a configuration uses (`types`). `be` is network order, `ipv4-host` an address in
-host order."""
+"""By the name that a configuration uses (`types`)."""
+
+PLAIN = "host"
+"""The type of a field that its C type describes, despite its name."""
+SLOT = "slot"
+SLOT_TYPES = {"log2": "ranges of bpf_log2l()", "linear": "each slot is one value"}
+"""Types of a histogram's slots."""
 
 
 def guess(type_: CType, name: str, inside: str = "") -> str:

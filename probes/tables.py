@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bpf.errors import UsageError, did_you_mean
 from bpf.kinds import Shape
-from probes.fields import FIELD_TYPES, is_number, packed, unsigned
+from probes.fields import FIELD_TYPES, PLAIN, SLOT, SLOT_TYPES, is_number, packed, unsigned
 from probes.meaning import Meaning
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ DType = np.dtype[Any]
 _Convert = Callable[[Array], list[Any]]
 _PART = 8192
 """Rows that are turned into Python's values at a time."""
-_PLAIN = "host"
-"""The type of a field that is what its C type says, whatever its name."""
-_SLOT = "slot"
-_SLOT_TYPES = ("log2", "linear")
 
 
 class TableKind(StrEnum):
@@ -83,14 +79,14 @@ def schema_of(
     meaning = Meaning(found)
     fields, names = meaning.fields, meaning.names
     for path, type_ in (types or {}).items():
-        if type_ == _PLAIN and path in meaning.bits:
+        if type_ == PLAIN and path in meaning.bits:
             continue
         # What was guessed of it, of a part of it, or of what it is a part of does not hold.
         for each in list(fields):
             if _is_part(path, each) or _is_part(each, path):
                 del fields[each]
         names.pop(path, None)
-    fields |= {path: type_ for path, type_ in (types or {}).items() if type_ != _PLAIN}
+    fields |= {path: type_ for path, type_ in (types or {}).items() if type_ != PLAIN}
     return TableSchema(_kind(found), help, fields, names, meaning.bits)
 
 
@@ -98,14 +94,14 @@ def type_findings(found: CompiledMap, types: Mapping[str, str]) -> Iterator[tupl
     """Yield a path of `types`, what is wrong with its type, and a hint."""
     dtypes = Meaning(found).dtypes
     histogram = _kind(found) == TableKind.HISTOGRAM
-    paths = [*dtypes, _SLOT] if histogram else list(dtypes)
+    paths = [*dtypes, SLOT] if histogram else list(dtypes)
     for path, type_ in types.items():
-        known = _SLOT_TYPES if histogram and path == _SLOT else (*FIELD_TYPES, _PLAIN)
+        known = list(SLOT_TYPES) if histogram and path == SLOT else [*FIELD_TYPES, PLAIN]
         if path not in paths:
             yield path, f"{found.spec.name} has no such field", did_you_mean(path, paths)
         elif type_ not in known:
             yield path, f"no type {type_!r}", did_you_mean(type_, known)
-        elif path in dtypes and type_ != _PLAIN and not FIELD_TYPES[type_].takes(dtypes[path]):
+        elif path in dtypes and type_ != PLAIN and not FIELD_TYPES[type_].takes(dtypes[path]):
             needs = FIELD_TYPES[type_].needs
             yield (
                 path,
@@ -253,7 +249,7 @@ class _Table:
         return (rows[at : at + _PART] for at in range(0, len(rows), _PART))
 
     def _histogram(self, key: DType, value: DType) -> _Columns:
-        linear = self._schema.fields.get(_SLOT) == "linear"
+        linear = self._schema.fields.get(SLOT) == "linear"
         low, high = (_plain, _plain) if linear else (_low, _high)
         if key.names:
             *before, last = key.names
@@ -263,7 +259,7 @@ class _Table:
             bucket, slot = [], _KEY
         return (
             *bucket,
-            (_SLOT, _Scalar(_plain), slot),
+            (SLOT, _Scalar(_plain), slot),
             ("low", _Scalar(low), slot),
             ("high", _Scalar(high), slot),
             ("count", self._node("value", value), _VALUE),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 import typer
@@ -14,6 +15,7 @@ from app.commands import REGISTRY
 from app.manual_cli import ASKED, SHELLS
 from app.tape.grammar import SETTINGS, STATEMENTS
 from app.tape.keys import MODIFIERS, VERBS
+from probes.fields import FIELD_TYPES, SLOT_TYPES
 from tests.app.runs import deck_ends
 
 
@@ -39,6 +41,16 @@ def test_a_shell_gets_its_completion(shell: str) -> None:
     code, out, _ = deck_ends("completion", shell)
     assert code == 0
     assert f"{ASKED}=complete_{shell}" in out
+
+
+def test_the_page_and_the_readme_tell_every_type_of_a_field() -> None:
+    """S1.10: an operator need not provoke an error to learn them."""
+    page = manual.page(typer.main.get_command(cli), VERSION).replace(r"\-", "-")
+    readme = Path(__file__).parents[2].joinpath("README.md").read_text()
+    for name, about in {**SLOT_TYPES, **{n: t.about for n, t in FIELD_TYPES.items()}}.items():
+        assert f".B {name}\n" in page
+        assert f"`{name}`" in readme
+        assert about in page
 
 
 def test_completion_knows_commands_and_options() -> None:

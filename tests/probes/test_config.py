@@ -371,6 +371,8 @@ def test_a_model_made_by_hand_is_checked_too() -> None:
 MAPS = """\
 struct pair { u64 packets; u32 zone; };
 struct named { char name[16]; u64 packets; };
+struct flags { u64 packets; u32 syn:5; };
+struct seen { u64 at:48; u32 hops[4]; };
 union either { u64 packets; u32 bytes; };
 
 BPF_PERCPU_HASH(sources, u32, struct pair);
@@ -378,6 +380,9 @@ BPF_PERCPU_ARRAY(names, struct named, 4);
 BPF_PERCPU_ARRAY(either, union either, 4);
 BPF_HASH(totals, u32, u64);
 BPF_QUEUE(events, u64, 16);
+BPF_PERCPU_HASH(flags, u32, struct flags);
+BPF_HASH(seen, u32, struct seen);
+BPF_HISTOGRAM(sizes);
 BPF_PROG_ARRAY(next, 4);
 BPF_RINGBUF_OUTPUT(ring, 1);
 
@@ -401,7 +406,8 @@ METRICS_WRONG: list[tuple[dict[str, Any], str]] = [
     ({"map": "source"}, "map: the source declares no map 'source'; did you mean sources?"),
     (
         {"map": "xyz"},
-        "map: the source declares no map 'xyz'; there are either, events, names, sources, totals",
+        "map: the source declares no map 'xyz'; there are either, events, flags, names, seen, "
+        "sizes, sources, totals",
     ),
     (
         {"map": "next"},
@@ -428,8 +434,28 @@ METRICS_WRONG: list[tuple[dict[str, Any], str]] = [
         "leave agg out: one value for each CPU",
     ),
     (
+        {"map": "flags", "agg": "sum"},
+        "agg: flags has no sum: value.syn is a bit field; leave agg out: one value for each CPU",
+    ),
+    (
+        {"map": "seen", "expire": {"field": "value.at", "seconds": 5}},
+        "expire.field: value.at of seen is no u64; a time is one, nanoseconds of CLOCK_MONOTONIC",
+    ),
+    (
         {"map": "sources", "types": {"value.zona": "ipv4"}},
         "types.value.zona: sources has no such field; did you mean value.zone?",
+    ),
+    (
+        {"map": "sizes", "types": {"slot": "linea"}},
+        "types.slot: no type 'linea'; did you mean linear?",
+    ),
+    (
+        {"map": "totals", "types": {"slot": "linear"}},
+        "types.slot: totals has no such field; there are key, value",
+    ),
+    (
+        {"map": "seen", "types": {"value.hops[]": "mac"}},
+        "types.value.hops[]: can't be mac: that takes 6 bytes; it has 4 bytes",
     ),
 ]
 
@@ -450,6 +476,8 @@ def test_a_metric_that_its_map_cannot_give_is_told(
         {"map": "sources", "agg": "avg", "types": {"key": "ipv4", "value.zone": "hex"}},
         {"map": "names", "types": {"value.name": "text"}},
         {"map": "events"},
+        {"map": "sizes", "types": {"slot": "linear"}},
+        {"map": "seen", "types": {"value.hops[]": "ipv4"}},
         {"map": "either", "snapshot": True},
     ],
 )

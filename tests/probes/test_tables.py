@@ -250,6 +250,128 @@ int program(struct xdp_md *ctx) {{
     assert entry["value"] == stored
 
 
+def stored(compiler: Compiler, declared: str, type_: str, code: str, **more: Any) -> Any:
+    """What an export shows of a value that a program stores."""
+    source = f"""{declared}
+BPF_ARRAY(m, {type_}, 1);
+int program(struct xdp_md *ctx)
+{{
+    u32 key = 0;
+    {type_} value = {{}};
+    {code}
+    m.update(&key, &value);
+    return XDP_PASS;
+}}
+"""
+    with compiler.compile(source, ProgType.XDP) as compiled:
+        found = compiled.maps["m"]
+        schema = schema_of(found, **more)
+        prog_test_run(compiled.programs["program"].fd, bytes(64))
+        with Map(os.dup(found.fd), found.spec, found.key, found.value) as map_:
+            rows = rows_of(map_.read(), "")
+    [entry] = objects(schema, rows)
+    [row] = flat_rows(schema, rows)
+    names = columns(schema, rows.dtype)
+    assert len(names) == len(row)
+    return json.loads(json.dumps(entry["value"]))
+
+
+def test_headers_of_packets_are_shown_as_they_are(compiler: Compiler) -> None:
+    """S1.10: `struct iphdr` and its like, filled in network order as a packet has them."""
+    headers = "".join(f"#include <uapi/linux/{n}.h>\n" for n in ("if_ether", "ip", "ipv6", "tcp"))
+    types = headers + "struct v { struct ethhdr e; struct iphdr i; struct tcphdr t; };\n"
+    code = """
+    value.e.h_proto = htons(0x0800); value.e.h_dest[5] = 7;
+    value.i.ihl = 5; value.i.version = 4; value.i.tot_len = htons(100); value.i.ttl = 64;
+    value.i.check = htons(0xabcd); value.i.saddr = htonl(0x0a000001);
+    value.t.source = htons(80); value.t.seq = htonl(70000); value.t.doff = 5;
+    value.t.syn = 1; value.t.window = htons(512);
+    """
+    value = stored(compiler, types, "struct v", code)
+    assert (value["e"]["h_proto"], value["e"]["h_dest"]) == (0x0800, "00:00:00:00:00:07")
+    ip, tcp = value["i"], value["t"]
+    assert [ip[n] for n in ("ihl", "version", "tot_len", "ttl")] == [5, 4, 100, 64]
+    assert (ip["check"], ip["saddr"], ip["addrs"]["saddr"]) == (0xABCD, "10.0.0.1", "10.0.0.1")
+    assert [tcp[n] for n in ("source", "seq", "doff", "window")] == [80, 70000, 5, 512]
+    assert [tcp[n] for n in ("syn", "ack", "fin", "cwr", "res1")] == [1, 0, 0, 0, 0]
+
+
+def test_bit_fields_wherever_they_lie(compiler: Compiler) -> None:
+    """S1.10: of truth values, packed, with a sign, of an enum, behind an anonymous union."""
+    types = """
+    enum color { RED = 1, BLUE = 6 };
+    struct packed { u8 a:6; u8 b:8; s32 c:20; u32 ip:32; } __attribute__((packed));
+    struct v {
+    #if defined(__BIG_ENDIAN_BITFIELD)
+        u8 version:4, ihl:4;
+    #else
+        u8 ihl:4, version:4;
+    #endif
+        bool x:1, y:1, z:1; union { u32 v4; u64 w; }; u8 proto:4, ver:4; enum color color:3;
+        struct packed p; u32 saddr:24;
+    };
+    """
+    code = """
+    value.ihl = 5; value.version = 4; value.y = 1; value.w = 9; value.proto = 6; value.ver = 4;
+    value.color = BLUE; value.p.a = 9; value.p.b = 101; value.p.c = -3; value.p.ip = 0x0100000a;
+    value.saddr = 77;
+    """
+    typed = {"value.p.ip": "ipv4", "value.y": "host"}
+    assert stored(compiler, types, "struct v", code, types=typed) == {
+        "ihl": 5, "version": 4, "x": False, "y": 1, "z": False, "v4": 9, "w": 9, "proto": 6,
+        "ver": 4, "color": "BLUE", "p": {"a": 9, "b": 101, "c": -3, "ip": "10.0.0.1"}, "saddr": 77,
+    }  # fmt: skip
+
+
+def test_arrays_of_arrays_and_of_typedefs(compiler: Compiler) -> None:
+    """S1.10."""
+    types = """
+    typedef u8 mac_t[6]; typedef u32 pair_t[2];
+    struct v { u64 packets[2][3]; mac_t mac; mac_t macs[2]; pair_t pairs[2]; char names[2][4];
+               u16 y[sizeof(u64)]; struct { __be32 hops[2]; } by[2]; };
+    """
+    code = """
+    value.packets[1][2] = 12; value.mac[0] = 2; value.macs[1][5] = 3; value.pairs[1][0] = 4;
+    value.names[1][0] = 'x'; value.y[7] = 8; value.by[1].hops[0] = htonl(0x0a000001);
+    """
+    value = stored(compiler, types, "struct v", code, types={"value.by[].hops[]": "ipv4"})
+    assert value["packets"] == [[0, 0, 0], [0, 0, 12]]
+    assert value["mac"] == "02:00:00:00:00:00"
+    assert value["macs"] == ["00:00:00:00:00:00", "00:00:00:00:00:03"]
+    assert value["pairs"] == [[0, 0], [4, 0]]
+    assert value["names"] == ["", "x"]
+    assert value["y"] == [0] * 7 + [8]
+    assert value["by"] == [{"hops": ["0.0.0.0", "0.0.0.0"]}, {"hops": ["10.0.0.1", "0.0.0.0"]}]
+
+
+def test_both_kinds_of_address_in_a_union_are_addresses(compiler: Compiler) -> None:
+    """S1.10: `v4` says it by its type or by the union's name."""
+    types = """
+    #include <uapi/linux/in6.h>
+    struct v {
+        union { __be32 v4; struct in6_addr v6; } saddr; union { u32 v4; u8 v6[16]; } daddr;
+        union { __be32 v4; u8 v6[16]; } who; struct { u32 v4, v6; } packets; __be32 v4;
+        struct { u32 in, out; } ip;
+    };
+    """
+    code = """
+    value.saddr.v4 = value.daddr.v4 = value.who.v4 = value.v4 = htonl(0x0a000001);
+    value.packets.v4 = 5; value.ip.in = 6;
+    """
+    value = stored(compiler, types, "struct v", code)
+    for name in ("saddr", "daddr", "who"):
+        assert value[name] == {"v4": "10.0.0.1", "v6": "a00:1::"}
+    assert value["v4"] == "10.0.0.1"
+    assert value["packets"] == {"v4": 5, "v6": 0}
+    assert value["ip"] == {"in": 6, "out": 0}
+
+
+def test_an_enum_may_be_negative(compiler: Compiler) -> None:
+    types = "enum e { BAD = -2, GOOD = 1 };\nstruct v { enum e a, b, c; };\n"
+    value = stored(compiler, types, "struct v", "value.a = BAD; value.b = GOOD; value.c = -7;")
+    assert value == {"a": "BAD", "b": "GOOD", "c": -7}
+
+
 def test_each_cpu_has_a_row_or_an_item_of_a_list(sources: Sources) -> None:
     """S1.11: empty `agg` means one value per CPU."""
     read = sources.read(

@@ -68,6 +68,16 @@ def test_contents_are_kept_where_the_layout_is_the_same(
     assert told == Compatibility((MapFate("ingress", "map", fate, reason, 3),), (), (), ())
 
 
+def test_bit_fields_of_other_widths_are_another_layout(loose: Loose) -> None:
+    """S1.26: the word is the same, and means another thing."""
+    declaration = "BPF_HASH(map, u32, struct value, 64);"
+    halves, thirds = (f"struct value {{ u8 low:{low}, high:{8 - low}; }};" for low in (4, 3))
+    told = report(loose, config(source(declaration, halves)), config(source(declaration, thirds)))
+    assert (
+        told.maps[0].reason == "value {low uint8:3, high uint8:5}, was {low uint8:4, high uint8:4}"
+    )
+
+
 def test_members_that_change_places_are_another_layout(loose: Loose) -> None:
     declaration = "BPF_HASH(map, u32, struct value, 64);"
     other = "struct value { u32 bytes; u32 packets; };"
