@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from bpf.abi import ProgType
 from bpf.compiler import Compiler
+from bpf.ctype import CType
 from bpf.layout import described
 
 FOR_GCC = """
@@ -64,18 +65,55 @@ def generated_bits(count: int) -> str:
     return text
 
 
-TYPES += generated_bits(40)
+def generated_mixed(count: int) -> str:
+    """Structs of random members of any sort, every other one packed, anonymous ones between."""
+    chance = random.Random(11)
+
+    def members(names: Iterator[str], depth: int) -> str:
+        text = ""
+        for _ in range(chance.randint(1, 4)):
+            sort = chance.random()
+            if sort < 0.2 and depth < 2:
+                kind = chance.choice(["struct", "union"])
+                text += f" {kind} {{{members(names, depth + 1)} }};"
+            elif sort < 0.3:
+                text += f" _Bool {next(names)}:1;"
+            elif sort < 0.6:
+                bits = chance.choice([8, 16, 32, 64])
+                text += f" u{bits} {next(names)}:{chance.randint(1, bits)};"
+            else:
+                dimensions = "".join(
+                    f"[{chance.randint(1, 3)}]" for _ in range(chance.choice([0, 0, 1, 2]))
+                )
+                text += f" u{chance.choice([8, 16, 32, 64])} {next(names)}{dimensions};"
+        return text
+
+    text = ""
+    for number in range(count):
+        names = (f"m{i}" for i in range(1000))
+        packed = " __attribute__((packed))" if number % 2 else ""
+        text += f"struct mixed{number} {{{members(names, 0)} }}{packed};\n"
+    return text
+
+
+TYPES += generated_bits(40) + generated_mixed(40)
 NAMES = [line.split(" {")[0] for line in TYPES.split("\n") if line]
 
 
 @pytest.fixture(scope="module")
-def dtypes(compiler: Compiler) -> dict[str, np.dtype[Any]]:
-    """The layout of each type, from the BTF of a map of it."""
+def c_types(compiler: Compiler) -> dict[str, CType]:
+    """Each type, from the BTF of a map of it."""
     maps = "\n".join(f"BPF_HASH(m{i}, u32, {name}, 1);" for i, name in enumerate(NAMES))
     source = f"{TYPES}{maps}\nint f(struct xdp_md *ctx) {{ return XDP_PASS; }}\n"
     with compiler.compile(source, ProgType.XDP) as compiled:
-        values = {name: compiled.maps[f"m{i}"].value for i, name in enumerate(NAMES)}
+        values = {name: compiled.maps[f"m{i}"].value_type for i, name in enumerate(NAMES)}
     return {name: value for name, value in values.items() if value is not None}
+
+
+@pytest.fixture(scope="module")
+def dtypes(c_types: dict[str, CType]) -> dict[str, np.dtype[Any]]:
+    """The layout of each type."""
+    return {name: type_.dtype for name, type_ in c_types.items()}
 
 
 @pytest.fixture(scope="module")
@@ -130,18 +168,23 @@ def leaves(dtype: np.dtype[Any]) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_member_lies_where_the_compiler_put_it(
-    name: str, dtypes: dict[str, np.dtype[Any]], truth: dict[tuple[str, str], str]
+    name: str, c_types: dict[str, CType], truth: dict[tuple[str, str], str]
 ) -> None:
-    dtype = dtypes[name]
+    """S1.10: gcc and clang agree, to the bit."""
+    type_ = c_types[name]
+    dtype = type_.dtype
     assert dtype.itemsize == int(truth[name, ""])
     members = leaves(dtype)
     assert members
     assert not any("__pad_" in member for member in members)
     for member, (offset, size) in members.items():
         if is_bit_field(name, member):
-            image = bytes.fromhex(truth[name, member])
-            assert any(image[offset : offset + size])
-            assert not any(image[:offset] + image[offset + size :])
+            image = int.from_bytes(bytes.fromhex(truth[name, member]), "little")
+            bits = type_.members[member].bits
+            assert bits is not None
+            shift, width = bits
+            assert image == (1 << width) - 1 << (8 * offset + shift)
+            assert shift + width <= 8 * size
         else:
             assert truth[name, member] == f"{offset} {size}"
 
