@@ -202,7 +202,7 @@ def guess(type_: CType, name: str, inside: str = "") -> str:
         return "text"
     words = [_words(each.removesuffix("_t")) for each in types] + [_words(name)]
     network = not _BIG_ENDIAN.isdisjoint(types)
-    if inside and (network or name in _VERSIONS):
+    if network or name in _VERSIONS:
         words.append(_words(inside) + _words(name))
     wide = size == 16 and (dtype.shape or base.kind == "V")
     if wide and (name == "v6" or any(map(_is_address, words))):

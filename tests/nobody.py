@@ -9,6 +9,8 @@ import struct
 _LIBC = ct.CDLL(None, use_errno=True)
 _NOBODY = 65534
 _CAP_DAC_READ_SEARCH = 2
+_CAP_SYS_ADMIN = 21
+_PR_CAPBSET_DROP = 24
 _PR_SET_KEEPCAPS = 8
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -29,3 +31,15 @@ def become_nobody() -> None:
     if _LIBC.capset(header, data):
         raise OSError(ct.get_errno(), "capset")
     _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH, 0, 0)
+
+
+def without_sys_admin() -> None:
+    """Give up CAP_SYS_ADMIN; for `preexec_fn` of a subprocess."""
+    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    held = ct.create_string_buffer(24)
+    _LIBC.capget(header, held)
+    low, high = struct.unpack_from("I", held, 4)[0], struct.unpack_from("I", held, 16)[0]
+    low &= ~(1 << _CAP_SYS_ADMIN)
+    _LIBC.prctl(_PR_CAPBSET_DROP, _CAP_SYS_ADMIN, 0, 0, 0)
+    if _LIBC.capset(header, struct.pack("6I", low, low, 0, high, high, 0)):
+        raise OSError(ct.get_errno(), "capset")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,9 @@ from bpf.compiler import CompiledMap, Compiler
 from bpf.ctype import CType
 from bpf.maps import Map
 from bpf.syscall import btf_data, prog_test_run
+from tests.nobody import without_sys_admin
+
+ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 int program(struct xdp_md *ctx)
@@ -270,3 +276,43 @@ def test_a_type_that_holds_itself_is_refused() -> None:
 def test_types_of_an_unknown_kind_are_refused() -> None:
     with pytest.raises(ValueError, match="kind"):
         made(struct.pack("<III", 0, 31 << 24, 1), strings=b"\0")
+
+
+LOCKED = """
+struct v { struct bpf_spin_lock lock; __be32 saddr; u32 n:3; };
+BPF_HASH(m, u32, struct v, 4);
+int f(struct xdp_md *ctx)
+{
+    u32 key = 0;
+    struct v *v = m.lookup(&key);
+    if (v) {
+        bpf_spin_lock(&v->lock);
+        v->n++;
+        bpf_spin_unlock(&v->lock);
+    }
+    return XDP_PASS;
+}
+"""
+WITHOUT = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from bpf.abi import ProgType
+from bpf.compiler import Compiler
+from bpf.program import Program
+with Compiler() as compiler, compiler.compile({LOCKED!r}, ProgType.XDP) as compiled:
+    print(*compiled.maps["m"].value_type.members["saddr"].type.names)
+    Program(compiled, "f").close()
+"""
+
+
+def test_types_need_no_privilege_that_a_probe_does_without() -> None:
+    """Opening BTF by its id would need CAP_SYS_ADMIN: a map with a lock could not be cloned."""
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", WITHOUT],
+        preexec_fn=without_sys_admin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (run.returncode, run.stdout) == (0, "__be32 __u32 unsigned int\n"), run.stderr

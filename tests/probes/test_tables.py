@@ -317,7 +317,10 @@ def test_bit_fields_wherever_they_lie(compiler: Compiler) -> None:
     value.saddr = 77;
     """
     typed = {"value.p.ip": "ipv4", "value.y": "host"}
-    assert stored(compiler, types, "struct v", code, types=typed) == {
+    value = stored(compiler, types, "struct v", code, types=typed)
+    assert [value[name] for name in "xyz"] == [False, 1, False]
+    assert type(value["x"]) is bool
+    assert value == {
         "ihl": 5, "version": 4, "x": False, "y": 1, "z": False, "v4": 9, "w": 9, "proto": 6,
         "ver": 4, "color": "BLUE", "p": {"a": 9, "b": 101, "c": -3, "ip": "10.0.0.1"}, "saddr": 77,
     }  # fmt: skip
