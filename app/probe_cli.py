@@ -23,6 +23,7 @@ Examples:
   probedeck probe add counter.toml -i eth0
   probedeck probe replace counter.toml
   probedeck probe export counter --format csv
+  probedeck probe set firewall allow 192.0.2.1 1
   probedeck probe list --connect https://router1:8765 --token ~/.router1"""
 
 probe_cli = typer.Typer(
@@ -71,6 +72,14 @@ Force = Annotated[
     bool,
     typer.Option("--force", help="Also a program that lets no packet of its interface pass."),
 ]
+MapName = Annotated[str, typer.Argument(metavar="MAP", help="A map that maps.MAP makes writable.")]
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY", help="Its key as tables show it: 192.0.2.1, 80, or JSON: '{\"port\": 80}'."
+    ),
+]
+EntryValue = Annotated[str, typer.Argument(metavar="VALUE", help="Its value, likewise.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
@@ -156,6 +165,44 @@ def export(
     with _client(url, token, ca) as client:
         sys.stdout.buffer.write(client.document(name, kind))
         sys.stdout.flush()
+
+
+@probe_cli.command()
+def entries(
+    name: Name, map_name: MapName, url: Url = "", token: Token = "", ca: Authorities = ""
+) -> None:
+    """A writable map's entries, as JSON, one a line."""
+    with _client(url, token, ca) as client:
+        for entry in client.entries(name, map_name):
+            print(json.dumps(entry))
+
+
+@probe_cli.command("set")
+def set_entry(
+    name: Name,
+    map_name: MapName,
+    key: Key,
+    value: EntryValue,
+    url: Url = "",
+    token: Token = "",
+    ca: Authorities = "",
+) -> None:
+    """Store an entry of a writable map: an allow list, rules, limits."""
+    from probes.entries import value_of
+
+    with _client(url, token, ca) as client:
+        client.set_entry(name, map_name, value_of(key), value_of(value))
+
+
+@probe_cli.command("unset")
+def delete_entry(
+    name: Name, map_name: MapName, key: Key, url: Url = "", token: Token = "", ca: Authorities = ""
+) -> None:
+    """Delete an entry of a writable map; of an array, set it to zero."""
+    from probes.entries import value_of
+
+    with _client(url, token, ca) as client:
+        client.delete_entry(name, map_name, value_of(key))
 
 
 @probe_cli.command()

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
-    StringConstraints,
     ValidationError,
     field_validator,
     model_validator,
@@ -28,6 +23,7 @@ from probes import netflow
 from probes.checks import check_metrics
 from probes.files import read_data, read_text, why_no_text
 from probes.headers import MAX_HEADERS, NAME, headers_beside
+from probes.map_config import Expire, Macro, MapOptions, Metric, Model, Name, Text
 from probes.netflow import FEATURES, Method
 from probes.refusal import refusal, wrong
 
@@ -39,11 +35,13 @@ __all__ = [
     "Expire",
     "Format",
     "Health",
+    "MapOptions",
     "Metric",
     "Name",
     "NetflowFeatures",
     "ProbeConfig",
     "Side",
+    "Text",
     "check_metrics",
     "dump",
     "hook_of",
@@ -52,19 +50,6 @@ __all__ = [
 ]
 
 
-def _unicode(text: str) -> str:
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise wrong(f"{text!a} is no text")
-    return text
-
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
-"""A probe's or a metric's; it becomes part of a file's name."""
-_MACRO = r"^[A-Z_][A-Z0-9_]{0,63}$"
-Macro = Annotated[str, StringConstraints(pattern=_MACRO)]
-"""A macro's name."""
-Text = Annotated[str, AfterValidator(_unicode)]
-"""Text that can be written out, unlike the halves of characters that JSON can spell."""
 Format = Literal["json", "xml", "csv", "jsonl"]
 Side = Literal["ingress", "egress"]
 SIDES: tuple[Side, Side] = ("ingress", "egress")
@@ -72,59 +57,6 @@ MAX_SOURCE = 1 << 20
 """Bytes of one source."""
 MAX_FILE = 4 << 20
 """Bytes of a configuration, with the sources in it."""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
-
-
-def _age(seconds: float | str) -> float | str:
-    if isinstance(seconds, str):
-        if not re.fullmatch(_MACRO, seconds):
-            raise wrong(f"{seconds[:40]!a} is neither a number of seconds nor a macro's name")
-    elif seconds <= 0:
-        raise wrong(f"must be more than 0 seconds, not {seconds:g}")
-    return seconds
-
-
-class Expire(_Model):
-    """Which entries of a map leave it by their age."""
-
-    field: Text
-    """Path of the u64 that says when an entry was made, or used: `value.since`; nanoseconds of
-    CLOCK_MONOTONIC."""
-    seconds: Annotated[float | str, AfterValidator(_age)]
-    """What is older than that at the end of a window is in its table, and then no more; a number,
-    or the name of one in `define`."""
-
-
-class Metric(_Model):
-    """One map whose contents leave the system (S1.9: no other map's do)."""
-
-    name: Name
-    map: Text
-    """The map's name in the source."""
-    help: Text = ""
-    snapshot: bool = False
-    """Each window has a map of its own, read when no packet reaches it any more (S1.13)."""
-    init: bool = False
-    """Emptied when it is read (S1.12); a snapshot metric always is."""
-    expire: Expire | None = None
-    """What of a hash that is not emptied is swept when it is read (S2.18)."""
-    agg: Literal["", "sum", "avg", "min", "max"] = ""
-    """Over the CPUs of a per-CPU map; empty: one value for each CPU (S1.11)."""
-    export: bool = True
-    """False: only emptied at each export, never read (S1.18)."""
-    types: dict[Text, Text] = Field(default_factory=dict)
-    """What a field is, where its C type does not tell: `{"key.saddr": "ipv4"}`."""
-
-    @model_validator(mode="after")
-    def _does_something(self) -> Self:
-        if not (self.export or self.init or self.snapshot or self.expire):
-            raise wrong("neither exported nor emptied", at="export", hint="give init too")
-        if self.expire and (self.init or self.snapshot):
-            raise wrong("the map is emptied whenever it is read", at="expire", hint="leave it out")
-        return self
 
 
 def _listed(features: Any) -> Any:
@@ -138,7 +70,7 @@ def _listed(features: Any) -> Any:
     return FEATURES[:features]
 
 
-class NetflowFeatures(_Model):
+class NetflowFeatures(Model):
     """NetFlow v9 features 1 to 15, in place of a source (S1.30)."""
 
     features: Annotated[
@@ -157,7 +89,7 @@ class NetflowFeatures(_Model):
         return self
 
 
-class Direction(_Model):
+class Direction(Model):
     """The program of one direction, and what leaves it."""
 
     interface: Text = ""
@@ -245,7 +177,19 @@ def _alike(metric: Metric, earlier: Metric, at: str) -> None:
             raise wrong(text, at=f"{at}.{key}", hint="metrics of one map have it in common")
 
 
-class Health(_Model):
+def _contradiction(metric: Metric, maps: Mapping[str, MapOptions]) -> str:
+    """Why a metric does not go with what the configuration says of its map; empty if it does."""
+    if (options := maps.get(metric.map)) is None:
+        return ""
+    what = "shared" if options.share else "writable"
+    if metric.snapshot:
+        return f"each window of a snapshot has a map of its own, and maps.{metric.map} is {what}"
+    if metric.init and options.writable:
+        return f"init would take out what operators write: maps.{metric.map} is writable"
+    return ""
+
+
+class Health(Model):
     """What a new generation must show after a replacement, or the last good one comes back."""
 
     seconds: float = Field(5.0, ge=0.1, le=300)
@@ -255,7 +199,7 @@ class Health(_Model):
     both have it; empty: one of all."""
 
 
-class ProbeConfig(_Model):
+class ProbeConfig(Model):
     """A probe: what the operator gives, and all that he gives (S1.5)."""
 
     name: Name
@@ -265,6 +209,8 @@ class ProbeConfig(_Model):
     ingress: Direction | None = None
     egress: Direction | None = None
     health: Health | None = None
+    maps: dict[Text, MapOptions] = Field(default_factory=dict)
+    """What maps are beyond what the source says, by name: shared, or written by operators."""
     _origin: str = PrivateAttr("")
 
     @property
@@ -287,6 +233,10 @@ class ProbeConfig(_Model):
             raise wrong("XDP sees no egress", at="egress.hook", hint="leave it out, or say tc")
         if self.egress and self.egress.hook == "monitor":
             raise wrong("the monitor sees incoming packets", at="egress.hook", hint="give ingress")
+        for side, direction in self.directions():
+            for number, metric in enumerate(direction.metrics):
+                if why := _contradiction(metric, self.maps):
+                    raise wrong(why, at=f"{side}.metrics[{number}]", hint="leave it out")
         names = {
             name
             for side, direction in self.directions()

@@ -12,6 +12,7 @@ from bpf.chain import Chain, Stage
 from bpf.compiler import Compiled
 from bpf.errors import UsageError
 from bpf.interface import Interface
+from probes.sharing import SharedMaps
 
 
 class Where(NamedTuple):
@@ -122,6 +123,8 @@ class Hooks:
         """`attach` attaches a point, or does not where packets come from test runs alone."""
         self._attach = attach
         self._points: dict[Where, HookPoint] = {}
+        self.maps = SharedMaps()
+        """What programs of several hooks or probes work on."""
         self._monitored: dict[int, MonitoredPoint] = {}
         """By interface."""
         # Attaching is told to listeners, who may ask what is in use.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.compiler import Diagnostic
-from bpf.errors import DeckError
+from bpf.errors import DeckError, UsageError
 from probes.primitive.options import Input
 from probes.primitive.state import State
 from probes.snapshot import Event, History, Snapshot
@@ -21,8 +21,16 @@ if TYPE_CHECKING:
     from probes.primitive.sketch import Sketch
 
 Listener = Callable[[Snapshot | Event], None]
+Value = Any
+"""A number, a text, a list, or a table of fields by name, as tables show and JSON has them."""
+Entry = dict[str, Any]
+"""`key` and `value`; `index` in place of `key` for an array."""
 Measured = float
 """NaN where it could not be measured."""
+
+
+class NoProbeError(UsageError):
+    """There is no probe of this name, or no more."""
 
 
 class Fate(StrEnum):
@@ -288,6 +296,15 @@ class ControlPlane(Protocol):
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         """End the probe's window now; its tables, which are published too."""
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        """The entries of a probe's writable map. UsageError if the configuration has none such."""
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        """Store an entry of a writable map; UsageError for what does not fit its types."""
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        """Delete an entry of a writable map, of an array set it to zero; False if there is none."""
 
     def cost(self, name: str) -> tuple[Cost, ...]:
         """Run time of the programs that run now, measured once for each generation."""

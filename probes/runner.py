@@ -12,7 +12,18 @@ from bpf import trial
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.hook import HookPoint, Hooks
-from probes.plane import Check, Compatibility, Cost, Fate, Listener, ProbeInfo, Replacement
+from probes.plane import (
+    Check,
+    Compatibility,
+    Cost,
+    Entry,
+    Fate,
+    Listener,
+    NoProbeError,
+    ProbeInfo,
+    Replacement,
+    Value,
+)
 from probes.running import Compiled, Replaceable, Running
 from probes.snapshot import REMOVED, Event, History, Item, Snapshot
 from probes.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
@@ -21,6 +32,7 @@ if TYPE_CHECKING:
     from bpf.layout import Array
     from probes.config import ProbeConfig
     from probes.health import HealthWatch
+    from probes.program import ProgramProbe
 
 _KEPT = 4
 """Names in an event's list of maps before it is cut."""
@@ -89,7 +101,7 @@ class Runner:
         costs = tuple(_costs(compiled))
         verdicts = verdicts_of(compiled)
         report = self._compare(running, compiled, verdicts) if running else None
-        cut = _cuts(running, compiled, verdicts)
+        cut = cuts(running, compiled, verdicts)
         with self._changing:
             self._forget_check()
             self._checked = running, compiled
@@ -138,7 +150,7 @@ class Runner:
             cut = self._refuse_cuts(running, compiled, verdicts, force)
             with self._changing:
                 if self._running.get(config.name) is not running:
-                    raise UsageError(f"probe {config.name} was removed meanwhile")
+                    raise NoProbeError(f"probe {config.name} was removed meanwhile")
                 report = self._compare(running, compiled, verdicts)
                 running.replace(compiled, verdicts)
                 self._stop_watching(config.name)
@@ -162,6 +174,20 @@ class Runner:
     def export(self, name: str) -> tuple[Snapshot, ...]:
         """End the probe's window now; its tables, which are published too."""
         return self._find(name).export_now()
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        """The entries of a probe's writable map. UsageError if the configuration has none such."""
+        return self._own(name).entries(map_name)
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        """Store an entry of a writable map; UsageError for what does not fit its types."""
+        self._refuse_changes()
+        self._own(name).set_entry(map_name, key, value)
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        """Delete an entry of a writable map, of an array set it to zero; False if there is none."""
+        self._refuse_changes()
+        return self._own(name).delete_entry(map_name, key)
 
     def cost(self, name: str) -> tuple[Cost, ...]:
         """Run time of the programs that run now, measured once for each generation.
@@ -232,8 +258,17 @@ class Runner:
         running = self._running.get(name)
         if running is None:
             hint = did_you_mean(name, sorted(self._running)) or "there are none"
-            raise UsageError(f"no probe {name!r}", hint=hint)
+            raise NoProbeError(f"no probe {name!r}", hint=hint)
         return running
+
+    def _own(self, name: str) -> ProgramProbe:
+        """A user's probe; UsageError for another."""
+        from probes.program import ProgramProbe
+
+        probe = self._find(name).probe
+        if not isinstance(probe, ProgramProbe):
+            raise UsageError(f"probe {name} is built in, and has no writable maps")
+        return probe
 
     def _refuse_twice(self, name: str) -> None:
         if self._closed:
@@ -276,7 +311,7 @@ class Runner:
         self, running: Running | None, compiled: Compiled, verdicts: Verdicts, force: bool
     ) -> Sequence[str]:
         """Return what a forced change cuts off. Raises CutError for one that is not forced."""
-        found = _cuts(running, compiled, verdicts)
+        found = cuts(running, compiled, verdicts)
         if found and not force:
             raise CutError(compiled.config.name, found)
         return found
@@ -363,10 +398,3 @@ def _costs(compiled: Compiled) -> Iterator[Cost]:
         if trial.is_harmless(program.instructions):
             with suppress(OSError):
                 yield Cost(side, trial.cost(program.fd, program.type))
-
-
-def _cuts(running: Running | None, compiled: Compiled, verdicts: Verdicts) -> tuple[str, ...]:
-    """What an operator must confirm before `compiled` runs, in place of `running` if any."""
-    if running and running.probe.builtin and not running.verdicts:
-        return ()  # Such as the monitor's, of which nobody knows what they said before.
-    return tuple(cuts(compiled, running.verdicts if running else {}, verdicts))

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.compiler import CompiledProgram, Diagnostic
-from bpf.errors import DeckError, UsageError
+from bpf.errors import DeckError
 from bpf.interface import Interface
-from probes.plane import Compatibility, Cost, ProbeInfo, ProgramInfo
+from probes.plane import Compatibility, Cost, NoProbeError, ProbeInfo, ProgramInfo
 from probes.probe import Poller, Probe, Publish
 from probes.snapshot import Item, Snapshot
 
@@ -118,7 +118,7 @@ class Running:
         """As `export`; the window's tables."""
         with self._lock:
             if self._removed:
-                raise UsageError(f"probe {self.name} was removed meanwhile")
+                raise NoProbeError(f"probe {self.name} was removed meanwhile")
             self.export()
             return self.probe.latest
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from bpf import trial
 from bpf.errors import UsageError
-from probes.running import Compiled
+from probes.running import Compiled, Running
 
 Verdicts = Mapping[str, Mapping[str, int]]
 """By direction and by the frame's name. A direction is missing if its program can't be tried."""
@@ -39,16 +39,25 @@ def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
                 yield f"{side}: {frame} gets verdict {verdict}, was {old}"
 
 
-def cuts(compiled: Compiled, before: Verdicts, after: Verdicts) -> Iterator[str]:
-    """Yield what an operator must confirm: a direction that lets no test frame pass.
+def cuts(running: Running | None, compiled: Compiled, verdicts: Verdicts) -> tuple[str, ...]:
+    """Return what an operator must confirm before `compiled` runs, in place of `running` if any:
+    each direction that lets no test frame pass.
 
-    A direction whose program said the same `before` is left out. An application is, too: the
+    A direction whose program said the same before is left out. An application is, too: the
     monitor ignores its verdict.
     """
+    if compiled.config.is_application:
+        return ()
+    if running and running.probe.builtin and not running.verdicts:
+        return ()  # Such as the monitor's, of which nobody knows what they said before.
+    return tuple(_cuts(compiled, running.verdicts if running else {}, verdicts))
+
+
+def _cuts(compiled: Compiled, before: Verdicts, after: Verdicts) -> Iterator[str]:
     directions = dict(compiled.config.directions())
     for side, program in compiled.programs():
         said = after.get(side)
-        if said is None or said == before.get(side) or compiled.config.is_application:
+        if said is None or said == before.get(side):
             continue
         endings = {trial.ending(program.type, verdict) for verdict in said.values()}
         if "" not in endings:

@@ -31,11 +31,12 @@ from app.rest.models import (
 )
 from app.rest.monitor import MonitorEndpoints
 from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
-from probes.plane import ControlPlane, PolicyInfo, Traced
+from probes.plane import ControlPlane, NoProbeError, PolicyInfo, Traced
 from probes.snapshot import Event
 
 _STATUS: dict[type[DeckError], HTTPStatus] = {
     UnknownError: HTTPStatus.NOT_FOUND,
+    NoProbeError: HTTPStatus.NOT_FOUND,
     ExistsError: HTTPStatus.CONFLICT,
     ForbiddenError: HTTPStatus.FORBIDDEN,
     ReadOnlyError: HTTPStatus.FORBIDDEN,
@@ -173,6 +174,11 @@ def _add_routes(app: FastAPI, do: Endpoints) -> None:
     route("POST", f"{named}/export", do.export, **tables(change | _refusals(404)))
     route("GET", f"{named}/metrics", do.metrics, **tables(unchanged | _refusals(404, 422)))
     route("GET", f"{named}/cost", do.cost, responses=_refusals(403, 404, 409, 422))
+    entries = f"{named}/maps/{{map}}/entries"
+    stored = {"status_code": 204, "responses": change | _refusals(404)}
+    route("GET", entries, do.entries, responses=_refusals(404, 422))
+    route("PUT", entries, do.set_entry, **stored)
+    route("DELETE", entries, do.delete_entry, **stored)
     route("PUT", "/v1/capture", do.capture, responses=change | _refusals(404))
     route("GET", "/v1/paths", do.traced)
     made = _made(Traced)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -25,11 +26,13 @@ from probes.path.options import TracedFlow
 from probes.plane import (
     Check,
     Cost,
+    Entry,
     MonitorInfo,
     PolicyInfo,
     ProbeInfo,
     Replacement,
     Traced,
+    Value,
 )
 from probes.primitive.policy import Policy
 from probes.primitive.sketch import Sketch
@@ -139,6 +142,17 @@ class Client:
         """End the window; its tables as `kind`, or as the probe's own format."""
         return self._answer("POST", _path(name, "export"), {"format": kind} if kind else {})
 
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        return self._ask(list[Entry], "GET", _entries(name, map_name))
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        self._answer("PUT", _entries(name, map_name), {}, {"key": key, "value": value})
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        """As of a control plane, but UsageError for an entry that is not there."""
+        self._answer("DELETE", _entries(name, map_name), {"key": json.dumps(key)})
+        return True
+
     def cost(self, name: str) -> tuple[Cost, ...]:
         return self._ask(tuple[Cost, ...], "GET", _path(name, "cost"))
 
@@ -212,6 +226,10 @@ def _forced(force: bool) -> dict[str, str]:
 
 def _path(name: str, *more: str) -> str:
     return "/".join(("probes", _quoted(name), *more))
+
+
+def _entries(name: str, map_name: str) -> str:
+    return _path(name, "maps", _quoted(map_name), "entries")
 
 
 def _policy(name: str, *more: str) -> str:

@@ -30,10 +30,12 @@ from app.trace import address
 from bpf.errors import UsageError, did_you_mean
 from probes import config as configuration
 from probes.config import ProbeConfig
+from probes.entries import value_of
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
+from probes.map_config import MapEntry
 from probes.path.options import TracedFlow
-from probes.plane import Check, Cost, ProbeInfo, Replacement, Traced
+from probes.plane import Check, Cost, Entry, ProbeInfo, Replacement, Traced
 from probes.snapshot import Snapshot
 
 Kind = Literal["json", "xml", "csv", "jsonl", "binary"]
@@ -211,6 +213,39 @@ class Endpoints:
 
         await self._desk.work(untrace)
 
+    async def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it
+        """The entries of a map that the configuration makes writable. No other map's can be read
+        but by its metrics."""
+
+        def entries() -> list[Entry]:
+            self._find_map(name, map)
+            return self._plane.entries(name, map)
+
+        return await self._desk.read(entries)
+
+    async def set_entry(self, name: str, map: str, entry: MapEntry) -> None:  # noqa: A002
+        """Store an entry of a writable map, in the place of the one with its key if there is one.
+        Packets meet it at once. Fields are as tables show them; fields left out are 0."""
+
+        def store() -> None:
+            self._may_change(name)
+            self._find_map(name, map)
+            self._plane.set_entry(name, map, entry.key, entry.value)
+
+        await self._desk.work(store)
+
+    async def delete_entry(self, name: str, map: str, key: str) -> None:  # noqa: A002
+        """Delete an entry of a writable map, of an array set it to zero. `key` is JSON, or a text
+        as it stands: `192.0.2.1`."""
+
+        def erase() -> None:
+            self._may_change(name)
+            self._find_map(name, map)
+            if not self._plane.delete_entry(name, map, value_of(key)):
+                raise UnknownError(f"map {map} has no entry {key}")
+
+        await self._desk.work(erase)
+
     async def export(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
         """End the window now; its tables."""
         return await self._desk.work(self._tables_of, self._plane.export, name, format)
@@ -225,6 +260,13 @@ class Endpoints:
             hint = did_you_mean(name, sorted(infos)) or "there are none"
             raise UnknownError(f"no probe {name!r}", hint=hint)
         return infos[name]
+
+    def _find_map(self, name: str, map_name: str) -> None:
+        maps = self._find(name).config.maps
+        writable = sorted(known for known, options in maps.items() if options.writable)
+        if map_name not in writable:
+            hint = did_you_mean(map_name, writable) or f"give maps.{map_name}.writable = true"
+            raise UnknownError(f"probe {name} has no writable map {map_name!r}", hint=hint)
 
     def _traced(self, destination: str) -> Traced | None:
         return next((t for t in self._plane.traced() if t.destination == destination), None)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bpf.compiler import CompiledMap
-from bpf.ctype import CType, Member
 from probes.config import Side
+from probes.map_layout import difference
 from probes.plane import Compatibility, Fate, MapFate
 from probes.program.loading import CompiledSide, LoadedSide
-from probes.program.metrics import made_spec
 
 AnySide = CompiledSide | LoadedSide
 
@@ -20,9 +18,7 @@ def keeps(old: LoadedSide, new: CompiledSide) -> dict[str, int]:
     return {
         name: fd
         for name, fd in old.shared.items()
-        if name in new.declared
-        and name not in private
-        and not _difference(old.declared[name], new.declared[name])
+        if name in new.declared and name not in private and not _difference(name, old, new)
     }
 
 
@@ -50,16 +46,17 @@ def _fates(
     declared = new.declared if new else {}
     private = _private(new) if new else set()
     were_private = _private(old) if old else set()
-    for name, found in declared.items():
-        line = new.lines.get(name, 0) if new else 0
+    for name in declared:
+        assert new is not None
+        line = new.lines.get(name, 0)
         fate, reason = Fate.KEPT, ""
         if old is None or name not in old.declared:
             fate = Fate.AS_IT_WAS if returns and name not in private else Fate.NEW
         elif name in private and name in were_private:
-            fate, reason = Fate.WINDOW, _difference(old.declared[name], found)
+            fate, reason = Fate.WINDOW, _difference(name, old, new)
         elif name in private or name in were_private:
             fate, reason = Fate.EMPTY, "only one of the two is a snapshot metric's"
-        elif reason := _difference(old.declared[name], found):
+        elif reason := _difference(name, old, new):
             fate = Fate.EMPTY
         if returns and fate is Fate.EMPTY and name not in private:
             fate = Fate.AS_IT_WAS
@@ -69,53 +66,17 @@ def _fates(
             yield MapFate(side, name, Fate.GONE, "", 0)
 
 
+def _difference(name: str, old: AnySide, new: AnySide) -> str:
+    """Why the new program does not go on with a map of the old one; empty if it does."""
+    was, now = (o.share if (o := side.options.get(name)) else "" for side in (old, new))
+    if was != now:
+        return f"shared as {now!r}" if now else "no longer shared"
+    return difference(old.declared[name], new.declared[name])
+
+
 def _private(side: AnySide) -> set[str]:
     """Maps that each clone has for itself."""
     return {m.name for m in side.metric_maps if m.private}
-
-
-def _difference(old: CompiledMap, new: CompiledMap) -> str:
-    """Why one map can't be in the place of the other; empty if it can."""
-    was, now = made_spec(old), made_spec(new)
-    for what, before, after in (
-        ("kind", was.type.name.lower(), now.type.name.lower()),
-        ("key bytes", was.key_size, now.key_size),
-        ("value bytes", was.value_size, now.value_size),
-        ("size", was.max_entries, now.max_entries),
-        ("flags", int(was.flags), int(now.flags)),
-    ):
-        if before != after:
-            return f"{what} {after}, was {before}"
-    for what, one, other in (
-        ("key", old.key_type, new.key_type),
-        ("value", old.value_type, new.value_type),
-    ):
-        if not _same(one, other):
-            return f"{what} {_names(other)}, was {_names(one)}"
-    return ""
-
-
-def _same(one: CType | None, other: CType | None) -> bool:
-    """Whether two types have the same fields at the same places; typedefs may differ."""
-    if one is None or other is None:
-        return one is other
-    return (
-        one.dtype == other.dtype
-        and [m.bits for m in one.members.values()] == [m.bits for m in other.members.values()]
-        and all(_same(m.type, other.members[name].type) for name, m in one.members.items())
-        and _same(one.element, other.element)
-    )
-
-
-def _names(type_: CType | None) -> str:
-    """Return such as `{packets uint64, bytes uint64, flag uint8:1}`."""
-    if type_ is None or not type_.members:
-        return str(type_ and type_.dtype)
-    return "{" + ", ".join(_field(name, m) for name, m in type_.members.items()) + "}"
-
-
-def _field(name: str, member: Member) -> str:
-    return f"{name} {_names(member.type)}" + (f":{member.bits[1]}" if member.bits else "")
 
 
 def _warnings(before: Mapping[Side, AnySide], after: Mapping[Side, AnySide]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from bpf import interface as interfaces
 from bpf.attach import Hook
@@ -19,15 +19,17 @@ from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.remarks import unserved_maps
 from bpf.errors import KernelError, UsageError
 from bpf.interface import Interface
+from bpf.kinds import Shape
 from bpf.maps import Map
 from bpf.memory import map_memory
 from bpf.program import Program
-from bpf.syscall import VerifierError
+from bpf.syscall import VerifierError, map_delete
 from probes.checks import check_metrics
-from probes.config import Direction, Metric, ProbeConfig, Side, hook_of
+from probes.config import Direction, MapOptions, Metric, ProbeConfig, Side, hook_of
 from probes.hook import Hooks, Where, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
-from probes.program.metrics import MetricMap, make_map, open_map
+from probes.program.map_options import check_maps, codecs_of, new_map, write_entry
+from probes.program.metrics import MetricMap, make_map, open_map, rows_of
 from probes.snapshot import Loss, LossReason
 from probes.tables import TableSchema, schema_of
 
@@ -43,11 +45,18 @@ class CompiledSide:
     compiled: Compiled
     program: CompiledProgram
     metric_maps: tuple[MetricMap, ...]
+    options: Mapping[str, MapOptions]
+    """What the configuration says of maps that the source declares, by name."""
 
     @property
     def place(self) -> Where:
         """Where packets are to come to it."""
         return Where(self.interface.index, self.hook, self.config.hook == "monitor")
+
+    @property
+    def shared(self) -> list[str]:
+        """Names of the maps that other programs work on too."""
+        return [name for name, options in self.options.items() if options.share]
 
     @property
     def declared(self) -> Mapping[str, CompiledMap]:
@@ -97,6 +106,7 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
     try:
         for side, direction in config.directions():
             sides.append(_compile_side(compiler, config, side, direction, hooks))
+        check_maps(config, sides, hooks.maps)
     except BaseException:
         CompiledProbe(config, tuple(sides)).close()
         raise
@@ -139,7 +149,8 @@ def _compile_side(
     except BaseException:
         compiled.close()
         raise
-    return CompiledSide(side, direction, interface, hook, compiled, program, metric_maps)
+    options = {name: each for name, each in config.maps.items() if name in compiled.maps}
+    return CompiledSide(side, direction, interface, hook, compiled, program, metric_maps, options)
 
 
 def _program_of(
@@ -236,6 +247,9 @@ class LoadedSide:
         self.declared: Mapping[str, CompiledMap] = compiled.compiled.maps
         """What its maps are like; their descriptors are no longer valid."""
         self.lines = compiled.lines
+        self.options = compiled.options
+        self.codecs = codecs_of(compiled.options, self.declared)
+        """Of the maps that operators may write, by name."""
         self.active = 0
         self.clones: list[Clone] = []
         self._fds: dict[str, int] = {}
@@ -246,7 +260,8 @@ class LoadedSide:
             for name, declared in compiled.compiled.maps.items():
                 if name not in private:
                     old = (kept or {}).get(name)
-                    self._fds[name] = make_map(declared) if old is None else os.dup(old)
+                    made = new_map(declared, self.options.get(name)) if old is None else os.dup(old)
+                    self._fds[name] = made
             for metric_map in compiled.metric_maps:
                 if not metric_map.private:
                     fd = self._fds[metric_map.name]
@@ -279,6 +294,28 @@ class LoadedSide:
     def map_of(self, metric_map: MetricMap, clone: Clone) -> Map:
         """The map that a metric shows, of this clone where it is private."""
         return clone.maps[metric_map.name] if metric_map.private else self._maps[metric_map.name]
+
+    def entries(self, name: str) -> list[dict[str, Any]]:
+        """The entries of a map that operators may write, as they are written."""
+        opened = open_map(self.declared[name], self._fds[name])
+        try:
+            return self.codecs[name].objects(rows_of(opened.read(), ""))
+        finally:
+            opened.close()
+
+    def write(self, name: str, key: Any, value: Any) -> None:
+        """Store an entry of such a map. Raises UsageError for what does not fit its types."""
+        where, codec = f"map {name}", self.codecs[name]
+        packed = codec.key(key, where), codec.value(value, where)
+        write_entry(self.declared[name], self._fds[name], *packed)
+
+    def erase(self, name: str, key: Any) -> bool:
+        """Delete an entry of such a map, of an array set it to zero; False if there is none."""
+        declared, packed = self.declared[name], self.codecs[name].key(key, f"map {name}")
+        if declared.spec.kind.shape == Shape.ARRAY:
+            write_entry(declared, self._fds[name], packed, bytes(declared.spec.value_size))
+            return True
+        return map_delete(self._fds[name], packed)
 
     def losses(self) -> dict[LossReason, Loss]:
         """What the program counted as lost by `lose()`, since the last call."""

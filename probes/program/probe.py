@@ -7,19 +7,23 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from bpf import grace
 from bpf.chain import Stage
 from bpf.compiler import Compiler
-from bpf.errors import DeckError, UsageError
+from bpf.errors import DeckError, UsageError, did_you_mean
 from bpf.interface import Interface
 from probes.config import ProbeConfig, Side
 from probes.hook import Hooks, Point, Where
 from probes.plane import Compatibility, ProgramInfo
 from probes.probe import UtcClock
 from probes.program.compatibility import compare, keeps
-from probes.program.loading import Clone, CompiledProbe, LoadedSide, compile_probe
+from probes.program.loading import Clone, CompiledProbe, CompiledSide, LoadedSide, compile_probe
+from probes.program.map_options import new_map, shared_name
 from probes.program.metrics import Table
+from probes.sharing import SharedMap, SharedMaps
 from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add_losses
 
 
@@ -43,10 +47,13 @@ class Generation:
     number: int
     config: ProbeConfig
     sides: tuple[LoadedSide, ...]
+    shared: tuple[SharedMap, ...] = ()
 
-    def close(self) -> None:
+    def close(self, maps: SharedMaps) -> None:
         for side in self.sides:
             side.close()
+        for shared in self.shared:
+            maps.release(shared, self.config.name)
 
 
 class ProgramProbe:
@@ -118,6 +125,31 @@ class ProgramProbe:
                 for side in self._current.sides
             )
 
+    def entries(self, name: str) -> list[dict[str, Any]]:
+        """The entries of a map that operators may write; UsageError if `name` is none."""
+        with self._lock:
+            return self._writable(name).entries(name)
+
+    def set_entry(self, name: str, key: Any, value: Any) -> None:
+        """Store an entry of such a map. Raises UsageError for what does not fit its types."""
+        with self._lock:
+            self._writable(name).write(name, key, value)
+
+    def delete_entry(self, name: str, key: Any) -> bool:
+        """Delete an entry of such a map, of an array set it to zero; False if there is none."""
+        with self._lock:
+            return self._writable(name).erase(name, key)
+
+    def _writable(self, name: str) -> LoadedSide:
+        """A direction that has the map."""
+        sides = self._current.sides
+        for side in sides:
+            if name in side.codecs:
+                return side
+        known = sorted({each for side in sides for each in side.codecs})
+        hint = did_you_mean(name, known) or f"give maps.{name}.writable = true"
+        raise UsageError(f"probe {self.name} has no writable map {name!r}", hint=hint)
+
     def export(self) -> tuple[Item, ...]:
         """End the window: swap where there is a clone, wait, and read (Algorithm 2)."""
         with self._lock:
@@ -156,8 +188,10 @@ class ProgramProbe:
                     f"probe {self.name} has no generation to go back to", hint="it was not replaced"
                 )
             report = compare(self._current.sides, old.sides, returns=True)
-            new = Generation(self.generation + 1, old.config, old.sides)
+            new = Generation(self.generation + 1, old.config, old.sides, old.shared)
             self._join(new.sides)
+            for shared in new.shared:
+                self._hooks.maps.restore(shared)
             self._previous = None
             return report, self._become(new)
 
@@ -169,7 +203,7 @@ class ProgramProbe:
             self._give_up_places()
             for generation in (current, previous):
                 if generation:
-                    generation.close()
+                    generation.close(self._hooks.maps)
 
     def _load(
         self, compiled: CompiledProbe, number: int, before: Sequence[LoadedSide]
@@ -180,6 +214,7 @@ class ProgramProbe:
         """
         old = {side.side: side for side in before}
         made: list[LoadedSide] = []
+        shared: list[SharedMap] = []
         with ExitStack() as undo:
             undo.callback(self._give_up_places)
             for side in compiled.sides:
@@ -189,6 +224,10 @@ class ProgramProbe:
                 place = self._places[side.place]
                 was = old.get(side.side)
                 kept = {**(keeps(was, side) if was else {}), **place.point.shared}
+                for name in side.shared:
+                    shared.append(self._take_shared(side, name))
+                    undo.callback(self._hooks.maps.release, shared[-1], self.name)
+                    kept[name] = shared[-1].fd
                 made.append(LoadedSide(side, place.stage.next_fd, kept, was))
                 undo.callback(made[-1].close)
             # Last: what does not load must not touch an interface.
@@ -196,7 +235,14 @@ class ProgramProbe:
                 self._hooks.attach(self._places[side.place].point)
             self._join(made)
             undo.pop_all()
-        return Generation(number, compiled.config, tuple(made))
+        return Generation(number, compiled.config, tuple(made), tuple(shared))
+
+    def _take_shared(self, side: CompiledSide, name: str) -> SharedMap:
+        """A map of a direction that other programs work on too; to be released."""
+        declared, options = side.declared[name], side.options[name]
+        known_as = shared_name(self.name, name, options.share)
+        make = partial(new_map, declared, options)
+        return self._hooks.maps.take(known_as, self.name, declared, make)
 
     def _join(self, sides: Sequence[LoadedSide]) -> None:
         """Have packets reach those programs whose hooks have none of this probe's yet.
@@ -225,7 +271,7 @@ class ProgramProbe:
             _leave(self._places[gone])
         self._current = new
         if self._previous:
-            self._previous.close()
+            self._previous.close(self._hooks.maps)
         self._previous = old
         self._give_up_places()
         return self._end_window(old, ended, started)

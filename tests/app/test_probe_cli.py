@@ -152,3 +152,22 @@ def test_remarks_name_the_file_that_was_given(
     plane.source_name = "probe.ingress.c"
     code, _, said = probe("check", str(config_file))
     assert (code, said.splitlines()[0]) == (2, f"{tmp_path}/mine.c:2:12: error: expected ')'")
+
+
+def test_entries_of_a_map_are_set_and_unset(probe: Probe, plane: FakePlane) -> None:
+    plane.add(config())
+    assert probe("set", "counter", "allow", "192.0.2.1", '{"port": 80}') == (0, "", "")
+    assert probe("set", "counter", "allow", "192.0.2.2", "7") == (0, "", "")
+    code, out, _ = probe("entries", "counter", "allow")
+    assert (code, [json.loads(line) for line in out.splitlines()]) == (
+        0,
+        [{"key": "192.0.2.1", "value": {"port": 80}}, {"key": "192.0.2.2", "value": 7}],
+    )
+    assert probe("unset", "counter", "allow", "192.0.2.1") == (0, "", "")
+    assert probe("unset", "counter", "allow", "192.0.2.1") == (
+        2, "", 'probedeck: map allow has no entry "192.0.2.1"\n',
+    )  # fmt: skip
+    code, _, said = probe("set", "counter", "alow", "1", "1")
+    assert (code, said) == (
+        2, "probedeck: probe counter has no writable map 'alow'; did you mean allow?\n",
+    )  # fmt: skip

@@ -14,6 +14,8 @@ from bpf.compiler import Compiler
 from bpf.syscall import online_cpus
 from probes.config import Direction, ProbeConfig, Side, check_metrics, hook_of, load
 from probes.netflow import FEATURES, Method, source
+from probes.snapshot import Snapshot
+from tests.probes.program.tools import Loose
 from tests.probes.running import (
     ACK,
     ARP,
@@ -172,6 +174,30 @@ def test_dropper(compiler: Compiler, hook: Hook) -> None:
             assert dropper.send(other) == PASSED[hook]
         assert dropper.entries("dropped") == [(0, (len(dropped), lengths(dropped)))]
         assert behind.entries("counts") == [(0, (len(passed), sum(map(len, passed))))]
+
+
+def test_blocklist(compiler: Compiler) -> None:
+    """One list for both directions: of sources in one, of destinations in the other."""
+    inward, outward = Hook.XDP, Hook.TC_EGRESS
+    with Loose(compiler) as loose:
+        probe = loose.add(load(EXAMPLES / "blocklist.toml").on("lo"))
+
+        def verdicts(frame: Frame | bytes) -> list[int]:
+            return [loose.send(frame=bytes(frame), hook=hook) for hook in (inward, outward)]
+
+        passes, drops = [PASSED[h] for h in (inward, outward)], [DROPPED[inward], DROPPED[outward]]
+        there, back = Frame(source="192.0.2.66"), Frame(destination="192.0.2.66")
+        assert verdicts(there) == [drops[0], passes[1]]
+        assert verdicts(back) == [passes[0], drops[1]]
+        assert [verdicts(other) for other in (Frame(), ARP, IPV6)] == [passes] * 3
+        probe.set_entry("blocked", "192.0.2.0/24", 1)
+        assert verdicts(Frame()) == [drops[0], passes[1]]
+        assert probe.delete_entry("blocked", "192.0.2.0/24")
+        assert verdicts(Frame()) == passes
+        dropped = {
+            s.side: int(s.rows["value"][0]) for s in probe.export() if isinstance(s, Snapshot)
+        }
+        assert dropped == {"ingress": 2, "egress": 1}
 
 
 def sampled(probe: Running) -> tuple[int, int]:

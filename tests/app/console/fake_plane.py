@@ -18,6 +18,7 @@ from probes.plane import (
     Check,
     Compatibility,
     Cost,
+    Entry,
     Fate,
     MapFate,
     MonitorInfo,
@@ -26,6 +27,7 @@ from probes.plane import (
     ProgramInfo,
     Replacement,
     Traced,
+    Value,
 )
 from probes.primitive.state import State
 from probes.snapshot import Event, Snapshot
@@ -179,6 +181,16 @@ class FakePlane(FakeController):
         self.asked.append(("export", name))
         self._check_known(name, self.running)
         return ()
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        return []
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        self.asked.append(("set", name))
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        self.asked.append(("unset", name))
+        return True
 
     def cost(self, name: str) -> tuple[Cost, ...]:
         self.asked.append(("cost", name))

@@ -12,7 +12,7 @@ import numpy as np
 
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import DeckError, KernelError, UsageError
-from probes.config import Direction, Metric, ProbeConfig
+from probes.config import Direction, MapOptions, Metric, ProbeConfig
 from probes.flow.filter import FlowFilter
 from probes.path.options import TracedFlow
 from probes.plane import (
@@ -20,6 +20,7 @@ from probes.plane import (
     Check,
     Compatibility,
     Cost,
+    Entry,
     Fate,
     Listener,
     MapFate,
@@ -29,6 +30,7 @@ from probes.plane import (
     ProgramInfo,
     Replacement,
     Traced,
+    Value,
 )
 from probes.primitive.options import Input
 from probes.primitive.policy import BUILT_IN, Policy, check_names
@@ -54,9 +56,13 @@ LOST = MapFate("ingress", "seen", Fate.EMPTY, "value 8 bytes, was 4", 4)
 
 
 def config(name: str = "counter", *, source: str = "int f() { return 2; }") -> ProbeConfig:
+    """With a map that operators may write."""
     metrics = tuple(Metric(name=n, map=n, snapshot=True) for n in ("packets", "bytes"))
     return ProbeConfig(
-        name=name, interval=0, ingress=Direction(interface="lo", source=source, metrics=metrics)
+        name=name,
+        interval=0,
+        ingress=Direction(interface="lo", source=source, metrics=metrics),
+        maps={"allow": MapOptions(writable=True)},
     )
 
 
@@ -72,6 +78,8 @@ class FakePlane:
         self.gate = threading.Event()
         """Cleared: exports and compiles wait."""
         self.gate.set()
+        self.rules: dict[str, Value] = {}
+        """Entries of every writable map."""
         self.source_name = "probe.c"
         """What remarks call a source."""
         self.captures: list[str] = []
@@ -215,6 +223,17 @@ class FakePlane:
             for table in tables:
                 self.publish(table)
             return tables
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        return [{"key": key, "value": value} for key, value in self.rules.items()]
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        if not isinstance(key, str):
+            raise UsageError(f"map {map_name}: key: {key!r} is not of type ipv4, 4 bytes")
+        self.rules[key] = value
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        return self.rules.pop(str(key), None) is not None
 
     def cost(self, name: str) -> tuple[Cost, ...]:
         self._info(name)

@@ -14,8 +14,9 @@ from app.rest import wire
 from app.rest.endpoints import MEDIA_TYPES
 from bpf.errors import ReadOnlyError
 from probes.config import dump
+from probes.plane import NoProbeError
 from probes.snapshot import Snapshot
-from tests.app.rest.conftest import MakeSite, Site, body_of
+from tests.app.rest.conftest import READ_TOKEN, MakeSite, Site, body_of
 from tests.app.rest.fake import BROKEN, NO_KERNEL, REFUSED, VERIFIER_LOG, config
 from tests.app.sight import becomes
 
@@ -351,3 +352,52 @@ def test_it_describes_itself_with_its_key(tcp: Site, http: httpx.Client) -> None
     assert document["components"]["securitySchemes"]
     with tcp.http(token="") as stranger:
         assert problem(stranger.get("/openapi.json"), 401)
+
+
+def test_entries_of_a_writable_map_are_read_and_written(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.add(config())
+    entries = "/v1/probes/counter/maps/allow/entries"
+    assert body_of(http.get(entries)) == []
+    assert http.put(entries, json={"key": "192.0.2.1", "value": {"a": 1}}).status_code == 204
+    assert body_of(http.get(entries)) == [{"key": "192.0.2.1", "value": {"a": 1}}]
+    told = problem(http.put(entries, json={"key": 7, "value": 1}), 422)
+    assert told["error"] == "map allow: key: 7 is not of type ipv4, 4 bytes"
+    problem(http.put(entries, json={"key": "192.0.2.1"}), 422)
+    assert http.delete(entries, params={"key": "192.0.2.1"}).status_code == 204
+    assert problem(http.delete(entries, params={"key": "192.0.2.1"}), 404)["error"] == (
+        "map allow has no entry 192.0.2.1"
+    )
+    for path in ("counter/maps/packets", "counter/maps/alow", "countr/maps/allow"):
+        requests: dict[str, dict[str, Any]] = {
+            "GET": {},
+            "PUT": {"json": {"key": "192.0.2.1", "value": 1}},
+            "DELETE": {"params": {"key": "192.0.2.1"}},
+        }
+        for method, more in requests.items():
+            problem(http.request(method, f"/v1/probes/{path}/entries", **more), 404)
+
+
+def test_no_reader_writes_entries(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.add(config())
+    entries = "/v1/probes/counter/maps/allow/entries"
+    put: dict[str, Any] = {"json": {"key": "192.0.2.1", "value": 1}}
+    erase: dict[str, Any] = {"params": {"key": "192.0.2.1"}}
+    with tcp.http(READ_TOKEN) as reader:
+        problem(reader.request("PUT", entries, **put), 403)
+        problem(reader.request("DELETE", entries, **erase), 403)
+        assert body_of(reader.get(entries)) == []
+    tcp.plane.read_only = "it was started so"
+    problem(http.request("PUT", entries, **put), 403)
+    problem(http.request("DELETE", entries, **erase), 403)
+    assert tcp.plane.rules == {}
+
+
+def test_a_probe_that_is_removed_meanwhile_is_unknown(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.add(config())
+
+    def gone(name: str) -> Any:
+        raise NoProbeError(f"probe {name} was removed meanwhile")
+
+    tcp.plane.export = tcp.plane.remove = gone  # type: ignore[method-assign]
+    for method, path in (("POST", "probes/counter/export"), ("DELETE", "probes/counter")):
+        assert "was removed meanwhile" in problem(http.request(method, f"/v1/{path}"), 404)["error"]

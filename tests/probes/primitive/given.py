@@ -92,6 +92,7 @@ class Given:
                     compiled,
                     program,
                     tuple(_metric_maps(direction, compiled)),
+                    {},
                 ),
                 self._stage.next_fd,
             )

@@ -1,0 +1,119 @@
+"""What a configuration says of maps, held against what its sources declare, and carried out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bpf.compiler import CompiledMap
+from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.kinds import Shape
+from bpf.syscall import map_update
+from probes.config import MapOptions, ProbeConfig
+from probes.entries import EntryCodec
+from probes.map_layout import difference
+from probes.program.metrics import make_map
+from probes.sharing import SharedMaps
+
+if TYPE_CHECKING:
+    from probes.program.loading import CompiledSide
+
+_WRITABLE = (Shape.HASH, Shape.ARRAY, Shape.LPM)
+
+
+def check_maps(config: ProbeConfig, sides: Sequence[CompiledSide], shared: SharedMaps) -> None:
+    """Raise UsageError, naming the key, for the first of `config.maps` that can't be so."""
+    for name, options in config.maps.items():
+        where = f"{config.origin}: maps.{name}"
+        declared = [side.declared[name] for side in sides if name in side.declared]
+        if not declared:
+            every = sorted({other for side in sides for other in side.declared})
+            hint = did_you_mean(name, every) or "the name of a map in the source"
+            raise UsageError(f"{where}: no source declares this map", hint=hint)
+        if options.share:
+            _check_shared(config, name, options, declared, shared)
+        if options.writable:
+            if len(declared) > 1 and not options.share:
+                hint = 'give share = "probe" to make them one'
+                raise UsageError(f"{where}: both directions declare a map of its own", hint=hint)
+            _check_writable(where, options, declared[0])
+
+
+def shared_name(probe: str, map_name: str, share: str) -> str:
+    """Return the name of a shared map in SharedMaps: no other probe has `PROBE/MAP`."""
+    return f"{probe}/{map_name}" if share == "probe" else share
+
+
+def new_map(declared: CompiledMap, options: MapOptions | None) -> int:
+    """Return a new map with the entries that a configuration gives it; its descriptor.
+
+    Raises KernelError if it can't be made, DeckError if the kernel does not take an entry.
+    """
+    fd = make_map(declared)
+    try:
+        if options and options.entries:
+            for key, value in _entries(f"map {declared.spec.name}", declared, options):
+                write_entry(declared, fd, key, value)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def write_entry(declared: CompiledMap, fd: int, key: bytes, value: bytes) -> None:
+    """Store an entry; DeckError if the map is full or the kernel refuses."""
+    try:
+        map_update(fd, key, value)
+    except OSError as error:
+        text = f"map {declared.spec.name} takes no more entries: {error.strerror}"
+        hint = f"it has room for {declared.spec.max_entries}"
+        raise DeckError(text, hint=hint) from None
+
+
+def codecs_of(
+    options: Mapping[str, MapOptions], declared: Mapping[str, CompiledMap]
+) -> dict[str, EntryCodec]:
+    """Return the codecs of the maps that operators may write, by name."""
+    return {
+        name: EntryCodec(declared[name], each.types)
+        for name, each in options.items()
+        if each.writable
+    }
+
+
+def _check_shared(
+    config: ProbeConfig,
+    name: str,
+    options: MapOptions,
+    declared: Sequence[CompiledMap],
+    shared: SharedMaps,
+) -> None:
+    where = f"{config.origin}: maps.{name}.share"
+    if len(declared) > 1 and (why := difference(declared[0], declared[1])):
+        hint = "declare it alike in both directions"
+        raise UsageError(f"{where}: egress declares another map: {why}", hint=hint)
+    try:
+        shared.check(shared_name(config.name, name, options.share), config.name, declared[0])
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
+
+
+def _check_writable(where: str, options: MapOptions, declared: CompiledMap) -> None:
+    kind = declared.spec.kind
+    if kind.shape not in _WRITABLE or kind.percpu:
+        hint = "an operator can write a hash, an array or a trie, with one value for all CPUs"
+        raise UsageError(f"{where}.writable: it is a {kind.name}", hint=hint)
+    if declared.unreadable:
+        raise UsageError(f"{where}.writable: {declared.unreadable}", hint="use types of fixed size")
+    _entries(where, declared, options)
+
+
+def _entries(where: str, declared: CompiledMap, options: MapOptions) -> list[tuple[bytes, bytes]]:
+    """The bytes of the entries of a configuration. Raises UsageError for one that is wrong."""
+    codec = EntryCodec(declared, options.types)
+    return [
+        (codec.key(entry.key, place), codec.value(entry.value, place))
+        for number, entry in enumerate(options.entries)
+        for place in [f"{where}.entries[{number}]"]
+    ]

@@ -1,0 +1,81 @@
+"""Maps that several programs work on: of both directions of a probe, or of several probes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bpf.compiler import CompiledMap
+from bpf.errors import UsageError
+from probes.map_layout import difference
+
+
+@dataclass(slots=True)
+class SharedMap:
+    """One map, for as long as it has a user."""
+
+    name: str
+    """What it is shared as."""
+    declared: CompiledMap
+    fd: int
+    users: list[str] = field(default_factory=list)
+    """The probe of each use."""
+
+
+class SharedMaps:
+    """The shared maps of one controller. For use by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._maps: dict[str, SharedMap] = {}
+        """Those that new users get, by name."""
+
+    def check(self, name: str, probe: str, declared: CompiledMap) -> None:
+        """Raise UsageError if another probe uses a map of this name, with another layout."""
+        with self._lock:
+            self._refuse_other(name, probe, declared)
+
+    def take(
+        self, name: str, probe: str, declared: CompiledMap, make: Callable[[], int]
+    ) -> SharedMap:
+        """Return the map of this name, to be given back by `release`; `make` makes the first.
+
+        If the layout changed and nobody but `probe` has the map, its new generation gets a new one.
+        Raises UsageError as `check`.
+        """
+        with self._lock:
+            self._refuse_other(name, probe, declared)
+            found = self._maps.get(name)
+            if found is None or difference(found.declared, declared):
+                found = self._maps[name] = SharedMap(name, declared, make())
+            found.users.append(probe)
+            return found
+
+    def restore(self, shared: SharedMap) -> None:
+        """Have new users get this one again after a roll-back, if no other probe has a later."""
+        with self._lock:
+            later = self._maps.get(shared.name)
+            if later is None or set(later.users) <= set(shared.users):
+                self._maps[shared.name] = shared
+
+    def release(self, shared: SharedMap, probe: str) -> None:
+        """Give a map back; it is closed after its last user."""
+        with self._lock:
+            shared.users.remove(probe)
+            if shared.users:
+                return
+            os.close(shared.fd)
+            if self._maps.get(shared.name) is shared:
+                del self._maps[shared.name]
+
+    def _refuse_other(self, name: str, probe: str, declared: CompiledMap) -> None:
+        found = self._maps.get(name)
+        others = sorted({user for user in found.users if user != probe}) if found else []
+        if found and others and (why := difference(found.declared, declared)):
+            raise UsageError(
+                f"map {declared.spec.name} is shared as {name!r} with probe {others[0]}, and is "
+                f"another here: {why}",
+                hint="declare it alike, or share it under another name",
+            )
