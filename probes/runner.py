@@ -12,6 +12,7 @@ from bpf import trial
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.hook import HookPoint, Hooks
+from probes.loss_events import LossEvents
 from probes.plane import (
     Check,
     Compatibility,
@@ -51,6 +52,7 @@ class Runner:
         """Why changes, and loading any code, are refused; empty if they are allowed."""
         self.unwritten: Mapping[str, int] = {}
         """Rows that could not be written to this run's tables, by table."""
+        self._loss_events = LossEvents()
         self._by_link = by_link
         self._compiler = compiler
         self._hooks = Hooks(self._attach)
@@ -77,6 +79,8 @@ class Runner:
             watch.take(item)
         for listener in self._listeners:
             listener(item)
+        for event in self._loss_events.take(item):
+            self.publish(event)
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         """All, in the order in which they were added."""
