@@ -13,6 +13,7 @@ from app.target import FORMATS, VIEWS, Target
 from app.watch import Watch, probes_of
 from bpf.attach import Hook
 from bpf.errors import TextError, UsageError
+from probes import memory
 from probes.primitive.options import Input, MonitorOptions
 from probes.primitive.state import METRICS, POLICIES, TRIGGERS
 
@@ -199,6 +200,10 @@ class Options:
             help="Refuse every change to what runs.",
         ),
     ] = False
+    probe_memory: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="Memory that the maps of one of your probes may take."),
+    ] = "1G"
     api: Annotated[
         bool,
         typer.Option(
@@ -243,6 +248,7 @@ class Options:
         if self.only and not others:
             raise UsageError("--only without a probe", hint="give --probe FILE, or --api")
         self._capture()
+        self._probe_memory()
         if self.bits is not None:
             MonitorOptions(bits=self.bits).check()
         target = self.target(saved or {})
@@ -290,6 +296,7 @@ class Options:
             force=self.force,
             flows=not self.only,
             read_only="started with --read-only" if self.read_only else "",
+            probe_memory=self._probe_memory(),
             api=self._api(version),
             trace=self._addresses(),
             names=not self.no_names,
@@ -298,6 +305,12 @@ class Options:
         )
         watch.check()
         return watch
+
+    def _probe_memory(self) -> int:
+        try:
+            return memory.parse(self.probe_memory)
+        except UsageError as error:
+            raise UsageError(f"--probe-memory: {error.message}", hint=error.hint) from None
 
     def _capture(self) -> str:
         if self.capture:

@@ -26,6 +26,7 @@ def start(
     `first` is how long the first window of the flow probe lasts; `over` is called by another thread
     when what goes on beside it is over; `console` does the commands that the API is asked for.
     """
+    controller.limit_maps(watch.probe_memory)
     if watch.flows:
         controller.watch_flows(
             watch.interface,

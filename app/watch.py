@@ -46,6 +46,8 @@ class Watch:
     """Whether the flow probe runs."""
     read_only: str = ""
     """Why nothing may be changed; empty where it may."""
+    probe_memory: int = 1 << 30
+    """Bytes of maps that a probe from a file or by REST may have."""
     api: Api | None = None
     trace: tuple[str, ...] = ()
     """Addresses whose paths are traced from the start."""

@@ -87,6 +87,10 @@ class Runner:
         # Without the lock: a change that waits for a slow listener keeps nobody from looking.
         return tuple(running.info() for running in tuple(self._running.values()))
 
+    def limit_maps(self, limit: int) -> None:
+        """Set how many bytes of maps a user's probe may have."""
+        self._compiler.map_limit = limit
+
     def unconfined(self) -> str:
         """Why the compile helper could not confine itself; empty if it is confined."""
         return self._compiler.unconfined()

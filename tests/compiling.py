@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from bpf.abi import ProgType
 from bpf.compiler import Compiled, Compiler
+from bpf.compiler.client import MAP_LIMIT
 
 _MOST = 64
 """Sources that are kept; their maps are memory of the kernel."""
@@ -36,6 +37,7 @@ class Thrifty:
         headers: Mapping[str, str] | None = None,
         cflags: Sequence[str] = (),
         function: str = "",
+        map_limit: int = 0,
     ) -> Compiled:
         secret = _SECRET if name.startswith(_DRAWN) else ()
         flags = tuple(flag for flag in cflags if not flag.startswith(secret))
@@ -43,8 +45,9 @@ class Thrifty:
         kept = self._kept.pop(key, None)
         if kept is None:
             kept = self._compiler.compile(
-                source, prog_type, name=name, headers=headers, cflags=cflags, function=function
-            )
+                source, prog_type, name=name, headers=headers, cflags=cflags, function=function,
+                map_limit=map_limit,
+            )  # fmt: skip
             _KEPT.update(_fds(kept))
         self._kept[key] = kept
         while len(self._kept) > _MOST:
@@ -72,6 +75,7 @@ class Shared:
 
     def __init__(self, compiler: Compiler) -> None:
         self.compile = compiler.compile
+        self.map_limit = MAP_LIMIT
 
     def close(self) -> None:
         pass

@@ -44,6 +44,7 @@ _CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
 """What LLVM crashes on where it is not of constants."""
 CPU_LIMIT_S = 20.0
 """CPU time that one compile may take; a loaded machine makes it last longer, not fail."""
+MAP_LIMIT = 1 << 30
 _WALL_PER_CPU = 10
 """Wall-clock seconds that a compile may last, for each second of CPU time that it may take."""
 _REPLY_GRACE_S = 5.0
@@ -100,6 +101,8 @@ class Compiler:
     """
 
     def __init__(self, *, cpu_limit: float = CPU_LIMIT_S) -> None:
+        self.map_limit = MAP_LIMIT
+        """Bytes of maps that a user's probe may have."""
         self._cpu_limit = cpu_limit
         self._wall_limit = cpu_limit * _WALL_PER_CPU
         self._unconfined = ""
@@ -121,12 +124,13 @@ class Compiler:
         headers: Mapping[str, str] | None = None,
         cflags: Sequence[str] = (),
         function: str = "",
+        map_limit: int = 0,
     ) -> Compiled:
         """Compile `source`, and verify its programs, of type `prog_type`.
 
         Its programs are every non-static function, or `function` alone if that is given.
         `name` is what diagnostics call the source; `headers` are generated ones, by name, beside
-        those of bpf/include.
+        those of bpf/include. `map_limit` is how many bytes its maps may take; 0: any number.
         Raises CompileError with diagnostics for a source that is refused or that brings the
         compiler down, KernelError where there is no working compiler, and CancelError.
         """
@@ -142,6 +146,7 @@ class Compiler:
                 "cflags": [*_FLAGS, *cflags],
                 "type": int(prog_type),
                 "function": function,
+                "map_limit": map_limit,
                 "cpu_limit": self._cpu_limit,
                 "wall_limit": self._wall_limit,
             }

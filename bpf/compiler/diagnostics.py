@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -172,6 +174,11 @@ def parse_map(name: str, source: str, output: str) -> Diagnostic | None:
     if match is None:
         return None
     text = f"map {match['map']} cannot be made: {match['text']}"
+    if match["text"] == os.strerror(errno.EDQUOT):
+        text = (
+            f"map {match['map']} would exceed the map memory that a probe may have; "
+            "make it smaller, or see --probe-memory"
+        )
     if hint := _MAP_HINTS.get(match["text"]):
         text += f"; {hint}"
     line, column = place_of(source, match["map"])

@@ -16,6 +16,7 @@ import ctypes as ct
 import importlib.util
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -55,10 +56,10 @@ def check_headers(path: str) -> None:
         at = os.path.dirname(at)
 
 
-def load_confinement() -> Any:
-    """Load the module beside this one; its directory must not be on the import path."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "confinement.py")
-    spec = importlib.util.spec_from_file_location("confinement", path)
+def load(name: str) -> Any:
+    """Load a module beside this one; their directory must not be on the import path."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -71,7 +72,9 @@ class Helper:
 
     def __init__(self, headers: str, sock: socket.socket) -> None:
         check_headers(headers)
-        confinement = load_confinement()
+        confinement, quota = load("confinement"), load("quota")
+        with open(confinement.CPUS) as file:
+            cpus = int(re.split("[-,]", file.read().strip())[-1]) + 1
         from bcc import BPF, lib
 
         class Module(BPF):  # type: ignore[misc]
@@ -97,6 +100,7 @@ class Helper:
         confinement.drop_privileges(others_files=headers != confinement.HEADERS)
         # Only now: a thread keeps the root and the capabilities that it started with.
         threading.Thread(target=end_with_client, args=(sock,), daemon=True).start()
+        self.quota = quota.Quota(cpus)
         os.environ["BCC_KERNEL_SOURCE"] = headers
         self.bpf, self.lib = Module, lib
         # bcc 0.26 declares only a part of its own interface.
@@ -138,6 +142,7 @@ class Helper:
         fds: list[int] = []
         lowest = os.dup(2)
         os.close(lowest)
+        self.quota.begin(request["map_limit"])
         try:
             module = self.bpf(text=request["source"], cflags=[*self.flags, *request["cflags"]])
         except Exception as error:

@@ -28,6 +28,7 @@ from probes.checks import check_metrics
 from probes.config import Direction, MapOptions, Metric, ProbeConfig, Side, hook_of
 from probes.hook import Hooks, Where, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
+from probes.program.map_memory import check_memory
 from probes.program.map_options import check_maps, codecs_of, new_map, write_entry
 from probes.program.metrics import MetricMap, make_map, open_map, rows_of
 from probes.snapshot import Loss, LossReason
@@ -107,6 +108,7 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
         for side, direction in config.directions():
             sides.append(_compile_side(compiler, config, side, direction, hooks))
         check_maps(config, sides, hooks.maps)
+        check_memory(config, sides, compiler.map_limit)
     except BaseException:
         CompiledProbe(config, tuple(sides)).close()
         raise
@@ -133,6 +135,7 @@ def _compile_side(
         cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
         headers=direction.headers,
         function=direction.function,
+        map_limit=compiler.map_limit,
     )
     served: Container[str] = ()
     try:

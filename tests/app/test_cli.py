@@ -43,6 +43,7 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lp", "no interface 'lp'; "),
         ("run -i lo --interval fast", "Invalid value for '--interval': "),
         ("run -i lo --interval 0", "--interval 0" + EXTENT),
+        ("run -i lo --probe-memory much", "--probe-memory: 'much' is no size"),
         ("run -i lo --interval -1", "--interval -1" + EXTENT),
         ("run -i lo --interval 301", "--interval 301" + EXTENT),
         ("run -i lo --interval nan", "--interval nan" + EXTENT),

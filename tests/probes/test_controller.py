@@ -412,3 +412,20 @@ def test_the_cost_of_a_generation_is_measured_once(deck: Deck, compiled: list[st
     compiled.clear()
     deck.controller.cost("probe")
     assert len(compiled) == 1
+
+
+def test_a_probe_has_only_so_much_memory_for_its_maps(deck: Deck) -> None:
+    """A snapshot metric's map counts twice: packets write to one while the other is read."""
+    source = UDP.replace("packets, u64, 1", "packets, u64, 1000")
+    deck.controller.limit_maps(15_000)
+    for change in (deck.controller.add, deck.controller.check):
+        with pytest.raises(UsageError) as caught:
+            change(deck.config(source))
+        assert "its maps take 1 MiB, and a probe may have 0 MiB" in str(caught.value)
+        assert "--probe-memory" in caught.value.hint
+    assert deck.controller.probes() == ()
+    deck.controller.limit_maps(16_000)
+    deck.controller.add(deck.config(source))
+    with pytest.raises(UsageError, match="may have"):
+        deck.controller.replace(deck.config(UDP.replace("packets, u64, 1", "packets, u64, 1001")))
+    assert deck.info().generation == 1
