@@ -10,11 +10,12 @@ import array
 import ctypes as ct
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -103,6 +104,34 @@ def try_atomic_exchange() -> None:
     code.exit(0)
     with _closing(prog_load(code.assemble(), Hook.TC_EGRESS.prog_type, "doctor")):
         pass
+
+
+def try_coarse_clock() -> None:
+    """Load a program that asks for the time of the last tick: kernel 5.11."""
+    code = Assembler()
+    code.call(Helper.KTIME_GET_COARSE_NS)
+    code.exit(0)
+    with _closing(prog_load(code.assemble(), Hook.TC_EGRESS.prog_type, "doctor")):
+        pass
+
+
+@functools.cache
+def kernel_macros() -> dict[str, int]:
+    """Return the macros of include/kernel.h for this kernel."""
+
+    def works(trial: Callable[[], None]) -> int:
+        try:
+            trial()
+        except PermissionError:
+            return 1  # not known: what is loaded next fails for the same reason, and names it
+        except OSError:
+            return 0
+        return 1
+
+    return {
+        "HAS_COARSE_CLOCK": works(try_coarse_clock),
+        "HAS_ATOMICS": works(try_atomic_exchange),
+    }
 
 
 def try_batch() -> None:

@@ -31,6 +31,7 @@ from bpf.compiler.packages import install
 from bpf.compiler.remarks import no_inserts
 from bpf.compiler.source import flatten, misfit, place_of
 from bpf.errors import DeckError, KernelError
+from bpf.features import kernel_macros
 from bpf.syscall import PRIVILEGES
 
 HEADERS = Path(__file__).parent.parent / "headers"
@@ -93,6 +94,11 @@ class Compiled:
         self.close()
 
 
+def _kernel_flags() -> list[str]:
+    """Definitions of the macros of include/kernel.h."""
+    return [f"-D{name}={value}" for name, value in kernel_macros().items()]
+
+
 class Compiler:
     """A warm compile helper; started at once, and again whenever it has died.
 
@@ -143,7 +149,7 @@ class Compiler:
         request = json.dumps(
             {
                 "source": flat,
-                "cflags": [*_FLAGS, *cflags],
+                "cflags": [*_FLAGS, *_kernel_flags(), *cflags],
                 "type": int(prog_type),
                 "function": function,
                 "map_limit": map_limit,

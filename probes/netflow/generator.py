@@ -3,7 +3,7 @@
 `netflow.c.in` is the adaptive program with all features. A line `//: NAMES` says what the lines
 after it are for, and those for nothing that was asked for are left out.
 
-Flows are in one hash that all CPUs share, and counted by atomic operations (kernel 5.12). A per-CPU
+Flows are in one hash that all CPUs share, and counted by atomic operations. A per-CPU
 hash is as fast, 76 ns a packet against 75, but takes 25 times as long to make, and no one `agg`
 suits counters, flags, first and last times alike.
 """

@@ -18,6 +18,7 @@
  */
 #include "application.h"
 #include "hash.h"
+#include "kernel.h"
 #include <uapi/linux/udp.h>
 
 #define POLICIES 32
@@ -235,7 +236,7 @@ int route(CONTEXT *ctx) {
     if (!control || !selection)
         return VERDICT_END;
     u32 active = control->active;
-    u64 now = bpf_ktime_get_coarse_ns();
+    u64 now = coarse_ns();
     for (u64 at = 0; at < RECORDS && opaque(at) < selection->count; at++) {
         struct selected *selected = &selection->packets[at];
         u32 policies = policies_of(control, &selected->packet.key) & active;

@@ -23,6 +23,7 @@ TRIALS = [
     features.try_ring_buffer,
     features.try_mmapable_array,
     features.try_atomic_exchange,
+    features.try_coarse_clock,
     features.try_batch,
     features.try_kernel_drain,
     features.try_statistics,
@@ -120,3 +121,18 @@ def test_an_offload_that_can_be_changed_is_told(
     # No device made here has LRO or GRO_HW; these two are read in the same way.
     monkeypatch.setattr(features, "_RECEIVE_OFFLOADS", ("rx-vlan-hw-parse", "tx-lockless"))
     assert features.receive_offloads(veth.ifname) == {"rx-vlan-hw-parse": True}
+
+
+def test_a_kernel_without_a_feature_gets_its_substitute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(code: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    features.kernel_macros.cache_clear()
+    try:
+        assert set(features.kernel_macros().values()) == {1}
+        monkeypatch.setattr(features, "try_atomic_exchange", lambda: refuse(errno.EINVAL))
+        monkeypatch.setattr(features, "try_coarse_clock", lambda: refuse(errno.EPERM))
+        features.kernel_macros.cache_clear()
+        assert features.kernel_macros() == {"HAS_COARSE_CLOCK": 1, "HAS_ATOMICS": 0}
+    finally:
+        features.kernel_macros.cache_clear()

@@ -15,6 +15,7 @@
  */
 #include "application.h"
 #include "address.h"
+#include "kernel.h"
 
 struct dns_flow {
     u64 client_address[2];
@@ -51,7 +52,7 @@ static __always_inline void keep_largest(u64 *largest, u64 value) {
 #pragma unroll
     for (u32 attempt = 0; attempt < 4; attempt++) {
         u64 before = *largest;
-        if (before >= value || __sync_val_compare_and_swap(largest, before, value) == before)
+        if (before >= value || replace_word(largest, before, value))
             return;
     }
 }

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * Helpers and instructions that older kernels lack, and their substitutes.
+ *
+ * HAS_COARSE_CLOCK (Linux 5.11) and HAS_ATOMICS (5.12; arm64: 5.18) come from bpf/features.py.
+ */
+#ifndef KERNEL_H
+#define KERNEL_H
+
+/* CLOCK_MONOTONIC, to a tick's resolution if the kernel has that cheaper clock. */
+static __always_inline u64 coarse_ns(void) {
+#if HAS_COARSE_CLOCK
+    return bpf_ktime_get_coarse_ns();
+#else
+    return bpf_ktime_get_ns();
+#endif
+}
+
+/*
+ * Set bits of a word that several CPUs write. Without atomics, a bit is lost if another CPU writes
+ * the word at the same moment; the next packet with that bit sets it.
+ */
+static __always_inline void set_bits(u64 *word, u64 bits) {
+#if HAS_ATOMICS
+    __sync_fetch_and_or(word, bits);
+#else
+    *word |= bits;
+#endif
+}
+
+/* Replace a word that several CPUs write, if it is still `before`. Returns false if it is not. */
+static __always_inline bool replace_word(u64 *word, u64 before, u64 after) {
+#if HAS_ATOMICS
+    return __sync_val_compare_and_swap(word, before, after) == before;
+#else
+    *(volatile u64 *)word = after;
+    return *(volatile u64 *)word == after;
+#endif
+}
+
+#endif

@@ -1,0 +1,74 @@
+"""Programs for old kernels have no instruction and call no helper that is newer than Linux 5.10.
+
+Path tracing needs Linux 5.12.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bpf.attach import Hook
+from bpf.compiler import Compiler, client
+from bpf.interface import Interface
+from probes.config import load
+from probes.netflow import FEATURES, Method, source
+from probes.primitive import programs
+from probes.primitive.options import Input, MonitorOptions
+
+APPLICATIONS = sorted(Path(programs.__file__).with_name("applications").glob("*.c"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.c"))
+INTERFACE = Interface("lo", 1, True)
+LAST_HELPER = 155
+"""bpf_redirect_peer: the last of enum bpf_func_id in Linux 5.10."""
+_CALL, _ATOMIC_CLASS = 0x85, (0xDB, 0xC3)
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[Compiler]:
+    """A compiler that takes this kernel for an old one."""
+    with pytest.MonkeyPatch.context() as patch, Compiler() as compiler:
+        macros = {"HAS_COARSE_CLOCK": 0, "HAS_ATOMICS": 0}
+        patch.setattr(client, "kernel_macros", lambda: macros)
+        yield compiler
+
+
+def check(compiler: Compiler, text: str, hook: Hook, **macros: object) -> None:
+    """Assert that all programs of a source are made for Linux 5.10."""
+    flags = [f"-D{name}={value}" for name, value in {hook.macro: 1, **macros}.items()]
+    with compiler.compile(text, hook.prog_type, cflags=flags) as compiled:
+        for program in compiled.programs.values():
+            for code, registers, _, number in struct.iter_unpack("<BBhi", program.instructions):
+                if code == _CALL and registers >> 4 == 0:
+                    assert number <= LAST_HELPER, program.name
+                if code in _ATOMIC_CLASS:
+                    assert number == 0, program.name  # plain addition
+
+
+@pytest.mark.parametrize("path", [programs.SOURCE, *APPLICATIONS], ids=lambda path: path.stem)
+@pytest.mark.parametrize("kind", [Input.REGULAR, Input.TELEMETRY], ids=str)
+def test_the_monitor_and_its_applications(old: Compiler, path: Path, kind: Input) -> None:
+    options = MonitorOptions(bits=8, input=kind, seed="test")
+    macros = programs.macros_of(options, INTERFACE, Hook.TC_INGRESS)
+    if path == programs.SOURCE:
+        macros |= programs.own_macros(options)
+    else:
+        direction = load(path.with_suffix(".toml")).ingress
+        assert direction
+        macros |= direction.define
+    check(old, path.read_text(), Hook.TC_INGRESS, **macros)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples(old: Compiler, path: Path) -> None:
+    text = path.read_text()
+    hook = Hook.TC_INGRESS if "__sk_buff" in text else Hook.XDP
+    check(old, text, hook, LINK_ETHERNET=1)
+
+
+@pytest.mark.parametrize("method", Method, ids=str)
+def test_netflow(old: Compiler, method: Method) -> None:
+    check(old, source(FEATURES, method), Hook.XDP, LINK_ETHERNET=1)
