@@ -176,6 +176,15 @@ class Options:
             help="Ask the driver to run the monitor on the NIC.",
         ),
     ] = False
+    memory: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Kernel memory that the maps of all probes may take together, such as 64M; flow "
+            "tables take at most three quarters of it.",
+            show_default="1G, or an eighth of the RAM if that is less",
+        ),
+    ] = ""
     no_names: Annotated[
         bool,
         typer.Option(
@@ -249,6 +258,7 @@ class Options:
             raise UsageError("--only without a probe", hint="give --probe FILE, or --api")
         self._capture()
         self._probe_memory()
+        self._memory()
         if self.bits is not None:
             MonitorOptions(bits=self.bits).check()
         target = self.target(saved or {})
@@ -300,6 +310,7 @@ class Options:
             api=self._api(version),
             trace=self._addresses(),
             names=not self.no_names,
+            memory=self._memory(),
             monitor=monitor,
             policies=policies,
         )
@@ -321,6 +332,15 @@ class Options:
             except TextError as error:
                 raise error.of("--capture") from None
         return self.capture
+
+    def _memory(self) -> int:
+        """Bytes; 0 for the default. Raises UsageError."""
+        if not self.memory:
+            return 0
+        try:
+            return memory.parse(self.memory)
+        except UsageError as error:
+            raise UsageError(f"--memory: {error.message}", hint=error.hint) from None
 
     def _addresses(self) -> tuple[str, ...]:
         if not self.trace:

@@ -27,6 +27,8 @@ def start(
     when what goes on beside it is over; `console` does the commands that the API is asked for.
     """
     controller.limit_maps(watch.probe_memory)
+    if watch.memory:
+        controller.memory_limit = watch.memory
     if watch.flows:
         controller.watch_flows(
             watch.interface,

@@ -58,6 +58,8 @@ class Watch:
     """The monitoring primitive's; None: it does not run."""
     policies: Policies = field(default_factory=Policies)
     """What it is to do."""
+    memory: int = 0
+    """Bytes of kernel memory that all maps may take; 0: the default of this machine."""
     beside: Beside | None = None
     tour: bool = False
     """Whether the console begins with the tour."""

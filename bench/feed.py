@@ -20,7 +20,7 @@ from bpf.errors import DeckError
 from probes.flow.records import FLOW, Array, Direction
 from probes.hook import HookPoint
 from probes.path.records import HOP, HOPS, Outcome
-from probes.plane import Listener, MonitorInfo, ProbeInfo, Traced
+from probes.plane import Listener, MemoryUse, MonitorInfo, ProbeInfo, Traced
 from probes.snapshot import Event, History, Loss, LossReason, Snapshot
 
 _TCP, _UDP = 6, 17
@@ -169,6 +169,9 @@ class FakeController:
 
     def modes(self) -> dict[str, str]:
         return {Hook.XDP.value: "native", Hook.TC_EGRESS.value: "tcx"}
+
+    def memory(self) -> MemoryUse:
+        return MemoryUse(105 << 20, 256 << 20)
 
     def hooks(self) -> Sequence[HookPoint]:
         return ()

@@ -84,6 +84,14 @@ def try_bpf() -> None:
         pass
 
 
+def try_memory(size: int) -> None:
+    """A map of so many bytes: kernels before 5.11 count maps against RLIMIT_MEMLOCK."""
+    line = 64
+    spec = MapSpec("doctor", MapType.ARRAY, 4, line, size // line, MapFlag.MMAPABLE)
+    with _closing(map_create(spec)):
+        pass
+
+
 def try_ring_buffer() -> None:
     with _closing(map_create(MapSpec("doctor", MapType.RINGBUF, 0, 0, mmap.PAGESIZE))):
         pass

@@ -112,11 +112,8 @@ class Batched:
 
     def erase(self) -> None:
         if self._spec.kind.shape != Shape.ARRAY:
-            # A batch deletes the keys that it is told; only a look-up reads values, too.
-            keys = b"".join(Iteration(self._fd, self._spec).keys())
-            _, code = delete_batch(self._fd, np.frombuffer(keys, f"V{self._spec.key_size}"))
-            if code:
-                raise OSError(code, f"bpf(MAP_DELETE_BATCH): {os.strerror(code)}")
+            # No batch deletes what it was not told, or does not hand out.
+            Iteration(self._fd, self._spec).erase()
             return
         for _ in self._zero(np.zeros(self._spec.max_entries, self._layout.value_dtype)):
             pass
@@ -211,14 +208,14 @@ class Iteration:
             raise failure
 
     def erase(self) -> None:
-        for key in self.keys():
+        for key in self._keys():
             self._take_out(key)
 
     def close(self) -> None:
         pass
 
     def _entries(self, clear: bool) -> Iterator[tuple[bytes, bytes]]:
-        for key in self.keys():
+        for key in self._keys():
             value = map_lookup(self._fd, key, self._layout.values_size)
             if value is None:
                 continue
@@ -232,8 +229,7 @@ class Iteration:
         else:
             map_delete(self._fd, key)
 
-    def keys(self) -> Iterator[bytes]:
-        """Yield the keys; the caller may delete each before it asks for the next one."""
+    def _keys(self) -> Iterator[bytes]:
         following, code = _next_key(self._fd, None, self._spec.key_size)
         # The kernel starts over after a key that was deleted meanwhile; it must not do so for ever.
         for _ in range(4 * self._spec.max_entries):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -128,6 +128,14 @@ class CompiledSides:
     def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
         """The program of each direction."""
         return ((side, compiled.programs[self.function]) for side, compiled in self.sides.items())
+
+    def map_fds(self) -> Iterator[int]:
+        """Descriptors of the maps that were made to verify it."""
+        return (each.fd for compiled in self.sides.values() for each in compiled.maps.values())
+
+    def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
+        """Bytes of kernel memory of new maps: its programs take over the probe's tables."""
+        return 0
 
     def close(self) -> None:
         for compiled in self.sides.values():

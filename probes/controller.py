@@ -13,11 +13,14 @@ from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, UsageError
 from bpf.interface import Interface
+from bpf.memory import unlock
 from bpf.verdict import VERDICT_PASS
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import SIDES
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
+from probes.flow.sizes import TableSizes
+from probes.memory import flow_share, path_share, refuse_over, shown
 from probes.path.options import PathOptions, TracedFlow
 from probes.plane import (
     Compatibility,
@@ -44,6 +47,7 @@ class Controller(Runner):
     """The `ControlPlane` of this host: every probe, and those that come with probedeck."""
 
     def __init__(self, *, by_link: bool = True) -> None:
+        unlock()
         super().__init__(Compiler(), by_link=by_link)
         self._tracing: tuple[Interface, Hook | None, PathOptions] | None = None
         """Where and how paths are traced, once that is asked for."""
@@ -71,12 +75,15 @@ class Controller(Runner):
         where = ((ingress, Direction.INGRESS), (Hook.TC_EGRESS, Direction.EGRESS))
         with self._changing:
             self._refuse_twice(FlowProbe.name)
+            sizes, memory = self._flow_sizes()
             probe = FlowProbe(
                 self._compiler,
                 interface,
                 where,
                 self._hooks,
                 capture,
+                sizes,
+                memory=memory,
                 interval=interval,
             )
             running = self._run(probe, interval, first)
@@ -85,6 +92,19 @@ class Controller(Runner):
                 for hook, direction in where
             }
         return probe
+
+    def _flow_sizes(self) -> tuple[TableSizes, int]:
+        """Sizes of the flow tables, which are announced before they are allocated, and the bytes
+        that the tables may take."""
+        used, limit = self.memory().used, self.memory_limit
+        memory = flow_share(limit)
+        if limit - used < memory:
+            refuse_over(limit, used, TableSizes.least().memory, FlowProbe.name)
+            memory = limit - used
+        sizes = TableSizes.within(memory)
+        text = f"the tables take {sizes.summary} (--memory: {shown(limit)})"
+        self.publish(Event.now("info", FlowProbe.name, text))
+        return sizes, memory
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         """Have the flow probe count other flows from now on (S4.3)."""
@@ -166,6 +186,7 @@ class Controller(Runner):
         interface = interfaces.find(interface_name)
         with self._changing, ExitStack() as undo:
             self._refuse_twice(PROBE)
+            self._refuse_memory(PROBE, options.memory)
             made = Triggers(self, self._compiler, interface, self._hooks, options, profiles)
             self._triggers = made
             self._run(made.probe, options.interval, None)
@@ -266,14 +287,21 @@ class Controller(Runner):
                 probe.untrace(traced.destination)
 
     def _start_path_probe(self) -> PathProbe:
-        from probes.path.probe import INTERVAL, PathProbe
+        from probes.path.probe import INTERVAL, PathProbe, memory_of
 
         if self._tracing is None:
             raise UsageError("no interface is watched on which paths could be traced")
         self._refuse_twice(PathProbe.name)
         interface, ingress, options = self._tracing
+        memory = path_share(self.memory_limit)
+        self._refuse_memory(PathProbe.name, memory_of(options, memory))
         probe = PathProbe(
-            self._compiler, interface, ingress or self._cheapest(interface), self._hooks, options
+            self._compiler,
+            interface,
+            ingress or self._cheapest(interface),
+            self._hooks,
+            options,
+            memory=memory,
         )
         self._run(probe, INTERVAL, None)
         return probe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 
@@ -9,10 +10,15 @@ from bpf.errors import UsageError
 from bpf.syscall import numbered_cpus
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_USUAL = 256 << 20
+_USUAL = 1 << 30
 _PER_CPU = 2 << 20
 _OF_RAM = 8
 _FLOWS_SHARE = (3, 4)
+_FLOWS_ENOUGH = 192 << 20
+_FLOWS_PER_CPU = 3 << 19
+"""Flow tables with more than this gain nothing: tables that fill end their window early."""
+_PATHS_SHARE = 8
+_SMALL = 10 << 20
 
 
 def parse(text: str) -> int:
@@ -24,7 +30,7 @@ def parse(text: str) -> int:
 
 
 def default_limit() -> int:
-    """Bytes: 256 MiB, more from 128 CPUs on, and at most an eighth of this machine's RAM."""
+    """Bytes: 1 GiB, more from 512 CPUs on, and at most an eighth of this machine's RAM."""
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(max(_USUAL, _PER_CPU * numbered_cpus()), ram // _OF_RAM)
 
@@ -32,9 +38,31 @@ def default_limit() -> int:
 def flow_share(limit: int) -> int:
     """Bytes that the flow tables may take; the rest is for the other probes."""
     part, whole = _FLOWS_SHARE
-    return limit * part // whole
+    enough = max(_FLOWS_ENOUGH, _FLOWS_PER_CPU * numbered_cpus())
+    return min(limit * part // whole, enough)
+
+
+def limit_for_flows(share: int) -> int:
+    """The smallest limit of which the flow tables may take so many bytes."""
+    part, whole = _FLOWS_SHARE
+    return math.ceil(share * whole / part)
+
+
+def path_share(limit: int) -> int:
+    """Bytes that path tracing's tables may take."""
+    return limit // _PATHS_SHARE
+
+
+def refuse_over(limit: int, used: int, needed: int, name: str) -> None:
+    """Raise UsageError if a probe needs more than is left of the limit."""
+    if needed > limit - used:
+        raise UsageError(
+            f"probe {name} needs {shown(needed)} of kernel memory; {shown(used)} of "
+            f"{shown(limit)} are in use",
+            hint="remove a probe, or start with a larger --memory",
+        )
 
 
 def shown(size: int) -> str:
-    """A size for an operator, rounded up: `105 MiB`."""
-    return f"{-(-size >> 20)} MiB"
+    """A size for an operator, rounded up: `105 MiB`, `800 KiB`."""
+    return f"{-(-size >> 20)} MiB" if size >= _SMALL else f"{-(-size >> 10)} KiB"

@@ -212,6 +212,15 @@ class MonitorInfo:
     """Named sets of applications (S2.12)."""
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Kernel memory of all maps, in bytes."""
+
+    used: int
+    limit: int
+    """Probes that need more are refused; 0: this side does not know."""
+
+
 class ControlPlane(Protocol):
     """What screens, REST and scripts may ask. Every method may be called from any thread, may
     take as long as a compile, and raises DeckError (CompileError for a source)."""
@@ -311,6 +320,9 @@ class ControlPlane(Protocol):
 
     def modes(self) -> dict[str, str]:
         """How each hook in use is attached, by the hook's name."""
+
+    def memory(self) -> MemoryUse:
+        """Kernel memory in use, and its limit."""
 
     def failure(self) -> DeckError | None:
         """Why the built-in probe, or the connection, ended by itself; None while it runs."""

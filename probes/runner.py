@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Self
 from bpf import trial
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
+from bpf.memory import held_maps, map_memory
 from probes.hook import HookPoint, Hooks
 from probes.loss_events import LossEvents
+from probes.memory import default_limit, refuse_over
 from probes.plane import (
     Check,
     Compatibility,
@@ -20,6 +22,7 @@ from probes.plane import (
     Entry,
     Fate,
     Listener,
+    MemoryUse,
     NoProbeError,
     ProbeInfo,
     Replacement,
@@ -53,6 +56,8 @@ class Runner:
         self.unwritten: Mapping[str, int] = {}
         """Rows that could not be written to this run's tables, by table."""
         self._loss_events = LossEvents()
+        self.memory_limit = default_limit()
+        """Bytes of kernel memory that the maps of all probes may take."""
         self._by_link = by_link
         self._compiler = compiler
         self._hooks = Hooks(self._attach)
@@ -90,6 +95,10 @@ class Runner:
     def limit_maps(self, limit: int) -> None:
         """Set how many bytes of maps a user's probe may have."""
         self._compiler.map_limit = limit
+
+    def memory(self) -> MemoryUse:
+        """Kernel memory in use, generations kept for a roll-back too, and its limit."""
+        return MemoryUse(sum(held_maps().values()), self.memory_limit)
 
     def unconfined(self) -> str:
         """Why the compile helper could not confine itself; empty if it is confined."""
@@ -132,6 +141,7 @@ class Runner:
             cut = self._refuse_cuts(None, compiled, verdicts, force)
             with self._changing:
                 self._refuse_twice(config.name)
+                self._refuse_memory(config.name, compiled.memory(), besides=compiled)
                 kind: type[ProgramProbe] = ProgramProbe
                 if config.is_application:
                     from probes.primitive.application import ApplicationProbe
@@ -160,6 +170,8 @@ class Runner:
                 if self._running.get(config.name) is not running:
                     raise NoProbeError(f"probe {config.name} was removed meanwhile")
                 report = self._compare(running, compiled, verdicts)
+                kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
+                self._refuse_memory(config.name, compiled.memory(kept), besides=compiled)
                 running.replace(compiled, verdicts)
                 self._stop_watching(config.name)
                 self._watch_health(running, report)
@@ -283,6 +295,16 @@ class Runner:
             raise DeckError("the controller is closed")
         if name in self._running:
             raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
+
+    def _refuse_memory(self, name: str, needed: int, besides: Compiled | None = None) -> None:
+        """Raise UsageError if a probe needs more kernel memory than is left.
+
+        Maps of `besides` and of the last check are not counted: they go away.
+        """
+        passing = [besides, self._checked[1] if self._checked else None]
+        fds = (fd for compiled in passing if compiled for fd in compiled.map_fds())
+        used = self.memory().used - sum(map(map_memory, fds))
+        refuse_over(self.memory_limit, used, needed, name)
 
     def _refuse_changes(self) -> None:
         if self.read_only:

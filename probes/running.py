@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.compiler import CompiledProgram, Diagnostic
@@ -29,6 +29,12 @@ class Compiled(Protocol):
 
     def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
         """The program of each direction, on maps of its own that nobody reads."""
+
+    def map_fds(self) -> Iterator[int]:
+        """Descriptors of those maps."""
+
+    def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
+        """Bytes of kernel memory that it takes once loaded, without the maps in `kept`."""
 
     def close(self) -> None: ...
 

@@ -45,15 +45,15 @@ _TABLES = (
         (
             "direction", "protocol", "source", "destination", "rate", "packet_rate", "packets",
             "bytes", "age", "rtt", "idle", "flags", "version", "source_port", "destination_port",
-            "size", "first", "last", "totals",
+            "size", "first", "last",
         ),
         "rate",
         frozenset({
             "rate", "packet_rate", "packets", "bytes", "age", "rtt", "version", "size", "first",
-            "last", "totals",
+            "last",
         }),
         hidden=frozenset({
-            "rtt", "version", "source_port", "destination_port", "size", "first", "last", "totals",
+            "rtt", "version", "source_port", "destination_port", "size", "first", "last",
         }),
     ),
     Table(

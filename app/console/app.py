@@ -332,8 +332,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         if not isinstance(self.plane, LocalHooks):
             self.complain(UsageError("the hooks' run time is known on their own host only"))
             return
-        memory = sum(p.memory for probe in self.plane.probes() for p in probe.programs)
-        self.push_screen(ProgramInfoScreen(self.plane.hooks(), memory))
+        self.push_screen(ProgramInfoScreen(self.plane.hooks(), self.plane.memory()))
 
     def do_app_palette(self) -> None:
         from app.console.palette import Palette

@@ -10,8 +10,11 @@ from app.doctor.check import Check, Status
 from app.lab import netns
 from bpf import features, grace, interface
 from bpf.attach import Hook, attach
-from bpf.errors import DeckError
+from bpf.errors import DeckError, UsageError
+from bpf.memory import unlock
 from bpf.syscall import reserved_cpus
+from probes import memory
+from probes.flow.sizes import TableSizes
 
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
@@ -31,6 +34,7 @@ def try_features() -> Iterator[Check]:
     yield _trial("atomic exchange", features.try_atomic_exchange, "paths are not traced without")
     yield _trial("batch operations", features.try_batch, "drained entry by entry, slower")
     yield _trial("in-kernel drain", features.try_kernel_drain, "drained in batches, slower")
+    yield _memory()
     yield _statistics()
     yield _grace()
 
@@ -113,6 +117,33 @@ def _statistics() -> Check:
             "run with CAP_SYS_ADMIN, or sysctl -w kernel.bpf_stats_enabled=1",
         )
     return Check(name, Status.OK, "works")
+
+
+def _memory() -> Check:
+    """Create a map as large as all flow tables of a run together."""
+    name, limit = "kernel memory", memory.default_limit()
+    try:
+        sizes = TableSizes.within(memory.flow_share(limit))
+    except UsageError as error:
+        return Check(name, Status.FATAL, error.message, error.hint)
+    try:
+        features.try_bpf()
+    except OSError:
+        return Check(name, Status.NOTE, "not tried: no map can be made")
+    unlock()
+    try:
+        features.try_memory(sizes.memory)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        return Check(
+            name,
+            Status.FATAL,
+            f"{reason} for {memory.shown(sizes.memory)} of flow tables",
+            "ulimit -l unlimited, or LimitMEMLOCK=infinity in a unit; or a smaller --memory",
+        )
+    return Check(
+        name, Status.OK, f"flow tables take {sizes.summary} (--memory: {memory.shown(limit)})"
+    )
 
 
 def _grace() -> Check:

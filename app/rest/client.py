@@ -27,6 +27,7 @@ from probes.plane import (
     Check,
     Cost,
     Entry,
+    MemoryUse,
     MonitorInfo,
     PolicyInfo,
     ProbeInfo,
@@ -75,6 +76,10 @@ class Client:
     def modes(self) -> dict[str, str]:
         """How each hook in use is attached, by the hook's name."""
         return self.status().modes
+
+    def memory(self) -> MemoryUse:
+        """Kernel memory in use there, and its limit."""
+        return self.status().memory
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         return self._ask(tuple[ProbeInfo, ...], "GET", "probes")

@@ -74,7 +74,9 @@ class Endpoints:
         failure = self._plane.failure()
         words = "" if failure is None else str(failure)
         why_not = self._plane.read_only or request.state.read_only
-        return Status(self._version, why_not, words, modes, dict(self._plane.unwritten))
+        memory = await self._desk.read(self._plane.memory)
+        unwritten = dict(self._plane.unwritten)
+        return Status(self._version, why_not, words, modes, unwritten, memory)
 
     async def probes(self) -> tuple[ProbeInfo, ...]:
         """All probes, in the order in which they were added."""

@@ -113,6 +113,8 @@ class Status:
     """How each hook in use is attached."""
     unwritten: dict[str, int] = field(default_factory=dict)
     """Rows that could not be written to the tables of the run, by table."""
+    memory: plane.MemoryUse = field(default_factory=lambda: plane.MemoryUse(0, 0))
+    """Kernel memory of all maps, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Self
 from bpf.errors import UsageError
 from bpf.syscall import numbered_cpus, possible_cpus
 from probes.flow.records import RECORD
-from probes.memory import shown
+from probes.memory import limit_for_flows, shown
 
 _TABLES = 4
 """Sets of tables of a probe: two hooks, with two sets each."""
@@ -44,20 +44,25 @@ class TableSizes:
         `cpus` are the online ones by default. Raises UsageError if the smallest tables take more.
         """
         cpus = numbered_cpus() if cpus is None else cpus
-        fewest, records = _RECORDS
-        smallest, largest = max(_RINGS[0], mmap.PAGESIZE), _RINGS[1]
-        ring = max(smallest, min(largest, _power_below(memory // (_RING_SHARE * _TABLES))))
-        while records > fewest and cls(records, cpus, ring).memory > memory:
-            records //= 2
-        while ring > smallest and cls(records, cpus, ring).memory > memory:
-            ring //= 2
-        sizes = cls(records, cpus, ring)
-        if sizes.memory > memory:
+        least = cls.least(cpus)
+        if least.memory > memory:
             raise UsageError(
                 f"the flow tables of {cpus} CPUs do not fit into {shown(memory)} of kernel memory",
-                hint=f"they take at least {shown(sizes.memory)}",
+                hint=f"--memory must be at least {shown(limit_for_flows(least.memory))}",
             )
-        return sizes
+        _, records = _RECORDS
+        ring = max(least.ring, min(_RINGS[1], _power_below(memory // (_RING_SHARE * _TABLES))))
+        while records > least.records and cls(records, cpus, ring).memory > memory:
+            records //= 2
+        while cls(records, cpus, ring).memory > memory:
+            ring //= 2
+        return cls(records, cpus, ring)
+
+    @classmethod
+    def least(cls, cpus: int | None = None) -> Self:
+        """The smallest tables of so many CPUs, by default the online ones."""
+        cpus = numbered_cpus() if cpus is None else cpus
+        return cls(_RECORDS[0], cpus, max(_RINGS[0], mmap.PAGESIZE))
 
     @property
     def memory(self) -> int:
@@ -68,7 +73,10 @@ class TableSizes:
     @property
     def summary(self) -> str:
         """The sizes in words."""
-        return f"{self.records} records on each of {self.cpus} CPUs, {shown(self.memory)}"
+        return (
+            f"{shown(self.memory)} of kernel memory: {self.records} records on each of "
+            f"{self.cpus} CPUs, and {shown(_TABLES * self.ring)} for packets beyond"
+        )
 
     @property
     def sets(self) -> int:

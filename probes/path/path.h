@@ -91,7 +91,6 @@ struct slot {
 };
 
 #define WATCHED_WORDS 64
-#define ALL_SLOTS (TARGETS * SLOTS)
 
 /* State that both directions read for each packet. */
 struct shared {

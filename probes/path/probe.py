@@ -340,17 +340,29 @@ def _check_kernel() -> None:
         ) from None
 
 
-def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
-    """What the sources are compiled with."""
+def memory_of(options: PathOptions, memory: int) -> int:
+    """Bytes of kernel memory of the slots, of which at most `memory` are wanted."""
+    slots, targets = _sizes(options, memory)
+    return slots * targets * SLOT.itemsize
+
+
+def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
+    """Slots of a destination, and how many destinations there may be."""
     hops = min(options.max_hops, _TYPICAL_HOPS) if options.per is Per.HOP else 1
     in_flight = int(options.rate * hops * options.timeout)
     least, most = _SLOTS
     slots = max(least, min(most, 1 << in_flight.bit_length()))
     fewest, most = _TARGETS
+    return slots, max(fewest, min(most, min(memory, _MEMORY) // (slots * SLOT.itemsize)))
+
+
+def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
+    """What the sources are compiled with."""
+    slots, targets = _sizes(options, memory)
     return {
         "LINK_ETHERNET": int(interface.ethernet),
         "SLOTS": slots,
-        "TARGETS": max(fewest, min(most, min(memory, _MEMORY) // (slots * SLOT.itemsize))),
+        "TARGETS": targets,
         # Secret, so that no application's packet is taken for a clone.
         "MARK": f"{secrets.randbits(32) | 1:#x}",
         "BURST": options.burst,

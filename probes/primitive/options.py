@@ -8,7 +8,12 @@ from enum import StrEnum
 
 from bpf.attach import Hook
 from bpf.errors import UsageError
+from bpf.syscall import possible_cpus
 
+_GENERATIONS = 2
+_TALLIES = 257 * 16
+"""Bytes of a CPU's counters by protocol."""
+_REGISTER = 4
 BITS = (4, 14)
 """Least and most bits that choose a register."""
 
@@ -68,6 +73,11 @@ class MonitorOptions:
     """Whether the driver is asked to run it on the NIC (S2.20)."""
     drop_others: bool = False
     """Whether packets that are no telemetry end here too, instead of being handed on (S2.1)."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of kernel memory of the sketches."""
+        return _GENERATIONS * possible_cpus() * (_TALLIES + (_REGISTER << self.bits))
 
     def check(self) -> None:
         """Raises UsageError for what is not possible."""

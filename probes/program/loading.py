@@ -85,6 +85,24 @@ class CompiledProbe:
         """The program of each direction."""
         return ((side.side, side.program) for side in self.sides)
 
+    def map_fds(self) -> Iterator[int]:
+        """Descriptors of the maps that were made to verify it."""
+        return (each.fd for side in self.sides for each in side.compiled.maps.values())
+
+    def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
+        """Bytes of kernel memory that it takes once loaded.
+
+        A map of a snapshot metric counts twice. Maps in `kept`, by side and name, do not count:
+        they are those of the generation before.
+        """
+        total = 0
+        for side in self.sides:
+            private = {each.name for each in side.metric_maps if each.private}
+            for name, made in side.compiled.maps.items():
+                if (side.side, name) not in kept:
+                    total += map_memory(made.fd) * (2 if name in private else 1)
+        return total
+
     def close(self) -> None:
         for side in self.sides:
             side.compiled.close()

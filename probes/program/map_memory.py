@@ -26,8 +26,7 @@ def check_memory(config: ProbeConfig, sides: Sequence[CompiledSide], limit: int)
             sizes = spec.key_size, spec.value_size, spec.max_entries
             total += map_bytes(spec.type, *sizes, cpus) * (2 if name in twice else 1)
     if total > limit:
-        allowed = f"a probe may have {limit >> 20} MiB"
         raise UsageError(
-            f"{config.origin}: its maps take {shown(total)}, and {allowed}",
+            f"{config.origin}: its maps take {shown(total)}, and a probe may have {shown(limit)}",
             hint="make them smaller, or see --probe-memory; a snapshot metric has two maps",
         )

@@ -35,7 +35,7 @@ NAMES = {
     "UAPI headers", "bcc and LLVM", "confinement",
     "XDP bpf_link", "TCX bpf_link", "ring buffer", "mmap-able arrays", "atomic exchange",
     "batch operations",
-    "in-kernel drain", "BPF statistics", "grace period",
+    "in-kernel drain", "kernel memory", "BPF statistics", "grace period",
 }  # fmt: skip
 
 
@@ -150,6 +150,22 @@ def test_the_three_capabilities_are_enough() -> None:
     assert "membarrier" in report.detail["grace period"]
     assert report.status["BPF statistics"] == "missing"
     assert "bpf_stats_enabled" in report.remedy["BPF statistics"]
+
+
+def test_memory_that_the_kernel_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before kernel 5.11 maps count against RLIMIT_MEMLOCK, and small ones pass."""
+    asked: list[int] = []
+
+    def refuse(size: int) -> None:
+        asked.append(size)
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(features, "try_memory", refuse)
+    (check,) = (check for check in trials.try_features() if check.name == "kernel memory")
+    assert asked[0] > 1 << 20
+    assert check.status == "fatal"
+    assert re.match(r"Operation not permitted for \d+ MiB of flow tables", check.detail)
+    assert "ulimit -l unlimited" in check.remedy
 
 
 def test_sys_admin_stands_in() -> None:

@@ -421,7 +421,7 @@ def test_a_probe_has_only_so_much_memory_for_its_maps(deck: Deck) -> None:
     for change in (deck.controller.add, deck.controller.check):
         with pytest.raises(UsageError) as caught:
             change(deck.config(source))
-        assert "its maps take 1 MiB, and a probe may have 0 MiB" in str(caught.value)
+        assert "its maps take 16 KiB, and a probe may have 15 KiB" in str(caught.value)
         assert "--probe-memory" in caught.value.hint
     assert deck.controller.probes() == ()
     deck.controller.limit_maps(16_000)

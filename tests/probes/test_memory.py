@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import re
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,11 +13,25 @@ from contextlib import closing
 import pytest
 
 from app.lab import netns
-from bpf.compiler import Compiler
+from bpf.compiler import Compiled, Compiler
+from bpf.errors import UsageError
+from bpf.program import Program
 from probes import controller as controllers
+from probes import memory
+from probes.config import ProbeConfig
 from probes.controller import Controller
+from probes.flow.filter import FlowFilter
+from probes.flow.hook import FlowHook
+from probes.flow.sizes import TableSizes
+from probes.path.options import PathOptions
+from probes.primitive.options import MonitorOptions
+from probes.snapshot import Event, Item
+from tests.bpf.tools import python
 from tests.compiling import Shared
-from tests.probes.program.tools import held_ids
+from tests.probes.deck import UDP
+from tests.probes.program.tools import PACKETS, config, held_ids
+
+MIB = 1 << 20
 
 START: dict[str, Callable[[Controller, str], object]] = {
     "flow": lambda controller, name: controller.watch_flows(name, interval=0.05),
@@ -60,3 +77,141 @@ def test_a_removed_probe_gives_its_memory_back_at_once(
         assert held_ids(collect=False)[0] == before
     finally:
         gc.enable()
+
+
+def test_a_filter_change_takes_no_more_memory(
+    controller: Controller, interface: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4.3: not even while old and new programs are there, with what the compiler made."""
+    controller.watch_flows(interface, interval=0)
+    for _ in range(2):
+        controller.export("flow")
+    before = controller.memory().used
+    peak = 0
+    load = FlowHook.load
+
+    def watched(self: FlowHook, compiled: Compiled, alarm_fd: int) -> list[Program]:
+        nonlocal peak
+        programs = load(self, compiled, alarm_fd)
+        peak = max(peak, controller.memory().used)
+        return programs
+
+    monkeypatch.setattr(FlowHook, "load", watched)
+    controller.reconfigure(FlowFilter.parse("udp port:53"))
+    assert before <= peak < 1.01 * before
+    assert controller.memory().used < 1.01 * before
+
+
+def test_sizes_are_told_before_the_tables_are_made(controller: Controller, interface: str) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def listen(item: Item) -> None:
+        if isinstance(item, Event) and item.source == "flow":
+            seen.append((item.text, controller.memory().used))
+
+    controller.listen(listen)
+    controller.memory_limit = 64 << 20
+    before = controller.memory().used
+    controller.watch_flows(interface, interval=0)
+    taken = controller.memory().used - before
+    (text, at_that_time) = seen[0]
+    assert at_that_time == before
+    found = re.match(r"the tables take (\d+) MiB .* \(--memory: 64 MiB\)$", text)
+    assert found
+    assert taken / MIB == pytest.approx(int(found[1]), rel=0.05)
+    assert taken < 48 * MIB
+
+
+def test_a_probe_that_needs_more_than_is_left_is_refused(interface: str) -> None:
+    def with_array(entries: int, more: str = "") -> ProbeConfig:
+        source = UDP + f"BPF_ARRAY(extra, u64, {entries});\n{more}"
+        return config(source, PACKETS, interface=interface)
+
+    # Its own compiler: that of the tests keeps the maps of what it has compiled.
+    with Controller() as controller:
+        controller.memory_limit = controller.memory().used + 4 * MIB
+        with pytest.raises(UsageError, match=r"probe probe needs 8193 KiB .* in use; remove .*--m"):
+            controller.add(with_array(MIB))
+        assert controller.probes() == ()
+        controller.add(with_array(1000))
+        used = controller.memory().used
+        with pytest.raises(UsageError, match="probe probe needs"):
+            controller.replace(with_array(MIB))
+        assert controller.memory().used == used
+        controller.memory_limit += 16 * MIB
+        controller.replace(with_array(MIB))
+        # The same map again: it is kept, and takes nothing.
+        controller.memory_limit = controller.memory().used + MIB
+        controller.replace(with_array(MIB, "\n"))
+        (info,) = controller.probes()
+        assert info.generation == 3
+
+
+def test_built_in_probes_keep_to_the_limit(controller: Controller, interface: str) -> None:
+    controller.memory_limit = controller.memory().used + 100_000
+    controller.configure_paths(interface, options=PathOptions(rate=2000))
+    with pytest.raises(UsageError, match="probe monitor needs"):
+        controller.watch_metrics(interface, MonitorOptions(bits=14))
+    with pytest.raises(UsageError, match="probe path needs"):
+        controller.trace("192.0.2.1")
+    controller.memory_limit = 40_000
+    with pytest.raises(UsageError, match=r"probe flow needs .* in use"):
+        controller.watch_flows(interface)
+    assert controller.probes() == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("64M", 64 << 20),
+        ("1g", 1 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("512kB", 512 << 10),
+        ("4096", 4096),
+    ],
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert memory.parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1M", "64X", "1e9", "64 M M", "1.M"])
+def test_other_text_is_no_size(text: str) -> None:
+    with pytest.raises(UsageError, match="is no size; write a number with K, M or G"):
+        memory.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "ram_gib", "mib"), [(2, 64, 1024), (2, 1, 128), (128, 64, 1024), (1024, 512, 2048)]
+)
+def test_the_default_limit_fits_the_machine(
+    cpus: int, ram_gib: int, mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": ram_gib << 18}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(memory, "numbered_cpus", lambda: cpus)
+    assert memory.default_limit() == mib * MIB
+    assert TableSizes.within(memory.flow_share(mib * MIB), cpus).memory < cpus * 2 * MIB + 192 * MIB
+
+
+LOCK = """
+import resource
+from bpf.memory import unlock
+from tests.bpf.tools import without_capability
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 20))
+without_capability(24)
+unlock()
+print(*resource.getrlimit(resource.RLIMIT_MEMLOCK))
+"""
+
+
+def test_locked_memory_is_allowed_up_to_the_hard_limit_without_privilege() -> None:
+    """Kernels before 5.11 count maps against it."""
+    with python(LOCK) as process:
+        assert process.communicate()[0].split() == [str(1 << 20)] * 2
+
+
+def test_locked_memory_is_unlimited_with_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda what, limits: asked.append(limits))
+    Controller().close()
+    assert asked == [(resource.RLIM_INFINITY, resource.RLIM_INFINITY)]

@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from bpf.syscall import enable_run_time_stats
 from probes.hook import HookPoint
+from probes.plane import MemoryUse
 from widgets.format import byte_size, si
 from widgets.screen import DiffModalScreen
 
@@ -42,7 +43,7 @@ class ProgramInfoScreen(DiffModalScreen[None]):
     }
     """
 
-    def __init__(self, hooks: Sequence[HookPoint], memory: int) -> None:
+    def __init__(self, hooks: Sequence[HookPoint], memory: MemoryUse) -> None:
         super().__init__()
         self._hooks = hooks
         self._memory = memory
@@ -78,6 +79,7 @@ class ProgramInfoScreen(DiffModalScreen[None]):
             self._before[info.id] = (info.run_time_ns, info.run_count)
             each, rate = (f"{spent / runs:.0f}", si(runs / _PERIOD)) if runs else ("-", "-")
             text.append(f"{point.hook.value:<12}{point.mode:<16}{info.id:>8}{each:>12}{rate:>12}\n")
-        text.append(f"\nMaps take {byte_size(self._memory)} of kernel memory.\n\n")
+        used, limit = byte_size(self._memory.used), byte_size(self._memory.limit)
+        text.append(f"\nMaps take {used} of kernel memory; the limit is {limit} (--memory).\n\n")
         text.append(_EXPLANATION, "dim")
         self.query_one("#programs", Static).update(text)

@@ -21,13 +21,16 @@ from app.console.screens.base import DeckScreen, counted
 from app.console.table_view import DeckTable
 from bpf.errors import DeckError
 from probes.config import ProbeConfig
-from probes.plane import ProbeInfo
+from probes.plane import MemoryUse, ProbeInfo
 from widgets.editor import CodeEditor, Mark
+from widgets.format import byte_size
 from widgets.status import StatusItem, StatusStrip
 from widgets.table import VirtualTable
 from widgets.tones import Tone
 
 _T = TypeVar("_T")
+_Running = tuple[tuple[ProbeInfo, ...], MemoryUse]
+"""What runs, and the kernel memory that all of it takes."""
 _REFRESH = 1.0
 """Seconds between two looks at what runs."""
 _NONE = "no probe runs\n\na adds one from its configuration file"
@@ -56,6 +59,7 @@ class ProgramView(DeckScreen):
         self._editors: dict[Slot, CodeEditor] = {}
         self._panel = Panel.PROBLEMS
         self._whole_log = False
+        self._memory = MemoryUse(0, 0)
         self._looked = 0.0
         """`time.monotonic()` of the last look at what runs."""
         self._looking = False
@@ -106,21 +110,25 @@ class ProgramView(DeckScreen):
         if not self._looking and time.monotonic() - self._looked >= _REFRESH:
             self._looking = True
             # A tape that turns here looks for the probes next.
-            ask = self.deck.plane.probes
-            self.in_thread(ask, self._take, self._not_known, asked=not self._known)
+            self.in_thread(self._ask, self._take, self._not_known, asked=not self._known)
 
     def carry_out(self, asked: Invocation) -> None:
         if self._known:
             super().carry_out(asked)
         else:
-            self.carry_out_knowing(self.deck.plane.probes, self._take, asked)
+            self.carry_out_knowing(self._ask, self._take, asked)
+
+    def _ask(self) -> _Running:
+        """The probes that run, and the memory in use; for another thread."""
+        return self.deck.plane.probes(), self.deck.plane.memory()
 
     def _not_known(self, error: DeckError) -> None:
         self._looked, self._looking = time.monotonic(), False
         self._trouble = str(error)
         self._show_all()
 
-    def _take(self, infos: tuple[ProbeInfo, ...]) -> None:
+    def _take(self, running: _Running) -> None:
+        infos, self._memory = running
         self._looked, self._looking = time.monotonic(), False
         self._trouble = ""
         self._known = True
@@ -152,9 +160,8 @@ class ProgramView(DeckScreen):
             return
         self._busy = what
         self._show_editing()
-        plane = self.deck.plane
         self.in_thread(
-            lambda: (ask(), plane.probes()), partial(self._done, done), self._failed,
+            lambda: (ask(), self._ask()), partial(self._done, done), self._failed,
             work=Work(what),
         )  # fmt: skip
 
@@ -164,12 +171,12 @@ class ProgramView(DeckScreen):
         self.deck.complain(error)
         self._show_all()
 
-    def _done(self, done: Callable[[_T], None], answers: tuple[_T, tuple[ProbeInfo, ...]]) -> None:
+    def _done(self, done: Callable[[_T], None], answers: tuple[_T, _Running]) -> None:
         self._busy = ""
-        answer, infos = answers
-        self.model.take(infos)
+        answer, running = answers
+        self.model.take(running[0])
         done(answer)
-        self._take(infos)
+        self._take(running)
 
     # What is shown
 
@@ -223,6 +230,11 @@ class ProgramView(DeckScreen):
 
     def _show_notes(self) -> None:
         notes = [StatusItem(counted(len(self.model.infos), "probe"), Tone.MUTED, priority=4)]
+        if self._memory.limit:
+            used, limit = self._memory.used, self._memory.limit
+            tone = Tone.WARN if used > 0.9 * limit else Tone.MUTED
+            sizes = f"{byte_size(used)} of {byte_size(limit)}"
+            notes.append(StatusItem(sizes, tone, priority=7, label="memory"))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
         self.deck.show_notes(*notes)

@@ -24,6 +24,7 @@ from probes.plane import (
     Fate,
     Listener,
     MapFate,
+    MemoryUse,
     MonitorInfo,
     PolicyInfo,
     ProbeInfo,
@@ -244,6 +245,9 @@ class FakePlane:
 
     def modes(self) -> dict[str, str]:
         return {"xdp": "generic"}
+
+    def memory(self) -> MemoryUse:
+        return MemoryUse(105 << 20, 256 << 20)
 
     def failure(self) -> DeckError | None:
         return None
