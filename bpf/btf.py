@@ -167,7 +167,7 @@ class Btf:
     def _integer(self, entry: _Entry) -> CType:
         (info,) = struct.unpack_from("<I", self._data, entry.at)
         encoding, offset, bits = info >> 24 & 15, info >> 16 & 255, info & 255
-        if offset or bits != 8 * entry.value:
+        if offset or bits != 8 * entry.value or bits not in (8, 16, 32, 64, 128):
             raise ValueError(f"{entry.name} has {bits} bits in {entry.value} bytes")
         code = "i" if encoding & _SIGNED else "b" if encoding & _BOOL else "u"
         if entry.value == 16:
@@ -195,6 +195,8 @@ class Btf:
             raise ValueError(
                 f"enum {entry.name} has 64 bits, which this compiler does not describe"
             )
+        if entry.value not in (1, 2, 4, 8):
+            raise ValueError(f"enum {entry.name} has {entry.value} bytes")
         layout = "<III" if wide else "<II"
         size = struct.calcsize(layout) * entry.count
         values: dict[str, int] = {}

@@ -22,7 +22,7 @@ class CType:
     """Its typedefs from the outermost on, then the type itself: `("ip_t", "__be32", "__u32",
     "unsigned int")`, `("struct key",)`."""
     members: Mapping[str, Member] = field(default_factory=dict)
-    """Of a struct or union; those of an anonymous struct or union belong to what encloses it."""
+    """Of a struct or union. Members of an anonymous struct or union count as its own."""
     element: CType | None = None
     """Of an array; of an array of arrays the inner array."""
     enumerators: Mapping[str, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Member:
 
     @property
     def dtype(self) -> DType:
-        """Layout of what stands at `offset`."""
+        """Layout of the bytes at `offset`."""
         return self.word or self.type.dtype
 
 
@@ -79,7 +79,7 @@ def record(name: str, members: Mapping[str, Member], size: int) -> CType:
 
 
 def moved(members: Mapping[str, Member], offset: int) -> dict[str, Member]:
-    """Members of an anonymous struct or union that begins at `offset` of what encloses it."""
+    """Return the members of an anonymous struct or union, moved by its own offset."""
     return {
         name: replace(member, offset=member.offset + offset) for name, member in members.items()
     }

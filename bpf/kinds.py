@@ -28,7 +28,7 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MapKind:
-    """What one kind of map can do."""
+    """Abilities of one kind of map."""
 
     type: MapType
     shape: Shape | None = None
@@ -50,7 +50,7 @@ class MapKind:
 
     @property
     def name(self) -> str:
-        """Such as `lru percpu hash`, for messages."""
+        """Name for messages, for example `lru percpu hash`."""
         return self.type.name.lower().replace("_", " ")
 
     @property
@@ -90,4 +90,4 @@ _ROWS = (
 )
 # fmt: on
 KINDS = {type_: MapKind(type_) for type_ in MapType} | {row.type: row for row in _ROWS}
-"""Every kind; those without a row of their own hold nothing to read."""
+"""Every kind. A kind without a row of its own holds nothing to read."""

@@ -1,6 +1,6 @@
 """Layouts: of a map's entries as the kernel hands them out, and of C types that bcc describes.
 
-Types come from BTF (`bpf.btf`). bcc's own description, in JSON, stands in where a source has none:
+Types come from BTF (`bpf.btf`). For a source without BTF bcc's own description, in JSON, has to do:
 a scalar by its C name, anything else by `[name, members, kind]` where kind is "struct" (with bit
 fields or a flexible array: the compiler's alignment rules apply), "struct_packed" (every gap is an
 explicit `__pad_*` member) or "union". A member is `[name, type]`, `[name, type, [dimension]]` or
@@ -47,8 +47,8 @@ def described(descriptor: str) -> CType:
     """The C type that bcc describes: without typedefs, enumerators and inner dimensions.
 
     bcc describes `a[2][3]` as `a[2]`, so a result may be too short: compare it with the map's size.
-    Raises ValueError, naming the member, for an unknown type and for a bit field, whose place the
-    description does not tell.
+    Raises ValueError, naming the member, for an unknown type and for a bit field: the description
+    does not tell where a bit field lies.
     """
     try:
         node = json.loads(descriptor)

@@ -186,10 +186,10 @@ SLOT_TYPES = {"log2": "ranges of bpf_log2l()", "linear": "each slot is one value
 
 
 def guess(type_: CType, name: str, inside: str = "") -> str:
-    """Return which of FIELD_TYPES a field is; empty for what its C type says, a number or a record.
+    """Return the name in FIELD_TYPES that fits a field; empty for a plain number or a record.
 
-    The typedefs of its type say what it is, and so does its name: `name` is the field's, `inside`
-    that of the struct or union that it is a member of.
+    The typedefs of its type tell the meaning, and so do the names: `name` of the field, `inside` of
+    the enclosing struct or union.
     """
     dtype = type_.dtype
     size, base = dtype.itemsize, dtype.base

@@ -1,4 +1,4 @@
-"""What the fields of a map's keys and values mean, from their C types and names."""
+"""The meaning of fields in a map's keys and values, from their C types and names."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class CompiledMap:
     histogram: bool = False
     """Declared by BPF_HISTOGRAM, which the kernel takes for an array or a hash."""
     btf_fd: int = 0
-    """The source's BTF; 0 if there is none."""
+    """The source's BTF; 0 without BTF."""
 
     @property
     def key(self) -> np.dtype[Any] | None:
@@ -65,7 +65,7 @@ class MapPlace:
 
 
 def map_places(text: str) -> dict[str, MapPlace]:
-    """Return the maps that `text` declares by bcc's macros; not those of a macro of its own.
+    """Return the maps that `text` declares by bcc's macros; maps of its own macros are missing.
 
     Other arguments (types, sizes) are among the keys too: look up maps that the compiler has made.
     """
@@ -86,7 +86,7 @@ def map_places(text: str) -> dict[str, MapPlace]:
 
 
 class MapReader:
-    """Makes CompiledMaps of what the compile helper says about one source's maps."""
+    """Makes the CompiledMaps of one source from the compile helper's reply."""
 
     def __init__(self, name: str, source: str, flat: str, btf_fd: int) -> None:
         """`flat` is the source with its headers' text; `btf_fd` is 0 without BTF."""
@@ -101,7 +101,7 @@ class MapReader:
         self._histograms = {n for n, place in map_places(flat).items() if place.histogram}
 
     def read(self, declared: Mapping[str, Any], fd: int) -> CompiledMap:
-        """Return a map, whose descriptor is `fd`.
+        """Return the map behind the descriptor `fd`.
 
         Raises CompileError for a kind of map that is unknown.
         """
@@ -145,7 +145,7 @@ class MapReader:
         )
 
     def _checked(self, what: str, type_: CType | None, size: int, descriptor: str) -> CType | None:
-        """Return a type of `size` bytes, from bcc's description if BTF has none."""
+        """Return a type of `size` bytes. If BTF lacks it, bcc's description replaces it."""
         if not size:
             return None
         if type_ is None:

@@ -251,7 +251,7 @@ int program(struct xdp_md *ctx) {{
 
 
 def stored(compiler: Compiler, declared: str, type_: str, code: str, **more: Any) -> Any:
-    """What an export shows of a value that a program stores."""
+    """Return the export of a value that a program stores."""
     source = f"""{declared}
 BPF_ARRAY(m, {type_}, 1);
 int program(struct xdp_md *ctx)
