@@ -294,7 +294,7 @@ class Options:
         """What is to be watched on `interface`. Raises UsageError."""
         if not self.only and not interface:
             raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
-        probes = probes_of(self.probe, interface)
+        probes = probes_of(self.probe, interface, self.interval)
         monitor, policies = self._monitor(interface, probes)
         watch = Watch(
             interface=interface,
@@ -378,7 +378,7 @@ class Options:
         if not (self.api or self.api_socket or self.api_listen):
             return None
         from app.rest.listener import Api
-        from app.rest.models import DEFAULT_SOCKET
+        from app.rest.sockets import DEFAULT_SOCKET
 
         return Api(
             version,

@@ -73,8 +73,10 @@ class Watch:
                 interfaces.find(direction.interface)
 
 
-def probes_of(paths: list[str], interface: str) -> tuple[ProbeConfig, ...]:
-    """The configurations in files; a direction without an interface gets `interface`.
+def probes_of(paths: list[str], interface: str, interval: float) -> tuple[ProbeConfig, ...]:
+    """Return the configurations in files.
+
+    A direction without an interface gets `interface`, a probe without an interval `interval`.
 
     Raises UsageError, naming file and key.
     """
@@ -84,7 +86,11 @@ def probes_of(paths: list[str], interface: str) -> tuple[ProbeConfig, ...]:
     from probes.config import load
 
     with as_invoker():
-        found = tuple(load(path).on(interface) for path in paths)
+        loaded = [load(path) for path in paths]
+    found = tuple(
+        (config if config.has_interval else config.every(interval)).on(interface)
+        for config in loaded
+    )
     names = [probe.name for probe in found]
     for probe in found:
         if names.count(probe.name) > 1:

@@ -7,6 +7,8 @@ What a read is worth while programs write the map:
 
 - Clearing is exact only on a quiescent map: swapped out, and its grace period over. A value that
   grows between being copied and being deleted loses that growth, with the batch system calls too.
+  An array's value that a program reads before it is set to zero, and stores afterwards, comes back
+  and is counted twice.
   An entry that is inserted meanwhile is never lost: it is in this read or in the next.
 - A key that is deleted and inserted meanwhile may be met twice. A read that does not clear keeps
   the last of the two where that is to be expected (LRU maps when drained, LPM tries, iteration). A

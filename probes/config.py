@@ -205,7 +205,8 @@ class ProbeConfig(Model):
     name: Name
     format: Format = "json"
     interval: float = 1.0
-    """Seconds between exports, 0.01 to 300; 0: only when asked for."""
+    """Seconds between exports, 0.01 to 300; 0: only when asked for. In a file that is run by
+    `run --probe` what `--interval` says, if it is left out."""
     ingress: Direction | None = None
     egress: Direction | None = None
     health: Health | None = None
@@ -274,6 +275,15 @@ class ProbeConfig(Model):
                 there = direction.model_copy(update={"interface": interface})
                 placed = placed.model_copy(update={side: there})
         return placed
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the configuration says how long a window lasts."""
+        return "interval" in self.model_fields_set
+
+    def every(self, interval: float) -> ProbeConfig:
+        """Return the same probe with windows of so many seconds."""
+        return self.model_copy(update={"interval": interval})
 
     def with_source(self, side: Side, source: str) -> ProbeConfig:
         """The same probe with another source in one direction.

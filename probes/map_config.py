@@ -67,7 +67,8 @@ class Metric(Model):
     snapshot: bool = False
     """Each window has a map of its own, read when no packet reaches it any more (S1.13)."""
     init: bool = False
-    """Emptied when it is read (S1.12); a snapshot metric always is."""
+    """Emptied when it is read (S1.12); a snapshot metric always is. What packets count at that
+    moment may be missing or counted twice, unless it is a snapshot, a queue or a stack."""
     expire: Expire | None = None
     """What of a hash that is not emptied is swept when it is read (S2.18)."""
     agg: Literal["", "sum", "avg", "min", "max"] = ""

@@ -17,8 +17,8 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from app.rest import wire
-from app.rest.models import DEFAULT_SOCKET, Problem, Status, error_of
-from app.rest.sockets import read_token
+from app.rest.models import Problem, Status, error_of
+from app.rest.sockets import DEFAULT_SOCKET, read_token
 from bpf.errors import DeckError, UsageError
 from probes.config import ProbeConfig, dump
 from probes.flow.filter import FlowFilter

@@ -16,12 +16,10 @@ from app.rest.api import create
 from app.rest.commands import Console
 from app.rest.gate import Rights
 from app.rest.hub import Hub
-from app.rest.models import DEFAULT_SOCKET
 from app.rest.protocol import Door, Limits
 from bpf.errors import UsageError
 from probes.plane import ControlPlane
 
-__all__ = ["DEFAULT_SOCKET", "Api", "Listener", "serve"]
 _PATIENCE_S = 1.0
 """For requests that are being answered when it closes."""
 
@@ -32,7 +30,7 @@ class Api:
 
     version: str
     """Of the program, for clients to see."""
-    socket: str = DEFAULT_SOCKET
+    socket: str = sockets.DEFAULT_SOCKET
     """A Unix socket that only its owner can use; empty: none."""
     address: str = ""
     """`HOST:PORT`, `[IPV6]:PORT`; port 0 is any free one; empty: no TCP."""

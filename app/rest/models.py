@@ -80,7 +80,6 @@ vars(plane).update(
     Measured=Measured,
 )
 
-DEFAULT_SOCKET = "/run/probedeck/api.sock"
 MAX_BODY = 4 << 20
 """Bytes of a request."""
 

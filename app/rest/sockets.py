@@ -14,6 +14,9 @@ from typing import Self
 
 from bpf.errors import UsageError
 
+DEFAULT_SOCKET = "/run/probedeck/api.sock"
+MIN_TOKEN = 16
+"""Characters of the shortest token that is taken."""
 _BACKLOG = 128
 
 
@@ -38,12 +41,15 @@ class Listening:
 
 
 def unix(path: str) -> Listening:
-    """Listen at `path`, for this user alone. Its directory is made where there is none.
+    """Listen at `path`, for this user alone.
 
-    A socket that a dead process left is replaced. Raises UsageError where somebody listens there,
-    or where it can't be made.
+    A socket that a dead process left is replaced. Raises UsageError if somebody listens there, or
+    if it can't be made. Only the default socket's directory is made: another one that is not there
+    is a mistake in the path.
     """
     directory = Path(path).parent
+    if path != DEFAULT_SOCKET and not directory.exists():
+        raise UsageError(f"cannot listen at {path}: there is no directory {directory}")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,4 +146,9 @@ def read_token(path: str) -> bytes:
         raise UsageError(f"others can use the token in {path}", hint=f"chmod 600 {path}")
     if not token or not all(0x21 <= byte <= 0x7E for byte in token):
         raise UsageError(f"{path} holds no token: one word of ASCII characters")
+    if len(token) < MIN_TOKEN:
+        raise UsageError(
+            f"the token in {path} has {len(token)} characters, and can be guessed",
+            hint=f"at least {MIN_TOKEN}: openssl rand -hex 16",
+        )
     return token

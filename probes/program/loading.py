@@ -163,9 +163,10 @@ def _compile_side(
             served = monitored.shared
         specs = [found.spec for found in compiled.maps.values()]
         unserved = unserved_maps(compiled.name, direction.source, specs, served)
-        compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *unserved))
         program = _program_of(config, side, direction, compiled)
         check_metrics(config, side, compiled.maps)
+        remarks = (*unserved, *_inexact(compiled, direction))
+        compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *remarks))
         metric_maps = tuple(_metric_maps(direction, compiled))
     except BaseException:
         compiled.close()
@@ -194,6 +195,18 @@ def _program_of(
             hint=f"name one with {side}.function, or make the others static",
         )
     return compiled.programs[names[0]]
+
+
+def _inexact(compiled: Compiled, direction: Direction) -> Iterator[Diagnostic]:
+    """Yield a note for each exported map that is emptied while packets write it."""
+    for metric in direction.metrics:
+        found = compiled.maps[metric.map]
+        if metric.export and metric.init and not (metric.snapshot or found.spec.kind.is_queue):
+            text = (
+                f"{metric.name} empties {metric.map} while packets write it: what they count at "
+                "that moment may be missing or counted twice; snapshot = true is exact"
+            )
+            yield Diagnostic(compiled.name, found.line, 0, "note", text)
 
 
 def _metric_maps(direction: Direction, compiled: Compiled) -> list[MetricMap]:

@@ -11,6 +11,7 @@ import pytest
 
 from app.lab.netns import End, inside, veth_pair
 from app.rest.client import Client, Remote
+from app.watch import probes_of
 from bpf.errors import UsageError
 from probes.config import load
 from tests.app.runs import deck, deck_ends, rows, stop
@@ -115,6 +116,15 @@ def test_a_probe_that_cuts_off_its_interface_is_not_started(
     with deck(*arguments, "--force", ns=left.ns) as run:
         assert becomes(lambda: len(rows(tmp_path / "windows.csv")) > 0, 10)
         assert stop(run)[0] == 0
+
+
+def test_a_probe_without_an_interval_takes_that_of_the_run(tmp_path: Path) -> None:
+    path = probe(tmp_path)
+    (own,) = probes_of([path], "left", 0.5)
+    assert own.interval == 0.1
+    Path(path).write_text(Path(path).read_text().replace("interval = 0.1\n", ""))
+    (without,) = probes_of([path], "left", 0.5)
+    assert without.interval == 0.5
 
 
 def test_beside_the_flow_probe_both_see_every_packet(pair: tuple[End, End], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from app.rest.client import Client, Remote
 from app.rest.listener import Api, Listener, serve
 from tests.app.rest.fake import FakePlane
 
-TOKEN, READ_TOKEN = "write-4711", "read-0815"
+TOKEN, READ_TOKEN = "write-4711-abcdefgh", "read-0815-abcdefgh"
 ASK = f"GET /v1/probes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n"
 """The beginning of a request that is allowed."""
 

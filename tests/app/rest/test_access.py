@@ -105,7 +105,11 @@ def test_closing_leaves_a_successors_socket(tmp_path: Path) -> None:
 
 def test_what_can_not_be_bound_is_said(tmp_path: Path) -> None:
     assert "cannot listen" in refused(socket=str(tmp_path / ("x" * 200)))
-    assert "cannot listen" in refused(socket="/proc/none/api.sock")
+    assert "cannot listen" in refused(socket="/proc/self/api.sock")
+    missing = tmp_path / "none"
+    told = refused(socket=str(missing / "api.sock"))
+    assert told == f"cannot listen at {missing}/api.sock: there is no directory {missing}"
+    assert not missing.exists()
     tokens = token_files(tmp_path)
     for address in ("127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:99999", "127.0.0.1:x", "[::1]"):
         assert "no address" in refused(address=address, **tokens)
@@ -144,6 +148,12 @@ def test_a_tokens_file_must_be_private_and_hold_one(tmp_path: Path) -> None:
     for bad in ("", "two words", "näh"):
         path.write_text(bad)
         assert "holds no token" in refused(address="127.0.0.1:0", **tokens)
+    path.write_text("fifteen-letters\n")
+    told = refused(address="127.0.0.1:0", **tokens)
+    assert "has 15 characters, and can be guessed; at least 16: openssl rand -hex 16" in told
+    path.write_text("sixteen--letters\n")
+    with serve(FakePlane(), Api("1", socket="", address="127.0.0.1:0", **tokens)):
+        pass
     path.unlink()
     assert "cannot read" in refused(address="127.0.0.1:0", **tokens)
 

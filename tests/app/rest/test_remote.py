@@ -163,7 +163,7 @@ def test_a_token_that_may_only_read_says_so(make_site: MakeSite, tokens: dict[st
         assert plane.read_only == ""
     with pytest.raises(UsageError, match="no valid token"):
         RemoteController(Remote(site.url))
-    Path(tokens["token"]).write_text("wrong")
+    Path(tokens["token"]).write_text("wrong-but-long-enough")
     with pytest.raises(UsageError, match="no valid token"):
         RemoteController(Remote(site.url, tokens["token"]))
 
@@ -197,7 +197,7 @@ def test_a_token_that_is_no_longer_valid_ends_it(
     with RemoteController(Remote(site.url, tokens["token"])) as plane:
         heard = Heard(plane)
         site.listener.close()
-        Path(tokens["token"]).write_text("another")
+        Path(tokens["token"]).write_text("another-that-is-long")
         assert site.listener.address is not None
         tokens["address"] = f"127.0.0.1:{site.listener.address[1]}"
         with serve(site.plane, Api("1", socket="", **tokens)):

@@ -205,6 +205,18 @@ def test_a_map_that_nobody_fills_or_reads_is_warned_of(loose: Loose, declaration
     assert warning.text.startswith(UNSERVED[declaration])
 
 
+@pytest.mark.parametrize(
+    ("how", "noted"), [({"init": True}, True), ({"snapshot": True}, False), ({}, False)]
+)
+def test_what_is_emptied_while_packets_write_it_is_noted(
+    loose: Loose, how: dict[str, Any], noted: bool
+) -> None:
+    configured = config(COUNTER, metric("packets", **how))
+    with compile_probe(loose.compiler, configured, loose.hooks) as compiled:
+        said = [(d.severity, d.line, d.text[:24]) for d in compiled.diagnostics]
+    assert said == [("note", 1, "packets empties packets ")] * noted
+
+
 def test_maps_that_are_read_are_not_warned_of(loose: Loose) -> None:
     with compile_probe(loose.compiler, config(COUNTER, PACKETS), loose.hooks) as compiled:
         assert compiled.diagnostics == ()
