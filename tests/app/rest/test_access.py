@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from app.rest import sockets
 from app.rest.client import Client, Remote
 from app.rest.listener import Api, serve
 from bpf.errors import DeckError, UsageError
@@ -36,8 +37,10 @@ def refused(**options: Any) -> str:
     return str(caught.value)
 
 
-def test_the_socket_is_its_owners_alone(tmp_path: Path) -> None:
+def test_the_socket_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default one's directory is made, and is his alone, too."""
     path = tmp_path / "deep" / "run" / "api.sock"
+    monkeypatch.setattr(sockets, "DEFAULT_SOCKET", str(path))
     before = os.umask(0)
     try:
         with serve(FakePlane(), Api("1", socket=str(path))):
