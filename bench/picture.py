@@ -36,7 +36,7 @@ _EXAMPLES = [str(_ROOT / "examples" / name) for name in ("destinations.toml", "t
 async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
     interface = lab.interface
     watch = Watch(
-        interface, 1.0, Hook.XDP, "", None, probes=probes_of(_EXAMPLES, interface),
+        interface, 1.0, Hook.XDP, "", None, probes=probes_of(_EXAMPLES, interface, 1.0),
         trace=(lab.server_ipv4, lab.server_ipv6), monitor=MonitorOptions(),
         policies=Policies(tuple(map(Policy.parse_short, _POLICIES))),
     )  # fmt: skip
