@@ -57,11 +57,11 @@ def test_packets_are_counted_by_direction_under_whatever_name(pair: tuple[End, E
         found = interface.find("left")
         before = found.packets()
         set_link(left.ns, left.ifindex, ifname="other")
-        assert send(left, right, 30) == 30
+        assert send(left, right, 300) == 300
         received, sent = (now - then for now, then in zip(found.packets(), before, strict=True))
-        # Neighbours are asked for, too.
-        assert received < 20
-        assert 30 <= sent < 60
+        # Both ends ask for neighbours, routers and groups too, how often depends on the system.
+        assert received < 150
+        assert 300 <= sent < 450
     assert interface.Interface("gone", 99999, True).packets() == (0, 0)
 
 

@@ -71,6 +71,10 @@ def port_of(packet: Packet) -> int:
     return int.from_bytes(packet.transport[:2], "big")
 
 
+LATE_NS = 3_000_000
+"""A pause between two packets that the test did not ask for: this machine was busy."""
+
+
 @pytest.mark.parametrize(("burst", "intervals"), [(1, 40), (4, 20)])
 def test_the_rate_is_reached_and_never_exceeded(
     compiler: Compiler, burst: int, intervals: int
@@ -83,7 +87,10 @@ def test_the_rate_is_reached_and_never_exceeded(
         flow = host.flow(2000)
         random.seed(burst)
         started = time.monotonic_ns()
-        while time.monotonic_ns() - started < intervals * interval:
+        stalled, last = 0, started
+        while (now := time.monotonic_ns()) - started < intervals * interval:
+            stalled += now - last if now - last > LATE_NS else 0
+            last = now
             flow.send(b"x")
             time.sleep(random.random() / 1000)
         host.sent()
@@ -94,9 +101,10 @@ def test_the_rate_is_reached_and_never_exceeded(
             assert (len(probes), len(packets)) == (burst, 1)
         host.probe.untrace(PEER[4])
         times = np.sort(host.tracing.rows()["sent_ns"]) - started
-        # A stall of this machine that is longer than an interval is not made up for.
+        # Nothing makes up for a stall of this machine.
         due = intervals + burst
-        assert 0.9 * due <= (times < intervals * interval).sum() <= due + 1
+        reached = (times < intervals * interval).sum()
+        assert 0.9 * (due - stalled / interval) <= reached <= due + 1
         # In any time at all: the burst, and one for a packet that came late.
         numbers = np.arange(len(times))
         ahead = numbers[None, :] - numbers[:, None] + 1
