@@ -12,6 +12,7 @@ Under sudo the user is the caller of sudo. Two rules hold for every file that a 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pwd
 from collections.abc import Iterable, Iterator
@@ -22,12 +23,14 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from bpf.errors import UsageError
+from bpf.machine import system_calls
 
 _MOST_LINKS = 40
 """Links on the way to a file, as the kernel has it."""
 _MODE = 0o666
 """Mode of a new file, less the umask."""
 _DIRECTORY_MODE = 0o777
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _AT = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -65,14 +68,29 @@ def as_invoker() -> Iterator[None]:
         return
     # Unlike seteuid these change one thread; the other threads stay root. The change to another
     # user's id also gives up root's capability to ignore permissions.
-    libc = ctypes.CDLL(None)
-    group = libc.setfsgid(who.gid)
-    user = libc.setfsuid(who.uid)
+    groups = os.getgroups()
+    _set_groups(_groups_of(who.uid))
+    group = _LIBC.setfsgid(who.gid)
+    user = _LIBC.setfsuid(who.uid)
     try:
         yield
     finally:
-        libc.setfsuid(user)
-        libc.setfsgid(group)
+        _LIBC.setfsuid(user)
+        _LIBC.setfsgid(group)
+        _set_groups(groups)
+
+
+@functools.cache
+def _groups_of(uid: int) -> list[int]:
+    account = pwd.getpwuid(uid)
+    return os.getgrouplist(account.pw_name, account.pw_gid)
+
+
+def _set_groups(groups: list[int]) -> None:
+    """Set the supplementary groups of this thread. Raises OSError."""
+    given = (ctypes.c_uint32 * len(groups))(*groups)
+    if _LIBC.syscall(system_calls().setgroups, len(groups), given):
+        raise OSError(ctypes.get_errno(), "the groups of the user cannot be taken on")
 
 
 def expand(file: str | Path) -> Path:

@@ -34,6 +34,8 @@ from probes.config import ProbeConfig, parse
 _STEADY_PORT, _ROUND_PORT = 7001, 7002
 _BURST = 20
 """Packets after each step."""
+_SPARE = 2
+"""Descriptors, maps or threads more, such as a connection's: a leak has one for each round."""
 _STEADY = """
 import signal, socket, sys, time
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -157,7 +159,7 @@ def deploy(report: Report, rounds: int) -> None:
         first, last = held
         report.target(
             f"held after {rounds} rounds", str(last),
-            all(b <= a for a, b in zip(astuple(first)[:4], astuple(last)[:4], strict=True))
+            all(b <= a + _SPARE for a, b in zip(astuple(first)[:4], astuple(last)[:4], strict=True))
             and last.kib < first.kib * 1.1 + 4096,
         )  # fmt: skip
         sent = 3 * _BURST * rounds

@@ -17,9 +17,11 @@ class SystemCalls:
 
     bpf: int
     membarrier: int
+    setgroups: int
+    """Of one thread: libc's function changes all threads."""
 
 
-_NUMBERS = {"x86_64": SystemCalls(321, 324), "aarch64": SystemCalls(280, 283)}
+_NUMBERS = {"x86_64": SystemCalls(321, 324, 116), "aarch64": SystemCalls(280, 283, 159)}
 _POINTER = struct.calcsize("P")
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Self
 
-from app.files import exists, expand, open_directory
+from app.files import exists, expand, invoker, open_directory
 from app.outputs.encoders import FORMATS, Record
 from app.outputs.metrics import MetricTable
 from app.outputs.table_output import (
@@ -284,4 +284,8 @@ def _refusals(target: str) -> Iterator[None]:
         words = "it is not a directory" if exists(expand(target)) else error.strerror
         raise UsageError(f"cannot write to {target}: {words}") from None
     except OSError as error:
-        raise UsageError(f"cannot write to {error.filename or target}: {error.strerror}") from None
+        hint = ""
+        if isinstance(error, PermissionError) and invoker().by_sudo:
+            hint = "under sudo tables are written with the rights of the caller of sudo"
+        problem = f"cannot write to {error.filename or target}: {error.strerror}"
+        raise UsageError(problem, hint=hint) from None

@@ -13,6 +13,7 @@ from app import files
 from app.commands.complete import Completer
 from app.console.program_files import write_source
 from app.outputs import VIEWS, Sink
+from app.settings.paths import read_private
 from bpf.errors import DeckError, UsageError
 
 NOBODY = 65534
@@ -99,11 +100,34 @@ def test_under_sudo_all_that_is_made_belongs_to_the_user(own: Path) -> None:
 
 @pytest.mark.usefixtures("by_sudo")
 def test_under_sudo_nothing_is_written_that_the_user_could_not(shared: Path) -> None:
-    with pytest.raises(UsageError, match="Permission denied"):
+    with pytest.raises(UsageError, match="Permission denied; under sudo tables are written with"):
         Sink(str(shared / "out"), "csv", [VIEWS["flows"]])
     with pytest.raises(DeckError, match="Permission denied"):
         write_source(shared / "x.c", "text")
     assert not os.listdir(shared)
+
+
+@pytest.mark.usefixtures("by_sudo")
+def test_under_sudo_the_groups_are_the_users_and_not_roots(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, team = shared / "secret.toml", shared / "team"
+    secret.write_text("not for everybody")
+    secret.chmod(0o640)
+    team.mkdir()
+    team.chmod(0o770)
+    os.chown(team, 0, 4242)
+    with pytest.raises(DeckError, match="Permission denied"):
+        read_private(secret)
+    with pytest.raises(DeckError, match="Permission denied"):
+        write_source(team / "x.c", "text")
+    groups = os.getgroups()
+    files._groups_of.cache_clear()
+    monkeypatch.setattr(os, "getgrouplist", lambda name, group: [group, 4242])
+    write_source(team / "x.c", "text")
+    assert (team / "x.c").read_text() == "text"
+    assert os.getgroups() == groups
+    files._groups_of.cache_clear()
 
 
 @pytest.mark.usefixtures("by_sudo")

@@ -254,7 +254,8 @@ def test_events_wait_for_no_room() -> None:
     """The thread that makes room publishes events itself."""
     mailbox = Mailbox(max_bytes=1)
     mailbox.put(snapshot())
-    publishing = threading.Thread(target=mailbox.put, args=(Event.now("info", "a", "b"),))
+    event = Event.now("info", "a", "b")
+    publishing = threading.Thread(target=mailbox.put, args=(event,), daemon=True)
     publishing.start()
     publishing.join(5)
     assert not publishing.is_alive()
