@@ -49,8 +49,8 @@ class Options:
             "-o",
             "--out",
             metavar="DIR|-",
-            help="Where tables go: a file each in DIR, appended to, or standard output. Two runs do not "
-            "share a DIR. Under sudo DIR is written with the rights of the caller.",
+            help="Where tables go: a file each in DIR, appended to, or standard output. Two runs "
+            "do not share a DIR. Under sudo DIR is written with the rights of the caller.",
         ),
     ] = "-"
     interval: Annotated[
