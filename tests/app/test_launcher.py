@@ -60,6 +60,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_an_old_python_is_told_before_anything_is_installed(machine: Machine) -> None:
+    machine.command("dpkg-query", "exit 1\n")
     machine.command("apt-get", f"echo called >{machine.path}/apt\n")
     run = machine.run("--version", python=OLD)
     assert run.returncode == 4
