@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Drops what comes from networks on a list, and what goes there. Operators write the list. */
+/* Drops packets from and to the networks of a list. Operators write the list. */
 #define IPV4_ONLY
 #include "packet.h"
 

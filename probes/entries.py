@@ -21,7 +21,7 @@ DType = np.dtype[Any]
 
 
 class _MistakeError(ValueError):
-    """What is wrong with a value, and a hint."""
+    """A value that does not fit, with a hint."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
@@ -53,7 +53,7 @@ class EntryCodec:
         self._key, self._value = declared.key, declared.value
 
     def key(self, given: Any, where: str) -> bytes:
-        """Return the bytes of a key. Raises UsageError, `where` before it, for what is none."""
+        """Return the bytes of a key. Raises UsageError, `where` before it, if `given` is no key."""
         if self._spec.kind.shape == Shape.ARRAY:
             return self._packed("index", np.dtype("u4"), given, where, self._spec.max_entries)
         return self._packed("key", self._key, given, where)

@@ -1,4 +1,4 @@
-"""What a configuration says of a source's maps: what of them leaves, and who else uses them."""
+"""Keys of a configuration about maps: metrics, sharing, writing."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class Metric(Model):
     snapshot: bool = False
     """Each window has a map of its own, read when no packet reaches it any more (S1.13)."""
     init: bool = False
-    """Emptied when it is read (S1.12); a snapshot metric always is. What packets count at that
-    moment may be missing or counted twice, unless it is a snapshot, a queue or a stack."""
+    """Emptied when it is read (S1.12); a snapshot metric always is. Counts of that moment may be
+    missing or appear twice, unless the map is a snapshot's, a queue or a stack."""
     expire: Expire | None = None
     """What of a hash that is not emptied is swept when it is read (S2.18)."""
     agg: Literal["", "sum", "avg", "min", "max"] = ""
@@ -88,7 +88,7 @@ class Metric(Model):
 
 
 class MapEntry(Model):
-    """An entry as operators write it: numbers, texts and tables of fields, as it is exported."""
+    """An entry as tables show it: numbers, texts, lists, and tables of fields by name."""
 
     key: JsonValue
     """The index, for an array."""
@@ -96,7 +96,7 @@ class MapEntry(Model):
 
 
 class MapOptions(Model):
-    """What a map is beyond what the source says."""
+    """Use of a map by other programs or by operators."""
 
     share: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_.-]{0,63})?$")] = ""
     """`probe`: both directions work on one map. Another name: so do all probes that share a map
@@ -104,9 +104,9 @@ class MapOptions(Model):
     writable: bool = False
     """Operators may read and write its entries: an allow list, rules, limits."""
     entries: tuple[MapEntry, ...] = ()
-    """What is in a writable map when it is made."""
+    """First entries of a writable map."""
     types: dict[Text, Text] = Field(default_factory=dict)
-    """What a field of a writable map is, as for a metric."""
+    """Types of a writable map's fields, as for a metric."""
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:

@@ -14,10 +14,10 @@ from probes.map_layout import difference
 
 @dataclass(slots=True)
 class SharedMap:
-    """One map, for as long as it has a user."""
+    """One map; it lives while it has a user."""
 
     name: str
-    """What it is shared as."""
+    """Name under which programs share it."""
     declared: CompiledMap
     fd: int
     users: list[str] = field(default_factory=list)
@@ -30,7 +30,7 @@ class SharedMaps:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._maps: dict[str, SharedMap] = {}
-        """Those that new users get, by name."""
+        """The maps for new users, by name."""
 
     def check(self, name: str, probe: str, declared: CompiledMap) -> None:
         """Raise UsageError if another probe uses a map of this name, with another layout."""

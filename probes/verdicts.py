@@ -1,4 +1,4 @@
-"""What a probe's programs say to the test frames, before a packet of an interface meets them."""
+"""Verdicts of a probe's programs on the test frames, before a packet of an interface meets them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CutError(UsageError):
     """A program that would take every packet of its interface, and that nobody forced."""
 
     def __init__(self, name: str, cuts: Sequence[str]) -> None:
-        super().__init__(f"{name}: {cuts[0]}", hint="if that is meant, force it (--force)")
+        super().__init__(f"{name}: {cuts[0]}", hint="use --force to run it anyway")
 
 
 def verdicts_of(compiled: Compiled) -> Verdicts:
@@ -49,7 +49,7 @@ def cuts(running: Running | None, compiled: Compiled, verdicts: Verdicts) -> tup
     if compiled.config.is_application:
         return ()
     if running and running.probe.builtin and not running.verdicts:
-        return ()  # Such as the monitor's, of which nobody knows what they said before.
+        return ()  # The monitor, for one: its verdicts were never tried.
     return tuple(_cuts(compiled, running.verdicts if running else {}, verdicts))
 
 

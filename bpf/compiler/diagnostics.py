@@ -62,7 +62,10 @@ _HINTS = tuple(
         (r"last insn is not an exit", "every function that is called must be __always_inline"),
         (r"(jump out of range|too large|Argument list too long)$", "make it smaller"),
         (r"instruction limit|too large. Processed|too complex", "unroll less, and branch less"),
-        (r"undefined table", "maps of other programs, and pinned ones, are not to be had"),
+        (
+            r"undefined table",
+            "declare a map as its owner does and share it by maps.NAME.share",
+        ),
         (r"maps per program has reached", "put several values into one map"),
     )
 )

@@ -24,13 +24,13 @@ _UNSERVED = {
     MapType.CGROUP_ARRAY: "stays empty: nobody puts a cgroup into it",
     MapType.STACK_TRACE: "gets no entry: programs of packets have no stack to walk",
 }
-"""What becomes of maps that user space would have to fill or read, and what to do."""
+"""Consequence for each kind that needs user space, and a way out."""
 
 
 def unserved_maps(
     name: str, source: str, maps: Iterable[MapSpec], served: Container[str] = ()
 ) -> Iterator[Diagnostic]:
-    """Yield a warning for each map that needs somebody in user space, who is not there.
+    """Yield a warning for each map that user space would have to fill or read.
 
     `served` are the names of maps that the controller itself fills.
     """

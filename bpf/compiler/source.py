@@ -39,7 +39,7 @@ def flatten(text: str, name: str, headers: Mapping[str, str] | None = None) -> s
 
 
 def find_header(name: str, including: str, headers: Iterable[str]) -> str:
-    """Return which of `headers` is meant by `#include "name"`; empty if none is.
+    """Return the header of `#include "name"`; empty if `headers` has none.
 
     `headers` and `including`, the file with the directive, are paths relative to the source's
     directory, with `/`. A header beside the including file comes first, as with a C compiler.
@@ -118,9 +118,9 @@ class _Headers:
 def _lines(
     text: str, name: str, path: str, headers: _Headers, bundled: bool = False
 ) -> Iterator[str]:
-    """Yield the lines of a file and, in their places, those of the headers that it includes.
+    """Yield the lines of a file; the lines of a header take the place of its `#include`.
 
-    `name` is what the places call the file, `path` its path relative to the source's directory.
+    `#line` directives call the file `name`. `path` is relative to the source's directory.
     """
     text = text.removeprefix("\ufeff")
     yield f'#line 1 "{name}"'

@@ -1,4 +1,4 @@
-"""What a configuration says of maps, held against what its sources declare, and carried out."""
+"""Shared and writable maps: the configuration checked against the sources, and maps made by it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_maps(config: ProbeConfig, sides: Sequence[CompiledSide], shared: Share
         if options.writable:
             if len(declared) > 1 and not options.share:
                 hint = 'give share = "probe" to make them one'
-                raise UsageError(f"{where}: both directions declare a map of its own", hint=hint)
+                raise UsageError(f"{where}: each direction declares its own map", hint=hint)
             _check_writable(where, options, declared[0])
 
 

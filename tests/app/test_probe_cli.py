@@ -111,7 +111,7 @@ def test_what_cuts_off_an_interface_must_be_forced(
 ) -> None:
     file = written(tmp_path, f"int {CUTS};")
     why = "ingress lets none of the test frames pass"
-    refused = f"probedeck: counter: {why}; if that is meant, force it (--force)\n"
+    refused = f"probedeck: counter: {why}; use --force to run it anyway\n"
     assert f"warning: {why}\n" in probe("check", file)[2]
     assert probe("add", file) == (2, "", refused)
     assert plane.probes() == ()

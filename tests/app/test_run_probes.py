@@ -111,7 +111,7 @@ def test_a_probe_that_cuts_off_its_interface_is_not_started(
     assert (code, out) == (2, "")
     assert said.splitlines()[-1] == (
         "probedeck: ports: ingress lets none of the test frames pass (XDP_ABORTED): left receives "
-        "nothing then; if that is meant, force it (--force)"
+        "nothing then; use --force to run it anyway"
     )
     with deck(*arguments, "--force", ns=left.ns) as run:
         assert becomes(lambda: len(rows(tmp_path / "windows.csv")) > 0, 10)

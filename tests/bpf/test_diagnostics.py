@@ -325,7 +325,10 @@ REFUSED: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "an unheard-of kind": ('@BPF_TABLE("hsah", u32, u64, m, 16);\n' + FINE, "such as hash, percpu"),
     "an unheard-of type": ("BPF_HASH(m, @foo_t);\n" + FINE, "unknown type name 'foo_t'"),
     "a map's end forgotten": ("@BPF_HASH(m, u32;\n" + FINE, "unterminated function-like macro"),
-    "another's map": ('@BPF_TABLE("extern", u32, u64, m, 1);\n' + FINE, "are not to be had"),
+    "another's map": (
+        '@BPF_TABLE("extern", u32, u64, m, 1);\n' + FINE,
+        "declare a map as its owner does and share it",
+    ),
     "a path without a value": (
         "int f(struct xdp_md *ctx)\n{\n    if (ctx->rx_queue_index)\n        return 2;\n@}\n",
         "non-void function does not return a value in all control paths",

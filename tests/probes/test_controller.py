@@ -206,7 +206,7 @@ def test_a_program_that_takes_every_packet_must_be_forced(deck: Deck, name: str)
     assert deck.controller.check(cutting).cuts == (cuts,)
     with pytest.raises(UsageError) as caught:
         deck.controller.add(cutting)
-    assert str(caught.value) == f"probe: {cuts}; if that is meant, force it (--force)"
+    assert str(caught.value) == f"probe: {cuts}; use --force to run it anyway"
     assert (deck.controller.probes(), deck.xdp(), deck.items) == ((), 0, [])
 
     # In the place of one that passes packets it is told, too; and once only.

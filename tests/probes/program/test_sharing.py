@@ -164,5 +164,5 @@ def test_both_directions_and_an_operator_write_one_map(loose: Loose) -> None:
     assert running.entries("seen") == [{"key": 1, "value": 102}]
     apart = probe("", ingress=XDP, egress=TC, name="x")
     apart = apart.model_copy(update={"maps": {"seen": MapOptions(writable=True)}})
-    with pytest.raises(UsageError, match=r"maps.seen: both directions declare a map of its own"):
+    with pytest.raises(UsageError, match=r"maps.seen: each direction declares its own map"):
         loose.add(apart)
