@@ -112,8 +112,11 @@ class Batched:
 
     def erase(self) -> None:
         if self._spec.kind.shape != Shape.ARRAY:
-            # No batch deletes what it was not told, or does not hand out.
-            Iteration(self._fd, self._spec).erase()
+            # A batch deletes the keys that it is told; only a look-up reads values, too.
+            keys = b"".join(Iteration(self._fd, self._spec).keys())
+            _, code = delete_batch(self._fd, np.frombuffer(keys, f"V{self._spec.key_size}"))
+            if code:
+                raise OSError(code, f"bpf(MAP_DELETE_BATCH): {os.strerror(code)}")
             return
         for _ in self._zero(np.zeros(self._spec.max_entries, self._layout.value_dtype)):
             pass
@@ -208,14 +211,14 @@ class Iteration:
             raise failure
 
     def erase(self) -> None:
-        for key in self._keys():
+        for key in self.keys():
             self._take_out(key)
 
     def close(self) -> None:
         pass
 
     def _entries(self, clear: bool) -> Iterator[tuple[bytes, bytes]]:
-        for key in self._keys():
+        for key in self.keys():
             value = map_lookup(self._fd, key, self._layout.values_size)
             if value is None:
                 continue
@@ -229,7 +232,8 @@ class Iteration:
         else:
             map_delete(self._fd, key)
 
-    def _keys(self) -> Iterator[bytes]:
+    def keys(self) -> Iterator[bytes]:
+        """Yield the keys; the caller may delete each before it asks for the next one."""
         following, code = _next_key(self._fd, None, self._spec.key_size)
         # The kernel starts over after a key that was deleted meanwhile; it must not do so for ever.
         for _ in range(4 * self._spec.max_entries):

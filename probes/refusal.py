@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -80,9 +80,14 @@ def _words(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
 
 
 def _model_at(location: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel]:
+    is_key = False
     for part in location:
-        if isinstance(part, str):
-            model = _model_in(model.model_fields[part].annotation) or model
+        if is_key or isinstance(part, int):
+            is_key = False  # of a table such as `maps`, whose keys are names
+            continue
+        annotation = model.model_fields[part].annotation
+        model = _model_in(annotation) or model
+        is_key = get_origin(annotation) is dict
     return model
 
 

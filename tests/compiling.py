@@ -26,6 +26,7 @@ class Thrifty:
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
+        self.map_limit = MAP_LIMIT
         self._kept: dict[Key, Compiled] = {}
 
     def compile(

@@ -163,6 +163,12 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         return self._fitted[1]
 
     @property
+    def in_view(self) -> range:
+        """Indices of the rows that the screen shows."""
+        top = self.scroll_offset.y
+        return range(min(top, self._source.rows), min(top + self._visible, self._source.rows))
+
+    @property
     def cursor_screen_offset(self) -> Offset:
         """Where the row under the cursor begins on the screen, as inputs tell it of theirs."""
         return self.content_region.offset + Offset(0, self._index - self.scroll_offset.y + _HEADER)

@@ -45,15 +45,15 @@ _TABLES = (
         (
             "direction", "protocol", "source", "destination", "rate", "packet_rate", "packets",
             "bytes", "age", "rtt", "idle", "flags", "version", "source_port", "destination_port",
-            "size", "first", "last",
+            "size", "first", "last", "totals",
         ),
         "rate",
         frozenset({
             "rate", "packet_rate", "packets", "bytes", "age", "rtt", "version", "size", "first",
-            "last",
+            "last", "totals",
         }),
         hidden=frozenset({
-            "rtt", "version", "source_port", "destination_port", "size", "first", "last",
+            "rtt", "version", "source_port", "destination_port", "size", "first", "last", "totals",
         }),
     ),
     Table(

@@ -95,12 +95,13 @@ def _described(row: Any, now_ns: int) -> Text:
     mean = byte_size(row["bytes"] / row["packets"])
     first, last = (age((now_ns - int(row[end])) / 1e9) for end in ("first_ns", "last_ns"))
     packets = f"{whole(row['packets'])} packet{'' if row['packets'] == 1 else 's'}"
+    bound = "at least " if row["at_least"] else ""
     lines = [
         ("Flow", f"{protocol_name(protocol)} over IPv{version}, {way}"),
         ("Source", endpoint(row, "source")),
         ("Destination", endpoint(row, "destination")),
         ("Rate", f"{bit_rate(row['bit_rate'])}, {whole(row['packet_rate'])} packets/s"),
-        ("Total", f"{byte_size(row['bytes'])} in {packets}, {mean} each"),
+        ("Total", f"{bound}{byte_size(row['bytes'])} in {packets}, {mean} each"),
         ("Seen", f"first {first} ago, last {last} ago"),
     ]
     if protocol == 6:

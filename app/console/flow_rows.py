@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import repeat
 from typing import Any
 
@@ -41,16 +42,15 @@ COLUMNS = (
     Column("size", "Size", 6, "right", hidden=True, unit="bytes"),
     Column("first", "First (UTC)", 11, hidden=True),
     Column("last", "Last (UTC)", 10, hidden=True),
+    Column("totals", "Totals", 8, priority=1, hidden=True),
 )
 """In the order of the cells of FlowRows."""
-TRACED_COLUMNS = tuple(replace(c, hidden=False) if c.id == "rtt" else c for c in COLUMNS)
-"""Where there are paths: their round-trip times too."""
 
 _FLAG_LETTERS = "FSRPAUEW"
 _ARROWS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
 _FIELDS = {
     "rate": "bit_rate", "flags": "tcp_flags", "first": "first_ns", "last": "last_ns",
-    "age": "first_ns", "idle": "last_ns",
+    "age": "first_ns", "idle": "last_ns", "totals": "at_least",
 }  # fmt: skip
 """Fields of LIVE that columns are of, where these have another name."""
 _QUIET_NS = 3_000_000_000
@@ -64,6 +64,18 @@ _ICMP_TYPES = {
     },
 }  # fmt: skip
 """Short names of message types (IANA), the rest by number."""
+_TOTALS = ("exact", "at least")
+
+
+@cache
+def flow_columns(*, traced: bool, at_least: bool) -> tuple[Column, ...]:
+    """COLUMNS, with RTTs shown if paths are traced, and `totals` if some are lower bounds."""
+    changes: dict[str, dict[str, Any]] = {}
+    if traced:
+        changes["rtt"] = {"hidden": False}
+    if at_least:
+        changes |= {"totals": {"hidden": False}, "bytes": {"width": 9}}
+    return tuple(replace(column, **changes.get(column.id, {})) for column in COLUMNS)
 
 
 class FlowRows:
@@ -126,6 +138,7 @@ class FlowRows:
         protocol = int(row["protocol"])
         now = self._view.now_ns
         idle_ns = now - int(row["last_ns"])
+        bound = "≥" if row["at_least"] else ""
         return (
             _ARROWS[row["direction"]],
             protocol_name(protocol),
@@ -133,9 +146,9 @@ class FlowRows:
             endpoint(row, "destination"),
             bit_rate(row["bit_rate"]),
             whole(row["packet_rate"]),
-            whole(row["packets"]),
-            byte_size(row["bytes"]),
-            age((now - int(row["first_ns"])) / 1e9),
+            bound + whole(row["packets"]),
+            bound + byte_size(row["bytes"]),
+            bound + age((now - int(row["first_ns"])) / 1e9),
             milliseconds(self._table["rtt"][self._order[index]]),
             age(idle_ns / 1e9) if idle_ns > _QUIET_NS else "",
             flag_letters(int(row["tcp_flags"])) if protocol == 6 else "",
@@ -145,6 +158,7 @@ class FlowRows:
             whole(row["bytes"] / max(1, int(row["packets"]))),
             clock(int(row["first_ns"]) + self._view.to_utc_ns),
             clock(int(row["last_ns"]) + self._view.to_utc_ns),
+            _TOTALS[row["at_least"]],
         )
 
     def values(self, position: int) -> Sequence[Value]:
@@ -162,6 +176,8 @@ class FlowRows:
             from app.outputs.view import iso_all
 
             return iso_all(rows[f"{name}_ns"] + self._view.to_utc_ns)
+        if name == "totals":
+            return [_TOTALS[bound] for bound in rows["at_least"].tolist()]
         if name == "rtt":
             milli: Array = self._table[name][self._order] * 1e3
             return milli.round(3).tolist()  # type: ignore[no-any-return]

@@ -44,6 +44,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "size": "Of a packet, on average.",
         "first": "When its first packet came, UTC.",
         "last": "When its last packet came, UTC.",
+        "totals": "at least: the flow had no row at times, as there were too many; ≥ marks it.",
     },
     "changes": {
         "direction": "Into this host, or out of it.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from app.console.overview_feed import LivePulses, Pulses
 from app.console.trigger_model import LiveMonitor, MonitorView
-from probes.flow.live import LiveFlows, LiveView
+from probes.flow.live import Focus, LiveFlows, LiveView
 from probes.path.live import LivePaths, PathView
 from probes.primitive.state import PROBE as MONITOR
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
@@ -69,6 +69,10 @@ class State:
 
     def __post_init__(self) -> None:
         self._live = {"path": self._paths, MONITOR: self._monitor}
+
+    def focus_flows(self, focus: Focus) -> None:
+        """Say which flows come first if there is no room for every flow."""
+        self._flows.focus = focus
 
     def take(self, item: Snapshot | Event) -> None:
         """Take in what a probe published."""

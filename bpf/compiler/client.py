@@ -183,8 +183,8 @@ class Compiler:
     def unconfined(self) -> str:
         """Why the helper could not confine itself; empty if it is confined.
 
-        A helper that is not confined can read its user's files, and diagnostics show parts of what
-        a source includes. Waits for the helper to start; raises KernelError if it does not.
+        A helper that is not confined can read its user's files, and diagnostics show parts of the
+        files that a source includes. Waits for the helper to start; raises KernelError if it can't.
         """
         cancel = current()
         with self._turn(cancel):

@@ -68,7 +68,7 @@ def hide_files(headers: str) -> str:
     with open(CPUS) as file:
         cpus = file.read()
     _check(_LIBC.unshare(CLONE_NEWNS), "unshare")
-    # EINVAL in a plain chroot, whose root is no mount point: mounts would be visible outside.
+    # EINVAL in a plain chroot: its root is no mount point, so mounts would be visible outside.
     _mount("none", "/", MS_REC | MS_SLAVE)
     _mount("none", ROOT, 0, b"tmpfs", b"mode=0755")
     mask = os.umask(0o022)
@@ -98,7 +98,7 @@ def hide_files(headers: str) -> str:
 def restrict_files(headers: str) -> None:
     """Let this process open only libraries, the header tree and `FILES`, by Landlock.
 
-    It needs no privilege, but Linux 5.13, and libbcc takes longer than in a root of its own.
+    It needs Linux 5.13 and no privilege. libbcc takes longer, because it reads all kernel symbols.
     Raises OSError if the kernel has no Landlock.
     """
     _check(_LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")

@@ -19,6 +19,7 @@ from bpf.layout import described
 from bpf.syscall import MapSpec, btf_data
 
 _MACRO = re.compile(r"\b(BPF_[A-Z_]+)\s*\((?=([^()]*))")
+_NO_BTF = " (no BTF: a float, a double or an enum of 64 bits keeps libbcc from loading it)"
 _ALIAS = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\w+)[ \t\r]*$", re.MULTILINE)
 
 
@@ -120,7 +121,7 @@ class MapReader:
         try:
             key, value = self._types(spec, declared)
         except ValueError as error:
-            unreadable = str(error)
+            unreadable = f"{error}{'' if self._btf else _NO_BTF}"
         return CompiledMap(
             spec,
             key,

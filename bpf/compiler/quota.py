@@ -100,7 +100,7 @@ class Quota:
     def _fits(self, attr: bytes) -> bool:
         if not self._limit:
             return True
-        # libbcc tries again, later without the name, what an old kernel refuses.
+        # If an old kernel refuses a map, libbcc tries again, at last without the name.
         shape, name = attr[: _MAP.size], attr[_NAME].rstrip(b"\0")
         if not name and any(known.startswith(shape) for known in self._maps):
             return True

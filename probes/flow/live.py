@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,11 +19,12 @@ LIVE = np.dtype(
         ("packet_rate", "f8"),
         ("new_packets", "u8"),
         ("new_bytes", "u8"),
+        ("at_least", "u8"),
     ]
 )
-"""FLOW with totals since the flow was first seen; `id` is the same for a flow as long as it is
-here; rates are per second over the last `RATE_NS` or more; `new_*` is what the next rate is made
-of."""
+"""FLOW with totals since the flow was first seen. `id` is the same for a flow as long as it is
+here. Rates are per second over the last `RATE_NS` or more; `new_*` is what the next rate is made
+of. `at_least` is 1 if the totals are lower bounds: the flow may have been left out before."""
 
 _SUMS = (
     ("packets", "packets"),
@@ -35,6 +37,26 @@ RATE_NS = 500_000_000
 IDLE_NS = 60_000_000_000
 MAX_FLOWS = 65536
 MAX_NEW_FLOWS = 16384
+
+
+def _no_row(rows: Array, now_ns: int) -> Array:
+    return np.zeros(len(rows), bool)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Focus:
+    """The flows that come first, and stay, if there is no room for every flow."""
+
+    passes: Callable[[Array, int], Array] = _no_row
+    """Given rows of dtype LIVE (n,) and their moment (CLOCK_MONOTONIC), a mask (n,) of those that
+    the reader asked for. The probe's thread calls it, and only if flows must be left out."""
+    ids: Array = field(default_factory=lambda: np.empty(0, "u8"))
+    """Flows that the reader sees now, by `id`, (m,)."""
+
+    def mask(self, rows: Array, now_ns: int) -> Array:
+        """True (n,) for rows of dtype LIVE (n,) that the focus is on."""
+        found: Array = self.passes(rows, now_ns) | np.isin(rows["id"], self.ids)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,14 +76,19 @@ class LiveView:
 class LiveFlows:
     """Adds up windows by flow. `add` is called by a probe's thread, `view` by any.
 
-    Flows without a packet for a minute leave; of more flows than MAX_FLOWS the longest idle ones.
-    Of a window with more than MAX_NEW_FLOWS flows only the largest are taken: a flood must not
-    slow down the thread that drains the tables. Files get every flow, whatever is shown here.
+    Flows without a packet for a minute leave. Every packet of a flow that is here is added. Of more
+    than MAX_NEW_FLOWS new flows in a window, those in focus are taken, then the largest: a flood
+    must not slow down the thread that drains the tables. Of more than MAX_FLOWS in all, the longest
+    idle ones leave, those in focus last. Files get every flow, whatever is shown here.
     """
 
     def __init__(self) -> None:
+        self.focus = Focus()
+        """Set by the reader's thread."""
         self._view = LiveView(np.empty(0, LIVE), 0, 0)
         self._rate_start_ns = 0
+        self._left_out_ns = -IDLE_NS
+        """End of the last window in which flows were left out."""
         self._lock = threading.Lock()
 
     def view(self) -> LiveView:
@@ -73,12 +100,13 @@ class LiveFlows:
             self._view = self._added(snapshot)
 
     def _added(self, snapshot: Snapshot) -> LiveView:
-        rows, left_out = snapshot.rows, 0
-        if len(rows) > MAX_NEW_FLOWS:
-            left_out = len(rows) - MAX_NEW_FLOWS
-            rows = rows.take(np.argpartition(rows["bytes"], left_out)[left_out:])
         now = snapshot.end_ns
-        merged, evicted = _merged(self._view.rows, rows, now - IDLE_NS)
+        # A flow that was left out longer ago would have left as idle, and begins anew.
+        at_least = now - self._left_out_ns < IDLE_NS
+        window = _Window(snapshot.rows, now, max(1, now - snapshot.start_ns), at_least)
+        merged, left_out = _merged(self._view.rows, window, self.focus)
+        if left_out:
+            self._left_out_ns = now
         self._rate_start_ns = self._rate_start_ns or snapshot.start_ns
         elapsed = now - self._rate_start_ns
         if elapsed >= RATE_NS:
@@ -87,30 +115,46 @@ class LiveFlows:
             merged["new_bytes"] = 0
             merged["new_packets"] = 0
             self._rate_start_ns = now
-        return LiveView(merged, now, left_out + evicted, snapshot.end_utc_ns - now)
+        return LiveView(merged, now, left_out, snapshot.end_utc_ns - now)
 
 
-def _merged(old: Array, rows: Array, idle_since_ns: int) -> tuple[Array, int]:
-    """LIVE rows, by `id`, of those in `old` and of a window's of dtype FLOW; how many had to go."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Window:
+    rows: Array
+    """dtype FLOW, (n,)."""
+    end_ns: int
+    length_ns: int
+    at_least: bool
+    """Whether flows that are new in it may have been left out before."""
+
+
+def _merged(old: Array, window: _Window, focus: Focus) -> tuple[Array, int]:
+    """LIVE rows, by `id`, of those in `old` and of a window; and how many flows have no row."""
+    rows = window.rows
     if not len(old) and not len(rows):
         return old, 0
     # A window has a flow once, but for its hash being another flow's: those two are shown as one.
     ids = hash_keys(key_words(rows))
+    at, known = _found(old["id"], ids)
+    left_out = len(rows) - int(known.sum()) - MAX_NEW_FLOWS
+    if left_out > 0:
+        new = np.flatnonzero(~known)
+        taken = _foremost(_live(rows.take(new), ids[new]), window, focus)
+        chosen = np.sort(np.concatenate((np.flatnonzero(known), new[taken])))
+        ids, rows, at, known = ids[chosen], rows.take(chosen), at[chosen], known[chosen]
     order = np.argsort(ids)
     # By take: indexing copies a structured array field by field.
-    ids, rows = ids[order], rows.take(order)
-    at = np.searchsorted(old["id"], ids)
-    known = at < len(old)
-    known[known] = old["id"][at[known]] == ids[known]
+    ids, rows, at, known = ids[order], rows.take(order), at[order], known[order]
     new = np.flatnonzero(~known)
 
     seen_ns = old["last_ns"].copy()
     seen_ns[at[known]] = rows["last_ns"][known]
-    kept = seen_ns > idle_since_ns
+    kept = seen_ns > window.end_ns - IDLE_NS
     evicted = max(0, int(kept.sum()) + len(new) - MAX_FLOWS)
     if evicted:
         leaving = len(old) + len(new) - MAX_FLOWS
-        kept[np.argpartition(seen_ns, leaving)[:leaving]] = False
+        stays_ns = seen_ns + IDLE_NS * (kept & focus.mask(old, window.end_ns))
+        kept[np.argpartition(stays_ns, leaving)[:leaving]] = False
 
     # Where each old row comes to stand among the old ones kept, and each new one among all.
     rank = np.concatenate(([0], np.cumsum(kept)))
@@ -128,15 +172,38 @@ def _merged(old: Array, rows: Array, idle_since_ns: int) -> tuple[Array, int]:
         merged[total][hits] += news[part]
     merged["tcp_flags"][hits] |= news["tcp_flags"]
     merged["last_ns"][hits] = np.maximum(merged["last_ns"][hits], news["last_ns"])
-
-    fresh = np.zeros(len(new), LIVE)
-    _words(fresh)[:, : FLOW.itemsize // 8] = words_of(rows.take(new))
-    fresh["id"] = ids[new]
-    fresh["new_packets"], fresh["new_bytes"] = fresh["packets"], fresh["bytes"]
+    fresh = _live(rows.take(new), ids[new])
+    fresh["at_least"] = window.at_least
     _words(merged)[places] = _words(fresh)
-    return merged, evicted
+    return merged, max(0, left_out) + evicted
+
+
+def _found(sorted_ids: Array, ids: Array) -> tuple[Array, Array]:
+    """Where each of `ids` (n,) is in `sorted_ids` or belongs, and whether it is there."""
+    at = np.searchsorted(sorted_ids, ids)
+    known = at < len(sorted_ids)
+    known[known] = sorted_ids[at[known]] == ids[known]
+    return at, known
+
+
+def _foremost(live: Array, window: _Window, focus: Focus) -> Array:
+    """Places of the MAX_NEW_FLOWS of the window's new flows that are taken: in focus, or large."""
+    live["bit_rate"] = live["bytes"] * (8e9 / window.length_ns)
+    live["packet_rate"] = live["packets"] * (1e9 / window.length_ns)
+    size = np.minimum(live["bytes"], np.uint64(1) << np.uint64(62))
+    size += focus.mask(live, window.end_ns).astype("u8") << np.uint64(63)
+    return np.argpartition(size, len(size) - MAX_NEW_FLOWS)[-MAX_NEW_FLOWS:]
+
+
+def _live(rows: Array, ids: Array) -> Array:
+    """A window's rows of dtype FLOW (n,) as flows that are seen for the first time."""
+    live = np.zeros(len(rows), LIVE)
+    _words(live)[:, : FLOW.itemsize // 8] = words_of(rows)
+    live["id"] = ids
+    live["new_packets"], live["new_bytes"] = live["packets"], live["bytes"]
+    return live
 
 
 def _words(rows: Array) -> Array:
-    """Rows of dtype LIVE (n,) as 64-bit words (n, 14), FLOW's first: the same memory."""
+    """Rows of dtype LIVE (n,) as 64-bit words (n, 15), FLOW's first: the same memory."""
     return rows.view("u8").reshape(len(rows), LIVE.itemsize // 8)

@@ -218,6 +218,7 @@ def test_without_btf_what_bcc_describes_wrongly_is_not_read(
     )
     assert found.value is None
     assert reason in found.unreadable
+    assert "no BTF: a float, a double" in found.unreadable
 
 
 def test_an_enum_of_64_bits_is_told_or_not_read(compiler: Compiler) -> None:

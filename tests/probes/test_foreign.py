@@ -517,7 +517,7 @@ def test_each_export_equals_the_truth(controller: Controller, style: str, snapsh
     os.sched_setaffinity(0, {0})
     first, second = FRAMES[::2] + FRAMES[-3:], FRAMES[5:]
     expected = program.truth(first)
-    controller.add(configured(program, list(expected), snapshot=snapshot))
+    controller.add(configured(program, list(expected), snapshot=snapshot), force=True)
     try:
         (point,) = controller.hooks()
 

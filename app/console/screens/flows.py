@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from app.console.compare import CHANGES, FlowChanges
 from app.console.flow_detail import FlowDetail
-from app.console.flow_rows import COLUMNS, TRACED_COLUMNS, FlowRows, path_of
+from app.console.flow_rows import COLUMNS, FlowRows, flow_columns, path_of
 from app.console.flow_table import Rtts, live_table
 from app.console.named import Values, of_flow
 from app.console.screens.base import DeckScreen, counted
@@ -19,6 +19,8 @@ from app.console.table_view import OPEN, DeckTable
 from bpf.errors import UsageError
 from probes.filter import Domain, Table
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
+from probes.flow.live import Focus, LiveView
+from probes.flow.records import Array
 from widgets.format import si
 from widgets.status import StatusItem
 from widgets.table import VirtualTable
@@ -26,6 +28,7 @@ from widgets.tones import Tone
 
 _WAITING = "waiting for packets"
 _FILTERED = "no flow passes the filter; escape clears it"
+_FILTERED_SOME = "no flow with a row passes the filter yet: the next window is searched whole"
 
 
 class FlowTable(DeckTable):
@@ -127,11 +130,15 @@ class FlowsScreen(DeckScreen):
             rows = self._flow_rows()
         tables = "flows", "changes"
         self.turn_to(*(tables if frames is None else reversed(tables)))
-        columns = TRACED_COLUMNS if len(self.deck.frame.paths.series) else COLUMNS
+        columns = flow_columns(
+            traced=len(self.deck.frame.paths.series) > 0, at_least=bool(view.rows["at_least"].any())
+        )
         if frames is None and self.table.columns != columns:
             self.table.columns = columns
-        self.table.empty = _FILTERED if rows.total else _WAITING
+        filtered = _FILTERED_SOME if view.left_out else _FILTERED
+        self.table.empty = filtered if rows.total else _WAITING
         self.table.fill(rows)
+        self._focus()
         count = f"{rows.rows} of " if self._filter else ""
         notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=3)]
         if self._filter.text:
@@ -139,8 +146,20 @@ class FlowsScreen(DeckScreen):
         if self.table.sort == "rtt" and not len(self.deck.frame.paths.series):
             notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
         if view.left_out:
-            notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 3))
+            notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 2))
         self.deck.show_notes(*notes)
+
+    def _focus(self) -> None:
+        """Have the flows that pass the filter, and those in view, come first in a flood."""
+        shown = self._filter
+
+        def passes(rows: Array, now_ns: int) -> Array:
+            # Without names: looking them up would hold up the probe's thread.
+            return shown.mask(live_table(LiveView(rows, now_ns, 0)))
+
+        source = self.table.source
+        ids = np.array([source.key(index) for index in self.table.in_view], "u8")
+        self.deck.state.focus_flows(Focus(passes, ids) if shown else Focus(ids=ids))
 
     do_flow_sort = DeckScreen.sort_rows
     do_flow_reverse = DeckScreen.reverse_rows

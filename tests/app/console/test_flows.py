@@ -266,6 +266,31 @@ async def test_old_data_and_the_end_are_marked_with_the_reason() -> None:
         assert "interface eth0 went away" in console.strip
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_filter_finds_a_small_flow_in_a_flood_and_marks_its_totals_as_lower_bounds(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    """A flow with a row counts on, whatever else comes."""
+    monkeypatch.setattr("probes.flow.live.MAX_NEW_FLOWS", 2)
+    flood = [flow(number, 5000 + number) for number in range(20, 40)]
+    async with desk(*size) as console:
+        await console.feed(flow(1, 10), *flood)
+        assert "19 more not shown" in console.strip
+        assert "10.0.0.1" not in console.text
+        await console.press("slash")
+        await console.type("host:10.0.0.1")
+        await console.press("enter")
+        assert "no flow with a row passes the filter yet" in console.text
+        assert "19 more not shown" in console.strip
+        for _ in range(3):
+            await console.feed(flow(1, 10), *[one.copy() for one in flood])
+        assert "1 of " in console.strip
+        (row,) = (line for line in console.lines if "10.0.0.1:" in line)
+        if size[0] > 80:  # at 80 columns there is no room for totals
+            assert re.search(r" ≥3 +≥3\.66 KiB ", row)
+            assert "at least" in row
+
+
 async def test_flows_that_there_is_no_room_for_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -405,7 +405,8 @@ async def test_a_flow_is_found_behind_a_filter() -> None:
 async def test_what_is_lost_or_left_out_is_said_and_marked_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("probes.flow.live.MAX_NEW_FLOWS", 3)
+    for limit in ("MAX_NEW_FLOWS", "MAX_FLOWS"):
+        monkeypatch.setattr(f"probes.flow.live.{limit}", 3)
     async with desk(120, 40, first="overview") as console:
         await console.feed(*some())
         assert not any(tone is Tone.LOST for tone in tones(console, "traffic"))

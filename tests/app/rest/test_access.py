@@ -30,6 +30,29 @@ WRITES = [("POST", "probes"), ("POST", "compile"), ("PUT", "probes/counter"),
           ("DELETE", "paths/192.0.2.1")]  # fmt: skip
 
 
+POLICY = {"short": "flood: always -> dns"}
+BODIES = {
+    ("POST", "/v1/probes"): dump(config("other")),
+    ("POST", "/v1/compile"): dump(config()),
+    ("PUT", "/v1/probes/{name}"): dump(config()),
+    ("DELETE", "/v1/probes/{name}"): None,
+    ("POST", "/v1/probes/{name}/rollback"): None,
+    ("POST", "/v1/probes/{name}/export"): None,
+    ("PUT", "/v1/probes/{name}/maps/{map}/entries"): {"key": 1, "value": 1},
+    ("DELETE", "/v1/probes/{name}/maps/{map}/entries"): None,
+    ("PUT", "/v1/capture"): {"filter": "proto:tcp"},
+    ("POST", "/v1/paths"): {"destination": "192.0.2.1"},
+    ("DELETE", "/v1/paths/{destination}"): None,
+    ("POST", "/v1/monitor/policies"): POLICY,
+    ("PUT", "/v1/monitor/policies/{name}"): POLICY,
+    ("DELETE", "/v1/monitor/policies/{name}"): None,
+    ("POST", "/v1/monitor/policies/{name}/activate"): None,
+    ("POST", "/v1/monitor/policies/{name}/deactivate"): None,
+    ("POST", "/v1/commands"): {"line": "flow.capture proto:tcp"},
+}
+"""Every request that changes or loads anything, with a body that is fine."""
+
+
 def refused(**options: Any) -> str:
     """Why the API is not offered."""
     with pytest.raises(UsageError) as caught:
@@ -176,6 +199,27 @@ def test_nobody_is_let_in_without_the_token(tcp: Site, given: str) -> None:
             assert told.status_code == 401
             assert told.headers["www-authenticate"] == "Bearer"
             assert told.json()["error"] == "no valid token"
+    assert tcp.plane.probes() == before
+
+
+def test_read_only_and_the_read_token_refuse_every_request_that_changes_or_loads(tcp: Site) -> None:
+    """Each one of the OpenAPI description: a new one must be listed here."""
+    tcp.plane.add(config())
+    before = tcp.plane.probes()
+    with tcp.http() as http, tcp.http(READ_TOKEN) as reader:
+        every = {
+            (method.upper(), path)
+            for path, methods in http.get("/openapi.json").json()["paths"].items()
+            for method in methods
+        }
+        assert {(method, path) for method, path in every if method != "GET"} == set(BODIES)
+        tcp.plane.read_only = "started with --read-only"
+        for (method, path), body in BODIES.items():
+            url = path.format(name="counter", map="packets", destination="192.0.2.1")
+            key = {"key": "1"} if path.endswith("entries") and method == "DELETE" else {}
+            for client in (http, reader):
+                told = client.request(method, url, json=body, params=key)
+                assert told.status_code == 403, (method, path, told.text)
     assert tcp.plane.probes() == before
 
 

@@ -32,6 +32,7 @@ LAYOUTS = [
     np.dtype([("at", "M8[ns]"), ("for", "m8[25us]")]),
     np.dtype({"names": ["a"], "formats": ["u2"], "offsets": [6], "itemsize": 32}),
     np.dtype([("a", "u1"), ("b", "u8")], align=True),
+    np.dtype({"names": ["a", "b"], "formats": ["u1", "V3"], "offsets": [0, 0], "itemsize": 3}),
     FLOW,
     HOP,
     PATH,

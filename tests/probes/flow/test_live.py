@@ -10,7 +10,7 @@ import pytest
 
 from bench.feed import Flows, window
 from probes.flow import live
-from probes.flow.live import LIVE, LiveFlows
+from probes.flow.live import LIVE, Focus, LiveFlows
 from probes.flow.records import FLOW, Array, words_of
 
 SECOND = 10**9
@@ -110,6 +110,91 @@ def test_of_too_many_new_flows_the_largest_are_taken(monkeypatch: pytest.MonkeyP
     assert view.left_out == 70
     lives.add(window(rows[:10].copy(), 2, end_ns=2 * SECOND))
     assert lives.view().left_out == 0
+
+
+def test_no_flow_that_is_here_misses_a_packet_however_many_are_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a flood of large new flows a small one that was seen before counts on."""
+    monkeypatch.setattr(live, "MAX_NEW_FLOWS", 30)
+    ping, flood, lives = Flows(1, seed=5).next(0), Flows(200, seed=7).next(0), LiveFlows()
+    ping["protocol"], ping["packets"], ping["bytes"] = 1, 1, 98
+    flood["bytes"] = 1 << 20
+    for number in range(1, 6):
+        end_ns = number * SECOND
+        rows = np.concatenate((ping, flood[:0] if number == 1 else flood))
+        rows["last_ns"] = end_ns - 1
+        flood["source_port"] += 1
+        lives.add(window(rows, number, end_ns=end_ns))
+    view = lives.view()
+    (row,) = view.rows[view.rows["protocol"] == 1]
+    assert (row["packets"], row["bytes"], row["at_least"]) == (5, 490, 0)
+    assert row["last_ns"] == end_ns - 1
+    assert view.left_out == 170
+
+
+def test_flows_in_focus_are_taken_before_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The focus sees the whole window, also columns that only live flows have."""
+    monkeypatch.setattr(live, "MAX_NEW_FLOWS", 30)
+    lives, rows = LiveFlows(), Flows(100).next(SECOND)
+    small = np.argsort(rows["bytes"])[:20]
+    rows["destination_port"][small] = 22
+    seen: list[int] = []
+
+    def passes(found: Array, now_ns: int) -> Array:
+        assert (found["bit_rate"] == found["bytes"] * 8).all()
+        assert now_ns == SECOND
+        seen.append(len(found))
+        mask: Array = found["destination_port"] == 22
+        return mask
+
+    lives.focus = Focus(passes)
+    lives.add(window(rows, end_ns=SECOND))
+    found = lives.view().rows
+    assert seen == [100]
+    assert (found["destination_port"] == 22).sum() == (rows["destination_port"] == 22).sum() >= 20
+    assert len(found) == 30
+    assert not found["bit_rate"].any() or (found["bit_rate"] == found["bytes"] * 8).all()
+
+
+def test_totals_of_a_flow_that_may_have_been_left_out_are_lower_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For as long as a flow without a packet would have been kept."""
+    monkeypatch.setattr(live, "MAX_NEW_FLOWS", 30)
+    lives, rows = LiveFlows(), Flows(200).next(0)
+
+    def add(part: Array, second: int) -> Array:
+        part = part.copy()
+        part["last_ns"] = second * SECOND - 1
+        lives.add(window(part, second, end_ns=second * SECOND))
+        return lives.view().rows
+
+    assert not add(rows[:30], 1)["at_least"].any()
+    assert not add(rows[:100], 2)["at_least"].any()
+    late = add(rows[100:110], 61)
+    assert set(late["at_least"].tolist()) == {0, 1}
+    exact = add(rows[110:120], 62)
+    assert not exact["at_least"][exact["last_ns"] == 62 * SECOND - 1].any()
+    begun_anew = add(rows[120:130], 125)
+    assert len(begun_anew) == 10
+    assert not begun_anew["at_least"].any()
+
+
+def test_flows_in_focus_leave_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MAX_FLOWS", 50)
+    rows, lives = Flows(100).next(0), LiveFlows()
+    for number, part in enumerate((rows[:30], rows[30:50], rows[50:70]), 1):
+        part["last_ns"] = number * SECOND - 1
+        if number == 3:
+            oldest = lives.view().rows
+            oldest = oldest[oldest["last_ns"] < SECOND]
+            lives.focus = Focus(ids=oldest["id"][:10])
+        lives.add(window(part, number, end_ns=number * SECOND))
+    view = lives.view()
+    assert (len(view.rows), view.left_out) == (50, 20)
+    assert np.isin(oldest["id"][:10], view.rows["id"]).all()
+    assert not np.isin(oldest["id"][10:], view.rows["id"]).any()
 
 
 def test_of_too_many_flows_the_longest_idle_leave(monkeypatch: pytest.MonkeyPatch) -> None:

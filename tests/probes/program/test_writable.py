@@ -193,6 +193,13 @@ REFUSED: list[tuple[Any, Any, str]] = [
         (),
         "maps.alow: no source declares this map; did you mean allow?",
     ),
+    (
+        {"entries": {"writible": True}},
+        (),
+        "maps.entries.writible: no such key; did you mean writab",
+    ),
+    ({"allow": {"entries": [{"kye": 1}]}}, (), "maps.allow.entries[0].kye: no such key"),
+    ({"allow": {"share": "a b"}}, (), "maps.allow.share: 'a b' is not a name"),
     ({"allow": {}}, (), "maps.allow: it is neither shared nor writable"),
     (
         {"allow": {"share": "probe", "types": TYPED}},
