@@ -41,13 +41,13 @@ class Interference:
 
     def _dropped(self) -> str:
         return (
-            f"probes are dropped: another program or nftables rule on {self._interface}'s egress"
-            " rewrites packet marks; attach it after probedeck"
+            f"probes are dropped: another program on {self._interface}'s egress rewrites packet"
+            " marks; attach it after probedeck"
         )
 
     def _stopped(self, target: Target) -> str:
         return (
             f"tracing of {text_of(target.destination)} stopped: another program on"
-            f" {self._interface}'s egress sends probes on whole; attach it after probedeck and"
-            " trace again"
+            f" {self._interface}'s egress sends probes on whole; attach it after probedeck,"
+            " untrace and trace again"
         )

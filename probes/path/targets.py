@@ -134,9 +134,7 @@ class Target:
         return int(self._kernel["sequence"][0])
 
     def start(self) -> None:
-        """Let the kernel send probes, again if it has stopped after a clone escaped."""
-        if self._kernel["escaped"][0]:
-            self._kernel["escaped"] = self._kernel["next_ns"] = 0
+        """Let the kernel send probes."""
         self._kernel["ready"] = 1
 
     @property

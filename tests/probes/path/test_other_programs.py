@@ -15,11 +15,11 @@ from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.program import Program
 from bpf.syscall import link_create
-from probes.path.options import Order, PathOptions
+from probes.path.options import Order, PathOptions, TracedFlow
 from probes.path.records import Outcome
 from probes.path.targets import Target
 from tests.probes.path.conftest import Host, MakeHost, outcomes_of
-from tests.probes.path.wire import PEER
+from tests.probes.path.wire import PEER, UDP
 
 FAST = PathOptions(rate=100_000, timeout=60)
 BPF_F_BEFORE = 1 << 3
@@ -140,7 +140,10 @@ def test_tracing_stops_when_a_program_lets_a_clone_go_past(
     (told,) = host.told("error")
     assert f"tracing of {PEER[4]} stopped" in told
     send(host, flow)
-    assert arrived(host) == (packets + DATAGRAMS, 0)
+    host.controller.trace(PEER[4], TracedFlow(UDP, 1, 2))  # one more flow does not resume it
+    send(host, flow)
+    assert arrived(host) == (packets + 2 * DATAGRAMS, 0)
+    host.controller.untrace(PEER[4])
     host.controller.trace(PEER[4])
     send(host, flow)
     assert arrived(host)[1] > 50
