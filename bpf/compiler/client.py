@@ -12,24 +12,20 @@ import threading
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from bpf.abi import ProgType
 from bpf.cancel import Cancel, current
+from bpf.compiler.compiled import Compiled, close_all, digest
 from bpf.compiler.diagnostics import (
     CompileError,
     Diagnostic,
     parse_clang,
     parse_llvm,
-    parse_map,
-    parse_verifier,
 )
-from bpf.compiler.maps import CompiledMap, MapReader
 from bpf.compiler.packages import install
-from bpf.compiler.remarks import no_inserts
-from bpf.compiler.source import flatten, misfit, place_of
+from bpf.compiler.source import flatten, place_of
 from bpf.errors import DeckError, KernelError
 from bpf.features import kernel_macros
 from bpf.syscall import PRIVILEGES
@@ -46,52 +42,13 @@ _CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
 CPU_LIMIT_S = 20.0
 """CPU time that one compile may take; a loaded machine makes it last longer, not fail."""
 MAP_LIMIT = 1 << 30
+"""Bytes of maps that a user's probe may have, unless that is configured."""
 _WALL_PER_CPU = 10
 """Wall-clock seconds that a compile may last, for each second of CPU time that it may take."""
 _REPLY_GRACE_S = 5.0
 """The helper ends itself at its limits; this much later the client gives up on it."""
 _LOOK_S = 0.05
 """Seconds between two looks at whether who waits for his turn still wants it."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledProgram:
-    """A function of a source, verified."""
-
-    name: str
-    type: ProgType
-    fd: int
-    """The program as it was loaded for verification, on the maps created at compile time."""
-    instructions: bytes
-    license: str
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """What one source became. Its descriptors are closed by `close`."""
-
-    name: str
-    programs: Mapping[str, CompiledProgram]
-    functions: tuple[str, ...]
-    """Every function that could be a program, also those that were not asked for."""
-    maps: Mapping[str, CompiledMap]
-    diagnostics: tuple[Diagnostic, ...]
-    """Warnings and notes; an error would have raised CompileError."""
-    seconds: float
-    """Round trip of the request."""
-    btf_fd: int = 0
-    """The types of the source; 0 if the compiler or the kernel has none."""
-
-    def close(self) -> None:
-        _close([p.fd for p in self.programs.values()] + [m.fd for m in self.maps.values()])
-        if self.btf_fd:
-            os.close(self.btf_fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _kernel_flags() -> list[str]:
@@ -166,7 +123,7 @@ class Compiler:
                 reply = self._message()
                 self._receive_fds(reply["fd_messages"], fds)
             except (OSError, EOFError):
-                _close(fds)
+                close_all(fds)
                 self._check_open()
                 cancel.check()
                 diagnostics = self._post_mortem(name, source)
@@ -175,9 +132,9 @@ class Compiler:
             said = self._said()
         try:
             cancel.check()
-            return _digest(name, source, flat, reply, fds, said, prog_type, started)
+            return digest(name, source, flat, reply, fds, said, prog_type, started)
         except DeckError:
-            _close(fds)
+            close_all(fds)
             raise
 
     def unconfined(self) -> str:
@@ -349,63 +306,3 @@ class Compiler:
             place = place_of(source, _CRASHING)
             file = name if place[0] else ""
         return (*parse_clang(said), Diagnostic(file, *place, "error", text))
-
-
-def _digest(
-    name: str,
-    source: str,
-    flat: str,
-    reply: dict[str, Any],
-    fds: list[int],
-    said: str,
-    prog_type: ProgType,
-    started: float,
-) -> Compiled:
-    """Turn a reply into Compiled; raises CompileError, and KernelError for missing descriptors."""
-    diagnostics = parse_clang(said)
-    errors: list[Diagnostic] = []
-    if reply["error"] and not any(d.severity == "error" for d in diagnostics):
-        words = said.strip().splitlines()
-        unplaced = Diagnostic(name, 0, 0, "error", words[-1] if words else reply["error"])
-        errors.append(parse_map(name, source, said) or unplaced)
-    for program in reply["programs"]:
-        function = program["name"]
-        line, column = place_of(source, function)
-        if why := misfit(source, function, prog_type):
-            if len(reply["programs"]) > 1:
-                why += "; choose the program of this hook by its name: function"
-            errors.append(Diagnostic(name, line, column, "error", why))
-        elif not program["loaded"]:
-            found = parse_verifier(function, program["log"], program["places"])
-            # Where nothing tells more, the function.
-            errors.append(found if found.line else replace(found, file=name, line=line))
-    if reply["error"] or errors:
-        log = "\n".join(p["log"] for p in reply["programs"] if not p["loaded"])
-        raise CompileError(name, (*diagnostics, *errors), log)
-    if len(fds) < reply["fds"]:
-        count = len(reply["programs"]) + len(reply["maps"])
-        raise KernelError(
-            f"{name} has {count} programs and maps, and only {len(fds)} could be opened",
-            hint="raise the limit of open files (ulimit -n)",
-        )
-    spare = iter(fds)
-    programs = {
-        p["name"]: CompiledProgram(
-            p["name"], prog_type, next(spare), bytes.fromhex(p["instructions"]), p["license"]
-        )
-        for p in reply["programs"]
-    }
-    map_fds = [next(spare) for _ in reply["maps"]]
-    btf_fd = next(spare, 0)
-    reader = MapReader(name, source, flat, btf_fd)
-    pairs = zip(reply["maps"], map_fds, strict=True)
-    maps = {declared["name"]: reader.read(declared, fd) for declared, fd in pairs}
-    diagnostics += tuple(no_inserts(name, source, [m.spec for m in maps.values()]))
-    functions = tuple(reply["functions"])
-    seconds = time.perf_counter() - started
-    return Compiled(name, programs, functions, maps, diagnostics, seconds, btf_fd)
-
-
-def _close(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
