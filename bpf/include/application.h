@@ -91,7 +91,7 @@ static __always_inline void count_given(struct selection *selection, u64 packets
         for (u64 at = 0; at < RECORDS && opaque(at) < selection->count; at++) {                    \
             if (!is_given(selection, at))                                                          \
                 continue;                                                                          \
-            count++;                                                                               \
+            count += selection->packets[at].packets;                                               \
             name##_takes(&selection->packets[at]);                                                 \
         }                                                                                          \
         count_given(selection, count);                                                             \

@@ -20,7 +20,6 @@
 #define MAX_VLAN_TAGS 2
 #define MAX_EXTENSION_HEADERS 8
 #define MAX_EXTENSION_SIZE 0xfff
-#define VLAN_TAG_SIZE 4
 #define HEADERS_PULLED 512
 
 #define IPV4_OFFSET 0x1fff
@@ -113,18 +112,6 @@ static __always_inline int parse_ipv4(struct cursor *c, struct packet *packet) {
     }
     c->at += ip->ihl * 4;
     return parse_transport(c, packet, protocol, 4);
-}
-
-/*
- * `value`, of which the verifier then knows nothing: else it follows every sequence of extension
- * headers by itself, 200,000 instructions instead of 9,000. It remembers what is stored in a whole
- * slot of eight bytes, so this is the second half of one.
- */
-static __always_inline u32 forget(u32 value) {
-    volatile u32 slot[2] __aligned(8);
-    slot[0] = 0; /* or the compiler would do without the first half */
-    slot[1] = value;
-    return slot[1];
 }
 
 static __always_inline int parse_ipv6(struct cursor *c, struct packet *packet) {

@@ -9,6 +9,7 @@
 
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>
+#include "segment.h"
 
 #ifdef HOOK_XDP
 #define CONTEXT struct xdp_md
@@ -45,24 +46,33 @@ static __always_inline void lose(u32 reason, u64 packets, u64 bytes) {
     }
 }
 
-/* Packets on the wire: a large segment of a TC hook is cut into packets later on. */
-static __always_inline u64 packets_of(CONTEXT *ctx) {
+/*
+ * Packets and bytes of `ctx` on the wire: a large segment is several packets, each with headers of
+ * its own, and a frame has its VLAN tag, though the NIC takes it off and puts it in. XDP sees no
+ * such tag, and counts a large segment as one packet: only generic XDP sees those.
+ */
+static __always_inline struct wire_size size_on_wire(CONTEXT *ctx) {
 #ifdef HOOK_XDP
-    return 1;
+    struct wire_size size = {1, ctx->data_end - ctx->data};
 #else
-    return ctx->gso_segs ? ctx->gso_segs : 1;
+    struct wire_size size = {1, ctx->len};
+    /* vlan_proto may be of a tag that has been removed, but vlan_present costs more. */
+    if (unlikely(ctx->gso_size | ctx->vlan_proto)) {
+        if (ctx->gso_size)
+            size = segment_size(ctx);
+        if (ctx->vlan_present)
+            size.bytes += size.packets * VLAN_TAG_SIZE;
+    }
 #endif
+    return size;
 }
 
-/* Bytes of those packets' frames, on egress with the headers that each of them gets. */
+static __always_inline u64 packets_of(CONTEXT *ctx) {
+    return size_on_wire(ctx).packets;
+}
+
 static __always_inline u64 bytes_of(CONTEXT *ctx) {
-#if defined(HOOK_XDP)
-    return ctx->data_end - ctx->data;
-#elif defined(HOOK_TC_EGRESS)
-    return ctx->wire_len ? ctx->wire_len : ctx->len;
-#else
-    return ctx->len;
-#endif
+    return size_on_wire(ctx).bytes;
 }
 
 #endif

@@ -33,11 +33,11 @@
 struct flow_record {
     struct flow_key key;
     u64 bytes;
-    u32 packets;
-    u32 first; /* jiffies, lower half: a tick's resolution, at a twentieth of a clock's price */
+    u64 packets; /* and the TCP flags of all of them, in its highest byte */
+    u32 first;   /* jiffies, lower half: a tick's resolution, at a twentieth of a clock's price */
     u32 last;
-    u32 tcp_flags;
 };
+#define FLAGS_SHIFT 56
 
 /* A way has a part of the hash, never 0, above the number of a record; 0: it is free. */
 struct flow_set {
@@ -61,14 +61,13 @@ static __always_inline bool same_flow(struct flow_key *a, struct flow_key *b) {
            a->transport == b->transport;
 }
 
-static __always_inline void fill(struct flow_record *record, struct packet *packet, u64 packets,
-                                 u64 bytes, u64 now) {
+static __always_inline void fill(struct flow_record *record, struct packet *packet,
+                                 struct wire_size *size, u64 now) {
     record->key = packet->key;
-    record->bytes = bytes;
-    record->packets = packets;
+    record->bytes = size->bytes;
+    record->packets = size->packets | packet->tcp_flags << FLAGS_SHIFT;
     record->first = now;
     record->last = now;
-    record->tcp_flags = packet->tcp_flags;
 }
 
 static __always_inline struct flow_record *record_of(u64 cpu, u64 number) {
@@ -77,16 +76,16 @@ static __always_inline struct flow_record *record_of(u64 cpu, u64 number) {
 }
 
 /* A record of its own, to user space at once. */
-static __always_inline void send_alone(struct packet *packet, u64 packets, u64 bytes, u64 now) {
+static __always_inline void send_alone(struct packet *packet, struct wire_size *size, u64 now) {
     struct flow_record single;
-    fill(&single, packet, packets, bytes, now);
+    fill(&single, packet, size, now);
     if (overflow.ringbuf_output(&single, sizeof(single), BPF_RB_NO_WAKEUP))
-        lose(LOSS_TABLE_FULL, packets, bytes);
+        lose(LOSS_TABLE_FULL, size->packets, size->bytes);
 }
 
 /* A record of its own for this packet: appended, or sent to user space at once. */
 static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 cpu,
-                                   struct packet *packet, u64 packets, u64 bytes, u64 now) {
+                                   struct packet *packet, struct wire_size *size, u64 now) {
     u32 own = cpu;
     struct cpu_state *state = cpus.lookup(&own);
     if (!state)
@@ -94,17 +93,17 @@ static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 c
     u64 number = state->records;
     struct flow_record *record = record_of(cpu, number);
     if (number >= RECORDS_PER_CPU || !record) {
-        send_alone(packet, packets, bytes, now);
+        send_alone(packet, size, now);
         return;
     }
-    fill(record, packet, packets, bytes, now);
+    fill(record, packet, size, now);
     state->records = number + 1;
     set->way[way & (WAYS - 1)] = tag | number;
     if (number + 1 == ALARM_AT)
         alarm.ringbuf_output(&own, sizeof(own), BPF_RB_FORCE_WAKEUP);
 }
 
-static __always_inline void count(struct packet *packet, u64 packets, u64 bytes) {
+static __always_inline void count(struct packet *packet, struct wire_size *size) {
     u64 now = bpf_jiffies64();
     u64 cpu = bpf_get_smp_processor_id();
     u64 hash = hash_of(&packet->key);
@@ -116,7 +115,7 @@ static __always_inline void count(struct packet *packet, u64 packets, u64 bytes)
         u32 own = cpu;
         if (!(now & LATE_ALARM_MASK))
             alarm.ringbuf_output(&own, sizeof(own), BPF_RB_FORCE_WAKEUP);
-        send_alone(packet, packets, bytes, now);
+        send_alone(packet, size, now);
         return;
     }
 
@@ -133,24 +132,23 @@ static __always_inline void count(struct packet *packet, u64 packets, u64 bytes)
             continue;
         struct flow_record *record = record_of(cpu, entry & NUMBER_MASK);
         if (record && same_flow(&record->key, &packet->key)) {
-            record->packets += packets;
-            record->bytes += bytes;
+            record->packets = (record->packets + size->packets) | packet->tcp_flags << FLAGS_SHIFT;
+            record->bytes += size->bytes;
             record->last = now;
-            record->tcp_flags |= packet->tcp_flags;
             return;
         }
     }
-    append(set, way, tag, cpu, packet, packets, bytes, now);
+    append(set, way, tag, cpu, packet, size, now);
 }
 
 int flow(CONTEXT *ctx) {
     struct packet packet = {};
-    u64 packets = packets_of(ctx), bytes = bytes_of(ctx);
-    if (!parse_or_lose(ctx, &packet, packets, bytes))
+    struct wire_size size = size_on_wire(ctx);
+    if (!parse_or_lose(ctx, &packet, size.packets, size.bytes))
         return VERDICT_PASS;
     if (captured(&packet))
-        count(&packet, packets, bytes);
+        count(&packet, &size);
     else
-        lose(LOSS_FILTERED, packets, bytes);
+        lose(LOSS_FILTERED, size.packets, size.bytes);
     return VERDICT_PASS;
 }

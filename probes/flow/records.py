@@ -24,16 +24,15 @@ class Direction(IntEnum):
 
 
 RECORD = np.dtype(
-    [
-        ("key", "u8", (5,)),
-        ("bytes", "u8"),
-        ("packets", "u4"),
-        ("first", "u4"),
-        ("last", "u4"),
-        ("tcp_flags", "u4"),
-    ]
+    {
+        "names": ["key", "bytes", "packets", "tcp_flags", "first", "last"],
+        "formats": [("u8", (5,)), "u8", "u8", "u1", "u4", "u4"],
+        "offsets": [0, 40, 48, 55, 56, 60],
+        "itemsize": 64,
+    }
 )
-"""`struct flow_record` of flow.c: 64 bytes."""
+"""`struct flow_record` of flow.c: 64 bytes. `tcp_flags` is the highest byte of `packets`."""
+_PACKETS = np.uint64((1 << 56) - 1)
 
 FLOW = np.dtype(
     [
@@ -114,8 +113,9 @@ def _fill(rows: Array, records: Array, direction: Direction, clock: TickClock) -
     words = words_of(rows)
     words[:, :KEY_WORDS] = records["key"]
     words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)
-    for name in ("tcp_flags", "packets", "bytes"):
-        rows[name] = records[name]
+    rows["tcp_flags"] = records["tcp_flags"]
+    rows["packets"] = records["packets"] & _PACKETS
+    rows["bytes"] = records["bytes"]
     rows["first_ns"] = clock.monotonic_ns(records["first"])
     rows["last_ns"] = clock.monotonic_ns(records["last"])
 

@@ -27,14 +27,9 @@
 
 #define NO_PROTOCOL 256 /* not IP, or not to be parsed */
 
-struct tally {
-    u64 packets;
-    u64 bytes;
-};
-
 /* What one CPU has seen in this window. */
 struct sketch {
-    struct tally
+    struct wire_size
         tallies[NO_PROTOCOL + 1]; /* by protocol: user space makes the eight counters of it */
     u32 unused;
     u32 routed; /* whether a policy may be active: spares packets the router, and a look-up */
@@ -86,16 +81,16 @@ struct telemetry {
 };
 #define TELEMETRY_VERSION 1
 
-static __always_inline void count(struct tally *tally, u64 packets, u64 bytes) {
-    tally->packets += packets;
-    tally->bytes += bytes;
+static __always_inline void count(struct wire_size *tally, struct wire_size size) {
+    tally->packets += size.packets;
+    tally->bytes += size.bytes;
 }
 
 /* Count a packet of a flow; the flow's hash. */
-static __always_inline u64 observe(struct sketch *sketch, struct packet *packet, u64 packets,
-                                   u64 bytes) {
+static __always_inline u64 observe(struct sketch *sketch, struct packet *packet,
+                                   struct wire_size size) {
     u64 hash = hash_of(&packet->key);
-    count(&sketch->tallies[PROTOCOL(&packet->key)], packets, bytes);
+    count(&sketch->tallies[PROTOCOL(&packet->key)], size);
     u32 *largest = &sketch->registers[hash & (REGISTERS - 1)];
     u32 value = hash >> 32 | 1;
     if (value > *largest)
@@ -156,9 +151,10 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct selection *selection = selection_of_cpu();
     if (!selection)
         return true;
+    struct wire_size size = size_on_wire(ctx);
     struct telemetry *telemetry = c.at + sizeof(struct udphdr);
     if ((void *)(telemetry + 1) > c.end || telemetry->version != bpf_htons(TELEMETRY_VERSION)) {
-        lose(LOSS_MALFORMED, 1, bytes_of(ctx));
+        lose(LOSS_MALFORMED, size.packets, size.bytes);
         return true;
     }
     u32 promised = bpf_ntohs(telemetry->count), found = 0;
@@ -168,10 +164,13 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
             break;
         struct selected *selected = &selection->packets[found];
         decapsulate(record, selected);
-        selected->hash = observe(sketch, &selected->packet, 1, selected->bytes);
+        selected->hash = observe(sketch, &selected->packet, (struct wire_size){1, selected->bytes});
     }
     if (found < promised)
         lose(LOSS_MALFORMED, promised - found, 0);
+    /* Only the first of the datagrams that the kernel has merged (UDP GRO) is read. */
+    if (size.packets > 1)
+        lose(LOSS_MALFORMED, size.packets - 1, 0);
     selection->count = found;
     if (sketch->routed)
         router.call(ctx, 0);
@@ -182,18 +181,18 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
 
 /* Count a packet, and have it selected; true: whatever it is, it is ours. */
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
-    u64 packets = packets_of(ctx), bytes = bytes_of(ctx);
+    struct wire_size size = size_on_wire(ctx);
     struct packet packet = {};
-    if (!parse_or_lose(ctx, &packet, packets, bytes)) {
-        count(&sketch->tallies[NO_PROTOCOL], packets, bytes);
+    if (!parse_or_lose(ctx, &packet, size.packets, size.bytes)) {
+        count(&sketch->tallies[NO_PROTOCOL], size);
         return true;
     }
-    u64 hash = observe(sketch, &packet, packets, bytes);
+    u64 hash = observe(sketch, &packet, size);
     struct selection *selection = sketch->routed ? selection_of_cpu() : 0;
     if (!selection)
         return true;
     struct selected *selected = &selection->packets[0];
-    *selected = (struct selected){.packet = packet, .packets = packets, .bytes = bytes};
+    *selected = (struct selected){.packet = packet, .packets = size.packets, .bytes = size.bytes};
     selected->hash = hash;
     selection->count = 1;
     router.call(ctx, 0);
@@ -247,7 +246,7 @@ int route(CONTEXT *ctx) {
             runs |= control->applications[policy & (POLICIES - 1)];
             u64 *count = chosen.lookup(&policy);
             if (count)
-                *count += 1;
+                *count += selected->packets;
         }
         selected->applications = runs;
         selected->now_ns = now;

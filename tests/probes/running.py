@@ -64,6 +64,16 @@ IPV6 = bytes(12) + b"\x86\xdd\x60" + bytes(5) + b"\x11\x40" + bytes(40)
 MALFORMED = bytes(12) + b"\x08\x00\x43" + bytes(40)
 
 
+def sk_buff(
+    *, ingress_ifindex: int = 0, ifindex: int = 0, wire_len: int = 0, segments: int = 0,
+    segment_size: int = 0,
+) -> bytes:  # fmt: skip
+    """A `struct __sk_buff` for PROG_TEST_RUN, with `gso_segs` and `gso_size` of a large segment."""
+    return struct.pack(
+        "36x2I116x2I8xI12x", ingress_ifindex, ifindex, wire_len, segments, segment_size
+    )
+
+
 @dataclass
 class Running:
     """A program in the kernel, attached to nothing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 import subprocess
 import threading
 import time
@@ -35,6 +34,7 @@ from tests.probes.running import (
     chained,
     ipv4,
     running,
+    sk_buff,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -142,8 +142,7 @@ def run(
 ) -> None:
     """Send known packets and compare every feature with what they were."""
     expected_on = FEATURES if method is Method.NON_ADAPTIVE else features
-    # struct __sk_buff: ingress_ifindex at 36, ifindex at 40.
-    context = b"" if hook is Hook.XDP else struct.pack("36x2I148x", 7, 1)
+    context = b"" if hook is Hook.XDP else sk_buff(ingress_ifindex=7, ifindex=1)
     # By PROG_TEST_RUN, XDP's packets come from the loopback.
     once = {
         "INPUT_SNMP": 1 if hook is Hook.XDP else 7,

@@ -22,12 +22,17 @@ def clock() -> Iterator[TickClock]:
     ticks.close()
 
 
+def packets_of(records: int) -> Array:
+    """Packets of each of `records` records, all different."""
+    return np.arange(1, records + 1, dtype="u8") << np.uint64(33)
+
+
 def some_records(numbers: Array) -> Array:
     """Records of which those of the same number are of one flow."""
     made = np.zeros(len(numbers), RECORD)
     made["key"][:, 0] = numbers
     made["key"][:, 4] = 6 << 32
-    made["packets"] = np.arange(1, len(numbers) + 1)
+    made["packets"] = packets_of(len(numbers))
     made["bytes"] = 100
     made["tcp_flags"] = 1 << (np.arange(len(numbers)) % 8)
     return made
@@ -41,8 +46,9 @@ def check_merge(numbers: Array, clock: TickClock) -> None:
     rows = rows_of([given_[:7], given_[7:]], Direction.EGRESS, clock)
     assert len(rows) == len(np.unique(numbers))
     for row in rows:
-        mine = given_[numbers == int.from_bytes(row["source"].tobytes()[:8], "little")]
-        assert row["packets"] == mine["packets"].sum()
+        of_flow = numbers == int.from_bytes(row["source"].tobytes()[:8], "little")
+        mine = given_[of_flow]
+        assert row["packets"] == packets_of(len(numbers))[of_flow].sum()
         assert row["bytes"] == mine["bytes"].sum()
         assert row["tcp_flags"] == np.bitwise_or.reduce(mine["tcp_flags"])
         assert row["first_ns"] == clock.monotonic_ns(mine["first"]).min()

@@ -19,9 +19,9 @@ from tests.probes.flow.test_windows import frame
 from tests.probes.program.tools import Traffic, held_ids
 
 FLOW_C = SOURCE.read_text(encoding="utf-8")
-TWICE = FLOW_C.replace("record->bytes += bytes;", "record->bytes += 2 * bytes;").replace(
-    "record->bytes = bytes;", "record->bytes = 2 * bytes;"
-)
+TWICE = FLOW_C.replace(
+    "record->bytes += size->bytes;", "record->bytes += 2 * size->bytes;"
+).replace("record->bytes = size->bytes;", "record->bytes = 2 * size->bytes;")
 """Counts the bytes of a packet twice."""
 SIZE = len(frame(1))
 
@@ -120,10 +120,10 @@ def moved(config: ProbeConfig, **changes: object) -> ProbeConfig:
 
 REFUSED = {
     "records has another kind, layout or size": FLOW_C.replace(
-        "    u64 bytes;\n    u32 packets;", "    u32 packets;\n    u64 bytes;"
-    ).replace("    u32 tcp_flags;\n", "    u16 tcp_flags;\n"),
+        "    u32 last;\n", "    u32 last;\n    u64 more;\n"
+    ),
     "map records has another": FLOW_C.replace(
-        "    u32 packets;\n    u32 first;", "    u32 first;\n    u32 packets;"
+        "    u64 bytes;\n    u64 packets;", "    u64 packets;\n    u64 bytes;"
     ),
     "map sets has another": FLOW_C.replace("sets, SETS,", "sets, 2 * SETS,"),
     "map cpus is gone": FLOW_C.replace("cpu_state, cpus,", "cpu_state, each,").replace(

@@ -115,10 +115,10 @@ class Bed:
         policy = Policy.parse_short(text)
         self.monitor.set_policy(policy, policy.run, matches_of(policy.select))
 
-    def run(self, packet: bytes, repeat: int = 1) -> int:
+    def run(self, packet: bytes, repeat: int = 1, context: bytes = b"") -> int:
         """The verdict."""
         (point,) = self.hooks.points()
-        return prog_test_run(point.chain.fd, packet, repeat=repeat).verdict
+        return prog_test_run(point.chain.fd, packet, repeat=repeat, context=context).verdict
 
     def window(self) -> dict[str, Any]:
         """Tables of the window that so ends, by name."""
