@@ -145,6 +145,8 @@ def transfer(left: netns.End, right: netns.End, to: str, size: int = SIZE) -> Se
         thread = threading.Thread(target=take)
         thread.start()
         client.settimeout(10)
+        # Less in flight than a veth's ring holds: it drops what comes before its receiver runs.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
         client.connect((to, port))
         client.sendall(bytes(size))
         client.shutdown(socket.SHUT_WR)
