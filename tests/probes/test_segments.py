@@ -19,7 +19,8 @@ from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
 from probes.netflow import source as netflow
 from probes.primitive.options import Input, MonitorOptions, Receiver
-from probes.snapshot import LossReason
+from probes.primitive.state import METRICS
+from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import MakeProbe
 from tests.probes.primitive.bed import Bed, application, frame, records
 from tests.probes.running import running, sk_buff
@@ -198,8 +199,8 @@ def test_telemetry_datagrams_that_were_merged_are_a_loss(compiler: Compiler) -> 
     size = len(bytes(one)) - 8
     with Bed(compiler, options) as bed:
         bed.run(datagram + datagram[-size:] * 2, context=sk_buff(segments=3, segment_size=size))
-        items = bed.monitor.export()
-        (metrics,) = (i for i in items if getattr(i, "metric", "") == "metrics")
+        tables = (item for item in bed.monitor.export() if isinstance(item, Snapshot))
+        (metrics,) = (table for table in tables if table.metric == METRICS)
         assert metrics.rows["packets"].tolist() == [1]
         assert metrics.losses[LossReason.MALFORMED].packets == 2
 
@@ -219,8 +220,8 @@ def test_a_flow_of_more_packets_than_32_bits(make_probe: MakeProbe, hook: Hook) 
     fin = bytes(ethernet() / IP() / TCP(flags="F") / Raw(b"payload"))
     syn = bytes(ethernet() / IP() / TCP(flags="SEC") / Raw(b"payload"))
     prog_test_run(loose.fd, syn)
-    (hook,) = loose.probe._hooks
-    (counted,) = hook._tables[hook._active].records()
+    (side,) = loose.probe._hooks
+    (counted,) = side._tables[side._active].records()
     counted["packets"] += (1 << 32) - 2
     prog_test_run(loose.fd, fin, repeat=3)
     (row,) = loose.probe.poll().rows
