@@ -14,7 +14,7 @@ _USUAL = 1 << 30
 _PER_CPU = 2 << 20
 _OF_RAM = 8
 _FLOWS_SHARE = (3, 4)
-_FLOWS_ENOUGH = 192 << 20
+_FLOWS_ENOUGH = 160 << 20
 _FLOWS_PER_CPU = 3 << 19
 """Flow tables with more than this gain nothing: tables that fill end their window early."""
 _PATHS_SHARE = 8
@@ -30,16 +30,21 @@ def parse(text: str) -> int:
 
 
 def default_limit() -> int:
-    """Bytes: 1 GiB, more from 512 CPUs on, and at most an eighth of this machine's RAM."""
+    """Bytes: `usual_limit`, or an eighth of this machine's RAM if that is less."""
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(max(_USUAL, _PER_CPU * numbered_cpus()), ram // _OF_RAM)
+    return min(usual_limit(numbered_cpus()), ram // _OF_RAM)
 
 
-def flow_share(limit: int) -> int:
-    """Bytes that the flow tables may take; the rest is for the other probes."""
+def usual_limit(cpus: int) -> int:
+    """Bytes: 1 GiB, and more from 512 CPUs on."""
+    return max(_USUAL, _PER_CPU * cpus)
+
+
+def flow_share(limit: int, cpus: int | None = None) -> int:
+    """Bytes that the flow tables may take, by default those of the online CPUs."""
     part, whole = _FLOWS_SHARE
-    enough = max(_FLOWS_ENOUGH, _FLOWS_PER_CPU * numbered_cpus())
-    return min(limit * part // whole, enough)
+    cpus = numbered_cpus() if cpus is None else cpus
+    return min(limit * part // whole, max(_FLOWS_ENOUGH, _FLOWS_PER_CPU * cpus))
 
 
 def limit_for_flows(share: int) -> int:

@@ -20,8 +20,8 @@ _LOSSES = 5 * 16
 """Bytes of one CPU's loss counters."""
 _RECORDS = (512, 131072)
 """Fewest and most records of a CPU; a way of the index numbers no more."""
-_RING_SHARE = 6
-"""The overflow rings take at most this part of the limit."""
+_RING_SHARE = 5
+"""The overflow rings take at most this part of the memory."""
 _RINGS = (64 << 10, 8 << 20)
 """Bytes, not pages: a page has 4 to 64 KiB."""
 

@@ -43,6 +43,8 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lp", "no interface 'lp'; "),
         ("run -i lo --interval fast", "Invalid value for '--interval': "),
         ("run -i lo --interval 0", "--interval 0" + EXTENT),
+        ("run -i lo --memory 64X", "--memory: '64X' is no size; write a number with K, M or G, "),
+        ("run -i lo --headless --memory 100K", "the flow tables of "),
         ("run -i lo --probe-memory much", "--probe-memory: 'much' is no size"),
         ("run -i lo --interval -1", "--interval -1" + EXTENT),
         ("run -i lo --interval 301", "--interval 301" + EXTENT),

@@ -482,6 +482,11 @@ async def test_probes_are_added_exported_and_removed(tmp_path: Path) -> None:
         assert b.screen.prompt.is_open
 
 
+async def test_the_memory_in_use_is_shown_beside_its_limit() -> None:
+    async with bench(140) as b:
+        assert "memory 105 MiB of 256 MiB" in b.strip
+
+
 async def test_read_only_refuses_each_change_with_its_reason() -> None:
     async with bench() as b:
         b.plane.read_only = "the console was started with --read-only"
