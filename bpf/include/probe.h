@@ -47,9 +47,9 @@ static __always_inline void lose(u32 reason, u64 packets, u64 bytes) {
 }
 
 /*
- * Packets and bytes of `ctx` on the wire: a large segment is several packets, each with headers of
- * its own, and a frame has its VLAN tag, though the NIC takes it off and puts it in. XDP sees no
- * such tag, and counts a large segment as one packet: only generic XDP sees those.
+ * Packets and bytes of `ctx` on the wire. A large segment is several packets, each with headers of
+ * its own. A VLAN tag that the NIC takes off or puts in is part of the frame. XDP does not see such
+ * a tag. A large segment comes to XDP only in generic mode, and counts as one packet.
  */
 static __always_inline struct wire_size size_on_wire(CONTEXT *ctx) {
 #ifdef HOOK_XDP

@@ -63,7 +63,7 @@ Counts = tuple[int, int]
 
 @pytest.fixture(autouse=True)
 def _shared(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Controllers have no compile helper of their own."""
+    """Controllers share the compile helper of all tests."""
     monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
 
 
@@ -112,7 +112,7 @@ def counted(*where: tuple[netns.End, str, Hook]) -> Iterator[list[Counted]]:
 
 @dataclass
 class Sent:
-    """What a TCP sender put on the wire, by its own account."""
+    """The segments of a TCP connection, by TCP_INFO of the sender."""
 
     port: int
     segments: int
@@ -245,9 +245,9 @@ def test_vxlan(pair: tuple[netns.End, netns.End]) -> None:
 
 @contextmanager
 def tagging(compiler: Compiler, left: netns.End, right: netns.End) -> Iterator[None]:
-    """What `left` sends to RIGHT has a VLAN tag outside of its buffer, as a VLAN device sends it.
+    """Packets from LEFT to RIGHT have a VLAN tag beside their buffer, as a VLAN device makes them.
 
-    `right` takes it off again, behind the probes.
+    Behind the probes, `right` takes the tag off.
     """
     index = add_link(left, "source", LEFT, kind="bridge")
     with netns.inside(right.ns), IPRoute() as socket_:
