@@ -20,7 +20,7 @@ from probes.primitive.state import METRICS, POLICIES, TRIGGERS
 if TYPE_CHECKING:
     from probes.config import ProbeConfig
 
-INGRESS = {"xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
+INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Options:
         ),
     ] = None
     ingress: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="|".join(INGRESS),
-            help="Where incoming packets are seen; tc takes other programs beside it.",
-            show_default="xdp",
+            help="Where incoming packets are counted. auto: native XDP on a network card whose "
+            "driver has it and keeps its offloads, else TC. xdp: XDP in any case, generic too.",
         ),
-    ] = None
+    ] = "auto"
     capture: Annotated[
         str,
         typer.Option(
@@ -247,8 +247,8 @@ class Options:
         """
         if self.format is not None and self.format not in FORMATS:
             raise UsageError(f"no format {self.format!r}", hint=f"there are {', '.join(FORMATS)}")
-        if self.ingress is not None and self.ingress not in INGRESS:
-            raise UsageError(f"--ingress {self.ingress!r} is neither xdp nor tc")
+        if self.ingress not in INGRESS:
+            raise UsageError(f"--ingress {self.ingress!r} is not {', '.join(INGRESS)}")
         # Packet counts of a window are 32 bits wide: at 10 Mpps that is seven minutes.
         if not 0.01 <= self.interval <= 300:
             raise UsageError(f"--interval {self.interval:g} is not between 0.01 and 300 seconds")
@@ -300,7 +300,7 @@ class Options:
         watch = Watch(
             interface=interface,
             interval=self.interval,
-            ingress=INGRESS[self.ingress] if self.ingress else None,
+            ingress=INGRESS[self.ingress],
             capture=self._capture(),
             duration=self.duration,
             probes=tuple(probe for probe in probes if probe not in policies.applications),
@@ -367,7 +367,7 @@ class Options:
             "receivers": tuple(map(receiver_of, self.receiver)) or None,
             "drop_others": self.drop_others or None,
             "offload": self.offload or None,
-            "ingress": INGRESS[self.ingress] if self.ingress else None,
+            "ingress": INGRESS[self.ingress],
         }
         over = {name: value for name, value in given.items() if value is not None}
         options = MonitorOptions(**{"interval": self.interval, **said, **over})

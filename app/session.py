@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from app.watch import Watch
-from bpf.attach import Hook
 from bpf.compiler import CompileError
 from probes.controller import Controller
 from probes.flow.filter import FlowFilter
@@ -33,7 +32,7 @@ def start(
         controller.watch_flows(
             watch.interface,
             interval=watch.interval,
-            ingress=watch.ingress or Hook.XDP,
+            ingress=watch.ingress,
             capture=FlowFilter.parse(watch.capture),
             first=first,
         )

@@ -13,7 +13,6 @@ from app.program import Program
 from app.target import Target
 from app.watch import Watch
 from bpf import interface as interfaces
-from bpf.attach import Hook
 from bpf.errors import UsageError
 from probes.path.options import Guard, Order, PathOptions, Per
 
@@ -23,7 +22,6 @@ Examples:
   probedeck trace -i eth0 192.0.2.1 2001:db8::1 -o paths --duration 60
   probedeck trace -i eth0 192.0.2.1 --views paths --format jsonl | jq .
   probedeck trace -i eth0 192.0.2.1 -o paths -- iperf3 -c 192.0.2.1 -t 10"""
-INGRESSES: dict[str, Hook | None] = {"auto": None, **INGRESS}
 _STDERR = 2
 _DEFAULT = PathOptions()
 _TABLES = ("hops", "paths", "windows", "events")
@@ -83,7 +81,7 @@ def trace(
     ingress: Annotated[
         str,
         typer.Option(
-            metavar="|".join(INGRESSES), help="Where answers are seen; auto: what suits the driver."
+            metavar="|".join(INGRESS), help="Where answers are seen; auto: what suits the driver."
         ),
     ] = "auto",
     views: Annotated[
@@ -110,8 +108,8 @@ def trace(
         rate, per, burst, order, guard, pass_answers, timeout=timeout, max_hops=max_hops
     )
     paths.check()
-    if ingress not in INGRESSES:
-        raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESSES)}")
+    if ingress not in INGRESS:
+        raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
     target = Target.of(options.out, options.format, views, _TABLES, "hops")
     # Before names are asked for.
     interfaces.find(interface)
@@ -119,7 +117,7 @@ def trace(
     watch = Watch(
         interface=interface,
         interval=options.interval,
-        ingress=INGRESSES[ingress],
+        ingress=INGRESS[ingress],
         capture="",
         duration=options.duration,
         flows=False,

@@ -117,7 +117,7 @@ def config(
 ) -> ProbeConfig:  # fmt: skip
     """A probe of one metric on ingress."""
     shown = {"name": metric, "map": metric, "snapshot": snapshot, "agg": agg}
-    direction = {"interface": interface, "source": source, "metrics": [shown]}
+    direction = {"interface": interface, "hook": "xdp", "source": source, "metrics": [shown]}
     return parse({"name": name, "interval": interval, "ingress": direction}, "bench")
 
 

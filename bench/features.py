@@ -32,7 +32,7 @@ class Loaded:
     def __init__(self, compiler: Compiler, stack: ExitStack, method: Method, count: int) -> None:
         number = len(FEATURES) if method is Method.NON_ADAPTIVE else count
         netflow = {"features": number, "method": method.value}
-        direction = {"interface": "lo", "netflow": netflow}
+        direction = {"interface": "lo", "hook": "xdp", "netflow": netflow}
         probe = parse({"name": "netflow", "interval": 0, "ingress": direction}, "bench")
         hooks = Hooks(lambda point: None)
         with compile_probe(compiler, probe, hooks) as compiled:

@@ -21,7 +21,7 @@ from probes.flow.records import FLOW, Array, Direction
 from probes.hook import HookPoint
 from probes.path.records import HOP, HOPS, Outcome
 from probes.plane import Listener, MemoryUse, MonitorInfo, ProbeInfo, Traced
-from probes.snapshot import Event, History, Loss, LossReason, Snapshot
+from probes.snapshot import Event, History, HookStatus, Loss, LossReason, Snapshot
 
 _TCP, _UDP = 6, 17
 _PORTS = (443, 80, 22, 5432, 53, 8443, 9092, 16384)
@@ -167,8 +167,9 @@ class FakeController:
     def unconfined(self) -> str:
         return ""
 
-    def modes(self) -> dict[str, str]:
-        return {Hook.XDP.value: "native", Hook.TC_EGRESS.value: "tcx"}
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        modes = {Hook.XDP: "native", Hook.TC_EGRESS: "tcx"}
+        return tuple(HookStatus("eth0", hook.value, mode) for hook, mode in modes.items())
 
     def memory(self) -> MemoryUse:
         return MemoryUse(105 << 20, 256 << 20)

@@ -21,6 +21,7 @@ from app.lab import netns
 from bench.flow import DROP, FLOWS, VARY, Bench, bench_on
 from bench.generator import Generator, frame
 from bench.report import Report
+from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import enable_run_time_stats, map_update, prog_test_run
 from probes.config import parse
@@ -97,7 +98,8 @@ class Monitored:
 
     def __init__(self, compiler: Compiler, bench: Bench, stack: ExitStack, bits: int = 12) -> None:
         self._compiler, self._bench, self._stack = compiler, bench, stack
-        self.probe = MonitorProbe(compiler, bench.interface, bench.hooks, MonitorOptions(bits=bits))
+        options = MonitorOptions(bits=bits, ingress=Hook.XDP)
+        self.probe = MonitorProbe(compiler, bench.interface, bench.hooks, options)
         stack.callback(self.probe.close)
 
     def count(self, number: int) -> list[str]:
@@ -263,7 +265,7 @@ def reaction(report: Report, rounds: int) -> None:
         left, right = stack.enter_context(netns.veth_pair())
         stack.enter_context(netns.inside(right.ns))
         controller = stack.enter_context(Controller())
-        controller.watch_metrics(right.ifname, MonitorOptions(interval=0.1))
+        controller.watch_metrics(right.ifname, MonitorOptions(interval=0.1, ingress=Hook.XDP))
         for number in range(5):
             text = f"p{number}: flows > 100 * baseline(60s) + {number} or packets > 1T -> dns"
             controller.set_policy(Policy.parse_short(text))

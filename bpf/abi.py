@@ -22,6 +22,7 @@ class Command(IntEnum):
     PROG_GET_NEXT_ID = 11
     PROG_GET_FD_BY_ID = 13
     OBJ_GET_INFO_BY_FD = 15
+    PROG_QUERY = 16
     BTF_LOAD = 18
     MAP_LOOKUP_AND_DELETE_ELEM = 21
     MAP_LOOKUP_BATCH = 24
@@ -88,6 +89,10 @@ class AttachType(IntEnum):
     XDP = 37
     TCX_INGRESS = 46
     TCX_EGRESS = 47
+
+
+BEFORE = 1 << 3
+"""BPF_F_BEFORE of LINK_CREATE: ahead of the programs that are there already."""
 
 
 class UpdateFlag(IntEnum):
@@ -223,6 +228,22 @@ class LinkCreate(ct.Structure):
         ("attach_type", ct.c_uint32),
         ("flags", ct.c_uint32),
         ("_union", ct.c_uint32 * 8),
+    ]
+
+
+class ProgQuery(ct.Structure):
+    _fields_ = [
+        ("target_ifindex", ct.c_uint32),
+        ("attach_type", ct.c_uint32),
+        ("query_flags", ct.c_uint32),
+        ("attach_flags", ct.c_uint32),
+        ("prog_ids", ct.c_uint64),
+        ("count", ct.c_uint32),
+        ("_pad", ct.c_uint32),
+        ("prog_attach_flags", ct.c_uint64),
+        ("link_ids", ct.c_uint64),
+        ("link_attach_flags", ct.c_uint64),
+        ("revision", ct.c_uint64),
     ]
 
 

@@ -1,7 +1,8 @@
-"""Attaching a program to an interface: by bpf_link, or by netlink where the kernel is older.
+"""Attaching a program to an interface: by bpf_link, or to TC by netlink before kernel 6.6.
 
 A bpf_link ends with the process that holds it, however that ends. Nobody else's program is ever
-replaced or removed.
+replaced or removed. On TC hooks the program becomes the first in line: an earlier one could keep
+packets from it.
 """
 
 from __future__ import annotations
@@ -10,32 +11,19 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
-from bpf.abi import AttachType, ProgType
+from bpf import order
+from bpf.abi import BEFORE, AttachType
 from bpf.errors import DeckError, KernelError
+from bpf.hook import Hook
 from bpf.interface import Interface
-from bpf.syscall import PRIVILEGES, link_create, prog_fd_by_id, prog_info
+from bpf.syscall import PRIVILEGES, link_create
+
+__all__ = ["Attachment", "Hook", "attach"]
 
 XDP_FLAGS_SKB_MODE = 1 << 1
 XDP_FLAGS_DRV_MODE = 1 << 2
-
-
-class Hook(Enum):
-    """Where a program sees packets."""
-
-    XDP = "xdp"
-    TC_INGRESS = "tc ingress"
-    TC_EGRESS = "tc egress"
-
-    @property
-    def prog_type(self) -> ProgType:
-        return ProgType.XDP if self is Hook.XDP else ProgType.SCHED_CLS
-
-    @property
-    def macro(self) -> str:
-        """What a probe's source sees defined for this hook (include/probe.h)."""
-        return f"HOOK_{self.name}"
+_TCX = {Hook.TC_INGRESS: AttachType.TCX_INGRESS, Hook.TC_EGRESS: AttachType.TCX_EGRESS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,46 +31,44 @@ class Attachment:
     """An attached program."""
 
     mode: str
-    """`native` or `generic` (XDP), `tcx` or `clsact`; with `netlink ` before it without a link."""
+    """`native` or `generic` (XDP), `tcx` or `clsact` (TC)."""
     close: Callable[[], None]
-    """Detach it; without a link, in the network namespace where it was attached."""
+    """Detach it; `clsact` in the network namespace where it was attached."""
     note: str = ""
     """Why the mode is not the best one; empty where it is."""
 
 
-def attach(hook: Hook, prog_fd: int, interface: Interface, *, by_link: bool = True) -> Attachment:
-    """Attach a program; `by_link=False` is what kernels without bpf_link get.
+def attach(
+    hook: Hook, prog_fd: int, interface: Interface, *, by_link: bool = True, generic: bool = True
+) -> Attachment:
+    """Attach a program.
 
-    Raises DeckError where another program is in the way, KernelError where nothing works.
+    `by_link=False` attaches to TC as kernels before 6.6 need it. `generic=False` refuses an XDP
+    hook that the driver does not run itself.
+
+    Raises DeckError if another XDP program holds the interface, KernelError if nothing works.
     """
     ways: list[tuple[str, Callable[[], Callable[[], None]]]] = []
     if hook is Hook.XDP:
-        modes = (("native", XDP_FLAGS_DRV_MODE), ("generic", XDP_FLAGS_SKB_MODE))
-        if by_link:
-            ways += [
-                (name, _linker(prog_fd, interface, AttachType.XDP, flag)) for name, flag in modes
-            ]
-        ways += [
-            (f"netlink {name}", _netlink_xdp(prog_fd, interface, flag)) for name, flag in modes
-        ]
+        ways.append(("native", _linker(prog_fd, interface, AttachType.XDP, XDP_FLAGS_DRV_MODE)))
+        if generic:
+            flags = XDP_FLAGS_SKB_MODE
+            ways.append(("generic", _linker(prog_fd, interface, AttachType.XDP, flags)))
     else:
         if by_link:
-            kind = AttachType.TCX_INGRESS if hook is Hook.TC_INGRESS else AttachType.TCX_EGRESS
-            ways.append(("tcx", _linker(prog_fd, interface, kind, 0)))
-        ways.append(("clsact", _netlink_tc(hook, prog_fd, interface)))
+            ways.append(("tcx", _linker(prog_fd, interface, _TCX[hook], BEFORE)))
+        ways.append(("clsact", _clsact(hook, prog_fd, interface)))
 
     refusals: list[str] = []
     for mode, way in ways:
         try:
             close = way()
         except OSError as error:
-            if hook is Hook.XDP and error.errno in (errno.EBUSY, errno.EEXIST):
-                raise _in_the_way(interface) from None
             if error.errno == errno.EPERM:
                 raise KernelError(
                     f"not allowed to attach to {interface.name}", hint=PRIVILEGES
                 ) from None
-            refusals.append(f"{mode}: {os.strerror(error.errno or 0)}")
+            refusals.append(f"{mode}: {_reason(hook, interface, error)}")
         else:
             return Attachment(mode, close, "; ".join(refusals))
     raise KernelError(f"{interface.name} takes no {hook.value} program ({'; '.join(refusals)})")
@@ -98,40 +84,27 @@ def _linker(
     return link
 
 
-def _netlink_xdp(prog_fd: int, interface: Interface, flag: int) -> Callable[[], Callable[[], None]]:
+def _clsact(hook: Hook, prog_fd: int, interface: Interface) -> Callable[[], Callable[[], None]]:
     def attach_it() -> Callable[[], None]:
         from bpf import netlink  # pyroute2 takes 100 ms to import, and is seldom needed
-
-        return netlink.attach_xdp(prog_fd, interface.index, flag)
-
-    return attach_it
-
-
-def _netlink_tc(hook: Hook, prog_fd: int, interface: Interface) -> Callable[[], Callable[[], None]]:
-    def attach_it() -> Callable[[], None]:
-        from bpf import netlink
 
         return netlink.attach_tc(prog_fd, interface.index, egress=hook is Hook.TC_EGRESS)
 
     return attach_it
 
 
-def _in_the_way(interface: Interface) -> DeckError:
-    """Say whose XDP program is on the interface."""
-    from bpf import netlink
+def _reason(hook: Hook, interface: Interface, error: OSError) -> str:
+    """Why the kernel refused. Raises DeckError if another XDP program holds the interface.
 
-    prog_id = netlink.xdp_program(interface.index)
-    who = "another XDP program"
-    if prog_id:
-        try:
-            fd = prog_fd_by_id(prog_id)
-        except OSError:
-            who = f"XDP program id {prog_id}"
-        else:
-            name = prog_info(fd).name
-            os.close(fd)
-            who = f"XDP program {name or '(no name)'!r} id {prog_id}"
-    return DeckError(
-        f"{who} is on {interface.name} and is left alone",
-        hint="watch ingress beside it with `--ingress tc`",
-    )
+    Drivers return EBUSY and EEXIST for other reasons, too.
+    """
+    if hook is Hook.XDP and error.errno in (errno.EBUSY, errno.EEXIST):
+        if programs := order.xdp_programs(interface.index):
+            raise DeckError(
+                f"{programs[-1]} is on {interface.name} and is left alone",
+                hint="--ingress auto or tc counts beside it",
+            ) from None
+        if error.errno == errno.EEXIST:
+            return "an interface above it has an XDP program"
+    # A link on an interface that is gone is an invalid argument to the kernel.
+    return os.strerror((error.errno or 0) if interface.exists() else errno.ENODEV)

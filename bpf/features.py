@@ -22,7 +22,8 @@ from pathlib import Path
 
 from bpf.abi import Batch, Command, MapFlag, MapType
 from bpf.assembler import Assembler, Helper, Register, load_with_callback
-from bpf.attach import Hook
+from bpf.hook import Hook
+from bpf.rtnetlink import attribute, attributes, request
 from bpf.syscall import (
     MapSpec,
     Runner,
@@ -46,12 +47,10 @@ _RECEIVE_OFFLOADS = ("rx-lro", "rx-gro-hw")
 
 _NETLINK_GENERIC = 16
 _GENL_ID_CTRL = 0x10
+_GENL_HEADER = 4
 _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_ID, _CTRL_ATTR_FAMILY_NAME = 3, 1, 2
 _NETDEV_CMD_DEV_GET, _NETDEV_A_DEV_IFINDEX, _NETDEV_A_DEV_XDP_FEATURES = 1, 1, 3
 _NETDEV_XDP_ACT_BASIC = 1 << 0
-_NLM_F_REQUEST = 1
-_NLMSG_ERROR = 2
-_NLA_TYPE_MASK = 0x3FFF
 
 
 class Capability(IntEnum):
@@ -238,21 +237,18 @@ def receive_offloads(interface: str) -> dict[str, bool]:
 
 def native_xdp(ifindex: int) -> bool | None:
     """Whether an interface's driver runs XDP itself; None where the kernel does not tell (6.3)."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC) as sock:
-        sock.settimeout(1)
-        try:
-            family = _generic_netlink(
-                sock, _GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_NAME, b"netdev\0"
-            )
-            device = _generic_netlink(
-                sock,
-                int.from_bytes(family[_CTRL_ATTR_FAMILY_ID], "little"),
-                _NETDEV_CMD_DEV_GET,
-                _NETDEV_A_DEV_IFINDEX,
-                struct.pack("I", ifindex),
-            )
-        except OSError:
-            return None
+    try:
+        family = _generic_netlink(
+            _GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_NAME, b"netdev\0"
+        )
+        device = _generic_netlink(
+            int.from_bytes(family[_CTRL_ATTR_FAMILY_ID], "little"),
+            _NETDEV_CMD_DEV_GET,
+            _NETDEV_A_DEV_IFINDEX,
+            struct.pack("I", ifindex),
+        )
+    except OSError:
+        return None
     features = int.from_bytes(device[_NETDEV_A_DEV_XDP_FEATURES], "little")
     return bool(features & _NETDEV_XDP_ACT_BASIC)
 
@@ -278,22 +274,8 @@ def _ethtool(interface: str, request: bytes) -> bytes:
     return data.tobytes()
 
 
-def _generic_netlink(
-    sock: socket.socket, family: int, command: int, attribute: int, value: bytes
-) -> dict[int, bytes]:
-    """Ask with one attribute; returns the answer's attributes. Raises OSError where refused."""
-    padded = value + bytes(-len(value) % 4)
-    body = struct.pack("BBHHH", command, 1, 0, 4 + len(value), attribute) + padded
-    sock.send(struct.pack("IHHII", 16 + len(body), family, _NLM_F_REQUEST, 1, 0) + body)
-    reply = sock.recv(1 << 16)
-    size, kind = struct.unpack_from("IH", reply)
-    if kind == _NLMSG_ERROR:
-        code = -struct.unpack_from("i", reply, 16)[0]
-        raise OSError(code, f"generic netlink: {os.strerror(code)}")
-    attributes = {}
-    at = 20
-    while at < size:
-        length, name = struct.unpack_from("HH", reply, at)
-        attributes[name & _NLA_TYPE_MASK] = reply[at + 4 : at + length]
-        at += length + -length % 4
-    return attributes
+def _generic_netlink(family: int, command: int, name: int, value: bytes) -> dict[int, bytes]:
+    """Ask with one attribute; return the answer's attributes. Raises OSError if refused."""
+    body = struct.pack("BBH", command, 1, 0) + attribute(name, value)
+    reply = next(request(_NETLINK_GENERIC, family, body))
+    return attributes(reply[_GENL_HEADER:])

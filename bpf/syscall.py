@@ -28,6 +28,7 @@ from bpf.abi import (
     MapType,
     ProgInfoStruct,
     ProgLoad,
+    ProgQuery,
     ProgTestRun,
     ProgType,
     UpdateFlag,
@@ -41,6 +42,8 @@ _SYSCALL.restype = ct.c_long
 
 PRIVILEGES = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
 """What to do about EPERM."""
+_MAX_TCX_PROGRAMS = 64
+"""BPF_MPROG_MAX of the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +312,19 @@ def link_create(prog_fd: int, ifindex: int, attach_type: AttachType, flags: int 
         Command.LINK_CREATE,
         LinkCreate(prog_fd=prog_fd, target_ifindex=ifindex, attach_type=attach_type, flags=flags),
     )
+
+
+def prog_query(ifindex: int, attach_type: AttachType) -> list[int]:
+    """Return the ids of an interface's TCX programs, in the order in which they run."""
+    ids = (ct.c_uint32 * _MAX_TCX_PROGRAMS)()
+    attr = ProgQuery(
+        target_ifindex=ifindex,
+        attach_type=attach_type,
+        prog_ids=ct.addressof(ids),
+        count=_MAX_TCX_PROGRAMS,
+    )
+    call(Command.PROG_QUERY, attr)
+    return list(ids[: attr.count])
 
 
 def prog_info(fd: int) -> ProgInfo:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -19,6 +19,7 @@ from bpf.errors import UsageError
 from bpf.interface import Interface
 from bpf.memory import map_memory
 from bpf.program import create_like
+from probes.hook import Point
 from probes.plane import Compatibility
 from probes.probe import UtcClock
 from probes.snapshot import Item, Losses, Snapshot
@@ -59,6 +60,10 @@ class BuiltinProbe(Generic[L]):
     @property
     def interfaces(self) -> tuple[Interface, ...]:
         return (self.interface,)
+
+    def points(self) -> Sequence[Point]:
+        """The hooks where it sees packets."""
+        raise NotImplementedError
 
     @property
     def previous(self) -> int | None:
@@ -109,6 +114,7 @@ class BuiltinProbe(Generic[L]):
             swap_ns=swap_ns,
             drain_ns=time.monotonic_ns() - quiet_ns,
             metric=table,
+            hooks=tuple(point.status for point in self.points()),
         )
 
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from bpf.attach import Hook
-from bpf.compiler.source import INCLUDES, included
+from bpf.compiler.source import INCLUDES, fits_every_hook, included
 from bpf.errors import UsageError, did_you_mean
 from probes import netflow
 from probes.checks import check_metrics
@@ -95,7 +95,8 @@ class Direction(Model):
     interface: Text = ""
     """Empty only in a file that is run with `-i`."""
     hook: Literal["xdp", "tc", "monitor"] | None = None
-    """None: XDP for ingress and TC for egress (S1.4). With `monitor` it is an application of the
+    """None: TC for egress; for ingress where packets are seen best, or XDP if the source is written
+    for nothing else (S1.4). With `monitor` it is an application of the
     monitoring primitive: it gets the packets that policies select (S2.16)."""
     source: str = ""
     """eBPF C; in a file also the name of a file, relative to the configuration, that ends in .c."""
@@ -314,11 +315,16 @@ class ProbeConfig(Model):
         return known
 
 
-def hook_of(side: Side, direction: Direction) -> Hook:
-    """Where a direction's program is attached."""
+def hook_of(side: Side, direction: Direction) -> Hook | None:
+    """Where a direction's program has to be attached; None: wherever the interface suggests."""
     if side == "egress":
         return Hook.TC_EGRESS
-    return Hook.TC_INGRESS if direction.hook == "tc" else Hook.XDP
+    if direction.hook == "tc":
+        return Hook.TC_INGRESS
+    text = "\n".join((direction.source, *direction.headers.values()))
+    if direction.hook == "xdp" or not fits_every_hook(text):
+        return Hook.XDP
+    return None
 
 
 def load(path: str | Path) -> ProbeConfig:

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from bpf import features, trial
 from bpf import interface as interfaces
+from bpf import trial
 from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, UsageError
@@ -16,7 +16,6 @@ from bpf.interface import Interface
 from bpf.memory import unlock
 from bpf.verdict import VERDICT_PASS
 from probes.flow.filter import FlowFilter
-from probes.flow.hook import SIDES
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
 from probes.flow.sizes import TableSizes
@@ -58,38 +57,45 @@ class Controller(Runner):
         interface_name: str,
         *,
         interval: float = 1.0,
-        ingress: Hook = Hook.XDP,
+        ingress: Hook | None = None,
         capture: FlowFilter = FlowFilter(),  # noqa: B008 - immutable
         first: float | None = None,
     ) -> FlowProbe:
-        """Start the flow probe on an interface; `ingress` is XDP or TC_INGRESS.
+        """Start the flow probe on an interface.
+
+        `ingress` is XDP, TC_INGRESS, or None for what suits the interface.
 
         Windows last `interval` seconds, the first one `first` where it is given.
 
         Raises UsageError for an unknown interface, KernelError or DeckError where it can't attach.
         """
         interface = interfaces.find(interface_name)
-        if not interface.ethernet:
-            # XDP promises an Ethernet header; drivers of such interfaces differ in what they give.
-            ingress = Hook.TC_INGRESS
-        where = ((ingress, Direction.INGRESS), (Hook.TC_EGRESS, Direction.EGRESS))
+
         with self._changing:
             self._refuse_twice(FlowProbe.name)
             sizes, memory = self._flow_sizes()
-            probe = FlowProbe(
-                self._compiler,
-                interface,
-                where,
-                self._hooks,
-                capture,
-                sizes,
-                memory=memory,
-                interval=interval,
-            )
+
+            def make() -> FlowProbe:
+                hook = self._hooks.choose(interface, ingress).hook
+                where = ((hook, Direction.INGRESS), (Hook.TC_EGRESS, Direction.EGRESS))
+                return FlowProbe(
+                    self._compiler,
+                    interface,
+                    where,
+                    self._hooks,
+                    capture,
+                    sizes,
+                    memory=memory,
+                    interval=interval,
+                )
+
+            probe = self._placed(make)
             running = self._run(probe, interval, first)
             running.verdicts = {  # flow.c only counts
-                SIDES[direction]: dict.fromkeys(trial.FRAMES, VERDICT_PASS[hook.prog_type])
-                for hook, direction in where
+                program.side: dict.fromkeys(
+                    trial.FRAMES, VERDICT_PASS[Hook(program.hook).prog_type]
+                )
+                for program in probe.programs()
             }
         return probe
 
@@ -121,7 +127,7 @@ class Controller(Runner):
         ingress: Hook | None = None,
         options: PathOptions = PathOptions(),  # noqa: B008 - immutable
     ) -> None:
-        """Say where and how `trace` is to trace paths; without `ingress` where it costs least.
+        """Say where and how `trace` is to trace paths; without `ingress` what suits the interface.
 
         Raises UsageError for an unknown interface or what is not possible.
         """
@@ -187,7 +193,9 @@ class Controller(Runner):
         with self._changing, ExitStack() as undo:
             self._refuse_twice(PROBE)
             self._refuse_memory(PROBE, options.memory)
-            made = Triggers(self, self._compiler, interface, self._hooks, options, profiles)
+            made = self._placed(
+                lambda: Triggers(self, self._compiler, interface, self._hooks, options, profiles)
+            )
             self._triggers = made
             self._run(made.probe, options.interval, None)
             undo.callback(self._remove, PROBE)
@@ -295,24 +303,14 @@ class Controller(Runner):
         interface, ingress, options = self._tracing
         memory = path_share(self.memory_limit)
         self._refuse_memory(PathProbe.name, memory_of(options, memory))
-        probe = PathProbe(
-            self._compiler,
-            interface,
-            ingress or self._cheapest(interface),
-            self._hooks,
-            options,
-            memory=memory,
-        )
+
+        def make() -> PathProbe:
+            hook = self._hooks.choose(interface, ingress).hook
+            return PathProbe(self._compiler, interface, hook, self._hooks, options, memory=memory)
+
+        probe = self._placed(make)
         self._run(probe, INTERVAL, None)
         return probe
-
-    def _cheapest(self, interface: Interface) -> Hook:
-        """XDP, unless it would cost more than it saves: on veth it takes its peer's TSO."""
-        if any(p.interface == interface and p.hook is Hook.XDP for p in self._hooks.points()):
-            return Hook.XDP  # is there already, and sees each packet first
-        if not interface.ethernet or features.driver(interface.name) == "veth":
-            return Hook.TC_INGRESS
-        return Hook.XDP
 
     def _monitored(self) -> Triggers:
         triggers = self._triggers

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
-from bpf import grace
+from bpf import grace, ingress, order
 from bpf.attach import Attachment, Hook, attach
 from bpf.chain import Chain, Stage
 from bpf.compiler import Compiled
-from bpf.errors import UsageError
+from bpf.errors import DeckError, KernelError, UsageError
+from bpf.ingress import Choice
 from bpf.interface import Interface
 from probes.sharing import SharedMaps
+from probes.snapshot import HookStatus
+
+
+class XdpRefusedError(KernelError):
+    """The driver refused native XDP, and nobody insists on it: TC can take its place."""
 
 
 class Where(NamedTuple):
@@ -49,6 +57,9 @@ class Point(Protocol):
     def mode(self) -> str: ...
 
     @property
+    def status(self) -> HookStatus: ...
+
+    @property
     def macros(self) -> Mapping[str, int | str]:
         """What a source is compiled with to run here."""
 
@@ -62,11 +73,18 @@ class HookPoint:
 
     shared: Mapping[str, int] = {}
 
-    def __init__(self, interface: Interface, hook: Hook) -> None:
+    def __init__(self, interface: Interface, choice: Choice) -> None:
+        """`choice` is why packets are to be seen at its hook."""
         self.interface = interface
-        self.hook = hook
-        self.chain = Chain(hook.prog_type)
-        self.macros = macros_of(interface, hook)
+        self.hook = choice.hook
+        self.choice = choice
+        self.chain = Chain(self.hook.prog_type)
+        self.macros = macros_of(interface, self.hook)
+        self.program_id = self.chain.info().id
+        self.before: tuple[str, ...] = ()
+        """Other people's programs that run before this one, as `look` found them."""
+        self.removed = False
+        """Whether somebody else took the program off the interface."""
         self.attachment: Attachment | None = None
         """None before `attach`: only PROG_TEST_RUN brings packets then."""
         self.users = 0
@@ -74,13 +92,44 @@ class HookPoint:
 
     def attach(self, *, by_link: bool = True) -> Attachment:
         """Have the interface's packets go through the chain. Raises as bpf.attach.attach does."""
-        self.attachment = attach(self.hook, self.chain.fd, self.interface, by_link=by_link)
+        self.attachment = attach(
+            self.hook,
+            self.chain.fd,
+            self.interface,
+            by_link=by_link,
+            generic=not self.choice.auto,
+        )
         return self.attachment
 
     @property
     def mode(self) -> str:
         """How it is attached."""
+        if self.removed:
+            return "removed"
         return self.attachment.mode if self.attachment else "not attached"
+
+    @property
+    def status(self) -> HookStatus:
+        """How packets are seen here."""
+        note = self.attachment.note if self.attachment else ""
+        reason = "; ".join(filter(None, (self.choice.reason, note)))
+        return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
+
+    def look(self, own: set[int]) -> bool:
+        """Find out what runs before this program; return whether that changed.
+
+        `own` are the ids of this process's programs.
+        """
+        try:
+            found = order.on_hook(self.hook, self.interface.index)
+        except OSError:
+            return False  # the interface is gone, which pollers report
+        known = (self.before, self.removed)
+        self.removed = self.program_id not in [program.id for program in found]
+        earlier = takewhile(lambda program: program.id != self.program_id, found)
+        others = tuple(str(program) for program in earlier if program.id not in own)
+        self.before = () if self.removed else others
+        return (self.before, self.removed) != known
 
     def close(self) -> None:
         """Detach; the probes have left before."""
@@ -104,11 +153,17 @@ class MonitoredPoint:
         """Has trials of a program, on the maps that it was compiled with, run as here."""
         self.interface = point.interface
         self.hook = point.hook
+        self._point = point
         self.chain = chain
         self.macros = macros
         self.shared = shared
         self.users = 0
         self.mode = "monitor"
+
+    @property
+    def status(self) -> HookStatus:
+        """The status of the monitor's hook."""
+        return replace(self._point.status, mode=self.mode)
 
 
 def macros_of(interface: Interface, hook: Hook) -> dict[str, int | str]:
@@ -125,10 +180,41 @@ class Hooks:
         self._points: dict[Where, HookPoint] = {}
         self.maps = SharedMaps()
         """What programs of several hooks or probes work on."""
+        self._choices: dict[Where, Choice] = {}
+        """The last decision about each place."""
+        self._refused: dict[int, str] = {}
+        """By interface, why its driver refused native XDP."""
         self._monitored: dict[int, MonitoredPoint] = {}
         """By interface."""
         # Attaching is told to listeners, who may ask what is in use.
         self._lock = threading.RLock()
+
+    def choose(self, interface: Interface, wish: Hook | None, reason: str = "") -> Choice:
+        """Return where a probe is to see packets; None as `wish` leaves it open on ingress.
+
+        `reason` is why the wish is one, if the operator did not name the hook.
+        """
+        with self._lock:
+            choice = self._choice(interface, wish, reason)
+            self._choices[Where(interface.index, choice.hook)] = choice
+            return choice
+
+    def _choice(self, interface: Interface, wish: Hook | None, reason: str) -> Choice:
+        if wish is Hook.XDP and not interface.ethernet:
+            # Without Ethernet, drivers give XDP programs different data.
+            return Choice(Hook.TC_INGRESS, "no Ethernet header")
+        if wish is not None:
+            return Choice(wish, reason)
+        if point := self._points.get(Where(interface.index, Hook.XDP)):
+            if point.mode == "native":
+                return Choice(Hook.XDP, "native XDP is in use already", auto=True)
+            return Choice(Hook.TC_INGRESS, "only generic XDP is possible", auto=True)
+        if why := self._refused.get(interface.index):
+            return Choice(Hook.TC_INGRESS, why, auto=True)
+        try:
+            return ingress.choose(interface)
+        except OSError as error:
+            raise KernelError(f"{interface.name} is gone: {error.strerror}") from None
 
     def acquire(self, interface: Interface, hook: Hook) -> HookPoint:
         """A hook, not yet attached if it is new; to be given back by `release`."""
@@ -136,7 +222,8 @@ class Hooks:
             key = Where(interface.index, hook)
             point = self._points.get(key)
             if point is None:
-                point = self._points[key] = HookPoint(interface, hook)
+                choice = self._choices.get(key, Choice(hook))
+                point = self._points[key] = HookPoint(interface, choice)
             point.users += 1
             return point
 
@@ -173,10 +260,27 @@ class Hooks:
             return point
 
     def attach(self, point: Point) -> None:
-        """Attach it if it is not. Raises as bpf.attach.attach does."""
+        """Attach a hook unless it is attached already. Raises as bpf.attach.attach does.
+
+        Raises XdpRefusedError if nobody insists on XDP: `choose` returns TC from then on.
+        """
         with self._lock:
-            if isinstance(point, HookPoint) and point.attachment is None:
+            if not isinstance(point, HookPoint) or point.attachment is not None:
+                return
+            try:
                 self._attach(point)
+            except DeckError as error:
+                if point.hook is not Hook.XDP or not point.choice.auto:
+                    raise
+                self._refused[point.interface.index] = error.message
+                raise XdpRefusedError(error.message, hint=error.hint) from None
+
+    def look(self) -> list[HookPoint]:
+        """Find out what runs before our programs; return the hooks where that changed."""
+        with self._lock:
+            attached = [point for point in self._points.values() if point.attachment]
+            own = {point.program_id for point in attached}
+            return [point for point in attached if point.look(own)]
 
     def release(self, point: Point) -> None:
         """Give a hook back; it is detached when nobody has it any more."""

@@ -11,7 +11,7 @@ from bpf.compiler import Diagnostic
 from bpf.errors import DeckError, UsageError
 from probes.primitive.options import Input
 from probes.primitive.state import State
-from probes.snapshot import Event, History, Snapshot
+from probes.snapshot import Event, History, HookStatus, Snapshot
 
 if TYPE_CHECKING:
     from probes.config import ProbeConfig, Side
@@ -318,8 +318,8 @@ class ControlPlane(Protocol):
     def cost(self, name: str) -> tuple[Cost, ...]:
         """Run time of the programs that run now, measured once for each generation."""
 
-    def modes(self) -> dict[str, str]:
-        """How each hook in use is attached, by the hook's name."""
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        """How each hook in use is attached, and what runs before it."""
 
     def memory(self) -> MemoryUse:
         """Kernel memory in use, and its limit."""

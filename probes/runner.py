@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from bpf import trial
+from bpf import ingress, trial
+from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
 from bpf.memory import held_maps, map_memory
-from probes.hook import HookPoint, Hooks
+from probes.hook import HookPoint, Hooks, XdpRefusedError
+from probes.hook_watch import HookWatch, attached, order_changed
 from probes.loss_events import LossEvents
 from probes.memory import default_limit, refuse_over
 from probes.plane import (
@@ -29,7 +31,7 @@ from probes.plane import (
     Value,
 )
 from probes.running import Compiled, Replaceable, Running
-from probes.snapshot import REMOVED, Event, History, Item, Snapshot
+from probes.snapshot import REMOVED, Event, History, HookStatus, Item, Snapshot
 from probes.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from probes.health import HealthWatch
     from probes.program import ProgramProbe
 
+_T = TypeVar("_T")
 _KEPT = 4
 """Names in an event's list of maps before it is cut."""
 
@@ -61,6 +64,7 @@ class Runner:
         self._by_link = by_link
         self._compiler = compiler
         self._hooks = Hooks(self._attach)
+        self._hook_watch = HookWatch(self._look_at_hooks)
         self._running: dict[str, Running] = {}
         self._watches: dict[str, HealthWatch] = {}
         self._changing = threading.RLock()
@@ -130,11 +134,14 @@ class Runner:
         Raises UsageError if a probe of this name runs, and CutError, unless `force`, if a program
         lets no test frame pass.
         """
+        self._refuse_changes()
+        self._refuse_twice(config.name)
+        return self._placed(lambda: self._add(config, force))
+
+    def _add(self, config: ProbeConfig, force: bool) -> ProbeInfo:
         from probes.program import ProgramProbe
         from probes.program.loading import CompiledProbe
 
-        self._refuse_changes()
-        self._refuse_twice(config.name)
         with closing(self._taken_check(config, None) or self._compile(config)) as compiled:
             assert isinstance(compiled, CompiledProbe)
             verdicts = verdicts_of(compiled)
@@ -162,6 +169,10 @@ class Runner:
         self._refuse_changes()
         started = time.perf_counter()
         running = self._find(config.name)
+        report = self._placed(lambda: self._replace(running, config, force))
+        return self._replaced(running, started, report)
+
+    def _replace(self, running: Running, config: ProbeConfig, force: bool) -> Compatibility:
         checked = self._taken_check(config, running)
         with closing(checked or running.probe.compile(config)) as compiled:
             verdicts = verdicts_of(compiled)
@@ -176,7 +187,7 @@ class Runner:
                 self._stop_watching(config.name)
                 self._watch_health(running, report)
             self._tell_warnings(compiled, cut)
-        return self._replaced(running, started, report)
+            return report
 
     def roll_back(self, name: str) -> Replacement:
         """Put the generation before back, as a new one."""
@@ -224,9 +235,9 @@ class Runner:
                     running.costs = generation, tuple(_costs(compiled))
             return running.costs[1]
 
-    def modes(self) -> dict[str, str]:
-        """How each hook in use is attached, by the hook's name."""
-        return {point.hook.value: point.mode for point in self._hooks.points()}
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        """How each hook in use is attached, and what runs before it."""
+        return tuple(point.status for point in self._hooks.points())
 
     def hooks(self) -> Sequence[HookPoint]:
         """Every hook in use."""
@@ -239,6 +250,7 @@ class Runner:
             for name in tuple(self._watches):
                 self._stop_watching(name)
             running, self._running = self._running, {}
+        self._hook_watch.stop()
         for each in running.values():
             each.stop()
         # Applications leave the monitor before it ends.
@@ -417,10 +429,26 @@ class Runner:
         if watch is not None:
             watch.cancel()
 
+    def _placed(self, make: Callable[[], _T]) -> _T:
+        """Call `make`; once more, which then chooses TC, if the driver refused native XDP."""
+        try:
+            return make()
+        except XdpRefusedError:
+            return make()
+
     def _attach(self, point: HookPoint) -> None:
-        note = point.attach(by_link=self._by_link).note
-        text = f"{point.hook.value}: {point.mode}" + (f" ({note})" if note else "")
-        self.publish(Event.now("info", point.interface.name, text))
+        name = point.interface.name
+        if point.hook is Hook.XDP and (cost := ingress.interruption(point.interface)):
+            self.publish(Event.now("warning", name, cost))
+        point.attach(by_link=self._by_link)
+        point.look({other.program_id for other in self._hooks.points()})
+        self._hook_watch.start()
+        self.publish(attached(point.status))
+
+    def _look_at_hooks(self) -> None:
+        """Publish what changed about the order of programs."""
+        for status in [point.status for point in self._hooks.look()]:
+            self.publish(order_changed(status))
 
 
 def _costs(compiled: Compiled) -> Iterator[Cost]:

@@ -62,6 +62,22 @@ def lost_of(losses: Losses) -> Loss:
     return sum((loss for reason, loss in losses.items() if reason.is_loss), Loss())
 
 
+@dataclass(frozen=True, slots=True)
+class HookStatus:
+    """How the packets of one direction of an interface are seen."""
+
+    interface: str
+    hook: str
+    """`xdp`, `tc ingress` or `tc egress`."""
+    mode: str
+    """`native`, `generic`, `tcx`, `clsact`; `monitor` for an application; `removed` if another
+    program took ours away."""
+    reason: str = ""
+    """Why this hook was chosen; empty if the operator asked for it."""
+    before: tuple[str, ...] = ()
+    """Other people's programs that run first: packets that they keep are not counted."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """One window of one probe. Console, files and recordings read this and nothing else."""
@@ -95,6 +111,8 @@ class Snapshot:
     the flows."""
     schema: TableSchema | None = None
     """What a metric's rows are; None for a built-in probe's."""
+    hooks: tuple[HookStatus, ...] = ()
+    """The hooks that the packets were seen at."""
 
     def __post_init__(self) -> None:
         self.rows.flags.writeable = False

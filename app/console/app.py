@@ -254,10 +254,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
             items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
         if failure is not None:
             items.append(StatusItem(failure.message, Tone.BAD))
-        modes = " ".join(
-            mode for hook, mode in self.plane.modes().items() if hook != Hook.TC_EGRESS.value
-        )
-        items.append(StatusItem(f"{self._where} {modes}".rstrip(), priority=1))
+        items += self._hook_items()
         if last is not None:
             poll = (last.swap_ns + last.drain_ns) / 1e9
             lost = self.present.lost
@@ -271,6 +268,18 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         if self.capture:
             items.append(StatusItem(self.capture, Tone.WARN, 3, label="only"))
         return [*items, *self._notes]
+
+    def _hook_items(self) -> list[StatusItem]:
+        """How packets are seen, and whether another program sees them first."""
+        hooks = self.plane.hook_status()
+        modes = " ".join(each.mode for each in hooks if each.hook != Hook.TC_EGRESS.value)
+        removed = any(each.mode == "removed" for each in hooks)
+        tone = Tone.BAD if removed else Tone.NORMAL
+        items = [StatusItem(f"{self._where} {modes}".rstrip(), tone, priority=1)]
+        if before := list(dict.fromkeys(name for each in hooks for name in each.before)):
+            more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+            items.append(StatusItem(f"{before[0]}{more}", Tone.WARN, 3, label="behind"))
+        return items
 
     def offers(self, command: str) -> bool:
         """Whether a command has a meaning here and now."""

@@ -47,7 +47,8 @@ def _row(programs: Programs, slot: Slot) -> Row:
         where, hook = program.interface, f"{program.hook} {program.mode}"
     else:
         where = direction.interface if direction else ""
-        hook = hook_of(slot.side, direction).value.replace("_", " ") if direction else ""
+        wish = hook_of(slot.side, direction) if direction else None
+        hook = wish.value if wish else "auto" if direction else ""
     cells = (
         slot.probe,
         slot.side,

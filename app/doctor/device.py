@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from itertools import takewhile
 
 from app.doctor.check import Check, Status
-from bpf import features, netlink
+from bpf import features, ingress, order
+from bpf.hook import Hook
 from bpf.interface import Interface
-from bpf.syscall import prog_fd_by_id, prog_info
 
 
 def device(interface: Interface) -> Iterator[Check]:
@@ -18,19 +18,15 @@ def device(interface: Interface) -> Iterator[Check]:
         yield Check("state", Status.OK, "up")
     else:
         yield Check("state", Status.MISSING, "down", f"ip link set {name} up")
-    driver = features.driver(name)
-    yield Check("driver", Status.OK, driver or "none")
+    yield Check("driver", Status.OK, features.driver(name) or "none")
     if not interface.ethernet:
         yield Check("framing", Status.NOTE, "no Ethernet: ingress is watched by TC, not XDP")
     yield _native_xdp(interface)
-    yield _program(interface)
-    if driver == "veth":
-        yield Check(
-            "veth",
-            Status.NOTE,
-            "native XDP takes the peer's TSO away: slower TCP",
-            "--ingress tc watches without",
-        )
+    yield _auto(interface)
+    if interruption := ingress.interruption(interface):
+        yield Check("XDP interrupts", Status.NOTE, interruption, "--ingress tc does not")
+    for hook in (Hook.TC_INGRESS, Hook.TC_EGRESS):
+        yield _order(hook, interface)
     yield _offloads(name)
 
 
@@ -39,25 +35,39 @@ def _native_xdp(interface: Interface) -> Check:
         case True:
             return Check("native XDP", Status.OK, "the driver has it")
         case False:
-            return Check("native XDP", Status.NOTE, "not in this driver; generic XDP is used")
+            detail = "not in this driver; --ingress xdp would be generic"
+            return Check("native XDP", Status.OK, detail)
         case None:
             return Check("native XDP", Status.NOTE, "unknown: this kernel does not tell")
 
 
-def _program(interface: Interface) -> Check:
-    name = "XDP program"
-    prog_id = netlink.xdp_program(interface.index)
-    if not prog_id:
-        return Check(name, Status.OK, "none there yet")
-    who = f"id {prog_id}"
-    try:
-        fd = prog_fd_by_id(prog_id)
-    except OSError:
-        pass
+def _auto(interface: Interface) -> Check:
+    """Where `--ingress auto` counts incoming packets."""
+    choice = ingress.choose(interface)
+    where = "native XDP" if choice.hook is Hook.XDP else "TC"
+    return Check("ingress auto", Status.OK, f"{where}: {choice.reason}")
+
+
+def _order(hook: Hook, interface: Interface) -> Check:
+    """Programs of others on a hook, and whether they see packets before probedeck's."""
+    label = f"{hook.value} order"
+    found = order.on_hook(hook, interface.index)
+    if not found:
+        return Check(label, Status.OK, "no program is there yet")
+    ours = [program for program in found if program.name == order.OWN_NAME]
+    if ours:
+        first = [str(each) for each in takewhile(lambda each: each not in ours, found)]
+        lost = "packets dropped or redirected there are not counted"
     else:
-        who = f"{prog_info(fd).name or '(no name)'!r} {who}"
-        os.close(fd)
-    return Check(name, Status.NOTE, f"{who} is there and is left alone", "watch with --ingress tc")
+        # Ours will be the first on TC; XDP comes before TC.
+        first = [str(each) for each in found if each.kind == "XDP"]
+        lost = "probedeck counts at TC, behind it"
+    if first:
+        return Check(label, Status.NOTE, f"{' and '.join(first)} runs first: {lost}")
+    count = len(found) - len(ours)
+    others = ", ".join(str(each) for each in found if each not in ours) or "no other program"
+    verb = "come" if count > 1 else "comes"
+    return Check(label, Status.OK, f"{others} {verb} behind probedeck's" if count else others)
 
 
 def _offloads(name: str) -> Check:
@@ -76,5 +86,5 @@ def _offloads(name: str) -> Check:
         f"{' and '.join(on)} on: the driver may refuse native XDP",
         f"ethtool -K {name} {' '.join(f'{offload} off' for offload in can_change)}"
         if can_change
-        else "generic XDP is used then; or watch with --ingress tc",
+        else "--ingress auto counts at TC then",
     )

@@ -78,14 +78,14 @@ def _attach(name: str, hook: Hook) -> Check:
         name,
         Status.NOTE,
         f"none; {attachment.mode} is used, removed at the end or next start",
-        f"kernel {'5.9' if hook is Hook.XDP else '6.6'} has it",
+        "kernel 6.6 has it",
     )
 
 
 def _unattachable(name: str, hook: Hook, reason: str) -> Check:
     """Egress is watched by TC alone; ingress without XDP by TC too."""
     if hook is Hook.XDP:
-        return Check(name, Status.MISSING, reason, "watch with --ingress tc")
+        return Check(name, Status.MISSING, reason, "--ingress auto counts at TC")
     return Check(name, Status.FATAL, reason, "a kernel with CONFIG_NET_CLS_BPF and CONFIG_BPF_JIT")
 
 

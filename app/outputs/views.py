@@ -67,6 +67,9 @@ def _window_rows(item: Snapshot | Event) -> Iterator[Row]:
         *(loss.packets if loss else 0 for loss in reasons),
         item.unwritten if isinstance(item, Exported) else 0,
         round(item.occupancy, 4), item.swap_ns // 1000, item.drain_ns // 1000,
+        "; ".join(f"{each.hook} {each.mode}" for each in item.hooks),
+        "; ".join(dict.fromkeys(each.reason for each in item.hooks if each.reason)),
+        "; ".join(dict.fromkeys(name for each in item.hooks for name in each.before)),
     )  # fmt: skip
 
 
@@ -124,6 +127,9 @@ WINDOWS = View(
         ("occupancy", "of the fullest table at the end, 0 to 1"),
         ("swap_us", "microseconds from the swap to the end of the grace period"),
         ("drain_us", "microseconds from there until the rows were there"),
+        ("hooks", "where packets were seen: each hook, and how it is attached"),
+        ("hook_reason", "why there; empty if the operator asked for it"),
+        ("runs_before", "programs of others that saw the packets first; empty if none did"),
     ),
     _window_rows,
 )

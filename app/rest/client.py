@@ -37,7 +37,7 @@ from probes.plane import (
 )
 from probes.primitive.policy import Policy
 from probes.primitive.sketch import Sketch
-from probes.snapshot import Snapshot
+from probes.snapshot import HookStatus, Snapshot
 
 DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
 _MAX_ANSWER = 1 << 30
@@ -73,9 +73,9 @@ class Client:
     def status(self) -> Status:
         return self._ask(Status, "GET", "status")
 
-    def modes(self) -> dict[str, str]:
-        """How each hook in use is attached, by the hook's name."""
-        return self.status().modes
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        """How each hook in use is attached, and what runs before it."""
+        return self.status().hooks
 
     def memory(self) -> MemoryUse:
         """Kernel memory in use there, and its limit."""

@@ -70,13 +70,14 @@ class Endpoints:
 
     async def status(self, request: Request) -> Status:
         """The controller: its version, and whether this client may change anything."""
-        modes = await self._desk.read(self._plane.modes)
+        hooks = await self._desk.read(self._plane.hook_status)
+        modes = {each.hook: each.mode for each in hooks}
         failure = self._plane.failure()
         words = "" if failure is None else str(failure)
         why_not = self._plane.read_only or request.state.read_only
         memory = await self._desk.read(self._plane.memory)
         unwritten = dict(self._plane.unwritten)
-        return Status(self._version, why_not, words, modes, unwritten, memory)
+        return Status(self._version, why_not, words, modes, unwritten, memory, hooks)
 
     async def probes(self) -> tuple[ProbeInfo, ...]:
         """All probes, in the order in which they were added."""

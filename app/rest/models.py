@@ -23,7 +23,7 @@ from probes.config import ProbeConfig, Side
 from probes.path.options import TracedFlow
 from probes.primitive.policy import Policy
 from probes.primitive.state import State
-from probes.snapshot import Event
+from probes.snapshot import Event, HookStatus
 
 _Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
 _Port = Annotated[int, Field(ge=0, le=65535, strict=True)]
@@ -114,6 +114,8 @@ class Status:
     """Rows that could not be written to the tables of the run, by table."""
     memory: plane.MemoryUse = field(default_factory=lambda: plane.MemoryUse(0, 0))
     """Kernel memory of all maps, in bytes."""
+    hooks: tuple[HookStatus, ...] = ()
+    """The hooks in use, why each was chosen, and the programs of others that run before ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from app.rest import wire
 from app.rest.client import Client, Remote
 from bpf.errors import DeckError, UsageError
 from probes.plane import Listener
-from probes.snapshot import Event, History, Snapshot
+from probes.snapshot import Event, History, HookStatus, Snapshot
 
 _SILENCE_S = 10.0
 """The other side gives a sign of life every 2 s."""
@@ -34,7 +34,7 @@ class RemoteController(Client):
         """Why changes are refused; as it was when the connection was made."""
         self.unwritten: Mapping[str, int] = {}
         """As it was when the connection was made."""
-        self._modes: dict[str, str] = {}
+        self._hooks: tuple[HookStatus, ...] = ()
         self._listeners: tuple[Listener, ...] = ()
         self._failure: DeckError | None = None
         self._is_lost = False
@@ -66,9 +66,9 @@ class RemoteController(Client):
         """Empty: the other controller itself decides which sources it takes."""
         return ""
 
-    def modes(self) -> dict[str, str]:
-        """How each hook is attached there; as it was when the connection was made."""
-        return self._modes
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        """How each hook is attached there; as its newest window says."""
+        return self._hooks
 
     def failure(self) -> DeckError | None:
         """Why the connection ended for good; None while it stands, or is tried again."""
@@ -133,7 +133,7 @@ class RemoteController(Client):
 
     def _learn(self) -> None:
         status = self.status()
-        self.read_only, self._modes = status.read_only, status.modes
+        self.read_only, self._hooks = status.read_only, status.hooks
         self.unwritten = status.unwritten
 
     def _regained(self) -> None:
@@ -143,12 +143,19 @@ class RemoteController(Client):
 
     def _take(self, record: wire.Record) -> None:
         if not isinstance(record, wire.Lost):
+            if isinstance(record, Snapshot):
+                self._update_hooks(record)
             self.publish(record)
             return
         for probe, windows in record.windows.items():
             self._say("warning", f"{windows} windows of {probe} did not get through in time")
         if record.events:
             self._say("warning", f"{record.events} events did not get through in time")
+
+    def _update_hooks(self, snapshot: Snapshot) -> None:
+        attached = (each for each in snapshot.hooks if each.mode != "monitor")
+        newest = {(each.interface, each.hook): each for each in (*self._hooks, *attached)}
+        self._hooks = tuple(newest.values())
 
     def _end(self, error: DeckError) -> None:
         self._failure = error

@@ -31,9 +31,13 @@ _MAX_ROWS = 512 << 20
 _SCALAR = re.compile(r"[<>|=][biufSVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
 """No objects, and no text: not all bytes are some."""
 _HINTS = get_type_hints(Snapshot, localns={"TableSchema": TableSchema, "np": np})
-_NAMES = [f.name for f in fields(Snapshot) if f.name != "rows"]
-_Window: type[Any] = make_dataclass("_Window", [(name, _HINTS[name]) for name in _NAMES])
-"""All of a Snapshot but its rows."""
+_FIELDS = [f for f in fields(Snapshot) if f.name != "rows"]
+_NAMES = [f.name for f in _FIELDS]
+_Window: type[Any] = make_dataclass(
+    "_Window", [(f.name, _HINTS[f.name], field(default=f.default)) for f in _FIELDS]
+)
+"""All of a Snapshot but its rows. A field with a default may be missing: older controllers send
+fewer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,20 @@ def place_of(text: str, word: str) -> tuple[int, int]:
     return code.count("\n", 0, at) + 1, at - code.rfind("\n", 0, at)
 
 
+def fits_every_hook(text: str) -> bool:
+    """Whether a source is written for XDP and TC alike, by the macros of bpf/include/probe.h.
+
+    A source that names XDP's context, verdicts or helpers is not: XDP_PASS would drop every packet
+    on TC.
+    """
+    code = code_of(text)
+    if re.search(r"\bHOOK_(?:XDP|TC_\w+)\b", code):
+        return True
+    return bool(re.search(r"\bCONTEXT\b", code)) and not re.search(
+        r"\b(?:xdp_md|XDP_(?:ABORTED|DROP|PASS|TX|REDIRECT)|bpf_xdp_\w+|redirect_map)\b", code
+    )
+
+
 def misfit(text: str, function: str, prog_type: ProgType) -> str:
     """Return why a function is no program of this type; empty if it may be one.
 

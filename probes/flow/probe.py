@@ -28,7 +28,7 @@ from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_al
 from probes.flow.records import FLOW, Array, Direction, TickClock
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import Tables
-from probes.hook import Hooks
+from probes.hook import Hooks, Point
 from probes.memory import default_limit, flow_share
 from probes.plane import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
@@ -119,6 +119,9 @@ class FlowProbe(BuiltinProbe[Loaded]):
             for hook in self._hooks:
                 programs = hook.start(compiled[hook.side], self._sizes, self.alarm_fd)
                 made.append((hook, programs))
+
+    def points(self) -> Sequence[Point]:
+        return [point for point, _ in self._points]
 
     @property
     def capture(self) -> FlowFilter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from probes.builtin import (
     refuse_other_changes,
     shape_of,
 )
-from probes.hook import HookPoint, Hooks
+from probes.hook import HookPoint, Hooks, Point
 from probes.path.analysis import Analysis, tell
 from probes.path.interference import Interference
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
@@ -110,6 +110,9 @@ class PathProbe(BuiltinProbe[Loaded]):
             self.close()
             raise
         self._start_ns = time.monotonic_ns()
+
+    def points(self) -> Sequence[Point]:
+        return list(self._points.values())
 
     def _start(self) -> None:
         compiled = CompiledSides(self.config, FUNCTION, self._compile(self._current.sources))

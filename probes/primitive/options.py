@@ -63,7 +63,7 @@ class MonitorOptions:
     input: Input = Input.REGULAR
     receivers: tuple[Receiver, ...] = ()
     ingress: Hook | None = None
-    """XDP or TC_INGRESS; None: XDP where the interface has Ethernet headers."""
+    """XDP or TC_INGRESS; None: where packets are seen best (`probes.hook.Hooks.choose`)."""
     seed: str = ""
     """Key of the hash; registers of equal seeds merge, so hosts of a fleet share one.
 

@@ -27,7 +27,7 @@ from probes.builtin import (
     shape_of,
 )
 from probes.flow.filter import Match
-from probes.hook import Hooks, MonitoredPoint
+from probes.hook import Hooks, MonitoredPoint, Point
 from probes.plane import Compatibility, Fate, MapFate, PolicyInfo, ProgramInfo
 from probes.primitive.catalog import give_a_packet
 from probes.primitive.engine import Engine, Standing, Transition
@@ -96,10 +96,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         self._compiler = compiler
         self._registry = hooks
         self._changed = changed
-        hook = options.ingress or Hook.XDP
-        if not interface.ethernet:
-            hook = Hook.TC_INGRESS  # as for flows
-        self._point = hooks.acquire(interface, hook)
+        self._point = hooks.acquire(interface, hooks.choose(interface, options.ingress).hook)
         self._stage = Stage(self.name)
         self._reserved = 0
         self._active = 0
@@ -125,6 +122,9 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         self.offload = _ask_for_offload(interface) if options.offload else ""
         """What became of a wish for it, in one line; empty where there was none (S2.20)."""
         self._start_ns = time.monotonic_ns()
+
+    def points(self) -> Sequence[Point]:
+        return (self._point,)
 
     def _start(self) -> None:
         with self._compile(self._current.source) as compiled:

@@ -141,10 +141,9 @@ def _compile_side(
         monitored = hooks.monitored(interface)
         hook, macros = monitored.hook, monitored.macros
     else:
-        hook = hook_of(side, direction)
-        if hook is Hook.XDP and not interface.ethernet:
-            # XDP promises an Ethernet header; drivers of such interfaces differ in what they give.
-            hook = Hook.TC_INGRESS
+        wish = hook_of(side, direction)
+        reason = "the source is for XDP only" if wish is Hook.XDP and not direction.hook else ""
+        hook = hooks.choose(interface, wish, reason).hook
         macros = macros_of(interface, hook)
     compiled = compiler.compile(
         direction.source,

@@ -319,6 +319,7 @@ class ProgramProbe:
                 side=side.side,
                 metric=table.metric.name,
                 schema=table.schema,
+                hooks=(self._places[side.place].point.status,),
             )
             for side, table, losses in read
         )

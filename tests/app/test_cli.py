@@ -52,7 +52,7 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lo --duration 0", "--duration 0 is not more than 0"),
         ("run -i lo --duration nan", "--duration nan is not more than 0"),
         ("run -i lo --format yaml", "no format 'yaml'; there are csv, jsonl, json, xml"),
-        ("run -i lo --ingress nat", "--ingress 'nat' is neither xdp nor tc"),
+        ("run -i lo --ingress nat", "--ingress 'nat' is not auto, xdp, tc"),
         (
             "run -i lo --headless --views hop",
             "no view 'hop'; there are flows, hops, paths, metrics, triggers, policies, windows, "

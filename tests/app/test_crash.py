@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from app.lab.netns import End, inside, veth_pair
-from bpf.netlink import xdp_program
 from tests.app.runs import (
     COMMAND,
     Remains,
@@ -28,6 +27,7 @@ from tests.app.runs import (
 )
 from tests.app.sight import alive, becomes
 from tests.app.test_outputs import tiny
+from tests.bpf.tools import xdp_id
 from tests.probes.deck import link
 
 __all__ = ["tiny"]
@@ -40,14 +40,15 @@ def left() -> Iterator[End]:
 
 
 def command(directory: Path, *more: str) -> tuple[str, ...]:
-    options = ("--headless", "--interval", "0.1", "-o", str(directory))
+    """By XDP, if `more` does not say otherwise: whether its program is there can be seen then."""
+    options = ("--headless", "--ingress", "xdp", "--interval", "0.1", "-o", str(directory))
     return ("run", "-i", "left", *options, *more)
 
 
 def xdp_of(end: End) -> int:
     """Id of the XDP program on an interface; 0 for none."""
     with inside(end.ns):
-        return xdp_program(end.ifindex)
+        return xdp_id(end.ifindex)
 
 
 def send(end: End, packets: int) -> None:
@@ -75,8 +76,7 @@ def helper_of(run: Run) -> int:
 def test_a_signal_ends_it_with_the_last_window_written(
     left: End, tmp_path: Path, number: signal.Signals
 ) -> None:
-    arguments = ("run", "-i", "left", "--headless", "--interval", "300", "-o", str(tmp_path))
-    with deck(*arguments, ns=left.ns) as run:
+    with deck(*command(tmp_path, "--interval", "300"), ns=left.ns) as run:
         assert becomes(lambda: xdp_of(left) != 0, 10)
         assert becomes(lambda: len(rows(tmp_path / "events.csv")) == 2, 10)
         remains = Remains(run)
@@ -174,7 +174,7 @@ def test_a_reader_that_leaves_ends_it_quietly(left: End) -> None:
         err = run.stderr.read()
         assert run.wait(5) == 0
     assert head.stdout.count(b"\n") == 2
-    assert [line.split(":")[2] for line in err.splitlines()] == [" xdp", " tc egress"]
+    assert [line.split(":")[2] for line in err.splitlines()] == [" tc ingress", " tc egress"]
     if remains:
         remains.assert_gone()
     assert xdp_of(left) == 0
@@ -247,14 +247,15 @@ def test_two_on_one_interface(left: End, tmp_path: Path) -> None:
     with deck(*command(one), ns=left.ns) as first:
         assert measures(one)
         mine = xdp_of(left)
+        assert mine
         code, out, err = deck_ends(*command(two), ns=left.ns)
         assert (code, out) == (1, "")
         assert err.startswith("probedeck: XDP program '")
         assert err.endswith(
-            f"id {mine} is on left and is left alone; watch ingress beside it with `--ingress tc`\n"
+            f"id {mine} is on left and is left alone; --ingress auto or tc counts beside it\n"
         )
         assert xdp_of(left) == mine
-        with deck(*command(two, "--ingress", "tc"), ns=left.ns) as second:
+        with deck(*command(two, "--ingress", "auto"), ns=left.ns) as second:
             assert measures(two)
             send(left, 13)
             assert stop(second)[0] == 0

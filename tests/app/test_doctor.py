@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from app.doctor import host, trials
 from app.lab import netns
 from bpf import features, interface, netlink
 from bpf.attach import Hook, attach
+from bpf.chain import Chain
 from bpf.compiler import Compiler
 from bpf.errors import KernelError, UsageError
 from bpf.features import Capability
@@ -252,7 +254,6 @@ def test_what_has_a_fallback_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path
     report = examine()
     assert report.code == 0
     for name, instead in (
-        ("XDP bpf_link", "netlink generic is used"),
         ("TCX bpf_link", "clsact is used"),
         ("atomic exchange", "paths are not traced"),
         ("batch operations", "entry by entry"),
@@ -284,7 +285,7 @@ def test_a_hook_that_takes_no_program(
     assert report.code == code
     if hook is Hook.XDP:
         assert report.status["XDP bpf_link"] == "missing"
-        assert "--ingress tc" in report.remedy["XDP bpf_link"]
+        assert "--ingress auto" in report.remedy["XDP bpf_link"]
 
 
 def test_lockdown_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -309,8 +310,9 @@ def test_a_veth(veth: netns.End) -> None:
     assert report.detail["state"] == "up"
     assert report.detail["driver"] == "veth"
     assert report.status["native XDP"] == "ok"
-    assert report.detail["XDP program"] == "none there yet"
-    assert "--ingress tc" in report.remedy["veth"]
+    assert report.detail["ingress auto"] == "TC: veth: native XDP takes its peer's TSO away"
+    assert report.detail["tc ingress order"] == "no program is there yet"
+    assert report.detail["tc egress order"] == "no program is there yet"
 
 
 def test_an_interface_that_is_down_and_generic() -> None:
@@ -323,6 +325,7 @@ def test_an_interface_that_is_down_and_generic() -> None:
     assert report.code == 0
     assert (report.status["state"], report.remedy["state"]) == ("missing", "ip link set lo up")
     assert "generic" in report.detail["native XDP"]
+    assert report.detail["ingress auto"] == "TC: loopback is a virtual interface"
 
 
 def test_somebody_elses_program_is_named(veth: netns.End) -> None:
@@ -333,9 +336,42 @@ def test_somebody_elses_program_is_named(veth: netns.End) -> None:
     finally:
         theirs.close()
         os.close(program)
-    assert report.status["XDP program"] == "note"
-    assert re.search(r"'doctor' id \d+ is there", report.detail["XDP program"])
-    assert "--ingress tc" in report.remedy["XDP program"]
+    assert report.status["tc ingress order"] == "note"
+    found = re.search(
+        r"XDP program 'doctor' id (\d+) runs first", report.detail["tc ingress order"]
+    )
+    assert found
+    assert (
+        report.detail["ingress auto"]
+        == f"TC: XDP program 'doctor' id {found[1]} is on {veth.ifname}"
+    )
+
+
+def test_the_order_of_programs_is_told(veth: netns.End) -> None:
+    """Before a run: who will come behind it; during a run: who came before it."""
+    where = interface.find(veth.ifname)
+    theirs = features.load_passing(Hook.TC_EGRESS)
+    with closing(Chain(Hook.TC_EGRESS.prog_type)) as chain, ExitStack() as stack:
+        stack.callback(os.close, theirs)
+        stack.callback(attach(Hook.TC_EGRESS, theirs, where).close)
+        report = examine(veth.ifname)
+        assert report.status["tc egress order"] == "ok"
+        assert re.fullmatch(
+            r"TCX program 'doctor' id \d+ comes behind probedeck's",
+            report.detail["tc egress order"],
+        )
+        ours = attach(Hook.TC_EGRESS, chain.fd, where)
+        assert "behind probedeck's" in examine(veth.ifname).detail["tc egress order"]
+        stack.callback(ours.close)
+        later = features.load_passing(Hook.TC_EGRESS)
+        stack.callback(os.close, later)
+        stack.callback(attach(Hook.TC_EGRESS, later, where).close)
+        report = examine(veth.ifname)
+        assert report.status["tc egress order"] == "note"
+        assert (
+            "runs first: packets dropped or redirected there are not counted"
+            in report.detail["tc egress order"]
+        )
 
 
 def test_an_interface_without_ethernet() -> None:
@@ -353,4 +389,4 @@ def test_offloads_in_the_way(monkeypatch: pytest.MonkeyPatch, veth: netns.End) -
         f"ethtool -K {veth.ifname} rx-gro-hw off"
     )
     monkeypatch.setattr(features, "receive_offloads", lambda _: {"rx-gro-hw": False})
-    assert "--ingress tc" in examine(veth.ifname).remedy["receive offloads"]
+    assert "at TC" in examine(veth.ifname).remedy["receive offloads"]

@@ -231,9 +231,8 @@ def test_windows_adjoin(pair: tuple[End, End], tmp_path: Path) -> None:
     }
     flows = Counter(row["window"] for row in rows(tmp_path / "flows.csv"))
     assert all(flows[row["window"]] == int(row["rows"]) for row in table)
-    assert {row["text"].split(":")[0] for row in rows(tmp_path / "events.csv")} == {
-        "xdp", "tc egress",
-    }  # fmt: skip
+    events = [row for row in rows(tmp_path / "events.csv") if row["source"] == "left"]
+    assert {row["text"].split(":")[0] for row in events} == {"tc ingress", "tc egress"}
 
 
 def test_a_reader_of_standard_output_gets_rows_as_windows_end(pair: tuple[End, End]) -> None:
@@ -242,7 +241,8 @@ def test_a_reader_of_standard_output_gets_rows_as_windows_end(pair: tuple[End, E
     with deck(*arguments, ns=left.ns) as run:
         assert run.stdout
         assert run.stderr
-        assert run.stderr.readline().startswith("probedeck: left: xdp: ")
+        assert run.stderr.readline().startswith("probedeck: flow: the tables take ")
+        assert run.stderr.readline().startswith("probedeck: left: tc ingress: tcx ")
         for _ in range(3):
             send_udp(left, right, 4, (1111, 2222), 1, 10)
             while True:
@@ -284,6 +284,7 @@ def test_only_what_is_captured_is_in_flows(pair: tuple[End, End], tmp_path: Path
 def test_the_lab_into_standard_output() -> None:
     with deck("lab", "--headless", "--duration", "2", "--format", "jsonl", "-o", "-") as run:
         assert run.stderr
+        assert run.stderr.readline().startswith("probedeck: flow: the tables take ")
         assert run.stderr.readline().startswith("probedeck: eth0: ")
         remains = Remains(run)
         out, err = run.communicate(timeout=20)

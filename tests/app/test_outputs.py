@@ -19,7 +19,7 @@ from bpf.errors import UsageError
 from probes.flow.records import FLOW
 from probes.path.records import Kind, Outcome
 from probes.primitive.state import State
-from probes.snapshot import Event, Loss, LossReason, Snapshot
+from probes.snapshot import Event, HookStatus, Loss, LossReason, Snapshot
 from tests.app import monitors, paths
 from tests.app.disks import LIBC, small_disk
 from tests.app.runs import rows
@@ -60,6 +60,10 @@ def one_row() -> Snapshot:
     return Snapshot(
         "flow", "eth0", 1, 2, taken.start_ns, taken.end_ns, taken.end_utc_ns, table, taken.losses,
         0.25, 50_000, 1_000_000,
+        hooks=(
+            HookStatus("eth0", "tc ingress", "tcx", "veth", ("XDP program 'a' id 7",)),
+            HookStatus("eth0", "tc egress", "tcx"),
+        ),
     )  # fmt: skip
 
 
@@ -70,7 +74,8 @@ FLOW_ROW = (
 )
 WINDOW_ROW = (
     "windows/4,1,2025-12-31T23:59:59.123456789Z,2026-01-01T00:00:00.123456789Z,"
-    "999000000000,1000000000000,eth0,flow,,,2,1,5,300,7,0,0,1,0,0,0.25,50,1000"
+    "999000000000,1000000000000,eth0,flow,,,2,1,5,300,7,0,0,1,0,0,0.25,50,1000,"
+    "tc ingress tcx; tc egress tcx,veth,XDP program 'a' id 7"
 )
 
 
@@ -86,7 +91,8 @@ def test_the_columns_of_csv(tmp_path: Path) -> None:
     assert (tmp_path / "windows.csv").read_text().splitlines() == [
         "schema,window,start,end,start_monotonic_ns,end_monotonic_ns,interface,probe,side,metric,"
         "generation,rows,packets,bytes,not_ip,malformed,filtered,table_full,overrun,export,"
-        "occupancy,swap_us,drain_us",
+        "occupancy,swap_us,drain_us,"
+        "hooks,hook_reason,runs_before",
         WINDOW_ROW,
     ]
     assert (tmp_path / "events.csv").read_text().splitlines() == [

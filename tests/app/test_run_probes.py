@@ -105,7 +105,7 @@ def test_a_probe_that_cuts_off_its_interface_is_not_started(
 ) -> None:
     left, _ = pair
     path = probe(tmp_path)
-    (tmp_path / "ports.c").write_text(PORTS.replace("VERDICT_PASS", "0"))
+    (tmp_path / "ports.c").write_text(PORTS.replace("VERDICT_PASS", "XDP_ABORTED"))
     arguments = ("run", "-i", "left", "--only", "--probe", path, "--headless", "-o", str(tmp_path))
     code, out, said = deck_ends(*arguments, ns=left.ns)
     assert (code, out) == (2, "")

@@ -11,7 +11,7 @@ import pytest
 from pyroute2 import IPRoute
 
 from app.lab.netns import End, fresh, inside
-from bpf import netlink, syscall
+from bpf import order, syscall
 from bpf.abi import AttachType, ProgType
 from bpf.attach import XDP_FLAGS_DRV_MODE, Hook, attach
 from bpf.chain import Chain, Stage
@@ -19,7 +19,7 @@ from bpf.compiler import Compiled, Compiler
 from bpf.errors import DeckError, KernelError
 from bpf.interface import find
 from bpf.program import Program
-from tests.bpf.tools import datagrams, ended, open_fds, packets, python, send
+from tests.bpf.tools import datagrams, ended, ok_program, open_fds, packets, python, send, xdp_id
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -92,31 +92,29 @@ def test_where_native_xdp_is_impossible_generic_is_taken_and_the_note_says_why(
         attachment = attach(Hook.XDP, chain.fd, find("lo"))
         assert attachment.mode == "generic"
         assert attachment.note == "native: Operation not supported"
-        assert netlink.xdp_program(1) > 0
+        assert xdp_id(1) > 0
         attachment.close()
-        assert netlink.xdp_program(1) == 0
+        assert xdp_id(1) == 0
     os.close(ns)
 
 
 @pytest.mark.parametrize("by_link", [True, False], ids=["its link", "its netlink"])
-@pytest.mark.parametrize("ours_by_link", [True, False], ids=["our link", "our netlink"])
 def test_a_program_in_the_way_is_named_and_goes_on(
     compiler: Compiler,
     counters: dict[Hook, Compiled],
     pair: tuple[End, End],
     by_link: bool,
-    ours_by_link: bool,
 ) -> None:
     left, right = pair
     with foreign_xdp(compiler, right, by_link=by_link) as foreign:
         before = open_fds()
         with probed(Hook.XDP, counters) as (chain, _), inside(right.ns):
             with pytest.raises(DeckError) as caught:
-                attach(Hook.XDP, chain.fd, find(right.ifname), by_link=ours_by_link)
+                attach(Hook.XDP, chain.fd, find(right.ifname))
             assert caught.value.message == (
                 f"XDP program 'firewall' id {foreign.info().id} is on right and is left alone"
             )
-            assert "--ingress tc" in caught.value.hint
+            assert "--ingress auto" in caught.value.hint
         assert open_fds() == before
         counted = packets(foreign)
         assert send(left, right, 5) == 5
@@ -161,14 +159,14 @@ from bpf.errors import KernelError
 from bpf.interface import find
 from bpf.abi import (ProgType)
 unshare_net()
-chain = Chain(ProgType.XDP)
+chain = Chain(ProgType.SCHED_CLS)
 lo = find("lo")
 os.setresuid(65534, 65534, 65534)
 with tempfile.TemporaryDirectory() as state:
     for directory in (Path(state), Path("/proc/nowhere")):
         netlink.STATE = directory
         try:
-            attach(Hook.XDP, chain.fd, lo, by_link=False)
+            attach(Hook.TC_INGRESS, chain.fd, lo, by_link=False)
         except KernelError as error:
             print(error.message)
 try:
@@ -209,11 +207,11 @@ def test_a_process_that_is_killed_leaves_nothing_attached(
         assert process.stdout is not None
         assert [process.stdout.readline().strip() for _ in Hook] == ["native", "tcx", "tcx"]
         with inside(right.ns):
-            assert netlink.xdp_program(right.ifindex) > 0
+            assert xdp_id(right.ifindex) > 0
         process.kill()
         assert ended(process.pid, 5)
     with ExitStack() as stack, inside(right.ns):
-        assert netlink.xdp_program(right.ifindex) == 0
+        assert xdp_id(right.ifindex) == 0
         for hook in Hook:
             chain, _ = stack.enter_context(probed(hook, counters))
             stack.callback(attach(hook, chain.fd, find("right")).close)
@@ -234,3 +232,42 @@ def test_two_of_us_share_tcx_and_both_see_the_packets(
                 stack.callback(attach(Hook.TC_INGRESS, chain.fd, find("right")).close)
         assert send(left, right, 7) == 7
         assert datagrams(first) == datagrams(second) == 7
+
+
+@pytest.mark.parametrize("hook", [Hook.TC_INGRESS, Hook.TC_EGRESS])
+def test_a_tcx_program_that_ends_the_line_comes_after_ours(
+    counters: dict[Hook, Compiled], pair: tuple[End, End], hook: Hook
+) -> None:
+    left, right = pair
+    at = left if hook is Hook.TC_EGRESS else right
+    kind = AttachType.TCX_EGRESS if hook is Hook.TC_EGRESS else AttachType.TCX_INGRESS
+    theirs = ok_program()
+    with ExitStack() as stack:
+        stack.callback(os.close, theirs)
+        chain, probe = stack.enter_context(probed(hook, counters))
+        with inside(at.ns):
+            stack.callback(os.close, syscall.link_create(theirs, at.ifindex, kind))
+            stack.callback(attach(hook, chain.fd, find(at.ifname)).close)
+            ours, other = order.on_hook(hook, at.ifindex)
+        assert (ours.id, other.id) == (chain.info().id, syscall.prog_info(theirs).id)
+        assert str(other) == f"TCX program 'theirs' id {other.id}"
+        assert send(left, right, 100) == 100
+        assert datagrams(probe) == 100
+
+
+def test_what_is_in_the_way_on_an_interface_above_is_not_called_a_program_of_this_one(
+    counters: dict[Hook, Compiled], pair: tuple[End, End]
+) -> None:
+    """The kernel answers EEXIST for this too."""
+    _, right = pair
+    with inside(right.ns), IPRoute() as socket, ExitStack() as stack:
+        socket.link("add", ifname="above", kind="macvlan", link=right.ifindex)
+        first, _ = stack.enter_context(probed(Hook.XDP, counters))
+        second, _ = stack.enter_context(probed(Hook.XDP, counters))
+        stack.callback(attach(Hook.XDP, first.fd, find("above")).close)
+        with pytest.raises(KernelError) as caught:
+            attach(Hook.XDP, second.fd, find("right"))
+        assert caught.value.message == (
+            "right takes no xdp program (native: an interface above it has an XDP program; "
+            "generic: an interface above it has an XDP program)"
+        )

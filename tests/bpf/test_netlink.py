@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import pytest
 from pyroute2 import IPRoute
 
 from app.lab.netns import End, fresh, inside
-from bpf import netlink
+from bpf import netlink, order
 from bpf.attach import Attachment, Hook, attach
 from bpf.compiler import Compiled
+from bpf.errors import KernelError
 from bpf.interface import find
 from bpf.program import Program
-from tests.bpf.tools import datagrams, ended, python, send
+from tests.bpf.tools import datagrams, ended, ok_program, python, send
 
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 pytestmark = pytest.mark.usefixtures("state")
@@ -62,23 +63,15 @@ def qdiscs(end: End) -> list[str]:
         return [q.get_attr("TCA_KIND") for q in socket.get_qdiscs(end.ifindex)]
 
 
-def xdp(end: End) -> int:
-    with inside(end.ns):
-        return netlink.xdp_program(end.ifindex)
-
-
-@pytest.mark.parametrize(
-    ("hook", "mode"),
-    [(Hook.XDP, "netlink native"), (Hook.TC_INGRESS, "clsact"), (Hook.TC_EGRESS, "clsact")],
-)
+@pytest.mark.parametrize("hook", TC)
 def test_a_probe_sees_every_packet_and_passes_it_on_until_it_is_detached(
-    counters: dict[Hook, Compiled], pair: tuple[End, End], state: Path, hook: Hook, mode: str
+    counters: dict[Hook, Compiled], pair: tuple[End, End], state: Path, hook: Hook
 ) -> None:
     left, right = pair
     at = left if hook is Hook.TC_EGRESS else right
     with probed(hook, counters) as probe:
         attachment = attach_old(hook, probe, at)
-        assert (attachment.mode, attachment.note) == (mode, "")
+        assert (attachment.mode, attachment.note) == ("clsact", "")
         assert len(list(state.iterdir())) == 1
         assert send(left, right, 23) == 23
         assert datagrams(probe) == 23
@@ -86,7 +79,6 @@ def test_a_probe_sees_every_packet_and_passes_it_on_until_it_is_detached(
         assert send(left, right, 3) == 3
         assert datagrams(probe) == 23
     assert list(state.iterdir()) == []
-    assert xdp(at) == 0
     assert not filters(at, INGRESS) | filters(at, EGRESS)
 
 
@@ -100,7 +92,7 @@ def test_filters_and_the_qdisc_of_others_stay(
         tc(at, "add", "clsact", at.ifindex)
         tc(
             at, "add-filter", "bpf", at.ifindex, 1, fd=foreign.fd, name="theirs",
-            parent=TC[hook], prio=netlink._PRIORITY, protocol=3, direct_action=True,
+            parent=TC[hook], prio=1, protocol=3, direct_action=True,
         )  # fmt: skip
         theirs = filters(at, TC[hook])
         attachment = attach_old(hook, probe, at)
@@ -114,19 +106,6 @@ def test_filters_and_the_qdisc_of_others_stay(
         assert datagrams(foreign) == 7
 
 
-def test_an_xdp_program_that_took_our_place_stays(
-    counters: dict[Hook, Compiled], pair: tuple[End, End]
-) -> None:
-    _, right = pair
-    with probed(Hook.XDP, counters) as foreign, probed(Hook.XDP, counters) as probe:
-        attachment = attach_old(Hook.XDP, probe, right)
-        with inside(right.ns), IPRoute() as socket:
-            attributes = [("IFLA_XDP_FD", foreign.fd), ("IFLA_XDP_FLAGS", 1 << 2)]
-            socket.link("set", index=right.ifindex, xdp={"attrs": attributes})
-        detach(attachment, right)
-        assert xdp(right) == foreign.info().id
-
-
 @pytest.mark.parametrize("hook", TC)
 def test_a_filter_that_took_our_place_stays(
     counters: dict[Hook, Compiled], pair: tuple[End, End], hook: Hook
@@ -137,38 +116,38 @@ def test_a_filter_that_took_our_place_stays(
         handle = probe.info().id
         tc(
             right, "replace-filter", "bpf", right.ifindex, handle, fd=foreign.fd, name="theirs",
-            parent=TC[hook], prio=netlink._PRIORITY, protocol=3, direct_action=True,
+            parent=TC[hook], prio=1, protocol=3, direct_action=True,
         )  # fmt: skip
-        assert filters(right, TC[hook]) == {(netlink._PRIORITY, handle, "theirs")}
+        assert filters(right, TC[hook]) == {(1, handle, "theirs")}
         detach(attachment, right)
-        assert filters(right, TC[hook]) == {(netlink._PRIORITY, handle, "theirs")}
+        assert filters(right, TC[hook]) == {(1, handle, "theirs")}
 
 
 def test_an_attachment_that_fails_leaves_no_record(
     counters: dict[Hook, Compiled], pair: tuple[End, End], state: Path
 ) -> None:
     _, right = pair
-    with ExitStack() as stack:
-        probes = [stack.enter_context(probed(Hook.XDP, counters)) for _ in range(2)]
-        attachment = attach_old(Hook.XDP, probes[0], right)
-        with inside(right.ns), pytest.raises(OSError, match="busy"):
-            netlink.attach_xdp(probes[1].fd, right.ifindex, 1 << 2)
-        assert [p.name for p in state.iterdir()] == [f"{xdp(right)}-{right.ifindex}-xdp.json"]
+    with probed(Hook.TC_INGRESS, counters) as probe:
+        attachment = attach_old(Hook.TC_INGRESS, probe, right)
+        with inside(right.ns), pytest.raises(OSError, match="exists"):
+            netlink.attach_tc(probe.fd, right.ifindex, egress=False)
         detach(attachment, right)
+        assert list(state.iterdir()) == []
 
 
 HOLDER = """
 import sys
 from pathlib import Path
 from app.lab.netns import setns
-from bpf import netlink
+from bpf import netlink, order
 from bpf.attach import Hook, attach
 from bpf.chain import Chain
 from bpf.interface import find
 setns(int(sys.argv[1]))
 netlink.STATE = Path(sys.argv[2])
-chains = [Chain(hook.prog_type) for hook in Hook]
-for hook, chain in zip(Hook, chains):
+hooks = (Hook.TC_INGRESS, Hook.TC_EGRESS)
+chains = [Chain(hook.prog_type) for hook in hooks]
+for hook, chain in zip(hooks, chains):
     print(attach(hook, chain.fd, find("right"), by_link=False).mode, flush=True)
 sys.stdin.read()
 """
@@ -180,28 +159,26 @@ def test_what_a_killed_process_left_goes_with_the_next_attachment_and_not_while_
     left, right = pair
     with python(HOLDER, str(right.ns), str(state), pass_fds=[right.ns]) as process:
         assert process.stdout is not None
-        modes = [process.stdout.readline().strip() for _ in Hook]
-        assert modes == ["netlink native", "clsact", "clsact"]
+        modes = [process.stdout.readline().strip() for _ in TC]
+        assert modes == ["clsact", "clsact"]
         with inside(right.ns):
             assert netlink.reap() == 0
-        assert xdp(right) > 0
         process.kill()
         assert ended(process.pid, 5)
 
-    assert xdp(right) > 0
     assert len(filters(right, INGRESS)) == len(filters(right, EGRESS)) == 1
-    assert len(list(state.iterdir())) == 3
+    assert len(list(state.iterdir())) == 2
 
     elsewhere = fresh()
     with inside(elsewhere):
         assert netlink.reap() == 0
     os.close(elsewhere)
-    assert len(list(state.iterdir())) == 3
+    assert len(list(state.iterdir())) == 2
 
-    with probed(Hook.XDP, counters) as probe:
-        attachment = attach_old(Hook.XDP, probe, right)
-        assert xdp(right) == probe.info().id
-        assert not filters(right, INGRESS) | filters(right, EGRESS)
+    with probed(Hook.TC_INGRESS, counters) as probe:
+        attachment = attach_old(Hook.TC_INGRESS, probe, right)
+        assert filters(right, INGRESS) == {(1, probe.info().id, "probedeck")}
+        assert not filters(right, EGRESS)
         assert len(list(state.iterdir())) == 1
         detach(attachment, right)
     assert send(left, right, 1) == 1
@@ -211,19 +188,123 @@ def test_a_process_id_that_came_back_is_not_taken_for_the_dead_one(
     counters: dict[Hook, Compiled], pair: tuple[End, End], state: Path
 ) -> None:
     _, right = pair
-    with probed(Hook.XDP, counters) as probe:
-        attach_old(Hook.XDP, probe, right)
+    with probed(Hook.TC_INGRESS, counters) as probe:
+        attach_old(Hook.TC_INGRESS, probe, right)
         (path,) = state.iterdir()
         record = json.loads(path.read_text())
         path.write_text(json.dumps({**record, "started": "1"}))
         with inside(right.ns):
             assert netlink.reap() == 1
-    assert xdp(right) == 0
+    assert not filters(right, INGRESS)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', "\xff"])
+RECORD = {"pid": 1, "started": "", "netns": 1, "ifindex": 1, "prog_id": 1, "kind": "ingress"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", '{"pid": 1}', "\xff",
+        json.dumps({**RECORD, "prog_id": "../../victim"}),
+        json.dumps({**RECORD, "ifindex": True}),
+        json.dumps({**RECORD, "kind": "xdp"}),
+    ],
+)  # fmt: skip
 def test_a_record_that_cannot_be_read_is_thrown_away(state: Path, text: str) -> None:
-    state.mkdir()
+    state.mkdir(mode=0o700)
     (state / "1-1-xdp.json").write_text(text, encoding="latin-1")
     assert netlink.reap() == 0
     assert list(state.iterdir()) == []
+
+
+@pytest.mark.parametrize("hook", TC)
+@pytest.mark.parametrize("priority", [1, 49151])
+def test_ours_runs_before_a_filter_that_ends_the_line(
+    counters: dict[Hook, Compiled], pair: tuple[End, End], hook: Hook, priority: int
+) -> None:
+    left, right = pair
+    at = left if hook is Hook.TC_EGRESS else right
+    foreign = ok_program()
+    tc(at, "add", "clsact", at.ifindex)
+    tc(
+        at, "add-filter", "bpf", at.ifindex, 1, fd=foreign, name="theirs",
+        parent=TC[hook], prio=priority, protocol=3, direct_action=True,
+    )  # fmt: skip
+    os.close(foreign)
+    with probed(hook, counters) as probe:
+        attachment = attach_old(hook, probe, at)
+        assert send(left, right, 100) == 100
+        assert datagrams(probe) == 100
+        detach(attachment, at)
+        assert [name for _, _, name in filters(at, TC[hook])] == ["theirs"]
+
+
+def test_where_the_first_priority_is_another_protocols_the_next_one_is_taken(
+    counters: dict[Hook, Compiled], pair: tuple[End, End]
+) -> None:
+    """A priority's filters are of one kind and protocol; what runs first is named."""
+    _, right = pair
+    foreign = ok_program()
+    tc(right, "add", "clsact", right.ifindex)
+    tc(
+        right, "add-filter", "bpf", right.ifindex, 1, fd=foreign, name="theirs",
+        parent=INGRESS, prio=1, protocol=0x0008, direct_action=True,
+    )  # fmt: skip
+    os.close(foreign)
+    with probed(Hook.TC_INGRESS, counters) as probe:
+        attachment = attach_old(Hook.TC_INGRESS, probe, right)
+        assert (2, probe.info().id, "probedeck") in filters(right, INGRESS)
+        with inside(right.ns):
+            first, second = order.on_hook(Hook.TC_INGRESS, right.ifindex)
+        assert str(first).startswith("clsact program 'theirs' id ")
+        assert second.id == probe.info().id
+        detach(attachment, right)
+        assert len(filters(right, INGRESS)) == 1
+
+
+def test_an_ingress_qdisc_of_others_takes_no_egress_program(
+    counters: dict[Hook, Compiled], pair: tuple[End, End], state: Path
+) -> None:
+    """The kernel would run it on incoming packets instead, without a word."""
+    _, right = pair
+    tc(right, "add", "ingress", right.ifindex)
+    with probed(Hook.TC_EGRESS, counters) as probe, pytest.raises(KernelError) as caught:
+        attach_old(Hook.TC_EGRESS, probe, right)
+    assert "ingress qdisc of another program" in caught.value.message
+    assert list(state.iterdir()) == []
+    with probed(Hook.TC_INGRESS, counters) as probe:
+        detach(attach_old(Hook.TC_INGRESS, probe, right), right)
+
+
+@pytest.mark.parametrize("damage", ["writable", "a link"])
+def test_a_directory_that_others_could_write_to_is_not_trusted(
+    counters: dict[Hook, Compiled], pair: tuple[End, End], state: Path, damage: str
+) -> None:
+    elsewhere = state.parent / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    record = elsewhere / "1-1-ingress.json"
+    record.write_text(json.dumps(RECORD))
+    if damage == "writable":
+        elsewhere.chmod(0o777)
+        elsewhere.rename(state)
+        record = state / record.name
+    else:
+        state.symlink_to(elsewhere)
+    with probed(Hook.TC_INGRESS, counters) as probe, pytest.raises(KernelError, match="not safe"):
+        attach_old(Hook.TC_INGRESS, probe, pair[1])
+    assert record.exists()
+    assert not filters(pair[1], INGRESS)
+
+
+def test_other_users_keep_their_records_where_they_may(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(netlink, "STATE", None)
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
+    monkeypatch.setenv("RUNTIME_DIRECTORY", f"{tmp_path}:/other")
+    assert netlink._state_directory() == tmp_path
+    monkeypatch.delenv("RUNTIME_DIRECTORY")
+    with pytest.raises(KernelError, match="RuntimeDirectory=probedeck"):
+        netlink._state_directory()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert netlink._state_directory() == Path("/run/probedeck")

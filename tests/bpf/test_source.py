@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bpf.compiler.source import flatten, place_of
+from bpf.compiler.source import fits_every_hook, flatten, place_of
 
 
 @pytest.mark.parametrize("name", ["prob.h", "/etc/hostname", "../include/probe.h", "linux/ip.h"])
@@ -36,3 +36,24 @@ def test_a_generated_header_goes_before_the_one_of_the_same_name() -> None:
 
 def test_system_headers_are_left_to_the_compiler() -> None:
     assert "#include <uapi/linux/ip.h>" in flatten("#include <uapi/linux/ip.h>\n", "flow.c")
+
+
+@pytest.mark.parametrize(
+    ("source", "fits"),
+    [
+        ("int f(CONTEXT *ctx) { return VERDICT_PASS; }", True),
+        (
+            "#ifdef HOOK_XDP\nint f(struct xdp_md *c)\n#else\nint f(struct __sk_buff *c)\n#endif",
+            True,
+        ),
+        ("int f(struct xdp_md *ctx) { return XDP_PASS; }", False),
+        ("int f(void *ctx) { return 2; }", False),
+        # On TC this verdict would drop each packet.
+        ("int f(CONTEXT *ctx) { return XDP_PASS; }", False),
+        ("int f(CONTEXT *ctx) { bpf_xdp_load_bytes(ctx, 0, 0, 0); return VERDICT_PASS; }", False),
+        ("int f(struct xdp_md *ctx) { return 2; } /* CONTEXT */", False),
+        ("int f(CONTEXT *ctx) { return VERDICT_PASS; } // not XDP_PASS", True),
+    ],
+)
+def test_a_source_fits_every_hook_if_it_names_no_hooks_own_things(source: str, fits: bool) -> None:
+    assert fits_every_hook(source) is fits

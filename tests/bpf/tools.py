@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.lab.netns import End, inside
-from bpf import syscall
+from bpf import rtnetlink, syscall
+from bpf.abi import ProgType
+from bpf.assembler import Assembler
 from bpf.program import Program
 from tests.nobody import become_nobody
 
@@ -68,6 +70,18 @@ def packets(program: Program) -> int:
 def datagrams(program: Program) -> int:
     """IPv4 UDP among them: no neighbour discovery and the like."""
     return read_u64(program.map_fd("count"), 1)
+
+
+def ok_program() -> int:
+    """A TC program that returns TC_ACT_OK, which keeps packets from the programs behind it."""
+    code = Assembler()
+    code.exit(0)
+    return syscall.prog_load(code.assemble(), ProgType.SCHED_CLS, "theirs")
+
+
+def xdp_id(ifindex: int) -> int:
+    """Id of the interface's XDP program; 0 if there is none."""
+    return next(iter(rtnetlink.link(ifindex).xdp_ids), 0)
 
 
 def open_fds() -> int:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from app.lab.netns import End, inside, open_host
-from bpf import netlink
 from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_info, prog_test_run
@@ -20,7 +19,7 @@ from probes import controller as controllers
 from probes.config import ProbeConfig
 from probes.controller import Controller
 from probes.snapshot import Event, Item
-from tests.bpf.tools import send
+from tests.bpf.tools import send, xdp_id
 from tests.compiling import Shared
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import PACKETS, config
@@ -83,7 +82,7 @@ class Deck:
         return found
 
     def xdp(self) -> int:
-        return netlink.xdp_program(self.right.ifindex)
+        return xdp_id(self.right.ifindex)
 
 
 @pytest.fixture

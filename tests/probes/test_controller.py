@@ -49,16 +49,16 @@ def test_a_configuration_is_all_that_a_probe_needs(deck: Deck) -> None:
     assert deck.controller.probes() == ()
     assert deck.xdp() == 0
     assert deck.said("info") == ["removed"]
-    assert deck.said("info", "right") == [f"xdp: {program.mode}"]
+    assert deck.said("info", "right") == [f"xdp: {program.mode} (the source is for XDP only)"]
     assert total(deck.items) == 8
     assert held_ids() == before
 
 
 def test_the_controller_is_a_control_plane(deck: Deck) -> None:
     plane: ControlPlane = deck.controller
-    assert plane.modes() == {}
+    assert plane.hook_status() == ()
     plane.add(deck.config(TC_COUNTER, hook="tc"))
-    assert plane.modes() == {"tc ingress": "tcx"}
+    assert [(h.hook, h.mode) for h in plane.hook_status()] == [("tc ingress", "tcx")]
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one(deck: Deck) -> None:
@@ -321,7 +321,7 @@ def test_what_no_metric_names_leaves_by_no_door(deck: Deck) -> None:
         deck.controller.cost("probe"),
         deck.controller.replace(secret),
         deck.controller.roll_back("probe"),
-        deck.controller.modes(),
+        deck.controller.hook_status(),
         deck.controller.remove("probe"),
         deck.controller.history.snapshots(),
         tuple(deck.items),

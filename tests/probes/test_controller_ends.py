@@ -15,7 +15,7 @@ from bpf.compiler import Compiler
 from probes.controller import Controller
 from tests.app.runs import is_loaded
 from tests.app.sight import becomes, namespaces
-from tests.bpf.tools import ended, python, send
+from tests.bpf.tools import ended, python, send, xdp_id
 from tests.probes.deck import UDP, Deck, deck, link
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config, direction, total
@@ -55,7 +55,7 @@ def test_a_probe_goes_on_as_long_as_one_of_its_interfaces_is_there(deck: Deck) -
 def test_where_the_kernel_has_no_links_it_is_all_the_same(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """S1.28: attached by netlink, read entry by entry."""
+    """S1.28: on TC attached by netlink, read entry by entry."""
     from bpf import maps
 
     monkeypatch.setattr(netlink, "STATE", tmp_path / "state")
@@ -70,13 +70,13 @@ def test_where_the_kernel_has_no_links_it_is_all_the_same(
             update={"egress": config(TC_COUNTER, PACKETS, interface="right", hook="tc").ingress}
         )
         info = old.add(both)
-        assert {program.mode for program in info.programs} == {"netlink native", "clsact"}
+        assert {program.mode for program in info.programs} == {"native", "clsact"}
         assert send(left, right, 6) == 6
         old.replace(both)
         assert send(left, right, 3) == 3
         counted = [*old.history.snapshots(), *old.remove("probe")]
         assert sum(int(s.rows["value"][0]) for s in counted if s.side == "ingress") >= 9
-        assert netlink.xdp_program(right.ifindex) == 0
+        assert xdp_id(right.ifindex) == 0
 
 
 KILLED = """
@@ -110,7 +110,7 @@ def test_killed_it_leaves_no_program_and_no_namespace() -> None:
             ids = [int(word) for word in process.stdout.readline().split()]
             assert len(ids) == 4 + 2
             with inside(right.ns):
-                assert netlink.xdp_program(right.ifindex) in ids
+                assert xdp_id(right.ifindex) in ids
             made = namespaces(str(process.pid)) - before
             assert len(made) == 2
             process.send_signal(signal.SIGKILL)
@@ -118,5 +118,5 @@ def test_killed_it_leaves_no_program_and_no_namespace() -> None:
         assert ended(process.pid, 1)
         assert becomes(lambda: not any(map(is_loaded, ids)))
         with inside(right.ns):
-            assert netlink.xdp_program(right.ifindex) == 0
+            assert xdp_id(right.ifindex) == 0
         assert becomes(lambda: not made & namespaces())

@@ -110,7 +110,7 @@ def test_a_slow_reader_slows_no_packet_and_nobody_who_looks(deck: Deck) -> None:
         replacing = threads.submit(deck.controller.replace, deck.config(COUNTER, interval=300))
         beside = fastest(deck)
         assert deck.info().window == 1
-        assert deck.controller.modes()
+        assert deck.controller.hook_status()
         assert not exporting.done()
         assert not replacing.done()
         go_on.set()
@@ -149,7 +149,9 @@ def test_a_listener_may_ask_whatever_is_going_on(deck: Deck) -> None:
     asked: list[object] = []
 
     def ask(item: Item) -> None:
-        asked.append((deck.controller.probes(), deck.controller.modes(), deck.controller.failure()))
+        asked.append(
+            (deck.controller.probes(), deck.controller.hook_status(), deck.controller.failure())
+        )
 
     deck.controller.listen(ask)
 

@@ -56,7 +56,9 @@ def example(name: str, side: Side = "ingress") -> Direction:
 def by_hook(name: str) -> list[tuple[Direction, Hook]]:
     """What a configuration runs where."""
     config = load(next(path for path in CONFIGS if path.stem == name))
-    return [(direction, hook_of(side, direction)) for side, direction in config.directions()]
+    return [
+        (direction, hook_of(side, direction) or Hook.XDP) for side, direction in config.directions()
+    ]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -67,10 +69,12 @@ def test_each_runs_as_it_is(compiler: Compiler, path: Path) -> None:
     for side, direction in config.directions():
         assert direction.interface == ""
         assert direction.metrics
-        with compile_for(compiler, direction.source, hook_of(side, direction)) as compiled:
-            assert len(compiled.programs) == 1
-            assert compiled.diagnostics == ()
-            check_metrics(config, side, compiled.maps)
+        wish = hook_of(side, direction)
+        for hook in (wish,) if wish else (Hook.XDP, Hook.TC_INGRESS):
+            with compile_for(compiler, direction.source, hook) as compiled:
+                assert len(compiled.programs) == 1
+                assert compiled.diagnostics == ()
+                check_metrics(config, side, compiled.maps)
         for metric in direction.metrics:
             assert metric.help
 
@@ -176,11 +180,15 @@ def test_dropper(compiler: Compiler, hook: Hook) -> None:
         assert behind.entries("counts") == [(0, (len(passed), sum(map(len, passed))))]
 
 
-def test_blocklist(compiler: Compiler) -> None:
+@pytest.mark.parametrize("inward", [Hook.XDP, Hook.TC_INGRESS])
+def test_blocklist(compiler: Compiler, inward: Hook) -> None:
     """One list for both directions: of sources in one, of destinations in the other."""
-    inward, outward = Hook.XDP, Hook.TC_EGRESS
+    outward = Hook.TC_EGRESS
+    config = load(EXAMPLES / "blocklist.toml").on("lo")
+    assert config.ingress
+    placed = config.ingress.model_copy(update={"hook": "xdp" if inward is Hook.XDP else "tc"})
     with Loose(compiler) as loose:
-        probe = loose.add(load(EXAMPLES / "blocklist.toml").on("lo"))
+        probe = loose.add(config.model_copy(update={"ingress": placed}))
 
         def verdicts(frame: Frame | bytes) -> list[int]:
             return [loose.send(frame=bytes(frame), hook=hook) for hook in (inward, outward)]

@@ -79,6 +79,11 @@ class ProgramInfoScreen(DiffModalScreen[None]):
             self._before[info.id] = (info.run_time_ns, info.run_count)
             each, rate = (f"{spent / runs:.0f}", si(runs / _PERIOD)) if runs else ("-", "-")
             text.append(f"{point.hook.value:<12}{point.mode:<16}{info.id:>8}{each:>12}{rate:>12}\n")
+            status = point.status
+            if status.reason:
+                text.append(f"  {status.reason}\n", "dim")
+            for program in status.before:
+                text.append(f"  behind {program}\n", "bold")
         used, limit = byte_size(self._memory.used), byte_size(self._memory.limit)
         text.append(f"\nMaps take {used} of kernel memory; the limit is {limit} (--memory).\n\n")
         text.append(_EXPLANATION, "dim")

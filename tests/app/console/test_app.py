@@ -6,7 +6,7 @@ import pytest
 
 from app.console.screens.program_info import ProgramInfoScreen
 from bpf.errors import DeckError, KernelError
-from probes.snapshot import Event, Loss, LossReason
+from probes.snapshot import Event, HookStatus, Loss, LossReason
 from tests.app.console.fake import desk, flow
 from widgets.screen import DiffScreen
 from widgets.table import VirtualTable
@@ -127,3 +127,29 @@ async def test_a_probe_that_does_not_start_ends_the_console(
         await console.still()
         assert said in str(console.app.failure)
         assert console.app.return_value == code
+
+
+@pytest.mark.parametrize("width", [80, 120])
+async def test_a_program_that_runs_before_ours_is_in_the_status_strip(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    hooks = (
+        HookStatus(
+            "eth0", "tc ingress", "tcx", "why", ("TCX program 'fw' id 7", "XDP program 'a'")
+        ),
+        HookStatus("eth0", "tc egress", "tcx", "", ("TCX program 'fw' id 7",)),
+    )
+    async with desk(width, 24) as console:
+        monkeypatch.setattr(console.controller, "hook_status", lambda: hooks)
+        await console.feed(flow(1, 10))
+        console.app._show_status()
+        await console.still()
+        assert "eth0 tcx" in console.strip
+        assert "behind TCX program 'fw' id 7 and 1 more" in console.strip
+        assert "lost 0" in console.strip
+        removed = (HookStatus("eth0", "tc ingress", "removed"),)
+        monkeypatch.setattr(console.controller, "hook_status", lambda: removed)
+        console.app._show_status()
+        await console.still()
+        assert "eth0 removed" in console.strip
+        assert "behind" not in console.strip

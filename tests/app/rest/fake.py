@@ -37,7 +37,7 @@ from probes.primitive.options import Input
 from probes.primitive.policy import BUILT_IN, Policy, check_names
 from probes.primitive.sketch import Sketch
 from probes.primitive.state import State
-from probes.snapshot import Event, History, Snapshot
+from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables import TableKind, TableSchema
 from probes.verdicts import CutError
 
@@ -243,8 +243,8 @@ class FakePlane:
     def unconfined(self) -> str:
         return self.confinement
 
-    def modes(self) -> dict[str, str]:
-        return {"xdp": "generic"}
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        return (HookStatus("lo", "xdp", "generic", "no native XDP", ("XDP program 'x' id 7",)),)
 
     def memory(self) -> MemoryUse:
         return MemoryUse(105 << 20, 256 << 20)

@@ -319,7 +319,7 @@ def test_a_fault_of_ours_is_an_answer_and_an_event(
     make_site: MakeSite, tokens: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     site = make_site(**tokens)
-    site.plane.modes = lambda: 1 // 0  # type: ignore[method-assign,assignment,return-value]
+    site.plane.hook_status = lambda: 1 // 0  # type: ignore[method-assign,assignment,return-value]
     with site.http() as http:
         assert "ZeroDivisionError" in problem(http.get("/v1/status"), 500)["error"]
         (event,) = body_of(http.get("/v1/events"))["events"]

@@ -66,7 +66,8 @@ def test_every_question_is_answered_as_the_controller_would(
     assert dump(remote.config("counter")) == dump(config(source="int g;"))
     assert remote.roll_back("counter").generation == 3
     assert remote.cost("counter") == plane.cost("counter")
-    assert remote.modes() == {"xdp": "generic"}
+    (hook,) = remote.hook_status()
+    assert (hook.mode, hook.before) == ("generic", ("XDP program 'x' id 7",))
     assert remote.read_only == ""
     assert remote.failure() is None
     assert [(t.window, t.metric) for t in remote.export("counter")] == [

@@ -171,7 +171,7 @@ def test_values_that_no_command_takes_are_found_too(read: Read) -> None:
     assert found == [
         "PROBEDECK_DURATION: --duration -1 is not more than 0",
         "config.toml:2: --interval 1000 is not between 0.01 and 300 seconds",
-        "config.toml:3: --ingress 'nat' is neither xdp nor tc",
+        "config.toml:3: --ingress 'nat' is not auto, xdp, tc",
         "config.toml:4: --only without a probe; give --probe FILE, or --api",
     ]
 

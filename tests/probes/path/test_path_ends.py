@@ -20,7 +20,7 @@ from probes.path.records import Outcome
 from probes.snapshot import Snapshot
 from tests.app.runs import is_loaded
 from tests.app.sight import becomes
-from tests.bpf.tools import ended, python
+from tests.bpf.tools import ended, python, xdp_id
 from tests.probes.deck import link
 from tests.probes.path.conftest import PORT, Host, MakeHost, outcomes_of, sent_by_hop
 from tests.probes.path.wire import PEER
@@ -93,10 +93,12 @@ def test_other_probes_count_what_the_application_sent_and_no_probes(
 @pytest.mark.parametrize(
     ("ethernet", "ingress", "by_link", "modes"),
     [
-        (True, None, True, {"xdp": "native", "tc egress": "tcx"}),
+        (True, None, True, {"tc ingress": "tcx", "tc egress": "tcx"}),
+        (True, Hook.XDP, True, {"xdp": "native", "tc egress": "tcx"}),
         (True, Hook.TC_INGRESS, True, {"tc ingress": "tcx", "tc egress": "tcx"}),
         (False, None, True, {"tc ingress": "tcx", "tc egress": "tcx"}),
-        (True, None, False, {"xdp": "netlink native", "tc egress": "clsact"}),
+        (True, None, False, {"tc ingress": "clsact", "tc egress": "clsact"}),
+        (True, Hook.XDP, False, {"xdp": "native", "tc egress": "clsact"}),
         (False, Hook.TC_INGRESS, False, {"tc ingress": "clsact", "tc egress": "clsact"}),
     ],
 )
@@ -113,7 +115,7 @@ def test_it_works_on_every_kind_of_hook(
     monkeypatch.setattr(netlink, "STATE", tmp_path / "state")
     host = make_host(FAST, ethernet=ethernet, ingress=ingress, by_link=by_link)
     host.controller.trace(PEER[4])
-    assert host.controller.modes() == modes
+    assert {each.hook: each.mode for each in host.controller.hook_status()} == modes
     errors = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     host.sockets.append(errors)
     errors.setblocking(False)
@@ -125,7 +127,7 @@ def test_it_works_on_every_kind_of_hook(
     assert outcomes_of(rows)[Outcome.ANSWERED] == host.network.answers > 20
     with pytest.raises(BlockingIOError):
         errors.recv(1)
-    assert host.controller.modes() == {}
+    assert host.controller.hook_status() == ()
 
 
 def test_what_is_in_flight_is_told_when_tracing_ends(make_host: MakeHost) -> None:
@@ -219,7 +221,7 @@ def test_killed_it_leaves_no_program() -> None:
         assert ended(process.pid, 1)
         assert becomes(lambda: not any(map(is_loaded, ids)))
         with inside(right.ns):
-            assert netlink.xdp_program(right.ifindex) == 0
+            assert xdp_id(right.ifindex) == 0
 
 
 def test_a_kernel_without_atomic_exchange_is_named(

@@ -17,10 +17,12 @@ from types import SimpleNamespace
 import pytest
 
 from app.lab import netns
-from bpf.attach import Hook, attach
+from bpf.abi import BEFORE, AttachType
+from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.interface import find
 from bpf.program import Program
+from bpf.syscall import link_create
 from probes.path.options import Guard, Order, PathOptions
 from probes.path.records import Outcome
 from tests.bpf.tools import read_u64
@@ -248,27 +250,29 @@ def test_a_tunnel_without_ethernet(compiler: Compiler, order: Order) -> None:
 
 
 @contextmanager
-def beside(compiler: Compiler, source: str, name: str) -> Iterator[Program]:
-    """Another program on the interface's egress hook, behind those that are there."""
+def beside(compiler: Compiler, source: str, name: str, *, first: bool = False) -> Iterator[Program]:
+    """Another program on the interface's egress hook, before or behind those that are there."""
     with (
         compiler.compile(source, Hook.TC_EGRESS.prog_type, cflags=["-DHOOK_TC_EGRESS=1"]) as code,
         closing(Program(code, name)) as program,
     ):
-        attachment = attach(Hook.TC_EGRESS, program.fd, find("wire"))
+        flags = BEFORE if first else 0
+        link = link_create(program.fd, find("wire").index, AttachType.TCX_EGRESS, flags)
         try:
             yield program
         finally:
-            attachment.close()
+            os.close(link)
 
 
 @pytest.mark.parametrize("order", list(Order), ids=str)
 def test_marks_and_tags_stay(compiler: Compiler, order: Order) -> None:
     """The probe has the mark, and a VLAN tag that is kept beside the packet, of its cause."""
-    with wire(ethernet=True) as opened, beside(compiler, TAGGING, "tag"):
+    with wire(ethernet=True) as opened:
         tracing = Tracing(compiler, opened.name, tracing_options(order=order))
         try:
             host = Host(opened, tracing)
             with (
+                beside(compiler, TAGGING, "tag", first=True),
                 beside(compiler, LOOKING, "look") as program,
                 socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock,
             ):

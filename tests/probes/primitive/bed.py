@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any, Self
 
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -10,6 +11,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
+from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.interface import find
 from bpf.syscall import prog_test_run
@@ -92,12 +94,14 @@ def application(name: str, source: str = COUNTING, **more: Any) -> ProbeConfig:
 
 
 class Bed:
-    """Everything on the loopback interface's XDP hook, and attached to nothing."""
+    """Everything on the loopback interface's XDP hook, if `options` name no other, and attached
+    to nothing."""
 
     def __init__(self, compiler: Compiler, options: MonitorOptions) -> None:
         self.compiler = compiler
         self.hooks = Hooks(lambda point: None)
         self.changes: list[Transition] = []
+        options = replace(options, ingress=options.ingress or Hook.XDP)
         self.monitor = MonitorProbe(compiler, find("lo"), self.hooks, options, self.changes.extend)
         self.applications: dict[str, ApplicationProbe] = {}
 

@@ -80,7 +80,7 @@ def talking(deck: Deck) -> Iterator[None]:
 
 @pytest.fixture
 def monitored(deck: Deck) -> Deck:
-    deck.controller.watch_metrics("right", MonitorOptions(bits=8, interval=0.1))
+    deck.controller.watch_metrics("right", MonitorOptions(bits=8, interval=0.1, ingress=Hook.XDP))
     return deck
 
 
@@ -215,4 +215,4 @@ def test_a_policy_traces_the_flows_that_it_is_about(deck: Deck) -> None:
         assert traced.destination == deck.left.ipv4
         assert [flow.source_port for flow in traced.flows] == [PORT]
     wait_for(lambda: not controller.traced())
-    assert {p.hook for p in controller.hooks()} == {Hook.XDP, Hook.TC_EGRESS}
+    assert {p.hook for p in controller.hooks()} == {Hook.TC_INGRESS, Hook.TC_EGRESS}

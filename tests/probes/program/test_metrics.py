@@ -404,8 +404,8 @@ int count(CONTEXT *ctx)
 def test_losses_are_told_once_a_window(loose: Loose, snapshot: bool) -> None:
     """Whatever the number of metrics, and whichever clone counted them, or generation."""
     metrics = metric("seen", snapshot=snapshot), metric("more")
-    both = config(LOSING, *metrics)
-    egress = both.ingress
+    both = config(LOSING, *metrics, hook="xdp")
+    egress = config(LOSING, *metrics).ingress
     probe = loose.add(both.model_copy(update={"egress": egress}))
     for round_ in range(1, 5):
         loose.send(round_)
@@ -425,7 +425,7 @@ def test_losses_counted_while_windows_end_are_all_told(loose: Loose) -> None:
     each = 500
     lose = "lose(LOSS_TABLE_FULL, packets_of(ctx), bytes_of(ctx));"
     source = LOSING.replace(lose, f"for (int i = 0; i < {each}; i++) {lose}")
-    windows = config(source, metric("seen", snapshot=True))
+    windows = config(source, metric("seen", snapshot=True), hook="xdp")
     probe = loose.add(windows)
     lost = 0
 
@@ -442,12 +442,12 @@ def test_losses_counted_while_windows_end_are_all_told(loose: Loose) -> None:
 
 
 def test_losses_before_there_is_a_table_to_tell_them_with_are_told_later(loose: Loose) -> None:
-    silent = config(LOSING, metric("seen", export=False, init=True))
+    silent = config(LOSING, metric("seen", export=False, init=True), hook="xdp")
     probe = loose.add(silent)
     loose.send(3)
     assert probe.export() == ()
     loose.send(4)
-    replace(probe, config(LOSING, metric("seen")))
+    replace(probe, config(LOSING, metric("seen"), hook="xdp"))
     loose.send(5)
     (snapshot,) = snapshots(probe.export())
     assert snapshot.losses[LossReason.TABLE_FULL].packets == 12

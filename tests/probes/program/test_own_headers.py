@@ -18,6 +18,7 @@ name = "probe"
 interval = 0
 [ingress]
 interface = "lo"
+hook = "xdp"
 source = "src/probe.c"
 [[ingress.metrics]]
 name = "packets"

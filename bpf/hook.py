@@ -1,0 +1,24 @@
+"""The places of an interface where packet programs run."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from bpf.abi import ProgType
+
+
+class Hook(Enum):
+    """Where a program sees packets."""
+
+    XDP = "xdp"
+    TC_INGRESS = "tc ingress"
+    TC_EGRESS = "tc egress"
+
+    @property
+    def prog_type(self) -> ProgType:
+        return ProgType.XDP if self is Hook.XDP else ProgType.SCHED_CLS
+
+    @property
+    def macro(self) -> str:
+        """What a probe's source sees defined for this hook (include/probe.h)."""
+        return f"HOOK_{self.name}"
