@@ -68,7 +68,7 @@ int count(CONTEXT *ctx) {
 
 @dataclass(frozen=True)
 class Held:
-    """What the controller's process holds."""
+    """Resources of the controller's process."""
 
     descriptors: int
     maps: int

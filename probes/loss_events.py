@@ -38,7 +38,7 @@ class _Episode:
 
 
 class LossEvents:
-    """Follows the losses of every probe. Called for all that is published, by any thread."""
+    """Follows the losses of every probe. Called with every published item, by any thread."""
 
     def __init__(self) -> None:
         self._episodes: dict[tuple[str, str], _Episode] = {}

@@ -70,7 +70,7 @@ class Table:
         except OSError as error:
             reason = f"{error.filename}: {error.strerror}"
         except UsageError as error:
-            reason = error.message
+            reason = str(error)
         if reason:
             lost += sum(1 for _ in rows)
             self._failed(reason, lost)
@@ -257,7 +257,10 @@ class Sink:
         """
         if self._directory is None:
             if self._on_stdout not in ("", table.name):
-                raise UsageError(f"standard output takes one table, and {table.name} is another")
+                raise UsageError(
+                    f"standard output takes one table, and {table.name} is another",
+                    hint="write them into a directory with -o",
+                )
             self._on_stdout = table.name
         checksum = table.schema.rpartition("/")[2]
         for name in (table.name, f"{table.name}.g{generation}"):
