@@ -37,8 +37,8 @@ TAG = 4
 LEFT, RIGHT = "10.96.0.1", "10.96.0.2"
 INGRESS = [Hook.XDP, Hook.TC_INGRESS]
 _TCPI_SEGS_OUT, _TCPI_BYTES_SENT = 136, 200
-_TUNSETIFF, _TAP, _NO_PI, _VNET_HDR = 0x400454CA, 2, 0x1000, 0x4000
-_NEEDS_CSUM, _GSO_TCPV4 = 1, 1
+_TUNSETIFF, _TUN, _TAP, _NO_PI, _VNET_HDR = 0x400454CA, 1, 2, 0x1000, 0x4000
+_NEEDS_CSUM, _GSO_TCPV4, _CHECKSUM_AT = 1, 1, 16
 _UDP_SEGMENT = 103
 
 PUSH = """
@@ -284,12 +284,12 @@ def test_a_vlan_tag_outside_of_the_buffer_is_part_of_each_packet(
 
 
 @contextmanager
-def guest(end: netns.End) -> Iterator[tuple[int, int]]:
-    """A tap such as a virtual machine has; its descriptor and index."""
+def guest(end: netns.End, kind: int = _TAP) -> Iterator[tuple[int, int]]:
+    """A tap such as a virtual machine has, or a tun; its descriptor and index."""
     with netns.inside(end.ns):
         fd = os.open("/dev/net/tun", os.O_RDWR)
         try:
-            mode = _TAP | _NO_PI | _VNET_HDR
+            mode = kind | _NO_PI | _VNET_HDR
             fcntl.ioctl(fd, _TUNSETIFF, struct.pack("16sH22x", b"guest", mode))
             index = socket.if_nametoindex("guest")
             with IPRoute() as socket_:
@@ -299,21 +299,60 @@ def guest(end: netns.End) -> Iterator[tuple[int, int]]:
             os.close(fd)
 
 
+@dataclass
+class FromGuest:
+    """A TCP segment as a virtual machine hands it to its host: no number of packets."""
+
+    packets: int = 10
+    size: int = 1448
+    ethernet: bool = True
+
+    @property
+    def payload(self) -> int:
+        return self.packets * self.size - 1000
+
+    @property
+    def headers(self) -> bytes:
+        length = IPV4 + TCP_HEADER + TIMESTAMP + self.payload
+        ip = IP(src=LEFT, dst=RIGHT, len=length)
+        tcp = TCP(dport=9, options=[("Timestamp", (1, 2)), ("NOP", None), ("NOP", None)])
+        link = Ether(src="02:00:00:00:00:01", dst="ff:ff:ff:ff:ff:ff")
+        return bytes(link / ip / tcp if self.ethernet else ip / tcp)
+
+    def __bytes__(self) -> bytes:
+        """With the header of virtio before it."""
+        length = len(self.headers)
+        start = length - TCP_HEADER - TIMESTAMP
+        virtio = struct.pack(
+            "BBHHHH", _NEEDS_CSUM, _GSO_TCPV4, length, self.size, start, _CHECKSUM_AT
+        )
+        return virtio + self.headers + bytes(self.payload)
+
+    @property
+    def on_wire(self) -> Counts:
+        return self.packets, self.payload + self.packets * len(self.headers)
+
+
+@pytest.mark.parametrize("kind", [_TAP, _TUN])
+def test_segments_that_a_program_writes_to_its_interface(
+    pair: tuple[netns.End, netns.End], kind: int
+) -> None:
+    """A tun has no Ethernet header."""
+    left, _ = pair
+    segment = FromGuest(ethernet=kind == _TAP)
+    with guest(left, kind) as (fd, _), counted((left, "guest", Hook.TC_INGRESS)) as (probe,):
+        os.write(fd, bytes(segment))
+        time.sleep(0.1)
+        assert probe(9, Direction.INGRESS) == segment.on_wire
+
+
 @pytest.mark.parametrize("ingress", INGRESS)
 def test_what_a_virtual_machine_sends_through_a_bridge(
     pair: tuple[netns.End, netns.End], ingress: Hook
 ) -> None:
     """Its segments have no number of packets, on none of the interfaces that they pass."""
     left, right = pair
-    segments, packets, mss = 20, 10, 1448
-    payload = packets * mss - 1000
-    headers = bytes(
-        Ether(src="02:00:00:00:00:01", dst="ff:ff:ff:ff:ff:ff")
-        / IP(src=LEFT, dst=RIGHT, len=IPV4 + TCP_HEADER + TIMESTAMP + payload)
-        / TCP(dport=9, options=[("Timestamp", (1, 2)), ("NOP", None), ("NOP", None)])
-    )
-    start, field = LINK + IPV4, 16
-    virtio = struct.pack("BBHHHH", _NEEDS_CSUM, _GSO_TCPV4, len(headers), mss, start, field)
+    segments, segment = 20, FromGuest()
     with guest(left) as (fd, index):
         bridge = add_link(left, "bridge", "10.97.0.1", kind="bridge")
         for port in (left.ifindex, index):
@@ -322,17 +361,11 @@ def test_what_a_virtual_machine_sends_through_a_bridge(
             (left, "guest", Hook.TC_INGRESS), (left, "left", Hook.TC_INGRESS),
             (right, "right", ingress),
         ) as (tap, out, into):  # fmt: skip
-            deadline = time.monotonic() + 5
-            before = received(right)
-            while received(right) == before and time.monotonic() < deadline:
-                time.sleep(0.05)  # until the ports of the bridge forward
-            time.sleep(0.2)
             for _ in range(segments):
-                os.write(fd, virtio + headers + bytes(payload))
+                os.write(fd, bytes(segment))
             time.sleep(0.2)
-            expected = (
-                segments * packets, segments * (payload + packets * len(headers))
-            )  # fmt: skip
+            packets, bytes_ = segment.on_wire
+            expected = segments * packets, segments * bytes_
             assert tap(9, Direction.INGRESS) == expected
             assert out(9, Direction.EGRESS) == expected
             assert into(9, Direction.INGRESS) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes as ct
 import struct
 from collections.abc import Iterable
 from typing import Any
@@ -14,9 +15,10 @@ from scapy.layers.sctp import SCTP
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 
+from bpf.abi import Command, InfoByFd
 from bpf.attach import Hook
 from bpf.compiler import Compiler
-from bpf.syscall import prog_test_run
+from bpf.syscall import call, prog_test_run
 from probes.netflow import source as netflow
 from probes.primitive.options import Input, MonitorOptions, Receiver
 from probes.primitive.state import METRICS
@@ -28,6 +30,8 @@ from tests.probes.running import running, sk_buff
 TC = [Hook.TC_INGRESS, Hook.TC_EGRESS]
 MSS, PACKETS, LAST = 200, 6, 73
 PAYLOAD = (PACKETS - 1) * MSS + LAST
+_VERIFIED_INSTRUCTIONS = 216
+"""Place in `struct bpf_prog_info`; 0 is there before kernel 5.16."""
 COUNTER = """\
 #include "probe.h"
 BPF_ARRAY(seen, u64, 2);
@@ -119,6 +123,18 @@ def test_each_packet_of_a_segment_has_all_its_headers(
             counted = after[0] - before[0], after[1] - before[1]
             before = after[0], after[1]
             assert counted == on_wire(headers), name
+
+
+@pytest.mark.parametrize("hook", TC)
+def test_the_verifier_does_not_follow_each_sequence_of_headers(
+    make_probe: MakeProbe, hook: Hook
+) -> None:
+    """Its limit is a million instructions; without `forget` it looks at half of them."""
+    (side,) = make_probe(hook).probe._hooks
+    info = ct.create_string_buffer(256)
+    call(Command.OBJ_GET_INFO_BY_FD, InfoByFd(side.active.fd, len(info), ct.addressof(info)))
+    (verified,) = struct.unpack_from("I", info, _VERIFIED_INSTRUCTIONS)
+    assert verified < 100_000
 
 
 @pytest.mark.parametrize("hook", TC)
