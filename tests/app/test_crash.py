@@ -78,7 +78,7 @@ def test_a_signal_ends_it_with_the_last_window_written(
 ) -> None:
     with deck(*command(tmp_path, "--interval", "300"), ns=left.ns) as run:
         assert becomes(lambda: xdp_of(left) != 0, 10)
-        assert becomes(lambda: len(rows(tmp_path / "events.csv")) == 2, 10)
+        assert becomes(lambda: len(rows(tmp_path / "events.csv")) == 3, 10)
         remains = Remains(run)
         send(left, 23)
         started = time.monotonic()
@@ -87,7 +87,7 @@ def test_a_signal_ends_it_with_the_last_window_written(
         code, out, err = stop(run, number)  # impatience is no reason to lose anything
         assert time.monotonic() - started < 1
     assert (code, out) == (0, "")
-    assert err.splitlines()[2].startswith("probedeck: 1 windows, ")
+    assert err.splitlines()[3].startswith("probedeck: 1 windows, ")
     remains.assert_gone()
     assert xdp_of(left) == 0
     assert sent(tmp_path) == 23
@@ -159,7 +159,7 @@ def test_a_lab_whose_network_was_killed_ends(tmp_path: Path) -> None:
         os.kill(lab, signal.SIGKILL)
         _, err = run.communicate(timeout=10)
     assert run.returncode == 1
-    assert err.splitlines()[2:] == ["probedeck: interface eth0 went away"]
+    assert err.splitlines()[3:] == ["probedeck: interface eth0 went away"]
     remains.assert_gone()
 
 
@@ -174,7 +174,7 @@ def test_a_reader_that_leaves_ends_it_quietly(left: End) -> None:
         err = run.stderr.read()
         assert run.wait(5) == 0
     assert head.stdout.count(b"\n") == 2
-    assert [line.split(":")[2] for line in err.splitlines()] == [" tc ingress", " tc egress"]
+    assert [line.split(":")[2] for line in err.splitlines()[1:]] == [" tc ingress", " tc egress"]
     if remains:
         remains.assert_gone()
     assert xdp_of(left) == 0
@@ -211,7 +211,7 @@ def test_a_full_disk_is_told_once_a_table_and_ends_nothing(left: End, tiny: Path
 
 def test_an_interface_goes_down_and_comes_back(left: End, tmp_path: Path) -> None:
     def said() -> list[str]:
-        return [row["text"] for row in rows(tmp_path / "events.csv")][2:]
+        return [row["text"] for row in rows(tmp_path / "events.csv")][3:]
 
     with deck(*command(tmp_path), ns=left.ns) as run:
         assert measures(tmp_path)
@@ -223,7 +223,7 @@ def test_an_interface_goes_down_and_comes_back(left: End, tmp_path: Path) -> Non
         code, _, err = stop(run)
     assert code == 0
     assert sent(tmp_path) == 11
-    assert err.splitlines()[2:4] == [
+    assert err.splitlines()[3:5] == [
         "probedeck: left: the interface is down",
         "probedeck: left: the interface is up",
     ]
@@ -237,7 +237,7 @@ def test_an_interface_goes_away(left: End, tmp_path: Path) -> None:
         link(left, "del")
         _, err = run.communicate(timeout=10)
     assert run.returncode == 1
-    assert err.splitlines()[2:] == ["probedeck: interface left went away"]
+    assert err.splitlines()[3:] == ["probedeck: interface left went away"]
     assert sent(tmp_path) == 11
     remains.assert_gone()
 
