@@ -134,17 +134,19 @@ def _merged(old: Array, window: _Window, focus: Focus) -> tuple[Array, int]:
     if not len(old) and not len(rows):
         return old, 0
     # A window has a flow once, but for its hash being another flow's: those two are shown as one.
-    ids = hash_keys(key_words(rows))
-    at, known = _found(old["id"], ids)
-    left_out = len(rows) - int(known.sum()) - MAX_NEW_FLOWS
-    if left_out > 0:
+    ids, left_out = hash_keys(key_words(rows)), 0
+    if len(rows) > MAX_NEW_FLOWS:
+        _, known = _found(old["id"], ids)
+        left_out = max(0, len(rows) - int(known.sum()) - MAX_NEW_FLOWS)
+    if left_out:
         new = np.flatnonzero(~known)
         taken = _foremost(_live(rows.take(new), ids[new]), window, focus)
-        chosen = np.sort(np.concatenate((np.flatnonzero(known), new[taken])))
-        ids, rows, at, known = ids[chosen], rows.take(chosen), at[chosen], known[chosen]
+        chosen = np.concatenate((np.flatnonzero(known), new[taken]))
+        ids, rows = ids[chosen], rows.take(chosen)
     order = np.argsort(ids)
     # By take: indexing copies a structured array field by field.
-    ids, rows, at, known = ids[order], rows.take(order), at[order], known[order]
+    ids, rows = ids[order], rows.take(order)
+    at, known = _found(old["id"], ids)
     new = np.flatnonzero(~known)
 
     seen_ns = old["last_ns"].copy()
@@ -175,7 +177,7 @@ def _merged(old: Array, window: _Window, focus: Focus) -> tuple[Array, int]:
     fresh = _live(rows.take(new), ids[new])
     fresh["at_least"] = window.at_least
     _words(merged)[places] = _words(fresh)
-    return merged, max(0, left_out) + evicted
+    return merged, left_out + evicted
 
 
 def _found(sorted_ids: Array, ids: Array) -> tuple[Array, Array]:
