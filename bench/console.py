@@ -86,7 +86,7 @@ def console(name: str) -> int:
             threading.Thread(target=compile_again, daemon=True).start()
 
     plane = cast("ControlPlane", controller)
-    app = ConsoleApp(lambda: plane, start, "eth0", 1.0, "", first="flows", names=False)
+    app = ConsoleApp(lambda: plane, start, "eth0", first="flows", names=False)
     return app.run() or 0
 
 

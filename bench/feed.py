@@ -150,6 +150,8 @@ class FakeController:
     def __init__(self) -> None:
         self.history = History()
         self.read_only = ""
+        self.interval = 1.0
+        self.capture = ""
         self.traces: tuple[Traced, ...] = ()
         """What `traced` returns."""
         self.ended: DeckError | None = None

@@ -116,7 +116,7 @@ def console(number: int) -> int:
 
     plane = FakePlane(config("flow"), config("hello"))
     feeder = threading.Thread(target=feed, daemon=True)
-    app = PlainApp(lambda: cast("ControlPlane", plane), feeder.start, "eth0", 1.0, "", names=False)
+    app = PlainApp(lambda: cast("ControlPlane", plane), feeder.start, "eth0", names=False)
     faulthandler.register(signal.SIGPROF, open(_STACKS, "w"))  # noqa: SIM115
     code = app.run()
     return code if code is not None else app.return_code or 0

@@ -42,7 +42,7 @@ async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
     )  # fmt: skip
     with ExitStack() as stack:
         app = ConsoleApp(
-            lambda: controller, lambda: start(controller, watch, stack), interface, 1.0, "",
+            lambda: controller, lambda: start(controller, watch, stack), interface,
             names=False,
         )  # fmt: skip
         async with app.run_test(size=_SIZE) as pilot:

@@ -112,6 +112,22 @@ class Controller(Runner):
         self.publish(Event.now("info", FlowProbe.name, text))
         return sizes, memory
 
+    @property
+    def interval(self) -> float:
+        """Seconds of a window of the flow probe; without it the longest interval of all probes.
+
+        0 if only exports end windows.
+        """
+        intervals = {name: each.interval for name, each in tuple(self._running.items())}
+        return intervals.get(FlowProbe.name) or max(intervals.values(), default=0.0)
+
+    @property
+    def capture(self) -> str:
+        """The filter of the flows that the flow probe counts; empty if it counts every flow."""
+        running = self._running.get(FlowProbe.name)
+        probe = running.probe if running else None
+        return probe.capture.text if isinstance(probe, FlowProbe) else ""
+
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         """Have the flow probe count other flows from now on (S4.3)."""
         self._refuse_changes()
@@ -119,6 +135,9 @@ class Controller(Runner):
         if not isinstance(probe, FlowProbe):
             raise UsageError(f"probe {probe.name} is not the built-in one")
         seconds = probe.reconfigure(capture)
+        what = capture.text or "every flow"
+        text = f"generation {probe.generation} counts {what}; it took {seconds * 1e3:.0f} ms"
+        self.publish(Event.now("info", FlowProbe.name, text))
         return Replacement(probe.generation, seconds, Compatibility((), (), (), ()))
 
     def configure_paths(

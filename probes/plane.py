@@ -231,6 +231,14 @@ class ControlPlane(Protocol):
     unwritten: Mapping[str, int]
     """Rows that could not be written to the tables of the run, by table."""
 
+    @property
+    def interval(self) -> float:
+        """Seconds of a window of the flow probe; without it the longest interval of all probes."""
+
+    @property
+    def capture(self) -> str:
+        """The filter of the flows that the flow probe counts; empty if it counts every flow."""
+
     def unconfined(self) -> str:
         """Why the compile helper could not confine itself; empty if it is confined."""
 

@@ -99,6 +99,11 @@ class Running:
         return self.probe.name
 
     @property
+    def interval(self) -> float:
+        """Seconds of a window; 0 if only exports end windows."""
+        return self._poller.interval
+
+    @property
     def interfaces(self) -> Sequence[Interface]:
         return self.probe.interfaces
 

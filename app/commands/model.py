@@ -86,6 +86,9 @@ class Command:
     local: bool = False
     """Whether only the operator at the console may have it done, and the API refuses it: it takes
     the terminal or ends the process."""
+    leaves: bool = False
+    """Whether it is the way back on its screen. While work goes on that can be cancelled, it
+    cancels that instead."""
     by_row: bool = False
     """Whether it is what choosing a row does on its screen; it then has the keys of
     `table.select` too."""

@@ -109,12 +109,12 @@ _TIME = (
 _OVERVIEW = (
     Command("overview.open", "What is under the cursor, on its screen", "", "overview", "Open",
             by_row=True),
-    Command("overview.leave", "Back to the present", "escape", "overview"),
+    Command("overview.leave", "Back to the present", "escape", "overview", leaves=True),
 )  # fmt: skip
 _FLOWS = (
     Command("flow.filter", "Filter what is shown", "slash", "flows", "Filter", (_FILTER,),
             asks=True),
-    Command("flow.clear", "Close, or clear the filter", "escape", "flows"),
+    Command("flow.clear", "Close, or clear the filter", "escape", "flows", leaves=True),
     *_sorting("flow", "flows", "flows", footer="Sort"),
     Command("flow.trace", "Trace the path of the flow", "", "flows", "Trace", writes=True,
             by_row=True),
@@ -134,7 +134,7 @@ _PATHS = (
     Command("path.previous", "Destination or flow before", "p", "paths"),
     *_sorting("path", "paths", "hops", "destinations"),
     Command("path.detail", "Detail of the hop", "", "paths", "Detail", by_row=True),
-    Command("path.leave", "Close the detail", "escape", "paths"),
+    Command("path.leave", "Close the detail", "escape", "paths", leaves=True),
     Command("path.names", "Names or addresses", "a", "paths"),
 )  # fmt: skip
 _TRIGGERS = (
@@ -149,12 +149,12 @@ _TRIGGERS = (
     *_sorting("trigger", "triggers", "policies", "applications", footer="Sort"),
     Command("trigger.next", "Application's next table", "n", "triggers"),
     Command("trigger.previous", "Application's table before", "p", "triggers"),
-    Command("trigger.leave", "Close the detail", "escape", "triggers"),
+    Command("trigger.leave", "Close the detail", "escape", "triggers", leaves=True),
 )  # fmt: skip
 _PROGRAMS = (
     *_sorting("program", "programs", "programs"),
     Command("program.edit", "Edit the source", "", "programs", "Edit", (_PROBE,), by_row=True),
-    Command("program.leave", "Back to the list", "escape", "programs", "List"),
+    Command("program.leave", "Back to the list", "escape", "programs", "List", leaves=True),
     Command("program.next_direction", "The probe's other direction", "f2", "programs"),
     Command("program.panel", "Next panel", "f3", "programs"),
     Command("program.next_error", "Next problem", "f4", "programs"),
@@ -185,7 +185,7 @@ _EVENTS = (
     Command("event.filter", "Filter events", "slash", "events", "Filter", (_FILTER,), asks=True),
     Command("event.detail", "The whole text of the event", "d", "events", "Detail"),
     *_sorting("event", "events", "events", footer="Sort"),
-    Command("event.leave", "Close, or back to the present", "escape", "events"),
+    Command("event.leave", "Close, or back to the present", "escape", "events", leaves=True),
 )  # fmt: skip
 
 REGISTRY: dict[str, Command] = {

@@ -31,7 +31,7 @@ from app.console.type_ahead import TypeAheadApp
 from app.console.updates import SHORTEST_INTERVAL, UpdateApp
 from app.settings.model import Settings
 from bpf.attach import Hook
-from bpf.cancel import CancelError
+from bpf.cancel import CancelError, cancelled_by
 from bpf.errors import DeckError, UsageError
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import REPLACED, age, duration, percent, poll_time, safe
@@ -70,8 +70,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
 
     def __init__(
         self, plane: Callable[[], ControlPlane], start: Callable[[], object], where: str,
-        interval: float,
-        capture: str, duration_s: float | None = None, *, first: str = "overview",
+        duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
     ) -> None:  # fmt: skip
         """`plane` makes what runs the probes, and `start` starts them, in threads: both after the
@@ -86,8 +85,6 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         self.take_keys(Keymap(self.settings))
         self.command_line = CommandLine(self)
         self.take_layout(self.settings.ui.layout)
-        self.capture = capture
-        """The filter of what is counted; empty: every flow."""
         self.names = Names(self._named, enabled=names)
         """Of addresses, by the host's resolver."""
         self.wanted_path: Choice | None = None
@@ -104,8 +101,6 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         self._first = first
         self._start = start
         self._where = where
-        self.interval = interval
-        """Seconds of a window of what is watched."""
         self._duration = duration_s
         self._notes: tuple[StatusItem, ...] = ()
         self.ready = asyncio.Event()
@@ -115,6 +110,16 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
     def read_only(self) -> str:
         """Why nothing may be changed; empty where it may."""
         return self.plane.read_only
+
+    @property
+    def interval(self) -> float:
+        """Seconds of a window of the flow probe, wherever it runs."""
+        return self.plane.interval
+
+    @property
+    def capture(self) -> str:
+        """The filter of the flows that are counted; empty if every flow is."""
+        return self.plane.capture
 
     @property
     def history(self) -> History:
@@ -163,7 +168,10 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
     @work(thread=True, exit_on_error=False)
     def _start_probes(self) -> None:
         try:
-            self._start()
+            with cancelled_by(self.starting):
+                self._start()
+        except CancelError:
+            return  # the console ends
         except Exception as error:
             if not isinstance(error, DeckError):
                 # A fault of ours: it must be seen, and the terminal given back in good order.
@@ -244,7 +252,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
             badge = StatusItem("ENDED", Tone.BAD, badge=True)
         elif last is None:
             badge = StatusItem("STARTING", Tone.MUTED, badge=True)
-        elif (old := self.since_window) > _STALE_AFTER * self.interval:
+        elif self.interval and (old := self.since_window) > _STALE_AFTER * self.interval:
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
         items = [
             badge, *self.tape_items(), *self.moment_items(), *self.work_items(),
@@ -321,7 +329,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         # An editor's parser, which the first paint does without.
         from app.console.screens.focus_help import FocusHelp
 
-        self.push_screen(FocusHelp(self.screen.focused, self.current_mode))
+        self.push_screen(FocusHelp(self.screen.focused, self.current_mode, self.key_of))
 
     def do_help_tour(self) -> None:
         self.tour.begin()
@@ -356,7 +364,8 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         if self.unsaved and self.unsaved != self._asked_about:
             self._asked_about = self.unsaved
             names = ", ".join(self.unsaved)
-            text = f"edited and not saved: {names}; q again quits and loses that"
+            key = self.key_of("app.quit")
+            text = f"edited and not saved: {names}; {key} again quits and loses that"
             self.notify(safe(text, REPLACED), severity="warning", markup=False)
             return
         self.exit(0)
@@ -366,9 +375,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         what = capture.text or "every flow"
 
         def done(made: Replacement) -> None:
-            self.capture = capture.text
             text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
-            self.plane.publish(Event.now("info", "flow", text))
             self.notify(text, markup=False)
 
         def failed(error: DeckError) -> None:

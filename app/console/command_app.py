@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from app.commands import REGISTRY, Invocation, parse
 from app.commands.keymap import Keymap
-from app.commands.keys import CHARACTERS
+from app.commands.keys import CHARACTERS, spoken
 from app.console.commands import bindings
 from app.console.screens.base import DeckScreen
 from bpf.errors import DeckError, UsageError
@@ -61,6 +61,11 @@ class CommandApp(App[int]):
     def offers(self, command: str) -> bool:
         """Whether a command has a meaning here and now."""
         return True
+
+    def key_of(self, command: str) -> str:
+        """The key that does a command on its screen, as the user has it; `:NAME` if none does."""
+        screen = REGISTRY[command].screen or self.current_mode
+        return spoken(self.keymap.keys(command, screen).partition(",")[0]) or f":{command}"
 
     def take_keys(self, keymap: Keymap) -> None:
         """Go by these keys; screens take them up when they are made."""
@@ -135,7 +140,7 @@ class CommandApp(App[int]):
         if isinstance(first, DiffScreen):
             await first.made()
         if command.screen:
-            self.deck_screen().carry_out(asked)
+            self.deck_screen().do(asked)
         else:
             getattr(self, command.method)(*asked.values)
 

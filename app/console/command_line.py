@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from app.commands.complete import Completer, Completion
 from app.commands.history import History
 from app.commands.model import Kind
+from app.console.progress import run_aside
 from app.console.screens.base import DeckScreen
 from app.settings import layouts
 from app.settings.paths import state_dir
@@ -42,7 +43,7 @@ class CommandLine:
 
     def open(self) -> None:
         """A prompt opens: learn what there is, beside everything else."""
-        self._app.run_worker(self._learn, thread=True, exit_on_error=False, group="names")
+        self._app.run_worker(run_aside(self._learn), exit_on_error=False, group="names")
 
     def complete(self, command: str, text: str, position: int) -> Completion:
         """What may follow; see Completer."""

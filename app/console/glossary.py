@@ -148,17 +148,21 @@ EDITOR = (
     ("ctrl+d, ctrl+w", "Delete the next character, the word before"),
     ("shift+arrows", "Select"),
     ("ctrl+x, c, v", "Cut, copy, paste"),
-    ("f2", "The probe's other direction: incoming or outgoing packets"),
-    ("f3", "The next panel: log, difference, what a swap keeps, metrics, events"),
-    ("f4", "To the next problem"),
-    ("f5", "Compile and verify; nothing that runs is touched"),
-    ("f8", "Swap in; no packet is lost"),
-    ("f9", "Back to the generation before"),
-    ("ctrl+r, ctrl+s", "Back to the source that runs; write this one to a file"),
-    ("ctrl+o", "Open it in $EDITOR"),
-    ("esc", "To the list of programs, where ? has the other keys"),
 )
-"""Keys of the editor."""
+"""Keys of the editor itself."""
+EDITOR_COMMANDS = (
+    ("program.next_direction", "The probe's other direction: incoming or outgoing packets"),
+    ("program.panel", "The next panel: log, difference, what a swap keeps, metrics, events"),
+    ("program.next_error", "To the next problem"),
+    ("program.compile", "Compile and verify; nothing that runs is touched"),
+    ("program.swap", "Swap in; no packet is lost"),
+    ("program.rollback", "Back to the generation before"),
+    ("program.revert", "Back to the source that runs"),
+    ("program.save", "Write this source to a file"),
+    ("program.external", "Open it in $EDITOR"),
+    ("program.leave", "To the list of programs, where ? has the other keys"),
+)
+"""Commands that are of use in the editor; help shows them by the user's keys."""
 HEALTH = (
     ("3 probes measure", "Every probe that runs has told of a window when it was due"),
     ("flow 2.4 ms / 1 s", "What reading a probe's tables took, of the length of a window"),

@@ -38,9 +38,7 @@ _TONES = {"warning": Tone.WARN, "error": Tone.BAD}
 LOST = "lost"
 """Key of the row of losses."""
 
-NO_PATHS = "no path is traced: Enter on a flow of 3 begins, or T on 2"
 WAITING_PATHS = "no router has answered yet: probes go out with packets to the destination"
-NO_POLICIES = "there is no policy: a on 4 adds one"
 NO_WARNINGS = "no loss, no warning, no error"
 NO_FLOWS = "waiting for packets"
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from typing import Any
 
 from textual.app import App
 
@@ -52,12 +58,38 @@ class Work:
         return self._said[1] + ("; esc cancels" if self.cancel.heeded else "")
 
 
+async def run_aside(run: Callable[[], None]) -> None:
+    """Run something in a thread that the end of the process does not wait for.
+
+    asyncio.to_thread() has few threads, and the end of the event loop waits for all of them.
+    """
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def thread() -> None:
+        try:
+            run()
+        finally:
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=copy_context().run, args=(thread,), daemon=True).start()
+    await done.wait()
+
+
 class WorkApp(App[int]):
     """An app that tells of the work of its threads."""
 
     def __init__(self) -> None:
         super().__init__()
         self._works: list[Work] = []
+        self.starting = Cancel()
+        """Ends the start of the probes."""
+
+    def exit(self, *arguments: Any, **options: Any) -> None:
+        """End the console, and all work that can be cancelled."""
+        for cancel in (self.starting, *(work.cancel for work in self._works)):
+            cancel.ask()
+        super().exit(*arguments, **options)
 
     def show_work(self) -> None:
         """Tell of the work that goes on now, and of none that is over."""
@@ -87,10 +119,18 @@ class WorkApp(App[int]):
         others = f" (+{len(works) - 1})" if len(works) > 1 else ""
         return [StatusItem(works[-1].words + others, Tone.ACCENT, priority=1)]
 
+    @property
+    def can_cancel(self) -> bool:
+        """Whether the strip tells of work that can be cancelled."""
+        return bool(self._cancellable())
+
     def cancel_work(self) -> bool:
-        """Cancel what the strip says can be cancelled; whether there is something."""
-        works = [work for work in self._told_of() if work.cancel.heeded and not work.cancel.asked]
+        """Cancel the last work that the strip says can be cancelled; whether there is any."""
+        works = self._cancellable()
         return bool(works) and works[-1].cancel.ask()
+
+    def _cancellable(self) -> list[Work]:
+        return [work for work in self._told_of() if work.cancel.heeded and not work.cancel.asked]
 
     def do_work_cancel(self) -> None:
         asked = [work for work in self._works if work.asked]

@@ -48,7 +48,7 @@ def run(
 
         made: list[Controller] = []
         app = ConsoleApp(
-            plane, begin, watch.interface, watch.interval, watch.capture, watch.duration,
+            plane, begin, watch.interface, watch.duration,
             first="overview" if watch.flows else "programs", names=watch.names, tour=watch.tour,
             settings=settings,
         )  # fmt: skip
@@ -58,7 +58,7 @@ def run(
 def connect(plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     with closing(plane):
-        app = ConsoleApp(lambda: plane, lambda: None, url, 1.0, "", settings=settings)
+        app = ConsoleApp(lambda: plane, lambda: None, url, settings=settings)
         return _run(app, script)
 
 

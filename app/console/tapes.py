@@ -56,6 +56,11 @@ class TapeApp(CommandApp):
     _key: events.Key | None = None
     """What is being handled by the app."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._playing_turn = asyncio.Lock()
+        """Held by the tape that plays, or waits for the probes; others play after it."""
+
     @property
     def nothing_yet(self) -> bool:
         """Whether there is no window to be seen yet."""
@@ -189,7 +194,7 @@ class TapeApp(CommandApp):
         tape = shelf.load(name)
         replace(self.script, tape=tape).check()
         self._last_tape = name
-        self.run_worker(self._play(tape), exclusive=True, group="tape")
+        self.run_worker(self._play(tape), group="tape")
 
     def begin_with(self, script: Script) -> None:
         """Have this played first."""
@@ -200,8 +205,7 @@ class TapeApp(CommandApp):
     def begin_script(self, starting: Worker[None]) -> None:
         """Play what is to be played first, when `starting` is done."""
         if self.script.tape is not None:
-            playing = self._play_script(self.script.tape, starting)
-            self.run_worker(playing, exclusive=True, group="tape")
+            self.run_worker(self._play_script(self.script.tape, starting), group="tape")
 
     def unplayed(self) -> DeckError | None:
         """What is wrong where the console has ended before what was to be played first."""
@@ -214,13 +218,18 @@ class TapeApp(CommandApp):
 
     async def _play(self, tape: Tape) -> None:
         try:
-            stopped = await self._played(tape)
+            async with self._playing_turn:
+                stopped = await self._played(tape)
         except DeckError as error:
             self.complain(error)
         else:
             self.notify(f"{tape.name} {stopped or 'is done'}", timeout=2.0, markup=False)
 
     async def _play_script(self, tape: Tape, starting: Worker[None]) -> None:
+        async with self._playing_turn:
+            await self._play_first(tape, starting)
+
+    async def _play_first(self, tape: Tape, starting: Worker[None]) -> None:
         """Play it; then the console is the operator's, or over where he does not see it."""
         try:
             await starting.wait()

@@ -75,9 +75,12 @@ class Endpoints:
         failure = self._plane.failure()
         words = "" if failure is None else str(failure)
         why_not = self._plane.read_only or request.state.read_only
-        memory = await self._desk.read(self._plane.memory)
-        unwritten = dict(self._plane.unwritten)
-        return Status(self._version, why_not, words, modes, unwritten, memory, hooks)
+        plane = self._plane
+        memory = await self._desk.read(plane.memory)
+        return Status(
+            self._version, why_not, words, modes, dict(plane.unwritten), memory, hooks,
+            plane.interval, plane.capture,
+        )  # fmt: skip
 
     async def probes(self) -> tuple[ProbeInfo, ...]:
         """All probes, in the order in which they were added."""

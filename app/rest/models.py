@@ -116,6 +116,10 @@ class Status:
     """Kernel memory of all maps, in bytes."""
     hooks: tuple[HookStatus, ...] = ()
     """The hooks in use, why each was chosen, and the programs of others that run before ours."""
+    interval: float = 1.0
+    """Seconds of a window of the flow probe; without it the longest interval of all probes."""
+    capture: str = ""
+    """The filter of the flows that the flow probe counts; empty if it counts every flow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,10 @@ class RemoteController(Client):
         self.unwritten: Mapping[str, int] = {}
         """As it was when the connection was made."""
         self._hooks: tuple[HookStatus, ...] = ()
+        self.interval = 1.0
+        self.capture = ""
+        self._generation = 0
+        """The flow probe's, to which `interval` and `capture` belong."""
         self._listeners: tuple[Listener, ...] = ()
         self._failure: DeckError | None = None
         self._is_lost = False
@@ -135,6 +139,7 @@ class RemoteController(Client):
         status = self.status()
         self.read_only, self._hooks = status.read_only, status.hooks
         self.unwritten = status.unwritten
+        self.interval, self.capture = status.interval, status.capture
 
     def _regained(self) -> None:
         self._learn()
@@ -145,6 +150,8 @@ class RemoteController(Client):
         if not isinstance(record, wire.Lost):
             if isinstance(record, Snapshot):
                 self._update_hooks(record)
+                if record.probe == "flow":
+                    self._follow_generation(record.generation)
             self.publish(record)
             return
         for probe, windows in record.windows.items():
@@ -156,6 +163,12 @@ class RemoteController(Client):
         attached = (each for each in snapshot.hooks if each.mode != "monitor")
         newest = {(each.interface, each.hook): each for each in (*self._hooks, *attached)}
         self._hooks = tuple(newest.values())
+
+    def _follow_generation(self, generation: int) -> None:
+        """Ask what the flow probe counts now if its program is another one."""
+        if generation != self._generation:
+            self._learn()
+            self._generation = generation
 
     def _end(self, error: DeckError) -> None:
         self._failure = error

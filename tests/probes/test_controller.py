@@ -14,6 +14,7 @@ from bpf.compiler import CompileError, Compiler
 from bpf.errors import DeckError, KernelError, UsageError
 from bpf.interface import find
 from probes.config import ProbeConfig
+from probes.flow.filter import FlowFilter
 from probes.plane import ControlPlane, Fate
 from tests.app.sight import becomes
 from tests.probes.deck import DEAD, DROPS, UDP, Deck, deck, dispatcher, udp
@@ -429,3 +430,18 @@ def test_a_probe_has_only_so_much_memory_for_its_maps(deck: Deck) -> None:
     with pytest.raises(UsageError, match="may have"):
         deck.controller.replace(deck.config(UDP.replace("packets, u64, 1", "packets, u64, 1001")))
     assert deck.info().generation == 1
+
+
+def test_a_filter_is_told_to_everybody_whoever_sets_it(deck: Deck) -> None:
+    """An event, and what every console and the API show."""
+    controller = deck.controller
+    assert (controller.interval, controller.capture) == (0.0, "")
+    controller.watch_flows("right", interval=30, capture=FlowFilter.parse("udp"))
+    assert (controller.interval, controller.capture) == (30.0, "udp")
+    controller.reconfigure(FlowFilter.parse("proto:tcp port:443"))
+    assert controller.capture == "proto:tcp port:443"
+    (told,) = deck.said("info", "flow")
+    assert told.startswith("generation 2 counts proto:tcp port:443; it took ")
+    controller.reconfigure(FlowFilter())
+    assert controller.capture == ""
+    assert deck.said("info", "flow")[1].startswith("generation 3 counts every flow; ")

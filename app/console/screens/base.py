@@ -15,7 +15,7 @@ from textual.widgets import Input
 from app.commands import Invocation
 from app.commands.line import answer
 from app.console.commands import bindings, is_view
-from app.console.progress import Work
+from app.console.progress import Work, run_aside
 from app.console.prompt import Prompt, place_of
 from app.console.table_view import TableScreen
 from app.console.tour import Tour, TourPanel
@@ -95,6 +95,11 @@ class DeckScreen(TableScreen):
     def offers(self, command: str) -> bool:
         """Whether a command has a meaning here and now."""
         return True
+
+    def do(self, asked: Invocation) -> None:
+        """Do a command of this screen, or cancel what the strip says. Raises DeckError."""
+        if not (asked.command.leaves and self.deck.cancel_work()):
+            self.carry_out(asked)
 
     def carry_out(self, asked: Invocation) -> None:
         """Do a command of this screen. Raises DeckError."""
@@ -200,7 +205,7 @@ class DeckScreen(TableScreen):
 
         self.deck.pending += asked
         self.deck.begin_work(told)
-        self.run_worker(run, thread=True, exit_on_error=False)
+        self.run_worker(run_aside(run), exit_on_error=False)
 
     def trace(self, *choices: Choice) -> None:
         """Trace paths from now on, and turn to the first."""

@@ -172,8 +172,6 @@ class EventsScreen(DeckScreen):
         self._show_detail()
 
     def do_event_leave(self) -> None:
-        if self.deck.cancel_work():
-            return
         if self._detailed:
             self.do_event_detail()
         elif self._filter.text:

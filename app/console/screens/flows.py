@@ -201,8 +201,6 @@ class FlowsScreen(DeckScreen):
         self.deck.reconfigure(capture.expanded if "@" in text else capture)
 
     def do_flow_clear(self) -> None:
-        if self.deck.cancel_work():
-            return
         if self.detail.is_open:
             self.detail.remove_class("open")
         elif self._filter.text or not self.deck.leave_moment():

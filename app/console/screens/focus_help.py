@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -24,9 +24,9 @@ _WIDE = 18
 class FocusHelp(HelpBox):
     """What has the focus, explained."""
 
-    def __init__(self, focused: Widget | None, mode: str) -> None:
+    def __init__(self, focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> None:
         super().__init__()
-        self._sections = help_of(focused, mode)
+        self._sections = help_of(focused, mode, key_of)
         self.title_text = self._sections[0][0]
 
     def text(self) -> Iterator[Text | Table]:
@@ -41,8 +41,11 @@ class FocusHelp(HelpBox):
             yield grid
 
 
-def help_of(focused: Widget | None, mode: str) -> list[Section]:
-    """What is to be said of a widget; of the screen `mode` where nothing has the focus."""
+def help_of(focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> list[Section]:
+    """Explain a widget, or the screen `mode` if nothing has the focus.
+
+    `key_of` gives the key of a command.
+    """
     if isinstance(focused, VirtualTable):
         known = glossary.COLUMNS.get(focused.id or "", {})
         columns = ((column.title or column.id, column.id) for column in focused.columns)
@@ -51,10 +54,11 @@ def help_of(focused: Widget | None, mode: str) -> list[Section]:
     if isinstance(focused, StatusStrip):
         return [("Health", glossary.HEALTH)]
     if isinstance(focused, TextArea):
-        return [("The editor", glossary.EDITOR)]
+        commands = [(key_of(name), what) for name, what in glossary.EDITOR_COMMANDS]
+        return [("The editor", [*glossary.EDITOR, *commands])]
     if isinstance(focused, Input):
         return _of_prompt(focused)
-    return [(mode.capitalize(), [("?", "The keys of this screen")])]
+    return [(mode.capitalize(), [(key_of("help.keys"), "The keys of this screen")])]
 
 
 def _of_prompt(answer: Input) -> list[Section]:

@@ -26,8 +26,6 @@ from app.console.overview_model import (
 )
 from app.console.overview_rows import (
     NO_FLOWS,
-    NO_PATHS,
-    NO_POLICIES,
     NO_WARNINGS,
     WAITING_PATHS,
     WARNING_COLUMNS,
@@ -160,6 +158,18 @@ class OverviewScreen(LookingScreen[_Looked]):
             ),
         ]
 
+    @property
+    def _no_paths(self) -> str:
+        """What begins a trace, by the user's keys."""
+        key = self.deck.key_of
+        begins = f"{key('flow.trace')} on a flow of {key('view.flows')} begins"
+        return f"no path is traced: {begins}, or {key('path.trace')} on {key('view.paths')}"
+
+    @property
+    def _no_policies(self) -> str:
+        key = self.deck.key_of
+        return f"there is no policy: {key('trigger.add')} on {key('view.triggers')} adds one"
+
     def on_mount(self) -> None:
         # There is nothing in the other blocks at first: they need not delay the first paint.
         self.call_after_refresh(self.set_timer, _LATER, self._complete)
@@ -170,8 +180,8 @@ class OverviewScreen(LookingScreen[_Looked]):
         traffic = Block(traffic_columns(1.0, 0.0, 0), id="traffic")
         left = self.query_one("#left").mount(traffic, StatusStrip(id="mix"), before=0)
         right = self.query_one("#right").mount(
-            Block((Column("destination", "Worst hops", 10),), empty=NO_PATHS, id="hops"),
-            Block((Column("policy", "Policies", 8),), empty=NO_POLICIES, id="policies"),
+            Block((Column("destination", "Worst hops", 10),), empty=self._no_paths, id="hops"),
+            Block((Column("policy", "Policies", 8),), empty=self._no_policies, id="policies"),
             Block(WARNING_COLUMNS, empty=NO_WARNINGS, id="warnings"),
             Block((replace(EVENT_COLUMNS[0], title="Events"), *EVENT_COLUMNS[1:]), id="events"),
         )
@@ -309,7 +319,7 @@ class OverviewScreen(LookingScreen[_Looked]):
 
     def _show_hops(self, most: int) -> None:
         block, known = self.block("hops"), len(self._hops)
-        none = WAITING_PATHS if self._traced else NO_PATHS
+        none = WAITING_PATHS if self._traced else self._no_paths
         block.empty = counted(known, "hop") if known else none
         found = self._hops.hops(most, block.width_of("line"))
         if found:
@@ -321,7 +331,7 @@ class OverviewScreen(LookingScreen[_Looked]):
     def _show_policies(self, most: int) -> None:
         block, triggers = self.block("policies"), self._triggers
         infos = triggers.info.policies if triggers.info else ()
-        block.empty = f"{len(infos)} of them" if infos else NO_POLICIES
+        block.empty = f"{len(infos)} of them" if infos else self._no_policies
         if infos:
             cells = block.width_of("line")
             policies = [one.policy for one in infos]

@@ -298,8 +298,6 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         self.table.action_select()
 
     def do_path_leave(self) -> None:
-        if self.deck.cancel_work():
-            return
         if self.detail.is_open:
             self._open_detail(False)
         elif self._of_paths.text:

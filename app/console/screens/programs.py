@@ -34,11 +34,6 @@ _LOSES = "the report says what is lost"
 _CUTS = "no test frame passes"
 
 
-def _warning(cuts: Sequence[str]) -> str:
-    """What a second f8 would do."""
-    return f"{_CUTS if cuts else _LOSES}; f8 again swaps"
-
-
 class ProgramsScreen(ProgramView):
     """What an operator can do to the programs."""
 
@@ -62,7 +57,7 @@ class ProgramsScreen(ProgramView):
         if command == "table.select":
             return not isinstance(self.focused, CodeEditor)
         if command == "program.leave":
-            return not self.listing.has_focus or self.deck.elsewhen
+            return not self.listing.has_focus or self.deck.elsewhen or self.deck.can_cancel
         # Nothing here is a view of packets that could be frozen.
         return command != "view.pause" or self.deck.paused
 
@@ -147,7 +142,7 @@ class ProgramsScreen(ProgramView):
         if verdict.check is None:
             self._choose(Panel.PROBLEMS)
             self._refuse(f"{config.name} is not swapped: {verdict.diagnostics[0]}")
-        elif not loses(verdict.check) or self._meant(config, _warning(verdict.check.cuts)):
+        elif not loses(verdict.check) or self._meant(config, self._warning(verdict.check.cuts)):
             force = bool(verdict.check.cuts)
             ask = partial(self.deck.plane.replace, config, force=force)
             self._do(f"swapping {config.name}", ask, partial(self._replaced, config.name))
@@ -207,12 +202,13 @@ class ProgramsScreen(ProgramView):
     def do_probe_remove(self, probe: str = "") -> None:
         name = self._target(probe)
         edits = " and loses its edits" if self.model.modified(name) else ""
+        key = self.deck.key_of("probe.remove")
         if name in self.model.removed:
             self.model.forget(name)
             self._follow()
             self._show_all()
         # Who says which one means it.
-        elif probe or self._meant(("remove", name), f"x again removes {name}{edits}"):
+        elif probe or self._meant(("remove", name), f"{key} again removes {name}{edits}"):
             ask = partial(self.deck.plane.remove, name)
             self._do(f"removing {name}", ask, partial(self._removed, name))
 
@@ -323,8 +319,6 @@ class ProgramsScreen(ProgramView):
         self.set_focus(self.editor)
 
     def do_program_leave(self) -> None:
-        if self.deck.cancel_work():
-            return
         self._forget_warning()
         if self.focused is self.listing:
             self.deck.leave_moment()
@@ -388,6 +382,10 @@ class ProgramsScreen(ProgramView):
         self._warned, self._notice = (None, "") if again else (what, text)
         self._show_editing()
         return again
+
+    def _warning(self, cuts: Sequence[str]) -> str:
+        """What a second `program.swap` would do."""
+        return f"{_CUTS if cuts else _LOSES}; {self.deck.key_of('program.swap')} again swaps"
 
     def _forget_warning(self) -> None:
         self._warned, self._notice = None, ""

@@ -86,7 +86,8 @@ class TriggersScreen(TriggerView):
         # Who says which one means it.
         if not policy and self._warned != name:
             self._warned = name
-            self.notify(f"x again removes {name}", severity="warning", markup=False)
+            text = f"{self.deck.key_of('trigger.remove')} again removes {name}"
+            self.notify(text, severity="warning", markup=False)
             return
         ask = partial(self.deck.plane.remove_policy, name)
         self._do(f"removing {name}", ask, lambda _: self._removed(info), self.deck.complain)
@@ -119,8 +120,6 @@ class TriggersScreen(TriggerView):
         (self.applications if self.applications.has_focus else self.listing).action_select()
 
     def do_trigger_leave(self) -> None:
-        if self.deck.cancel_work():
-            return
         self._warned = ""
         if self.detail.is_open or not self.deck.leave_moment():
             self._open("")

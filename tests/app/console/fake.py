@@ -129,7 +129,7 @@ async def desk(
     controller = controller or FakePlane()
     plane = cast("ControlPlane", controller)
     app = ConsoleApp(
-        lambda: plane, lambda: None, "eth0", 1.0, "", first=first, names=False, settings=settings
+        lambda: plane, lambda: None, "eth0", first=first, names=False, settings=settings
     )
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await app.ready.wait()

@@ -169,6 +169,7 @@ class FakePlane(FakeController):
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         self.asked.append(("reconfigure", capture.text))
+        self.capture = capture.text
         return Replacement(2, 0.003, NOTHING)
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:

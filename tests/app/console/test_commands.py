@@ -134,3 +134,21 @@ async def test_a_command_closes_what_is_open_over_its_screen() -> None:
         await console.app.action_command("table.down")
         await console.still()
         assert console.app.screen is console.app.deck_screen()
+
+
+async def test_messages_name_the_keys_that_the_user_chose() -> None:
+    own = Settings(
+        keys={
+            "": {"f12": "app.quit", "q": "", "ctrl+c": ""},
+            "triggers": {"f6": "trigger.add", "a": ""},
+            "programs": {"f7": "program.swap", "f8": ""},
+        }
+    )
+    async with desk(120, 40, settings=own, first="overview") as console:
+        await console.feed()
+        assert "there is no policy: f6 on 4 adds one" in console.text
+        console.app.unsaved = ("hello.ingress.c",)
+        await console.press("f12")
+        assert console.complaints[-1].endswith("; f12 again quits and loses that")
+        assert console.app.key_of("program.swap") == "f7"
+        assert console.app.key_of("help.tour") == ":help.tour"

@@ -295,7 +295,7 @@ async def test_it_says_how_to_begin_and_then_what_passes() -> None:
     async with desk(80, 24, first="overview") as console:
         assert "STARTING" in console.strip
         assert "waiting for packets" in console.text
-        assert "Enter on a flow" in line(console, "Worst hops")
+        assert "enter on a flow" in line(console, "Worst hops")
         assert "a on 4 adds one" in line(console, "Policies")
         assert "Traffic" not in console.text
         await console.feed(*some())
@@ -536,7 +536,7 @@ async def test_it_fits_every_size() -> None:
 
 async def test_it_is_what_is_looked_at_first() -> None:
     plane = cast("ControlPlane", FakePlane())
-    app = ConsoleApp(lambda: plane, lambda: None, "eth0", 1.0, "", names=False)
+    app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
     async with app.run_test():
         await app.ready.wait()
         assert app.current_mode == "overview"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from textual import events
+from textual.pilot import Pilot
 
+from app.commands.registry import SCREENS
 from app.console import progress
+from app.console.app import ConsoleApp
 from app.console.progress import Work
 from app.console.screens.base import Told
 from bpf.cancel import current
@@ -15,6 +22,9 @@ from probes.config import ProbeConfig
 from probes.plane import Check, Replacement
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import SOURCE, FakePlane, config
+
+if TYPE_CHECKING:
+    from probes.plane import ControlPlane
 
 
 class SlowPlane(FakePlane):
@@ -144,6 +154,63 @@ async def test_what_is_done_by_itself_is_told_of_once_it_is_asked_for() -> None:
         plane.gate.set()
         await until(console, "swapping hello", gone=True)
         assert ("replace", "hello") in plane.asked
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+async def test_escape_cancels_on_every_screen_before_it_does_anything_else(screen: str) -> None:
+    gate = threading.Event()
+
+    def work() -> None:
+        with current().heed(gate.set):
+            gate.wait(10)
+            current().check()
+
+    async with desk(120, 30, first=screen) as console:
+        await console.feed()
+        front = console.app.deck_screen()
+        front.in_thread(work, lambda _: None, console.app.complain, work=Work("counting sheep"))
+        await until(console, "counting sheep")
+        console.app.show_work()
+        await until(console, "esc cancels")
+        await console.press("escape")
+        await until(console, "counting sheep", gone=True)
+        assert console.complaints[-1] == "counting sheep is cancelled"
+        assert gate.is_set()
+
+
+@pytest.mark.parametrize("heeds", [True, False], ids=["cancellable", "deaf"])
+def test_quitting_waits_for_no_work(heeds: bool) -> None:
+    """Neither for work that can be cancelled, nor for a controller that does not answer."""
+    gate, began = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with current().heed(gate.set) if heeds else nullcontext():
+            began.set()
+            gate.wait(20)
+
+    def ask() -> None:
+        gate.wait(20)
+
+    async def press(pilot: Pilot[Any]) -> None:
+        await app.ready.wait()
+        front = app.deck_screen()
+        for number in range(8):  # more than asyncio has threads
+            front.in_thread(ask, lambda _: None, app.complain, work=Work(f"asking {number}"))
+        front.in_thread(work, lambda _: None, app.complain, work=Work("checking"))
+        while not began.is_set():
+            await pilot.pause(0.01)
+        ending.append(time.monotonic())
+        app.post_message(events.Key("q", "q"))
+
+    ending: list[float] = []
+    plane = cast("ControlPlane", FakePlane())
+    app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
+    try:
+        assert app.run(headless=True, auto_pilot=press) == 0
+        assert time.monotonic() - ending[0] < 0.5
+        assert gate.is_set() == heeds
+    finally:
+        gate.set()
 
 
 async def test_what_a_thread_tells_is_not_shown_by_a_console_that_ends() -> None:

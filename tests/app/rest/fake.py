@@ -74,6 +74,7 @@ class FakePlane:
         self.history = History()
         self.read_only = ""
         self.unwritten: Mapping[str, int] = {}
+        self.interval = 1.0
         self.confinement = ""
         """What `unconfined` returns."""
         self.gate = threading.Event()
@@ -147,6 +148,10 @@ class FakePlane:
                 raise DeckError(f"{name} has no generation before {info.generation}")
             self.export(name)
             return self._put(info, info.config)
+
+    @property
+    def capture(self) -> str:
+        return self.captures[-1] if self.captures else ""
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         self._info("flow")

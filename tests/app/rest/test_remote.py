@@ -11,16 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.rest import wire
 from app.rest.client import Client, Remote
 from app.rest.listener import Api, serve
 from app.rest.remote import RemoteController
+from bench.feed import window
 from bpf.compiler import CompileError
 from bpf.errors import DeckError, KernelError, UsageError
 from probes.config import dump
 from probes.flow.filter import FlowFilter
+from probes.flow.records import FLOW
 from probes.plane import ControlPlane, ProbeInfo
 from probes.snapshot import Event, Snapshot
 from tests.app.rest.conftest import MakeSite, Site, token_files
@@ -76,6 +79,17 @@ def test_every_question_is_answered_as_the_controller_would(
     ]
     assert [t.window for t in remote.remove("counter")] == [4, 4]
     assert plane.probes() == ()
+
+
+def test_the_interval_and_the_filter_are_those_of_the_other_side(site: Site) -> None:
+    """Also if another client changes the filter: the flow probe's program is then another one."""
+    site.plane.interval = 5.0
+    site.plane.captures.append("proto:tcp")
+    with RemoteController(site.unix) as remote:
+        assert (remote.interval, remote.capture) == (5.0, "proto:tcp")
+        site.plane.captures.append("proto:udp")
+        site.plane.publish(window(np.empty(0, FLOW), 7, generation=2))
+        assert becomes(lambda: remote.capture == "proto:udp")
 
 
 def _shown(info: ProbeInfo) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import cast
 
@@ -145,7 +146,7 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
     monkeypatch.setattr("app.console.tapes._FIRST", 0)
     monkeypatch.setattr("app.console.player.PATIENCE", 0)
     plane = cast("ControlPlane", FakePlane())
-    app = ConsoleApp(lambda: plane, lambda: None, "eth0", 1.0, "", names=False)
+    app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
     app.begin_with(Script(of_text(text, "x.tape"), shown=shown))
     async with app.run_test() as pilot:
         await app.ready.wait()
@@ -157,10 +158,33 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
     assert app.unplayed() is None or code == 3
 
 
+async def test_a_tape_played_before_the_first_one_is_over_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The probes have not started yet: both wait, and neither is dropped."""
+    monkeypatch.setattr("app.console.tapes._FIRST", 0)
+    started = threading.Event()
+    plane = cast("ControlPlane", FakePlane())
+    app = ConsoleApp(lambda: plane, lambda: started.wait(10), "eth0", names=False)
+    app.begin_with(Script(of_text("view.events", "x.tape")))
+    (tmp_path / "early.tape").write_text('Expect view == "events"\nview.paths\n')
+    async with app.run_test() as pilot:
+        await app.ready.wait()
+        app.play(str(tmp_path / "early.tape"))
+        await pilot.pause()
+        assert app.current_mode == "overview"
+        started.set()
+        async with asyncio.timeout(10):
+            while app.current_mode != "paths":
+                await pilot.pause(0.01)
+    assert app.unplayed() is None
+    assert app.failure is None
+
+
 async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.console.tapes._FIRST", 0)
     plane = cast("ControlPlane", FakePlane())
-    app = ConsoleApp(lambda: plane, lambda: None, "eth0", 1.0, "", names=False)
+    app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
     app.begin_with(Script(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
     async with app.run_test() as pilot:
         await app.ready.wait()
@@ -358,7 +382,7 @@ async def test_a_console_that_cannot_begin_ends_with_the_reason() -> None:
     def none() -> ControlPlane:
         raise UsageError("flows.csv is left alone")
 
-    app = ConsoleApp(none, lambda: None, "eth0", 1.0, "", names=False)
+    app = ConsoleApp(none, lambda: None, "eth0", names=False)
     app.begin_with(Script(of_text("view.events", "x.tape"), shown=False))
     async with app.run_test():
         async with asyncio.timeout(10):
