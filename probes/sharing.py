@@ -37,6 +37,12 @@ class SharedMaps:
         with self._lock:
             self._refuse_other(name, probe, declared)
 
+    def declared(self, name: str) -> CompiledMap | None:
+        """Return how the map of this name is declared; None if nobody uses one."""
+        with self._lock:
+            found = self._maps.get(name)
+            return found.declared if found else None
+
     def take(
         self, name: str, probe: str, declared: CompiledMap, make: Callable[[], int]
     ) -> SharedMap:

@@ -25,11 +25,19 @@ from bpf.memory import map_memory
 from bpf.program import Program
 from bpf.syscall import VerifierError, map_delete
 from probes.checks import check_metrics
-from probes.config import Direction, MapOptions, Metric, ProbeConfig, Side, hook_of
+from probes.config import SIDES, Direction, MapOptions, Metric, ProbeConfig, Side, hook_of
 from probes.hook import Hooks, Where, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
+from probes.program.externs import externs, resolved
 from probes.program.map_memory import check_memory
-from probes.program.map_options import check_maps, codecs_of, new_map, write_entry
+from probes.program.map_options import (
+    check_maps,
+    codecs_of,
+    inexact_metrics,
+    new_map,
+    shared_name,
+    write_entry,
+)
 from probes.program.metrics import MetricMap, make_map, open_map, rows_of
 from probes.snapshot import Loss, LossReason
 from probes.tables import TableSchema, schema_of
@@ -122,10 +130,29 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
     Raises CompileError for a source, UsageError naming the key for anything else that is wrong.
     """
     sides: list[CompiledSide] = []
+    maps = dict(config.maps)
+
+    def find(name: str) -> CompiledMap | None:
+        """The declaration of an extern map: the other direction's, or that of a shared map."""
+        for known in sides:
+            if name in known.declared:
+                given = maps.get(name, MapOptions(share="probe"))
+                maps[name] = given.model_copy(update={"share": given.share or "probe"})
+                return known.declared[name]
+        share = maps[name].share if name in maps else ""
+        return hooks.maps.declared(shared_name(config.name, name, share)) if share else None
+
     try:
-        for side, direction in config.directions():
-            sides.append(_compile_side(compiler, config, side, direction, hooks))
-        check_maps(config, sides, hooks.maps)
+        # A direction with extern maps comes after the one that declares them.
+        order = sorted(config.directions(), key=lambda each: bool(externs(each[1].source)))
+        for side, direction in order:
+            source = resolved(direction.source, f"{config.name}.{side}.c", find)
+            sides.append(_compile_side(compiler, config, side, direction, source, hooks))
+        sides = [
+            replace(side, options={n: o for n, o in maps.items() if n in side.declared})
+            for side in sorted(sides, key=lambda each: SIDES.index(each.side))
+        ]
+        check_maps(config, maps, sides, hooks.maps)
         check_memory(config, sides, compiler.map_limit)
     except BaseException:
         CompiledProbe(config, tuple(sides)).close()
@@ -134,7 +161,12 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
 
 
 def _compile_side(
-    compiler: Compiler, config: ProbeConfig, side: Side, direction: Direction, hooks: Hooks
+    compiler: Compiler,
+    config: ProbeConfig,
+    side: Side,
+    direction: Direction,
+    source: str,
+    hooks: Hooks,
 ) -> CompiledSide:
     interface = interfaces.find(direction.interface)
     if direction.hook == "monitor":
@@ -146,7 +178,7 @@ def _compile_side(
         hook = hooks.choose(interface, wish, reason).hook
         macros = macros_of(interface, hook)
     compiled = compiler.compile(
-        direction.source,
+        source,
         hook.prog_type,
         name=f"{config.name}.{side}.c",
         cflags=[f"-D{name}={value}" for name, value in {**macros, **direction.define}.items()],
@@ -164,14 +196,13 @@ def _compile_side(
         unserved = unserved_maps(compiled.name, direction.source, specs, served)
         program = _program_of(config, side, direction, compiled)
         check_metrics(config, side, compiled.maps)
-        remarks = (*unserved, *_inexact(compiled, direction))
+        remarks = (*unserved, *inexact_metrics(compiled, direction))
         compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *remarks))
         metric_maps = tuple(_metric_maps(direction, compiled))
     except BaseException:
         compiled.close()
         raise
-    options = {name: each for name, each in config.maps.items() if name in compiled.maps}
-    return CompiledSide(side, direction, interface, hook, compiled, program, metric_maps, options)
+    return CompiledSide(side, direction, interface, hook, compiled, program, metric_maps, {})
 
 
 def _program_of(
@@ -194,18 +225,6 @@ def _program_of(
             hint=f"name one with {side}.function, or make the others static",
         )
     return compiled.programs[names[0]]
-
-
-def _inexact(compiled: Compiled, direction: Direction) -> Iterator[Diagnostic]:
-    """Yield a note for each exported map that is emptied while packets write it."""
-    for metric in direction.metrics:
-        found = compiled.maps[metric.map]
-        if metric.export and metric.init and not (metric.snapshot or found.spec.kind.is_queue):
-            text = (
-                f"{metric.name} empties {metric.map} while packets write it: what they count at "
-                "that moment may be missing or counted twice; snapshot = true is exact"
-            )
-            yield Diagnostic(compiled.name, found.line, 0, "note", text)
 
 
 def _metric_maps(direction: Direction, compiled: Compiled) -> list[MetricMap]:

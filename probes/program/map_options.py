@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bpf.compiler import CompiledMap
+from bpf.compiler import Compiled, CompiledMap, Diagnostic
 from bpf.errors import DeckError, UsageError, did_you_mean
 from bpf.kinds import Shape
 from bpf.syscall import map_update
-from probes.config import MapOptions, ProbeConfig
+from probes.config import Direction, MapOptions, ProbeConfig
 from probes.entries import EntryCodec
 from probes.map_layout import difference
 from probes.program.metrics import make_map
@@ -22,9 +22,17 @@ if TYPE_CHECKING:
 _WRITABLE = (Shape.HASH, Shape.ARRAY, Shape.LPM)
 
 
-def check_maps(config: ProbeConfig, sides: Sequence[CompiledSide], shared: SharedMaps) -> None:
-    """Raise UsageError, naming the key, for the first of `config.maps` that can't be so."""
-    for name, options in config.maps.items():
+def check_maps(
+    config: ProbeConfig,
+    maps: Mapping[str, MapOptions],
+    sides: Sequence[CompiledSide],
+    shared: SharedMaps,
+) -> None:
+    """Raise UsageError, naming the key, for the first of `maps` that can't be so.
+
+    `maps` are those of `config`, and those that its sources share by themselves.
+    """
+    for name, options in maps.items():
         where = f"{config.origin}: maps.{name}"
         declared = [side.declared[name] for side in sides if name in side.declared]
         if not declared:
@@ -80,6 +88,18 @@ def codecs_of(
         for name, each in options.items()
         if each.writable
     }
+
+
+def inexact_metrics(compiled: Compiled, direction: Direction) -> Iterator[Diagnostic]:
+    """Yield a note for each exported map that is emptied while packets write it."""
+    for metric in direction.metrics:
+        found = compiled.maps[metric.map]
+        if metric.export and metric.init and not (metric.snapshot or found.spec.kind.is_queue):
+            text = (
+                f"{metric.name} empties {metric.map} while packets write it: what they count at "
+                "that moment may be missing or counted twice; snapshot = true is exact"
+            )
+            yield Diagnostic(compiled.name, found.line, 0, "note", text)
 
 
 def _check_shared(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bpf.attach import Hook
+from bpf.compiler import CompileError
 from bpf.errors import UsageError
 from probes.config import MapOptions, ProbeConfig, parse
 from probes.plane import Fate
@@ -166,3 +167,44 @@ def test_both_directions_and_an_operator_write_one_map(loose: Loose) -> None:
     apart = apart.model_copy(update={"maps": {"seen": MapOptions(writable=True)}})
     with pytest.raises(UsageError, match=r"maps.seen: each direction declares its own map"):
         loose.add(apart)
+
+
+PUBLIC = XDP.replace(SEEN, 'BPF_TABLE_PUBLIC("hash", u32, u64, seen, 8);')
+EXTERN = TC.replace(
+    SEEN, '// BPF_TABLE("extern", u32, u64, no, 0);\nBPF_TABLE("extern", u32,\nu64, seen, 0);'
+)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_bccs_extern_shares_the_map_of_the_other_direction(loose: Loose, turned: bool) -> None:
+    ingress, egress = PUBLIC, EXTERN
+    if turned:
+        ingress = XDP.replace(SEEN, 'BPF_TABLE("extern", u32, u64, seen, 0);')
+        egress = TC.replace(SEEN, 'BPF_TABLE_PUBLIC("hash", u32, u64, seen, 8);')
+    running = loose.add(probe("", ingress=ingress, egress=egress))
+    assert [info.side for info in running.programs()] == ["ingress", "egress"]
+    loose.send(2)
+    loose.send(3, hook=Hook.TC_EGRESS)
+    assert seen(running.export()) == 5
+
+
+def test_bccs_extern_finds_a_map_that_another_probe_shares(loose: Loose) -> None:
+    one = loose.add(probe("both", ingress=PUBLIC, name="one"))
+    loose.add(probe("both", egress=EXTERN, name="two"))
+    loose.send(2)
+    loose.send(3, hook=Hook.TC_EGRESS)
+    assert seen(one.export()) == 5
+
+
+def test_an_extern_map_that_nobody_declares_is_told_with_its_line(loose: Loose) -> None:
+    with pytest.raises(CompileError) as caught:
+        loose.add(probe("", egress=EXTERN))
+    first = caught.value.diagnostics[0]
+    assert (first.file, first.line) == ("probe.egress.c", 2)
+    assert first.text.startswith("no program declares map seen: declare it in the other direction")
+
+
+def test_places_behind_an_extern_map_stay(loose: Loose) -> None:
+    with pytest.raises(CompileError) as caught:
+        loose.add(probe("", ingress=PUBLIC, egress=EXTERN + "int g2 = oops;\n"))
+    assert [d.line for d in caught.value.diagnostics if d.severity == "error"] == [5]
