@@ -167,7 +167,7 @@ def test_too_much_is_refused_announced_or_not(tcp: Site, http: httpx.Client) -> 
     assert problem(http.post("/v1/probes", content=chunks, headers=headers), 413)
     with tcp.raw() as raw:
         raw.sendall(
-            b"POST /v1/probes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer write-4711\r\n"
+            b"POST /v1/probes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer write-4711-abcdefgh\r\n"
             b"content-type: application/json\r\ncontent-length: 4194305\r\n\r\n"
         )
         assert raw.recv(4096).startswith(b"HTTP/1.1 413")

@@ -31,10 +31,10 @@ SLOW = {
     "nothing": b"",
     "half a header": b"GET /v1/probes HT",
     "half a body": b"POST /v1/probes HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-    b"authorization: Bearer write-4711\r\ncontent-length: 100\r\n\r\n{",
+    b"authorization: Bearer write-4711-abcdefgh\r\ncontent-length: 100\r\n\r\n{",
     "half a second request": f"{ASK}\r\n{ASK}".encode(),
     "half a chunk": b"POST /v1/probes HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-    b"authorization: Bearer write-4711\r\ntransfer-encoding: chunked\r\n\r\nff\r\nx",
+    b"authorization: Bearer write-4711-abcdefgh\r\ntransfer-encoding: chunked\r\n\r\nff\r\nx",
     "a body that was refused": b"POST /v1/probes HTTP/1.1\r\nhost: x\r\ncontent-length: 100"
     b"\r\n\r\n{",
 }
