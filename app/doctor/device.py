@@ -22,9 +22,7 @@ def device(interface: Interface) -> Iterator[Check]:
     if not interface.ethernet:
         yield Check("framing", Status.NOTE, "no Ethernet: ingress is watched by TC, not XDP")
     yield _native_xdp(interface)
-    yield _auto(interface)
-    if interruption := ingress.interruption(interface):
-        yield Check("XDP interrupts", Status.NOTE, interruption, "--ingress tc does not")
+    yield from _auto(interface)
     for hook in (Hook.TC_INGRESS, Hook.TC_EGRESS):
         yield _order(hook, interface)
     yield _offloads(name)
@@ -41,11 +39,17 @@ def _native_xdp(interface: Interface) -> Check:
             return Check("native XDP", Status.NOTE, "unknown: this kernel does not tell")
 
 
-def _auto(interface: Interface) -> Check:
-    """Where `--ingress auto` counts incoming packets."""
+def _auto(interface: Interface) -> Iterator[Check]:
+    """Where `--ingress auto` counts incoming packets, and whether XDP interrupts traffic."""
     choice = ingress.choose(interface)
-    where = "native XDP" if choice.hook is Hook.XDP else "TC"
-    return Check("ingress auto", Status.OK, f"{where}: {choice.reason}")
+    native = choice.hook is Hook.XDP
+    where = "native XDP" if native else "TC"
+    yield Check("ingress auto", Status.OK, f"{where}: {choice.reason}")
+    if interruption := ingress.interruption(interface):
+        if native:
+            yield Check("XDP interrupts", Status.NOTE, interruption, "--ingress tc does not")
+        else:
+            yield Check("XDP interrupts", Status.OK, f"only with --ingress xdp: {interruption}")
 
 
 def _order(hook: Hook, interface: Interface) -> Check:

@@ -20,7 +20,7 @@ import pytest
 from app import doctor
 from app.doctor import host, trials
 from app.lab import netns
-from bpf import features, interface, netlink
+from bpf import features, ingress, interface, netlink
 from bpf.attach import Hook, attach
 from bpf.chain import Chain
 from bpf.compiler import Compiler
@@ -390,3 +390,20 @@ def test_offloads_in_the_way(monkeypatch: pytest.MonkeyPatch, veth: netns.End) -
     )
     monkeypatch.setattr(features, "receive_offloads", lambda _: {"rx-gro-hw": False})
     assert "at TC" in examine(veth.ifname).remedy["receive offloads"]
+
+
+@pytest.mark.parametrize(("offloads", "status"), [({}, "note"), ({"rx-lro": True}, "ok")])
+def test_a_network_card_that_native_xdp_interrupts(
+    monkeypatch: pytest.MonkeyPatch, veth: netns.End, offloads: dict[str, bool], status: str
+) -> None:
+    monkeypatch.setattr(ingress, "_virtual_kind", lambda _: "")
+    monkeypatch.setattr(features, "driver", lambda _: "ixgbe")
+    monkeypatch.setattr(features, "receive_offloads", lambda _: offloads)
+    report = examine(veth.ifname)
+    assert report.status["XDP interrupts"] == status
+    assert "ixgbe may make its rings anew" in report.detail["XDP interrupts"]
+    if status == "note":
+        assert report.detail["ingress auto"] == "native XDP: ixgbe runs XDP itself"
+        assert "--ingress tc" in report.remedy["XDP interrupts"]
+    else:
+        assert report.detail["ingress auto"].startswith("TC: rx-lro on")
