@@ -338,7 +338,7 @@ def _check_kernel() -> None:
         pass  # whatever is loaded next says what to do
     except OSError:
         raise KernelError(
-            "path tracing needs atomic exchanges in BPF programs, which this kernel has not",
+            "path tracing needs atomic exchanges in BPF programs, which this kernel lacks",
             hint="use kernel 5.12 or newer; on arm64, 5.18",
         ) from None
 
