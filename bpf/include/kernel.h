@@ -28,7 +28,7 @@ static __always_inline void set_bits(u64 *word, u64 bits) {
 #endif
 }
 
-/* Replace a word that several CPUs write, if it is still `before`. Returns false if it is not. */
+/* Replace a word that several CPUs write. Returns false if it differs from `before` by now. */
 static __always_inline bool replace_word(u64 *word, u64 before, u64 after) {
 #if HAS_ATOMICS
     return __sync_val_compare_and_swap(word, before, after) == before;
