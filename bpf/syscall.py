@@ -232,7 +232,8 @@ def prog_load(
     """Load a program; returns its file descriptor. With `device`, an interface's index, into a NIC.
 
     `functions` are (instruction offset, BTF type id) pairs, needed where it has callbacks.
-    Raises VerifierError, with the log in full, when the verifier refuses.
+    Raises VerifierError, with the log in full, when the verifier refuses, and PermissionError
+    without the right to load programs.
     """
     code = ct.create_string_buffer(instructions, len(instructions))
     licence = ct.create_string_buffer(license_name.encode())
@@ -261,6 +262,8 @@ def prog_load(
             return call(Command.PROG_LOAD, attr)
         except OSError:
             text = log.value.decode(errors="replace")
+            if refusal.errno == errno.EPERM and not text:
+                raise refusal from None  # the verifier has not seen the program
             raise VerifierError(refusal.errno or 0, str(refusal.strerror), text) from None
 
 

@@ -127,9 +127,9 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
 
     with ExitStack() as stack:
         start(cast(Controller, Recorder()), options.watch("lo", "1"), stack)
-    # Paths first: a policy may trace some at once.
-    assert [name for name, _, _ in calls] == ["configure_paths", "watch_metrics"]
-    _, (interface, monitor), named = calls[1]
+    # Limits first, then paths: a policy may trace some at once.
+    assert [name for name, _, _ in calls] == ["limit_maps", "configure_paths", "watch_metrics"]
+    _, (interface, monitor), named = calls[2]
     assert (interface, monitor.bits) == ("lo", 8)
     assert [policy.name for policy in named["policies"]] == ["busy", "x"]
     assert named["profiles"] == {"both": ("dns", "mine")}

@@ -51,12 +51,12 @@ def test_the_labs_traffic_is_seen_in_both_directions_and_families() -> None:
         terminal.wait(r"out +icmp6 +fd94::1 +fd94:0:0:6::2 echo")
         terminal.wait(r"in +udp +10\.94\.6\.2:53 +10\.94\.0\.1:\d+ +[\d.]+ k?bit/s")
         terminal.wait(r"in +tcp +\[fd94:0:0:6::2\]:443 +\[fd94::1\]:\d+ ")
-        assert "eth0 native" in terminal.screen().splitlines()[0]
+        assert "eth0 tcx" in terminal.screen().splitlines()[0]
         assert "lost 0" in terminal.screen().splitlines()[0]
         terminal.send("i")
-        terminal.wait(r"xdp +native +\d+ +\d+ +\d+")
+        terminal.wait(r"tc ingress +tcx +\d+ +\d+ +\d+")
         terminal.send("\x1b")
-        terminal.wait(lambda text: not re.search(r"xdp +native +\d+", text))
+        terminal.wait(lambda text: not re.search(r"tc ingress +tcx +\d+", text))
         # Nothing but Textual's own output came to the screen: drawn again, it is the same.
         terminal.send(" ")
         terminal.wait("PAUSED")
