@@ -270,8 +270,8 @@ def _need_terminal(instead: str) -> None:
 def main() -> NoReturn:
     """Run the command line; a DeckError becomes one line on standard error."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    get_ready()
     try:
+        get_ready()
         code = cli(prog_name="probedeck", standalone_mode=False)
         print(end="", flush=True)
     except DeckError as error:
@@ -285,6 +285,9 @@ def main() -> NoReturn:
 
         fall_silent()
         code = 0
+    except (KeyboardInterrupt, typer.Abort):
+        # Ctrl-C before there is anything to end in good order.
+        code = 128 + signal.SIGINT
     except typer.TyperException as error:
         print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)
         code = UsageError.exit_code
