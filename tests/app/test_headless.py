@@ -26,6 +26,7 @@ from probes.flow.records import FLOW
 from probes.snapshot import Event, Snapshot
 from tests.app.runs import Remains, Row, deck, deck_ends, measures, rows, stop
 from tests.app.sight import becomes
+from tests.kernel import TC_MODE
 
 UDP_HEADERS = {4: 14 + 20 + 8, 6: 14 + 40 + 8}
 SEGMENTS = slice(136, 144)
@@ -244,7 +245,7 @@ def test_a_reader_of_standard_output_gets_rows_as_windows_end(pair: tuple[End, E
         assert run.stdout
         assert run.stderr
         assert run.stderr.readline().startswith("probedeck: flow: the tables take ")
-        assert run.stderr.readline().startswith("probedeck: left: tc ingress: tcx ")
+        assert run.stderr.readline().startswith(f"probedeck: left: tc ingress: {TC_MODE} ")
         for _ in range(3):
             send_udp(left, right, 4, (1111, 2222), 1, 10)
             while True:

@@ -20,6 +20,7 @@ from bpf.errors import DeckError, KernelError
 from bpf.interface import find
 from bpf.program import Program
 from tests.bpf.tools import datagrams, ended, ok_program, open_fds, packets, python, send, xdp_id
+from tests.kernel import TC_MODE, needs_tcx
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -64,7 +65,7 @@ int firewall(struct xdp_md *ctx)
 
 @pytest.mark.parametrize(
     ("hook", "mode"),
-    [(Hook.XDP, "native"), (Hook.TC_INGRESS, "tcx"), (Hook.TC_EGRESS, "tcx")],
+    [(Hook.XDP, "native"), (Hook.TC_INGRESS, TC_MODE), (Hook.TC_EGRESS, TC_MODE)],
 )
 def test_a_probe_sees_every_packet_and_passes_it_on_until_it_is_detached(
     counters: dict[Hook, Compiled], pair: tuple[End, End], hook: Hook, mode: str
@@ -205,7 +206,7 @@ def test_a_process_that_is_killed_leaves_nothing_attached(
     left, right = pair
     with python(HOLDER, str(right.ns), pass_fds=[right.ns]) as process:
         assert process.stdout is not None
-        assert [process.stdout.readline().strip() for _ in Hook] == ["native", "tcx", "tcx"]
+        assert [process.stdout.readline().strip() for _ in Hook] == ["native", TC_MODE, TC_MODE]
         with inside(right.ns):
             assert xdp_id(right.ifindex) > 0
         process.kill()
@@ -218,7 +219,7 @@ def test_a_process_that_is_killed_leaves_nothing_attached(
     assert send(left, right, 1) == 1
 
 
-def test_two_of_us_share_tcx_and_both_see_the_packets(
+def test_two_of_us_share_tc_and_both_see_the_packets(
     counters: dict[Hook, Compiled], pair: tuple[End, End]
 ) -> None:
     left, right = pair
@@ -234,6 +235,7 @@ def test_two_of_us_share_tcx_and_both_see_the_packets(
         assert datagrams(first) == datagrams(second) == 7
 
 
+@needs_tcx
 @pytest.mark.parametrize("hook", [Hook.TC_INGRESS, Hook.TC_EGRESS])
 def test_a_tcx_program_that_ends_the_line_comes_after_ours(
     counters: dict[Hook, Compiled], pair: tuple[End, End], hook: Hook

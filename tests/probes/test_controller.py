@@ -17,6 +17,7 @@ from probes.config import ProbeConfig
 from probes.flow.filter import FlowFilter
 from probes.plane import ControlPlane, Fate
 from tests.app.sight import becomes
+from tests.kernel import TC_MODE
 from tests.probes.deck import DEAD, DROPS, UDP, Deck, deck, dispatcher, udp
 from tests.probes.program.tools import (
     COUNTER,
@@ -59,7 +60,7 @@ def test_the_controller_is_a_control_plane(deck: Deck) -> None:
     plane: ControlPlane = deck.controller
     assert plane.hook_status() == ()
     plane.add(deck.config(TC_COUNTER, hook="tc"))
-    assert [(h.hook, h.mode) for h in plane.hook_status()] == [("tc ingress", "tcx")]
+    assert [(h.hook, h.mode) for h in plane.hook_status()] == [("tc ingress", TC_MODE)]
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one(deck: Deck) -> None:

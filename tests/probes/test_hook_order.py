@@ -34,6 +34,7 @@ from probes.snapshot import HookStatus, Snapshot
 from tests.app.sight import becomes
 from tests.bpf.tools import ok_program, xdp_id
 from tests.compiling import Shared
+from tests.kernel import TC_MODE, needs_tcx
 from tests.probes.deck import Deck, deck
 from tests.probes.program.tools import PACKETS
 
@@ -112,6 +113,7 @@ def window_row(snapshot: Snapshot) -> dict[str, Any]:
     return dict(zip(WINDOWS.header, row, strict=True))
 
 
+@needs_tcx
 def test_the_default_on_a_veth_is_tcx_first_in_line_for_every_probe(deck: Deck) -> None:
     with foreign_tcx(deck.right.ifindex, AttachType.TCX_INGRESS):
         start_all(deck)
@@ -126,6 +128,7 @@ def test_the_default_on_a_veth_is_tcx_first_in_line_for_every_probe(deck: Deck) 
     assert deck.said("warning", "right") == []
 
 
+@needs_tcx
 def test_path_tracing_is_first_in_line_too(deck: Deck) -> None:
     with foreign_tcx(deck.right.ifindex, AttachType.TCX_EGRESS):
         deck.controller.configure_paths("right")
@@ -165,20 +168,20 @@ def test_another_xdp_program_is_named_and_packets_are_counted_at_tc(deck: Deck) 
         deck.receive(100)
         assert counted(deck) == (100, 100, 100)
         assert ingress_of(deck.controller) == HookStatus(
-            "right", "tc ingress", "tcx", f"{foreign} is on right", (foreign,)
+            "right", "tc ingress", TC_MODE, f"{foreign} is on right", (foreign,)
         )
         assert xdp_id(deck.right.ifindex) == theirs
         assert deck.said("warning", "right") == [
-            f"tc ingress: tcx ({foreign} is on right); "
+            f"tc ingress: {TC_MODE} ({foreign} is on right); "
             f"{foreign} runs first: packets that it drops or redirects are not counted"
         ]
         window = window_row(deck.controller.export("flow")[0])
         assert window["schema"] == "windows/4"
-        assert window["hooks"] == "tc ingress tcx; tc egress tcx"
+        assert window["hooks"] == f"tc ingress {TC_MODE}; tc egress {TC_MODE}"
         assert window["hook_reason"] == f"{foreign} is on right"
         assert window["runs_before"] == foreign
         window = window_row(deck.controller.export("probe")[0])
-        assert (window["hooks"], window["runs_before"]) == ("tc ingress tcx", foreign)
+        assert (window["hooks"], window["runs_before"]) == (f"tc ingress {TC_MODE}", foreign)
         with pytest.raises(DeckError, match=rf"{foreign} is on right and is left alone"):
             deck.controller.add(deck.config(PORTABLE, PACKETS, name="mine", hook="xdp"))
 
@@ -186,7 +189,7 @@ def test_another_xdp_program_is_named_and_packets_are_counted_at_tc(deck: Deck) 
 @pytest.mark.parametrize("hook", ["xdp", "tc"])
 def test_a_hook_that_a_configuration_names_is_taken(deck: Deck, hook: str) -> None:
     info = deck.controller.add(deck.config(PORTABLE, PACKETS, hook=hook))
-    found = {"xdp": ("xdp", "native"), "tc": ("tc ingress", "tcx")}[hook]
+    found = {"xdp": ("xdp", "native"), "tc": ("tc ingress", TC_MODE)}[hook]
     assert (info.programs[0].hook, info.programs[0].mode) == found
     assert ingress_of(deck.controller).reason == ""
     # The others join native XDP where it is in use: its cost is paid already.
@@ -194,6 +197,7 @@ def test_a_hook_that_a_configuration_names_is_taken(deck: Deck, hook: str) -> No
     assert ingress_of(deck.controller).hook == found[0]
 
 
+@needs_tcx
 def test_who_comes_and_goes_is_told(deck: Deck, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_watch, "PERIOD", 0.02)
     deck.controller.watch_flows("right")
@@ -252,7 +256,7 @@ def test_stacked_interfaces_are_counted_at_tc(
         controller = stack.enter_context(Controller())
         controller.watch_flows(name)
         status = ingress_of(controller)
-        assert (status.hook, status.mode) == ("tc ingress", "tcx")
+        assert (status.hook, status.mode) == ("tc ingress", TC_MODE)
         if kind in ("tun", "wireguard"):
             assert status.reason == "no Ethernet header"
         else:
@@ -328,7 +332,7 @@ def test_where_the_driver_refuses_native_xdp_tc_takes_its_place(deck: Deck, kind
     else:
         STARTS[kind](deck)
     status = ingress_of(deck.controller)
-    assert (status.hook, status.mode) == ("tc ingress", "tcx")
+    assert (status.hook, status.mode) == ("tc ingress", TC_MODE)
     assert status.reason == "right takes no xdp program (native: Numerical result out of range)"
     assert xdp_id(deck.right.ifindex) == 0
     assert len(deck.controller.probes()) == 1

@@ -11,6 +11,7 @@ import pytest
 from app.lab.netns import End, inside, veth_pair
 from bench.pty import Terminal
 from tests.app.runs import deck_ends, rows
+from tests.kernel import TC_MODE
 
 ALTERNATE_OFF = b"\x1b[?1049l"
 
@@ -87,7 +88,7 @@ def test_a_run_ends_with_its_tape(tmp_path: Path, end: End) -> None:
     exports = ("--exec", f"view.export {tmp_path}/events.csv", "-o", str(tables))
     tapes = ("--macro", path, "--macro", then)
     assert deck_ends(*here, *tapes, *exports, ns=end.ns) == (0, "", "")
-    assert "tcx" in (tmp_path / "events.txt").read_text()
+    assert TC_MODE in (tmp_path / "events.txt").read_text()
     assert "PLAYING x 7/8" in (tmp_path / "then.txt").read_text()
     assert len(rows(tmp_path / "events.csv")) > 0
     assert len(rows(tables / "windows.csv")) >= 2

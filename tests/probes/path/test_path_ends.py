@@ -21,6 +21,7 @@ from probes.snapshot import Snapshot
 from tests.app.runs import is_loaded
 from tests.app.sight import becomes
 from tests.bpf.tools import ended, python, xdp_id
+from tests.kernel import TC_MODE
 from tests.probes.deck import link
 from tests.probes.path.conftest import PORT, Host, MakeHost, outcomes_of, sent_by_hop
 from tests.probes.path.wire import PEER
@@ -93,10 +94,10 @@ def test_other_probes_count_what_the_application_sent_and_no_probes(
 @pytest.mark.parametrize(
     ("ethernet", "ingress", "by_link", "modes"),
     [
-        (True, None, True, {"tc ingress": "tcx", "tc egress": "tcx"}),
-        (True, Hook.XDP, True, {"xdp": "native", "tc egress": "tcx"}),
-        (True, Hook.TC_INGRESS, True, {"tc ingress": "tcx", "tc egress": "tcx"}),
-        (False, None, True, {"tc ingress": "tcx", "tc egress": "tcx"}),
+        (True, None, True, {"tc ingress": TC_MODE, "tc egress": TC_MODE}),
+        (True, Hook.XDP, True, {"xdp": "native", "tc egress": TC_MODE}),
+        (True, Hook.TC_INGRESS, True, {"tc ingress": TC_MODE, "tc egress": TC_MODE}),
+        (False, None, True, {"tc ingress": TC_MODE, "tc egress": TC_MODE}),
         (True, None, False, {"tc ingress": "clsact", "tc egress": "clsact"}),
         (True, Hook.XDP, False, {"xdp": "native", "tc egress": "clsact"}),
         (False, Hook.TC_INGRESS, False, {"tc ingress": "clsact", "tc egress": "clsact"}),

@@ -1,0 +1,33 @@
+"""Features of the running kernel, for tests that hold on older kernels too."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from bpf.abi import AttachType
+from bpf.features import load_passing
+from bpf.hook import Hook
+from bpf.syscall import link_create
+
+_NO_INTERFACE = (1 << 31) - 1
+
+
+def _has_tcx() -> bool:
+    """Try a TCX link to an interface that does not exist."""
+    try:
+        program = load_passing(Hook.TC_EGRESS)
+        try:
+            os.close(link_create(program, _NO_INTERFACE, AttachType.TCX_EGRESS))
+        finally:
+            os.close(program)
+    except OSError as error:
+        return error.errno == errno.ENODEV
+    return True
+
+
+TC_MODE = "tcx" if _has_tcx() else "clsact"
+"""Mode of an attachment to TC."""
+needs_tcx = pytest.mark.skipif(TC_MODE != "tcx", reason="the kernel has no TCX (Linux 6.6)")
