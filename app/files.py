@@ -2,8 +2,8 @@
 
 Under sudo the user is the caller of sudo. Two rules hold for every file that a user names:
 
-- Files are opened, made and renamed with the rights of the user, not with those of root: files
-  that the user may not read or write are refused, and new files belong to the user.
+- Files are opened, made and renamed with the rights of the user, not with root's: files that the
+  user may not read or write are refused, and new files belong to the user.
 - Nothing is written through a symbolic link at the end of a path. On the way there, links of root
   and of the user are followed (`/home -> /data/home`); another account's link is refused, since it
   could lead anywhere.
@@ -46,8 +46,11 @@ class Invoker:
 
 
 def invoker() -> Invoker:
-    """Return the user. The home directory comes from $HOME; under sudo, whose configuration may set
-    or keep HOME, from the user database."""
+    """Return the user.
+
+    The home directory comes from $HOME. Under sudo it comes from the user database, because the
+    configuration of sudo may set or keep HOME.
+    """
     uid = os.environ.get("SUDO_UID", "")
     if os.geteuid() == 0 and uid.isascii() and uid.isdigit() and int(uid):
         with suppress(KeyError, OverflowError):

@@ -62,7 +62,7 @@ while True:
 
 
 class Sampler:
-    """Adds up this process's maps, and those of its compile helper, in another process."""
+    """Adds up the maps of this process and of its compile helper, in another process."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -91,7 +91,7 @@ class Sampler:
 
 
 def measure(report: Report) -> None:
-    """What this machine's kernel holds."""
+    """Measure the kernel memory that a run takes on this machine."""
     with (
         netns.veth_pair() as (_, end),
         netns.inside(end.ns),
@@ -126,7 +126,7 @@ def measure(report: Report) -> None:
 
 
 def compute(report: Report) -> None:
-    """What a run takes on machines with other numbers of CPUs."""
+    """Compute the kernel memory of a run on machines with other numbers of CPUs."""
     from probes import memory
     from probes.flow.sizes import TableSizes
 

@@ -20,5 +20,5 @@ class Hook(Enum):
 
     @property
     def macro(self) -> str:
-        """What a probe's source sees defined for this hook (include/probe.h)."""
+        """The macro that tells a probe's source which hook it is for (include/probe.h)."""
         return f"HOOK_{self.name}"

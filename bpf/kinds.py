@@ -90,4 +90,4 @@ _ROWS = (
 )
 # fmt: on
 KINDS = {type_: MapKind(type_) for type_ in MapType} | {row.type: row for row in _ROWS}
-"""Every kind. A kind without a row of its own holds nothing to read."""
+"""Every kind. If a kind is missing in `_ROWS`, its maps hold nothing to read."""

@@ -3,7 +3,7 @@
 Routines, in the order in which they are tried: a mapping (mmapable arrays), the in-kernel drain,
 the batch system calls, system calls for each entry; a queue and a stack are drained or popped.
 
-What a read is worth while programs write the map:
+Limits of a read while programs write the map:
 
 - Clearing is exact only on a quiescent map: swapped out, and its grace period over. A value that
   grows between being copied and being deleted loses that growth, with the batch system calls too.
@@ -11,9 +11,9 @@ What a read is worth while programs write the map:
   and is counted twice.
   An entry that is inserted meanwhile is never lost: it is in this read or in the next.
 - A key that is deleted and inserted meanwhile may be met twice. A read that does not clear keeps
-  the last of the two where that is to be expected (LRU maps when drained, LPM tries, iteration). A
-  hash whose program deletes entries of its own should be read when it is quiescent, or by batch,
-  which locks each bucket. A read that clears keeps both, since both have left the map.
+  the last of the two where that is to be expected (LRU maps when drained, LPM tries, iteration).
+  If a program deletes entries of a hash, read it when it is quiescent, or by batch, which locks
+  each bucket. A read that clears keeps both, since both have left the map.
 - An error half way through a read that clears ends the read: what has left the map is returned, and
   the rest stays in it for the next read.
 """

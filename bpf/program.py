@@ -95,7 +95,7 @@ def create_like(declared: CompiledMap, flags: int = 0, entries: int | None = Non
 
 
 def sized(spec: MapSpec, entries: int | None) -> MapSpec:
-    """The same map with another number of entries; None: as it is declared."""
+    """Return the same map with another number of entries; None keeps the declared number."""
     return spec if entries is None else replace(spec, max_entries=entries)
 
 

@@ -112,7 +112,7 @@ class Batched:
 
     def erase(self) -> None:
         if self._spec.kind.shape != Shape.ARRAY:
-            # A batch deletes the keys that it is told; only a look-up reads values, too.
+            # Deleting by batch needs the keys, and iteration reads keys only: no value is copied.
             keys = b"".join(Iteration(self._fd, self._spec).keys())
             _, code = delete_batch(self._fd, np.frombuffer(keys, f"V{self._spec.key_size}"))
             if code:

@@ -65,7 +65,7 @@ class MapSpec:
 
     @property
     def kind(self) -> MapKind:
-        """What maps of this type can do."""
+        """The row of this map type in `KINDS`."""
         return KINDS[self.type]
 
 
@@ -130,8 +130,8 @@ def map_create(
 ) -> int:
     """Create a map; returns its file descriptor. `inner_map_fd` is for maps of maps.
 
-    `like` is a map whose types in the BTF behind `btf_fd` are also those of the new one, which may
-    then hold a spin lock or a timer, and which bpftool can print.
+    The new map gets the key and value types that the map `like` has in the BTF behind `btf_fd`. It
+    may then hold a spin lock or a timer, and bpftool can print it.
     """
     key_type, value_type = _types_of(like) if like is not None and btf_fd else (0, 0)
     if not value_type:

@@ -18,7 +18,7 @@ _LIBC = ct.CDLL(None, use_errno=True)
 _BRIEF = ct.PyDLL(None)
 """libc for calls that never wait: these keep the GIL, because to get it back may take 5 ms."""
 _ENTRY = ct.cast(_LIBC.getpid, ct.c_void_p)
-"""What a visitor runs."""
+"""Function that a visitor thread runs. Any short one will do: that it runs is the proof."""
 _EXPLICIT_SCHED = 1
 _ATTRIBUTES_SIZE = 128
 """Bytes; more than any machine's pthread_attr_t."""

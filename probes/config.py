@@ -101,8 +101,8 @@ class Direction(Model):
     source: str = ""
     """eBPF C; in a file also the name of a file, relative to the configuration, that ends in .c."""
     headers: dict[Text, str] = Field(default_factory=dict)
-    """What the source includes by `#include "NAME"`, by name; in a file not needed for headers
-    beside the C file, or below its directory."""
+    """Texts of the headers that the source includes by `#include "NAME"`, by name. A configuration
+    file needs none for headers beside the C file, or below its directory."""
     function: Text = ""
     """The program, where the source has more than one."""
     define: dict[Macro, int] = Field(default_factory=dict)
@@ -179,7 +179,7 @@ def _alike(metric: Metric, earlier: Metric, at: str) -> None:
 
 
 def _contradiction(metric: Metric, maps: Mapping[str, MapOptions]) -> str:
-    """Why a metric does not go with what the configuration says of its map; empty if it does."""
+    """Return why a metric contradicts the options of its map; empty if it does not."""
     if (options := maps.get(metric.map)) is None:
         return ""
     what = "shared" if options.share else "writable"
@@ -212,7 +212,7 @@ class ProbeConfig(Model):
     egress: Direction | None = None
     health: Health | None = None
     maps: dict[Text, MapOptions] = Field(default_factory=dict)
-    """What maps are beyond what the source says, by name: shared, or written by operators."""
+    """Options of maps that C cannot express, by name: shared, or written by operators."""
     _origin: str = PrivateAttr("")
 
     @property
@@ -293,7 +293,7 @@ class ProbeConfig(Model):
         """
         edited: Direction = getattr(self, side).model_copy(update={"source": source})
         if edited.file and set(included(source)) - set(edited.headers):
-            # What can't be read is for the compiler to complain of, by its place.
+            # If a header cannot be read, the compiler complains, with file and line.
             with suppress(UsageError):
                 found = headers_beside(source, Path(edited.file), side)
                 edited = edited.model_copy(update={"headers": {**found, **edited.headers}})

@@ -63,11 +63,11 @@ class Controller(Runner):
     ) -> FlowProbe:
         """Start the flow probe on an interface.
 
-        `ingress` is XDP, TC_INGRESS, or None for what suits the interface.
+        `ingress` is XDP, TC_INGRESS, or None for the hook that suits the interface.
 
-        Windows last `interval` seconds, the first one `first` where it is given.
+        Windows last `interval` seconds, the first one `first` if that is given.
 
-        Raises UsageError for an unknown interface, KernelError or DeckError where it can't attach.
+        Raises UsageError for an unknown interface, KernelError or DeckError if it can't attach.
         """
         interface = interfaces.find(interface_name)
 
@@ -146,9 +146,9 @@ class Controller(Runner):
         ingress: Hook | None = None,
         options: PathOptions = PathOptions(),  # noqa: B008 - immutable
     ) -> None:
-        """Say where and how `trace` is to trace paths; without `ingress` what suits the interface.
+        """Set where and how `trace` traces paths; without `ingress`, at the hook that suits.
 
-        Raises UsageError for an unknown interface or what is not possible.
+        Raises UsageError for an unknown interface or impossible options.
         """
         options.check()
         self._tracing = interfaces.find(interface_name), ingress, options

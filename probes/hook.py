@@ -179,14 +179,14 @@ class Hooks:
         self._attach = attach
         self._points: dict[Where, HookPoint] = {}
         self.maps = SharedMaps()
-        """What programs of several hooks or probes work on."""
+        """Maps that programs of several hooks or probes use."""
         self._choices: dict[Where, Choice] = {}
         """The last decision about each place."""
         self._refused: dict[int, str] = {}
         """By interface, why its driver refused native XDP."""
         self._monitored: dict[int, MonitoredPoint] = {}
         """By interface."""
-        # Attaching is told to listeners, who may ask what is in use.
+        # Attaching publishes an event, and listeners may call back: hence the RLock.
         self._lock = threading.RLock()
 
     def choose(self, interface: Interface, wish: Hook | None, reason: str = "") -> Choice:

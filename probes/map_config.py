@@ -47,14 +47,14 @@ def _age(seconds: float | str) -> float | str:
 
 
 class Expire(Model):
-    """Which entries of a map leave it by their age."""
+    """Removal of a map's entries by their age."""
 
     field: Text
     """Path of the u64 that says when an entry was made, or used: `value.since`; nanoseconds of
     CLOCK_MONOTONIC."""
     seconds: Annotated[float | str, AfterValidator(_age)]
-    """What is older than that at the end of a window is in its table, and then no more; a number,
-    or the name of one in `define`."""
+    """Greatest age, a number or the name of one in `define`. If an entry is older at the end of a
+    window, that window's table shows it for the last time."""
 
 
 class Metric(Model):
@@ -65,18 +65,18 @@ class Metric(Model):
     """The map's name in the source."""
     help: Text = ""
     snapshot: bool = False
-    """Each window has a map of its own, read when no packet reaches it any more (S1.13)."""
+    """Each window has its own map, read when no packet reaches it any more (S1.13)."""
     init: bool = False
     """Emptied when it is read (S1.12); a snapshot metric always is. Counts of that moment may be
     missing or appear twice, unless the map is a snapshot's, a queue or a stack."""
     expire: Expire | None = None
-    """What of a hash that is not emptied is swept when it is read (S2.18)."""
+    """Entries that a read removes from a hash without emptying it (S2.18)."""
     agg: Literal["", "sum", "avg", "min", "max"] = ""
     """Over the CPUs of a per-CPU map; empty: one value for each CPU (S1.11)."""
     export: bool = True
     """False: only emptied at each export, never read (S1.18)."""
     types: dict[Text, Text] = Field(default_factory=dict)
-    """What a field is, where its C type does not tell: `{"key.saddr": "ipv4"}`."""
+    """Types of fields whose C type does not tell enough: `{"key.saddr": "ipv4"}`."""
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:

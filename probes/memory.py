@@ -41,14 +41,14 @@ def usual_limit(cpus: int) -> int:
 
 
 def flow_share(limit: int, cpus: int | None = None) -> int:
-    """Bytes that the flow tables may take, by default those of the online CPUs."""
+    """Return the bytes that the flow tables may take; `cpus` is by default the online CPUs."""
     part, whole = _FLOWS_SHARE
     cpus = numbered_cpus() if cpus is None else cpus
     return min(limit * part // whole, max(_FLOWS_ENOUGH, _FLOWS_PER_CPU * cpus))
 
 
 def limit_for_flows(share: int) -> int:
-    """The smallest limit of which the flow tables may take so many bytes."""
+    """Return the smallest limit that lets the flow tables take `share` bytes."""
     part, whole = _FLOWS_SHARE
     return math.ceil(share * whole / part)
 

@@ -30,7 +30,7 @@ Measured = float
 
 
 class NoProbeError(UsageError):
-    """There is no probe of this name, or no more."""
+    """No probe of this name runs, or not any more."""
 
 
 class Fate(StrEnum):
@@ -315,19 +315,19 @@ class ControlPlane(Protocol):
         """End the probe's window now; its tables, which are published too."""
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
-        """The entries of a probe's writable map. UsageError if the configuration has none such."""
+        """Return the entries of a probe's map; UsageError if it is unknown or not writable."""
 
     def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        """Store an entry of a writable map; UsageError for what does not fit its types."""
+        """Store an entry of a writable map; UsageError if a value does not fit its type."""
 
     def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """Delete an entry of a writable map, of an array set it to zero; False if there is none."""
+        """Delete an entry of a writable map, of an array set it to zero; False if it is missing."""
 
     def cost(self, name: str) -> tuple[Cost, ...]:
         """Run time of the programs that run now, measured once for each generation."""
 
     def hook_status(self) -> tuple[HookStatus, ...]:
-        """How each hook in use is attached, and what runs before it."""
+        """Return the attachment of each hook in use, and the programs that run before it."""
 
     def memory(self) -> MemoryUse:
         """Kernel memory in use, and its limit."""

@@ -47,7 +47,7 @@ _EVERYWHERE = (
     Command("app.palette", "All commands", "ctrl+p", footer="Commands"),
     Command("app.redraw", "Draw the screen again", "ctrl+l"),
     Command("app.suspend", "To the shell, where fg returns here", "ctrl+z",
-            help="What is counted meanwhile is in the window that ends after that.", local=True),
+            help="Packets that come meanwhile are in the window that ends after that.", local=True),
     Command("app.theme", "Light or dark", "t",
             parameters=(Parameter("theme", Kind.CHOICE, THEMES),)),
     Command("layout.save", "Keep this layout", parameters=(Parameter("layout", Kind.LAYOUT),),
@@ -87,8 +87,7 @@ _VIEW = (
     Command("view.export", "Write the table to a file", "E", parameters=_WRITTEN, asks=True,
             help="All its rows, as they are filtered and sorted, with the columns that are chosen:"
             " .csv, .json and .jsonl have values, .txt what is shown. .svg is a picture of the"
-            " screen. A file that exists is replaced only if that is said: by overwrite, or enter"
-            " again."),
+            " screen. Replaces an existing file only with overwrite, or by enter again."),
     Command("work.cancel", "Cancel what takes its time"),
 )  # fmt: skip
 _TIME = (
@@ -163,8 +162,8 @@ _PROGRAMS = (
     Command("program.rollback", "Back to the generation before", "f9", "programs", "Roll back",
             (_PROBE,), writes=True),
     Command("program.save", "Write the source to a file", "ctrl+s", "programs", "", _WRITTEN,
-            help="A file that this source was not saved to before is replaced only if that is said:"
-            " by overwrite, or enter again."),
+            help="Replaces an existing file only with overwrite, or by enter again, unless this"
+            " source was saved to it before."),
     Command("program.external", "Open the source in $EDITOR", "ctrl+o", "programs", local=True),
     Command("program.revert", "Back to the source that runs", "ctrl+r", "programs"),
     Command("program.problems", "Problems of the source", "p", "programs"),

@@ -25,8 +25,8 @@ from widgets.table import VirtualTable
 _PATIENCE_S = 30.0
 """How long another thread waits for its command."""
 _HEARD: ContextVar[list[str] | None] = ContextVar("heard", default=None)
-"""The complaints that the task at hand adds to: those of a command for another thread, but not of
-keys that are pressed meanwhile."""
+"""The list to which the current task adds its complaints. Set for a command of another thread;
+keys that the user presses meanwhile complain elsewhere."""
 
 
 class Asked(Message):

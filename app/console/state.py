@@ -71,7 +71,7 @@ class State:
         self._live = {"path": self._paths, MONITOR: self._monitor}
 
     def focus_flows(self, focus: Focus) -> None:
-        """Say which flows come first if there is no room for every flow."""
+        """Set which flows come first if the table cannot hold every flow."""
         self._flows.focus = focus
 
     def take(self, item: Snapshot | Event) -> None:

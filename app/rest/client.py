@@ -74,7 +74,7 @@ class Client:
         return self._ask(Status, "GET", "status")
 
     def hook_status(self) -> tuple[HookStatus, ...]:
-        """How each hook in use is attached, and what runs before it."""
+        """Return the attachment of each hook in use, and the programs that run before it."""
         return self.status().hooks
 
     def memory(self) -> MemoryUse:

@@ -235,7 +235,7 @@ def _export(line: Line) -> Export:
     path = _file(line, SUFFIXES)
     if view == _NO_TABLE and suffix_of(Path(path)) != PICTURE:
         line.refuse(f"{view} has no table", at, hint=f"a picture of it ends in .{PICTURE}")
-    # What a tape exports is its result: the next time it is replaced.
+    # An exported file is the tape's result: the next run replaces it.
     command = Invocation(REGISTRY["view.export"], (path, OVERWRITE))
     return Export(Invocation(REGISTRY[f"view.{view}"]), command, path)
 

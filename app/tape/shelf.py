@@ -46,7 +46,7 @@ class Shelf:
         raise UsageError(f"there is no tape {name!r}", hint=did_you_mean(name, self.names()))
 
     def load(self, name: str) -> Tape:
-        """The tape of that. Raises TapeError with all that is wrong in it, and UsageError."""
+        """Return the tape of that name. Raises UsageError, and TapeError with its mistakes."""
         path = self.path(name)
         if _REGISTER.fullmatch(name) and not exists(path):
             raise UsageError(f"nothing is recorded in register {name}")

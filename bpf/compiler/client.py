@@ -92,10 +92,10 @@ class Compiler:
         """Compile `source`, and verify its programs, of type `prog_type`.
 
         Its programs are every non-static function, or `function` alone if that is given.
-        `name` is what diagnostics call the source; `headers` are generated ones, by name, beside
-        those of bpf/include. `map_limit` is how many bytes its maps may take; 0: any number.
-        Raises CompileError with diagnostics for a source that is refused or that brings the
-        compiler down, KernelError where there is no working compiler, and CancelError.
+        Diagnostics call the source `name`. `headers` are texts by name, in addition to the files of
+        bpf/include. Its maps may take `map_limit` bytes; 0: any number.
+        Raises CompileError with diagnostics if the source is refused or brings the compiler down,
+        KernelError if no compiler works, and CancelError.
         """
         started = time.perf_counter()
         fds: list[int] = []

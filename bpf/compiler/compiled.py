@@ -36,7 +36,7 @@ class CompiledProgram:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What one source became. Its descriptors are closed by `close`."""
+    """The result of compiling one source. `close` closes its descriptors."""
 
     name: str
     programs: Mapping[str, CompiledProgram]
@@ -48,7 +48,7 @@ class Compiled:
     seconds: float
     """Round trip of the request."""
     btf_fd: int = 0
-    """The types of the source; 0 if the compiler or the kernel has none."""
+    """Descriptor of the source's BTF; 0 if the compiler or the kernel gives none."""
 
     def close(self) -> None:
         close_all([p.fd for p in self.programs.values()] + [m.fd for m in self.maps.values()])

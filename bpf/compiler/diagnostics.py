@@ -119,7 +119,7 @@ class CompileError(UsageError):
         """The verifier's log in full, where it was the verifier that refused."""
 
     def renamed(self, files: Mapping[str, str]) -> CompileError:
-        """Return the same error, with the names of `files` in place of those of the source."""
+        """Return the same error with file names replaced: `files` maps names in it to new ones."""
         diagnostics = [each.renamed(files) for each in self.diagnostics]
         return CompileError(files.get(self.name, self.name), diagnostics, self.verifier_log)
 

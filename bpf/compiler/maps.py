@@ -66,7 +66,7 @@ class MapPlace:
 
 
 def map_places(text: str) -> dict[str, MapPlace]:
-    """Return the maps that `text` declares by bcc's macros; maps of its own macros are missing.
+    """Return the maps that `text` declares by bcc's macros; maps of other macros are missing.
 
     Other arguments (types, sizes) are among the keys too: look up maps that the compiler has made.
     """

@@ -31,15 +31,15 @@ def flatten(text: str, name: str, headers: Mapping[str, str] | None = None) -> s
     A header is one of `headers`, see `find_header`, or a file of bpf/include. The compiler looks
     for all others.
 
-    bcc cannot take a map's method in an included header. `#line` directives keep the places:
-    one at each statement, because bcc's rewriter puts lines of its own between functions.
+    bcc cannot take a map's method in an included header. Each statement gets a `#line` directive,
+    which keeps its place: bcc's rewriter inserts lines between functions.
     """
     own = {path.name: path for path in INCLUDES.iterdir()}
     return "\n".join(_lines(text, name, "", _Headers(headers or {}, own))) + "\n"
 
 
 def find_header(name: str, including: str, headers: Iterable[str]) -> str:
-    """Return the header of `#include "name"`; empty if `headers` has none.
+    """Return the header of `#include "name"`; empty if `headers` does not contain it.
 
     `headers` and `including`, the file with the directive, are paths relative to the source's
     directory, with `/`. A header beside the including file comes first, as with a C compiler.

@@ -47,8 +47,8 @@ static __always_inline void lose(u32 reason, u64 packets, u64 bytes) {
 }
 
 /*
- * Packets and bytes of `ctx` on the wire. A large segment is several packets, each with headers of
- * its own. A VLAN tag that the NIC takes off or puts in is part of the frame. XDP does not see such
+ * Packets and bytes of `ctx` on the wire. A large segment is several packets, and each has its
+ * headers. A VLAN tag that the NIC takes off or puts in is part of the frame. XDP does not see such
  * a tag. A large segment comes to XDP only in generic mode, and counts as one packet.
  */
 static __always_inline struct wire_size size_on_wire(CONTEXT *ctx) {

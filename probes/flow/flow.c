@@ -2,12 +2,13 @@
 /*
  * noobflow: every packet of a hook counted in its flow's record.
  *
- * Each CPU has records of its own, appended in order of arrival, and an index of 8-way sets that
- * finds a flow's record again; nothing is shared between CPUs and nothing is atomic. The index is
- * a cache: where a set is full, the newcomer takes a way and the old record stays where it is. A
- * flow may so have more than one record, and user space adds them up: nothing is ever evicted.
- * When the records run out a packet goes to the overflow ring by itself, and when that is full too
- * it is counted as lost. Long before, at ALARM_AT records, user space is woken to swap early.
+ * Each CPU has its own records, appended in order of arrival, and an index of 8-way sets that
+ * finds a flow's record again. CPUs share neither, so no access is atomic. The index is a cache:
+ * if a set is full, the newcomer takes a way and the old record stays where it is. So a flow may
+ * have more than one record, and user space adds them up. No record is ever evicted. When the
+ * records run out, each packet goes to the overflow ring as a single record; if the ring is full
+ * too, the packet is counted as lost. Long before, at ALARM_AT records, user space is woken to swap
+ * early.
  *
  * There are two generations of all this (S4.5): one is written while the other is read.
  *
@@ -75,7 +76,7 @@ static __always_inline struct flow_record *record_of(u64 cpu, u64 number) {
     return records.lookup(&at);
 }
 
-/* A record of its own, to user space at once. */
+/* Send a record of this one packet to user space at once. */
 static __always_inline void send_alone(struct packet *packet, struct wire_size *size, u64 now) {
     struct flow_record single;
     fill(&single, packet, size, now);
@@ -83,7 +84,7 @@ static __always_inline void send_alone(struct packet *packet, struct wire_size *
         lose(LOSS_TABLE_FULL, size->packets, size->bytes);
 }
 
-/* A record of its own for this packet: appended, or sent to user space at once. */
+/* Begin a record with this packet: append it, or send it to user space at once. */
 static __always_inline void append(struct flow_set *set, u64 way, u64 tag, u64 cpu,
                                    struct packet *packet, struct wire_size *size, u64 now) {
     u32 own = cpu;

@@ -32,7 +32,7 @@ class FlowHook:
     """The probe on one hook.
 
     Packets reach the program of one half. The tables of the other half are empty between two
-    polls, so a new program, another filter's or another source's, takes them over as they are.
+    polls, so a new program (of another filter or another source) takes them over unchanged.
     """
 
     def __init__(self, point: HookPoint, direction: Direction) -> None:

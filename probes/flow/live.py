@@ -22,9 +22,9 @@ LIVE = np.dtype(
         ("at_least", "u8"),
     ]
 )
-"""FLOW with totals since the flow was first seen. `id` is the same for a flow as long as it is
-here. Rates are per second over the last `RATE_NS` or more; `new_*` is what the next rate is made
-of. `at_least` is 1 if the totals are lower bounds: the flow may have been left out before."""
+"""FLOW with totals since the flow was first seen. A flow keeps its `id` until its row is removed.
+Rates are per second over the last `RATE_NS` or more; `new_*` count towards the next rate.
+`at_least` is 1 if the totals are lower bounds: the flow may have been left out before."""
 
 _SUMS = (
     ("packets", "packets"),
@@ -32,7 +32,7 @@ _SUMS = (
     ("new_packets", "packets"),
     ("new_bytes", "bytes"),
 )
-"""Columns of LIVE, and those of FLOW that are added to them."""
+"""Columns of LIVE, and the columns of FLOW that are added to them."""
 RATE_NS = 500_000_000
 IDLE_NS = 60_000_000_000
 MAX_FLOWS = 65536
@@ -45,7 +45,7 @@ def _no_row(rows: Array, now_ns: int) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Focus:
-    """The flows that come first, and stay, if there is no room for every flow."""
+    """The flows that come first, and stay, if the table cannot hold every flow."""
 
     passes: Callable[[Array, int], Array] = _no_row
     """Given rows of dtype LIVE (n,) and their moment (CLOCK_MONOTONIC), a mask (n,) of those that
@@ -61,7 +61,7 @@ class Focus:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveView:
-    """Flows at a moment. Never changed: the next view has arrays of its own."""
+    """Flows at a moment. A view never changes: the next view has other arrays."""
 
     rows: Array
     """dtype LIVE, (n,), ascending by `id`."""

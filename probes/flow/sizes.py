@@ -19,7 +19,7 @@ _CACHE_LINE = 64
 _LOSSES = 5 * 16
 """Bytes of one CPU's loss counters."""
 _RECORDS = (512, 131072)
-"""Fewest and most records of a CPU; a way of the index numbers no more."""
+"""Fewest and most records of a CPU: a way of the index has 17 bits for a record's number."""
 _RING_SHARE = 5
 """The overflow rings take at most this part of the memory."""
 _RINGS = (64 << 10, 8 << 20)

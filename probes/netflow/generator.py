@@ -1,7 +1,7 @@
 """NetFlow features as C: one program, such as an engineer would write it, to be edited further.
 
-`netflow.c.in` is the adaptive program with all features. A line `//: NAMES` says what the lines
-after it are for, and those for nothing that was asked for are left out.
+`netflow.c.in` is the adaptive program with all features. After a line `//: NAMES`, lines
+are kept only if one of NAMES holds: a feature, or a condition such as `NO_KEY`.
 
 Flows are in one hash that all CPUs share, and counted by atomic operations. A per-CPU
 hash is as fast, 76 ns a packet against 75, but takes 25 times as long to make, and no one `agg`

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * What the two sides of path tracing share: who is traced, and the probes in flight.
+ * Shared by the two sides of path tracing: traced destinations, and the probes in flight.
  *
  * ALL_SLOTS is 1 for the compiler; user space makes TARGETS * SLOTS.
  *

@@ -76,10 +76,11 @@ class PathProbe(BuiltinProbe[Loaded]):
         *,
         memory: int = _MEMORY,
     ) -> None:
-        """Join the chains of both hooks; nothing is traced yet. Raises DeckError, and then leaves
-        nothing behind.
+        """Join the chains of both hooks, without a destination to trace yet.
 
         All slots together take at most `memory` bytes, or as few as four targets need.
+
+        If a step fails, raises DeckError and leaves nothing behind.
         """
         options.check()
         _check_kernel()
@@ -344,7 +345,7 @@ def _check_kernel() -> None:
 
 
 def memory_of(options: PathOptions, memory: int) -> int:
-    """Bytes of kernel memory of the slots, of which at most `memory` are wanted."""
+    """Return the bytes that the slots take: at most `memory`, or as few as four targets need."""
     slots, targets = _sizes(options, memory)
     return slots * targets * SLOT.itemsize
 
@@ -360,7 +361,7 @@ def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
 
 
 def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
-    """What the sources are compiled with."""
+    """Macros with which the sources are compiled."""
     slots, targets = _sizes(options, memory)
     return {
         "LINK_ETHERNET": int(interface.ethernet),

@@ -55,7 +55,7 @@ class CompiledSide:
     program: CompiledProgram
     metric_maps: tuple[MetricMap, ...]
     options: Mapping[str, MapOptions]
-    """What the configuration says of maps that the source declares, by name."""
+    """Options of the maps that the source declares, by name."""
 
     @property
     def place(self) -> Where:
@@ -101,7 +101,7 @@ class CompiledProbe:
         """Bytes of kernel memory that it takes once loaded.
 
         A map of a snapshot metric counts twice. Maps in `kept`, by side and name, do not count:
-        they are those of the generation before.
+        they already belong to the generation before.
         """
         total = 0
         for side in self.sides:
@@ -133,7 +133,7 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
     maps = dict(config.maps)
 
     def find(name: str) -> CompiledMap | None:
-        """The declaration of an extern map: the other direction's, or that of a shared map."""
+        """Return the declaration of an extern map, by the other direction or a shared map."""
         for known in sides:
             if name in known.declared:
                 given = maps.get(name, MapOptions(share="probe"))
@@ -283,9 +283,9 @@ class LoadedSide:
         kept: Mapping[str, int] | None = None,
         before: LoadedSide | None = None,
     ) -> None:
-        """Load it; `kept` are maps of other programs, by name, which stay the caller's.
+        """Load it. `kept` are maps of other programs, by name; the caller still owns them.
 
-        `before` is the same side of the generation before, whose maps are among them.
+        `before` is the same side of the generation before; its maps are among `kept`.
 
         Raises KernelError or UsageError, and leaves nothing behind.
         """
@@ -348,7 +348,7 @@ class LoadedSide:
         return clone.maps[metric_map.name] if metric_map.private else self._maps[metric_map.name]
 
     def entries(self, name: str) -> list[dict[str, Any]]:
-        """The entries of a map that operators may write, as they are written."""
+        """Return the entries of a map for operators, in the form in which they write them."""
         opened = open_map(self.declared[name], self._fds[name])
         try:
             return self.codecs[name].objects(rows_of(opened.read(), ""))
@@ -356,13 +356,13 @@ class LoadedSide:
             opened.close()
 
     def write(self, name: str, key: Any, value: Any) -> None:
-        """Store an entry of such a map. Raises UsageError for what does not fit its types."""
+        """Store an entry of such a map. Raises UsageError if a value does not fit its type."""
         where, codec = f"map {name}", self.codecs[name]
         packed = codec.key(key, where), codec.value(value, where)
         write_entry(self.declared[name], self._fds[name], *packed)
 
     def erase(self, name: str, key: Any) -> bool:
-        """Delete an entry of such a map, of an array set it to zero; False if there is none."""
+        """Delete an entry of such a map, of an array set it to zero; False if it is missing."""
         declared, packed = self.declared[name], self.codecs[name].key(key, f"map {name}")
         if declared.spec.kind.shape == Shape.ARRAY:
             write_entry(declared, self._fds[name], packed, bytes(declared.spec.value_size))

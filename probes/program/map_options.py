@@ -30,7 +30,7 @@ def check_maps(
 ) -> None:
     """Raise UsageError, naming the key, for the first of `maps` that can't be so.
 
-    `maps` are those of `config`, and those that its sources share by themselves.
+    `maps` are the options in `config`, and options of the maps that its sources declare extern.
     """
     for name, options in maps.items():
         where = f"{config.origin}: maps.{name}"

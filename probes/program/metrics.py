@@ -105,10 +105,10 @@ def open_map(
     *,
     entries: int | None = None,
 ) -> Map:
-    """The map behind `fd`, which stays the caller's, as its source describes it.
+    """Return the map behind `fd`, with the layout that its source describes.
 
-    `entries` is the map's number of entries if it is not the declared one. Raises UsageError for a
-    layout that can't be read, KernelError if no routine works.
+    The caller still owns `fd`. `entries` is the map's number of entries; None: as declared. Raises
+    UsageError for a layout that can't be read, KernelError if no routine works.
     """
     spec = sized(made_spec(declared), entries)
     if declared.unreadable:

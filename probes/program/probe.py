@@ -126,17 +126,17 @@ class ProgramProbe:
             )
 
     def entries(self, name: str) -> list[dict[str, Any]]:
-        """The entries of a map that operators may write; UsageError if `name` is none."""
+        """Return the entries of a map; UsageError if operators may not write it."""
         with self._lock:
             return self._writable(name).entries(name)
 
     def set_entry(self, name: str, key: Any, value: Any) -> None:
-        """Store an entry of such a map. Raises UsageError for what does not fit its types."""
+        """Store an entry of such a map. Raises UsageError if a value does not fit its type."""
         with self._lock:
             self._writable(name).write(name, key, value)
 
     def delete_entry(self, name: str, key: Any) -> bool:
-        """Delete an entry of such a map, of an array set it to zero; False if there is none."""
+        """Delete an entry of such a map, of an array set it to zero; False if it is missing."""
         with self._lock:
             return self._writable(name).erase(name, key)
 

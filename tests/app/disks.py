@@ -1,4 +1,4 @@
-"""Small disks, for what happens when one is full."""
+"""Small disks, for tests of a disk that is full."""
 
 from __future__ import annotations
 

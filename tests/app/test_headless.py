@@ -233,7 +233,7 @@ def test_windows_adjoin(pair: tuple[End, End], tmp_path: Path) -> None:
     flows = Counter(row["window"] for row in rows(tmp_path / "flows.csv"))
     assert all(flows[row["window"]] == int(row["rows"]) for row in table)
     told = [row["text"].split(":")[0] for row in rows(tmp_path / "events.csv")]
-    # How large the tables are is told before anything is attached.
+    # The event with the size of the tables comes before the first attachment.
     assert told[0].startswith("the tables take ")
     assert set(told[1:]) == {"tc ingress", "tc egress"}
 

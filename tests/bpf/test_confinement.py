@@ -1,4 +1,4 @@
-"""What the compile helper may see and do, and what it says where it cannot be confined."""
+"""Confinement of the compile helper, and its reason if it cannot be confined."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ def test_whatever_is_refused_is_told_with_its_line_and_a_way_out(
 ) -> None:
     """Clang, bcc's rewriter, LLVM, its assembler, the kernel's maps and the verifier.
 
-    Several reasons are those of several versions of LLVM.
+    Where several reasons stand, each is of another version of LLVM.
     """
     text, reasons = REFUSED[what]
     text, line, column = marked(text)

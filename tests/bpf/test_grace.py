@@ -248,7 +248,7 @@ def tasks() -> int:
 
 
 def settled(expected: int) -> int:
-    """The process's threads, once there are no more than expected or 50 ms have passed."""
+    """Wait until the process has at most `expected` threads, 50 ms at most; return their number."""
     until = time.monotonic() + 0.05
     while tasks() > expected and time.monotonic() < until:
         time.sleep(0.001)

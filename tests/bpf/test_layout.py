@@ -1,4 +1,4 @@
-"""Layouts: of BTF against gcc, and of what bcc describes without BTF against ctypes."""
+"""Layouts by BTF against gcc, and layouts by bcc's own description against ctypes."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def ok_program() -> int:
 
 
 def xdp_id(ifindex: int) -> int:
-    """Id of the interface's XDP program; 0 if there is none."""
+    """Return the id of the interface's XDP program; 0 without a program."""
     return next(iter(rtnetlink.link(ifindex).xdp_ids), 0)
 
 

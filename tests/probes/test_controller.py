@@ -211,7 +211,7 @@ def test_a_program_that_takes_every_packet_must_be_forced(deck: Deck, name: str)
     assert str(caught.value) == f"probe: {cuts}; use --force to run it anyway"
     assert (deck.controller.probes(), deck.xdp(), deck.items) == ((), 0, [])
 
-    # In the place of one that passes packets it is told, too; and once only.
+    # In the place of a program that passes packets it is refused, too. Forced, it warns once.
     passing = source.replace("return", "if (ctx->data_end - ctx->data < 1) return") + " "
     passing = passing.replace("}\n", f"return {'XDP_PASS' if hook == 'xdp' else 'TC_ACT_OK'}; }}\n")
     deck.controller.add(deck.config(passing, hook=hook))
@@ -434,7 +434,7 @@ def test_a_probe_has_only_so_much_memory_for_its_maps(deck: Deck) -> None:
 
 
 def test_a_filter_is_told_to_everybody_whoever_sets_it(deck: Deck) -> None:
-    """An event, and what every console and the API show."""
+    """An event tells the change, and every console and the API show the filter."""
     controller = deck.controller
     assert (controller.interval, controller.capture) == (0.0, "")
     controller.watch_flows("right", interval=30, capture=FlowFilter.parse("udp"))

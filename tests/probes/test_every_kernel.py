@@ -1,4 +1,4 @@
-"""What each supported kernel must do: load every program that comes with probedeck, and count.
+"""Each supported kernel must load every program that comes with probedeck, and count.
 
 `.ci/kernels` runs this module on other kernels, where an emulated machine is slow: no test depends
 on time.

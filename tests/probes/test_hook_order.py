@@ -223,7 +223,7 @@ def test_programs_of_ours_are_nobody_elses(deck: Deck) -> None:
 
 
 def stacked(kind: str, stack: ExitStack) -> str:
-    """An interface of a kind, in a namespace of its own."""
+    """Make an interface of a kind, in a new namespace; return its name."""
     space = netns.fresh()
     stack.callback(os.close, space)
     stack.enter_context(netns.inside(space))

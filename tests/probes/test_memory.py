@@ -45,7 +45,7 @@ START: dict[str, Callable[[Controller, str], object]] = {
 @pytest.fixture
 def controller(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[Controller]:
     monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
-    # The tests' compiler keeps the maps of what it has compiled: they are nobody's probe.
+    # The tests' shared compiler keeps the maps of every source: these belong to no probe.
     kept = held_maps().keys()
     monkeypatch.setattr(
         runner, "held_maps", lambda: {n: m for n, m in held_maps().items() if n not in kept}
@@ -88,7 +88,7 @@ def test_a_removed_probe_gives_its_memory_back_at_once(
 def test_a_filter_change_takes_no_more_memory(
     controller: Controller, interface: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S4.3: not even while old and new programs are there, with what the compiler made."""
+    """S4.3: not even while old programs, new programs and the compiler's maps exist."""
     controller.watch_flows(interface, interval=0)
     for _ in range(2):
         controller.export("flow")
@@ -133,7 +133,7 @@ def test_a_probe_that_needs_more_than_is_left_is_refused(interface: str) -> None
         source = UDP + f"BPF_ARRAY(extra, u64, {entries});\n{more}"
         return config(source, PACKETS, interface=interface)
 
-    # Its own compiler: that of the tests keeps the maps of what it has compiled.
+    # The controller's own compiler: the tests' shared one keeps the maps of every source.
     with Controller() as controller:
         controller.memory_limit = controller.memory().used + 4 * MIB
         with pytest.raises(UsageError, match=r"probe probe needs 8193 KiB .* in use; remove .*--m"):

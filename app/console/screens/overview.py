@@ -160,7 +160,7 @@ class OverviewScreen(LookingScreen[_Looked]):
 
     @property
     def _no_paths(self) -> str:
-        """What begins a trace, by the user's keys."""
+        """Text of the empty paths block: the keys that begin a trace, as the user has them."""
         key = self.deck.key_of
         begins = f"{key('flow.trace')} on a flow of {key('view.flows')} begins"
         return f"no path is traced: {begins}, or {key('path.trace')} on {key('view.paths')}"

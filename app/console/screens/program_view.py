@@ -30,9 +30,9 @@ from widgets.tones import Tone
 
 _T = TypeVar("_T")
 _Running = tuple[tuple[ProbeInfo, ...], MemoryUse]
-"""What runs, and the kernel memory that all of it takes."""
+"""The probes that run, and the kernel memory that all of them take."""
 _REFRESH = 1.0
-"""Seconds between two looks at what runs."""
+"""Seconds between two looks at the running probes."""
 _NONE = "no probe runs\n\na adds one from its configuration file"
 _LINES_OF_NONE = 3
 _TONES = {"error": Tone.BAD, "warning": Tone.WARN}

@@ -384,7 +384,7 @@ class ProgramsScreen(ProgramView):
         return again
 
     def _warning(self, cuts: Sequence[str]) -> str:
-        """What a second `program.swap` would do."""
+        """Text of the notice: the reason for the warning, and that `program.swap` again swaps."""
         return f"{_CUTS if cuts else _LOSES}; {self.deck.key_of('program.swap')} again swaps"
 
     def _forget_warning(self) -> None:

@@ -83,7 +83,7 @@ class FakePlane:
         self.rules: dict[str, Value] = {}
         """Entries of every writable map."""
         self.source_name = "probe.c"
-        """What remarks call a source."""
+        """File name of a source in remarks."""
         self.captures: list[str] = []
         """Filters of flows, one after another."""
         self.busy = 0
