@@ -124,7 +124,7 @@ def test_telemetry_records_are_handed_to_every_application(deck: Deck, ingress: 
 def test_paths_are_probed(deck: Deck, ingress: Hook) -> None:
     """No router is between the ends, so no probe has an answer: each ends at its destination.
 
-    A kernel without atomic exchanges is told so.
+    Without atomic exchanges in the kernel, tracing fails with that reason.
     """
     deck.controller.configure_paths("right", ingress)
     if not has_atomic_exchange():
