@@ -68,7 +68,7 @@ def attach(
                 raise KernelError(
                     f"not allowed to attach to {interface.name}", hint=PRIVILEGES
                 ) from None
-            refusals.append(f"{mode}: {_reason(hook, interface, error)}")
+            refusals.append(f"{mode}: {_reason(mode, hook, interface, error)}")
         else:
             return Attachment(mode, close, "; ".join(refusals))
     raise KernelError(f"{interface.name} takes no {hook.value} program ({'; '.join(refusals)})")
@@ -93,7 +93,7 @@ def _clsact(hook: Hook, prog_fd: int, interface: Interface) -> Callable[[], Call
     return attach_it
 
 
-def _reason(hook: Hook, interface: Interface, error: OSError) -> str:
+def _reason(mode: str, hook: Hook, interface: Interface, error: OSError) -> str:
     """Why the kernel refused. Raises DeckError if another XDP program holds the interface.
 
     Drivers return EBUSY and EEXIST for other reasons, too.
@@ -107,4 +107,8 @@ def _reason(hook: Hook, interface: Interface, error: OSError) -> str:
         if error.errno == errno.EEXIST:
             return "an interface above it has an XDP program"
     # A link on an interface that is gone is an invalid argument to the kernel.
-    return os.strerror((error.errno or 0) if interface.exists() else errno.ENODEV)
+    if not interface.exists():
+        return os.strerror(errno.ENODEV)
+    if mode == "tcx" and error.errno == errno.EINVAL:
+        return "kernel 6.6 has it"
+    return os.strerror(error.errno or 0)

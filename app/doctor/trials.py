@@ -22,18 +22,14 @@ _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 def try_features() -> Iterator[Check]:
     """One check for each feature."""
     yield from _attachments()
-    yield _trial(
-        "ring buffer", features.try_ring_buffer, "flows are not watched without", Status.FATAL
-    )
-    yield _trial(
-        "mmap-able arrays",
-        features.try_mmapable_array,
-        "flows are not watched without",
-        Status.FATAL,
-    )
-    yield _trial("atomic exchange", features.try_atomic_exchange, "paths are not traced without")
-    yield _trial("batch operations", features.try_batch, "drained entry by entry, slower")
-    yield _trial("in-kernel drain", features.try_kernel_drain, "drained in batches, slower")
+    unwatched, fatal = "flows are not watched without", Status.FATAL
+    untraced = "paths are not traced without"
+    entries, batches = "drained entry by entry, slower", "drained in batches, slower"
+    yield _trial("ring buffer", features.try_ring_buffer, unwatched, "5.8", fatal)
+    yield _trial("mmap-able arrays", features.try_mmapable_array, unwatched, "5.5", fatal)
+    yield _trial("atomic exchange", features.try_atomic_exchange, untraced, "5.12 (arm64: 5.18)")
+    yield _trial("batch operations", features.try_batch, entries, "5.6")
+    yield _trial("in-kernel drain", features.try_kernel_drain, batches, "5.14")
     yield _memory()
     yield _statistics()
     yield _grace()
@@ -90,17 +86,20 @@ def _unattachable(name: str, hook: Hook, reason: str) -> Check:
 
 
 def _trial(
-    name: str, trial: Callable[[], None], without: str, status: Status = Status.NOTE
+    name: str,
+    trial: Callable[[], None],
+    without: str,
+    release: str,
+    status: Status = Status.NOTE,
 ) -> Check:
-    """`without` and `status` are how it is where the kernel has no such feature."""
+    """Try a feature. `without` and `status` describe kernels older than `release`."""
     try:
         trial()
     except OSError as error:
         if error.errno in _NOT_ALLOWED:
             return Check(name, Status.NOTE, "not tried: not allowed")
         reason = os.strerror(error.errno or 0)
-        remedy = "a newer kernel" if status is Status.FATAL else ""
-        return Check(name, status, f"{reason}: {without}", remedy)
+        return Check(name, status, f"{reason}: {without}", f"kernel {release} has it")
     return Check(name, Status.OK, "works")
 
 

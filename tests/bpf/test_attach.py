@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -76,7 +77,8 @@ def test_a_probe_sees_every_packet_and_passes_it_on_until_it_is_detached(
     with probed(hook, counters) as (chain, probe):
         with inside(at.ns):
             attachment = attach(hook, chain.fd, find(at.ifname))
-        assert (attachment.mode, attachment.note) == (mode, "")
+        note = "tcx: kernel 6.6 has it" if mode == "clsact" else ""
+        assert (attachment.mode, attachment.note) == (mode, note)
         assert send(left, right, 23) == 23
         assert datagrams(probe) == 23
         attachment.close()
@@ -217,6 +219,22 @@ def test_a_process_that_is_killed_leaves_nothing_attached(
             chain, _ = stack.enter_context(probed(hook, counters))
             stack.callback(attach(hook, chain.fd, find("right")).close)
     assert send(left, right, 1) == 1
+
+
+def test_a_kernel_without_tcx_takes_clsact_and_the_note_says_which_has_it(
+    counters: dict[Hook, Compiled], pair: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("bpf.attach.link_create", refuse)
+    left, right = pair
+    with probed(Hook.TC_INGRESS, counters) as (chain, probe), inside(right.ns):
+        attachment = attach(Hook.TC_INGRESS, chain.fd, find("right"))
+        assert (attachment.mode, attachment.note) == ("clsact", "tcx: kernel 6.6 has it")
+        assert send(left, right, 7) == 7
+        assert datagrams(probe) == 7
+        attachment.close()
 
 
 def test_two_of_us_share_tc_and_both_see_the_packets(
