@@ -81,7 +81,8 @@ def test_a_probe_sees_every_packet_and_passes_it_on_until_it_is_detached(
         assert (attachment.mode, attachment.note) == (mode, note)
         assert send(left, right, 23) == 23
         assert datagrams(probe) == 23
-        attachment.close()
+        with inside(at.ns):
+            attachment.close()
         assert send(left, right, 3) == 3
         assert datagrams(probe) == 23
     assert open_fds() == before
