@@ -34,7 +34,7 @@ class Watch:
     interval: float
     """Seconds."""
     ingress: Hook | None
-    """Where incoming packets are seen; None: what suits the interface."""
+    """The hook that counts incoming packets; None: the one that suits the interface."""
     capture: str
     """Which flows are counted, as a filter; empty: all."""
     duration: float | None

@@ -177,7 +177,7 @@ def deploy(report: Report, rounds: int) -> None:
 def go_round(
     report: Report, pid: int, client: Client, burst: socket.socket, right: netns.End, rounds: int
 ) -> tuple[Held, Held]:
-    """Returns what was held after a tenth of the rounds, and at the end."""
+    """Return the resources held after a tenth of the rounds, and at the end."""
 
     def send() -> None:
         for _ in range(_BURST):

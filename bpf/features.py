@@ -84,7 +84,7 @@ def try_bpf() -> None:
 
 
 def try_memory(size: int) -> None:
-    """A map of so many bytes: kernels before 5.11 count maps against RLIMIT_MEMLOCK."""
+    """Make a map of `size` bytes: kernels before 5.11 count maps against RLIMIT_MEMLOCK."""
     line = 64
     spec = MapSpec("doctor", MapType.ARRAY, 4, line, size // line, MapFlag.MMAPABLE)
     with _closing(map_create(spec)):

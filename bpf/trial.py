@@ -33,7 +33,7 @@ _ENDS = {
         8: "TC_ACT_TRAP",
     },
 }
-"""Verdicts by which a packet does not go on where it was going."""
+"""Verdicts that take a packet off its way."""
 _CLONE_REDIRECT = 13
 _WARM = 3
 _RUN_NS = 3_000_000

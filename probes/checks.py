@@ -103,7 +103,7 @@ def _members(type_: CType, path: str) -> Iterator[tuple[str, Member]]:
 
 
 def _no_number(type_: CType, path: str) -> str:
-    """Why values can't be added up or compared field by field; empty where they can."""
+    """Return why values can't be added up or compared field by field; empty if they can."""
     if type_.element is not None:
         if type_.element.dtype == np.dtype("i1"):
             return f"{path} is a text"

@@ -47,7 +47,7 @@ class EntryCodec:
     """Turns keys and values of one map into its bytes, and its rows into keys and values."""
 
     def __init__(self, declared: CompiledMap, types: Mapping[str, str] | None = None) -> None:
-        """`types` says what fields are, by path. Raises UsageError for a type that does not fit."""
+        """`types` are types of fields by path. Raises UsageError if one does not fit its field."""
         self._spec = declared.spec
         self._schema = schema_of(declared, types)
         self._key, self._value = declared.key, declared.value
@@ -80,7 +80,7 @@ class EntryCodec:
         return bytes(buffer)
 
     def _put(self, buffer: memoryview | bytearray, path: str, dtype: DType, given: Any) -> None:
-        """Write what is `given` for the field at `path` into `buffer`, which has its length."""
+        """Write `given` for the field at `path` into `buffer`, which has the field's length."""
         kind = self._schema.fields.get(path, "")
         if place := self._schema.bits.get(path):
             self._put_bits(buffer, path, place, kind == "signed" or dtype.kind == "i", given)
@@ -208,4 +208,4 @@ _PARSERS: Mapping[str, Callable[[Any, int], bytes]] = {
         else int(given, 16).to_bytes(size, sys.byteorder)
     ),
 }
-"""From what a table shows to a field's bytes, by FIELD_TYPES. All others are numbers of C."""
+"""Parsers from a table's text to a field's bytes, by FIELD_TYPES; other types are C numbers."""

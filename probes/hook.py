@@ -116,7 +116,7 @@ class HookPoint:
         return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
 
     def look(self, own: set[int]) -> bool:
-        """Find out what runs before this program; return whether that changed.
+        """List the programs that run before this one; return whether the list changed.
 
         `own` are the ids of this process's programs.
         """
@@ -276,7 +276,7 @@ class Hooks:
                 raise XdpRefusedError(error.message, hint=error.hint) from None
 
     def look(self) -> list[HookPoint]:
-        """Find out what runs before our programs; return the hooks where that changed."""
+        """List the programs before ours on each hook; return the hooks whose list changed."""
         with self._lock:
             attached = [point for point in self._points.values() if point.attachment]
             own = {point.program_id for point in attached}

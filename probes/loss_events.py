@@ -1,4 +1,4 @@
-"""Events about packets that are missing from tables: one as that begins, one as it ends."""
+"""Events about packets that tables lack: one when a loss begins, one when it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHARE = 0.001
 _LEAST = 10
 """Lost packets of a window below which no loss is reported: a single broken frame is no event."""
 _WHOLE = 3
-"""Windows without such a loss after which it is over."""
+"""Windows in a row without a reported loss that end it."""
 
 
 @dataclass(slots=True)

@@ -120,13 +120,13 @@ class Running:
         self._poller.start()
 
     def export(self) -> Sequence[Item]:
-        """End the window, and publish what came of it; nothing is left for the poller to."""
+        """End the window, and publish its items: the poller has none left to publish."""
         with self._lock:
             self._tell(self.probe.export())
         return ()
 
     def export_now(self) -> tuple[Snapshot, ...]:
-        """As `export`; the window's tables."""
+        """Export as `export` does; return the window's tables."""
         with self._lock:
             if self._removed:
                 raise NoProbeError(f"probe {self.name} was removed meanwhile")

@@ -38,7 +38,7 @@ class SharedMaps:
             self._refuse_other(name, probe, declared)
 
     def declared(self, name: str) -> CompiledMap | None:
-        """Return how the map of this name is declared; None if nobody uses one."""
+        """Return the declaration of the shared map `name`; None if no probe uses it."""
         with self._lock:
             found = self._maps.get(name)
             return found.declared if found else None
@@ -48,7 +48,7 @@ class SharedMaps:
     ) -> SharedMap:
         """Return the map of this name, to be given back by `release`; `make` makes the first.
 
-        If the layout changed and nobody but `probe` has the map, its new generation gets a new one.
+        If the layout changed and only `probe` has the map, its new generation gets a new one.
         Raises UsageError as `check`.
         """
         with self._lock:

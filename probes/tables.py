@@ -69,10 +69,10 @@ def schema_of(
     types: Mapping[str, str] | None = None,
     help: str = "",  # noqa: A002 - the field's name
 ) -> TableSchema:
-    """Return what the entries of a map mean.
+    """Return the schema of a map's entries.
 
-    `types` says what a field is, by path, and comes before any guess. Raises UsageError for the
-    first of `type_findings`.
+    `types` are types of fields by path; they override any guess. Raises UsageError for the first
+    of `type_findings`.
     """
     for path, text, hint in type_findings(found, types or {}):
         raise UsageError(f"map {found.spec.name}: types: {path}: {text}", hint=hint)

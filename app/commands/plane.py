@@ -32,7 +32,7 @@ def perform(plane: ControlPlane, asked: Invocation) -> None:
 
 
 def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeInfo:
-    """Start the probe of a configuration; what names no interface goes where the others are.
+    """Start the probe of a configuration. Its default interface is the one of other probes.
 
     Raises CutError, unless `force`, if a program would take every packet of its interface.
     """

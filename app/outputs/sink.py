@@ -129,7 +129,7 @@ class _Metric(NamedTuple):
 
 
 class Sink:
-    """Writes every item at once, unbuffered, so that readers have what was collected.
+    """Writes every item at once, unbuffered, so that readers have every row collected so far.
 
     A table that cannot be written ends nothing: its rows are counted in `lost` and reported, while
     other tables go on. Files are appended to: every row has its schema, so a service may start
@@ -180,7 +180,7 @@ class Sink:
                 directory = open_directory(self._directory, make=True)
                 opened.callback(os.close, directory)
                 lock(directory, self._directory)
-            # The last one: it tells what the others have lost.
+            # Open `windows` last: its rows count the rows that other tables have lost.
             for view in sorted(views, key=lambda view: view.name == _WINDOWS):
                 opening = partial(self._open, view.name, format_name, view.schema, view.header)
                 table = Table(view.name, opening, report)

@@ -71,7 +71,7 @@ class StandardOutput:
             size = len(head) + used
             lone_separator = self._has_rows and sent == len(head) > 0
             if sent > size or lone_separator:
-                # The row goes on where it was cut as soon as that is possible.
+                # The next write continues the row where it was cut.
                 size += len(self._encoder.separator) if whole else 0
                 size += len(self._encoder.encode(rows[whole : whole + 1]))
                 self._torn_row = True
@@ -205,7 +205,7 @@ class TableFile:
         return written, ""
 
     def _cut(self, start: int, size: int, kept: int) -> None:
-        """Keep `kept` of the bytes from `start` on; -1: have the file as it was, of `size`."""
+        """Keep `kept` bytes from `start` on; -1: restore the file as it was, `size` bytes long."""
         end = self._encoder.end
         whole = start + kept + len(end) if kept >= 0 else size
         # First the end, into space that the file has already: a full disk has no other.

@@ -33,7 +33,7 @@ class RemoteController(Client):
         self.read_only = ""
         """Why changes are refused; as it was when the connection was made."""
         self.unwritten: Mapping[str, int] = {}
-        """As it was when the connection was made."""
+        """Rows that the controller could not write, by table, as of its last status."""
         self._hooks: tuple[HookStatus, ...] = ()
         self.interval = 1.0
         self.capture = ""
@@ -71,7 +71,7 @@ class RemoteController(Client):
         return ""
 
     def hook_status(self) -> tuple[HookStatus, ...]:
-        """How each hook is attached there; as its newest window says."""
+        """Return the attachment of each hook there, as of the newest window."""
         return self._hooks
 
     def failure(self) -> DeckError | None:
@@ -165,7 +165,7 @@ class RemoteController(Client):
         self._hooks = tuple(newest.values())
 
     def _follow_generation(self, generation: int) -> None:
-        """Ask what the flow probe counts now if its program is another one."""
+        """If the flow probe has a new generation, ask for its filter and interval."""
         if generation != self._generation:
             self._learn()
             self._generation = generation

@@ -87,7 +87,7 @@ def hide_files(headers: str) -> str:
         _write(CPUS, cpus)
         os.chroot(ROOT)
     except OSError:
-        _LIBC.umount2(ROOT.encode(), MNT_DETACH)  # libbcc needs what it hides
+        _LIBC.umount2(ROOT.encode(), MNT_DETACH)  # it hides files that libbcc needs
         raise
     finally:
         os.umask(mask)

@@ -232,7 +232,7 @@ class Helper:
 
 
 def clear_output() -> None:
-    """Forget what clang has printed."""
+    """Drop the output of clang."""
     os.ftruncate(2, 0)
     os.lseek(2, 0, os.SEEK_SET)
 

@@ -1,4 +1,4 @@
-"""Commands that install what compiling needs, by the package manager of this machine."""
+"""Commands that install the compiler's packages, by the package manager of this machine."""
 
 from __future__ import annotations
 

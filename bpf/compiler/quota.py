@@ -55,7 +55,7 @@ class Quota:
     """The limit for maps that the calling thread creates."""
 
     def __init__(self, cpus: int) -> None:
-        """Begin to watch this thread; does nothing where the kernel has no seccomp listener."""
+        """Begin to watch this thread; does nothing if the kernel lacks seccomp listeners."""
         self._cpus = cpus
         self._limit = 0
         self._maps: dict[bytes, int] = {}

@@ -195,8 +195,8 @@ static __always_inline bool skip_link(struct cursor *c, __be16 *type) {
 }
 
 /*
- * Fill `packet`, which is zero, from the frame at `c`; where it was parsed whole, `c` is then at
- * its transport header. The bytes of a socket buffer may go on past the end.
+ * Fill `packet`, which is zero, from the frame at `c`. If the frame was parsed whole, `c` is then
+ * at its transport header. The bytes of a socket buffer may go on past the end.
  */
 static __always_inline int parse_frame(struct cursor *c, struct packet *packet) {
     __be16 type;

@@ -51,7 +51,7 @@ static __always_inline u64 *sender_of_cpu(void) {
     return senders.lookup(&zero);
 }
 
-/* Turn a marked clone into what it is to be. */
+/* Handle a marked clone: make it the probe, or let it pass as the application's packet. */
 static __always_inline int take_clone(CONTEXT *ctx) {
     struct scratch *scratch = scratch_of_cpu();
     u64 *sender = sender_of_cpu();

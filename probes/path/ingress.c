@@ -15,7 +15,7 @@
 #define WORD 4
 /* Bytes that hold every header, and an ICMP error up to the end of its extension. */
 #define ANSWER_BYTES 2304
-/* No verdict: what decides may be behind the bytes at hand. */
+/* No verdict yet: the deciding bytes may be behind the bytes at hand. */
 #define NOT_ALL_AT_HAND 100
 
 struct icmp {
@@ -57,7 +57,7 @@ static __always_inline void learn(struct shared *shared, struct address *from, u
         target->ttl = ttl;
 }
 
-/* Copy what there is of an extension, a word at a time: its length varies. */
+/* Copy an extension as far as the packet has it, a word at a time: its length varies. */
 static __always_inline void take_extension(struct answer *answer, struct slot *slot) {
     u64 offset = answer->quote_length ? answer->quote_length : OLD_EXTENSION_AT;
     asm volatile("%0 &= 0x7ff" : "+r"(offset)); /* 255 * 8 at most, which the verifier forgets */

@@ -336,7 +336,7 @@ def _check_kernel() -> None:
     try:
         features.try_atomic_exchange()
     except PermissionError:
-        pass  # whatever is loaded next says what to do
+        pass  # the next load fails for the same reason, and tells the remedy
     except OSError:
         raise KernelError(
             "path tracing needs atomic exchanges in BPF programs, which this kernel lacks",
