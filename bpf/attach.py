@@ -23,6 +23,7 @@ __all__ = ["Attachment", "Hook", "attach"]
 
 XDP_FLAGS_SKB_MODE = 1 << 1
 XDP_FLAGS_DRV_MODE = 1 << 2
+_GENERIC = "large segments count as one packet"
 _TCX = {Hook.TC_INGRESS: AttachType.TCX_INGRESS, Hook.TC_EGRESS: AttachType.TCX_EGRESS}
 
 
@@ -70,7 +71,8 @@ def attach(
                 ) from None
             refusals.append(f"{mode}: {_reason(mode, hook, interface, error)}")
         else:
-            return Attachment(mode, close, "; ".join(refusals))
+            notes = [*refusals, _GENERIC] if mode == "generic" else refusals
+            return Attachment(mode, close, "; ".join(notes))
     raise KernelError(f"{interface.name} takes no {hook.value} program ({'; '.join(refusals)})")
 
 

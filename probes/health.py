@@ -41,7 +41,8 @@ class HealthWatch:
         """
         assert config.health is not None
         self._name = config.name
-        self._generation = generation
+        self.generation = generation
+        """Number of the generation that is watched."""
         self._health = config.health
         self._exports = any(m.export for _, side in config.directions() for m in side.metrics)
         self._watched = watched
@@ -64,7 +65,7 @@ class HealthWatch:
             if item.severity == "error" and item.source == self._name:
                 self._trouble = item.text
                 self._over.set()
-        elif item.probe == self._name and item.generation == self._generation:
+        elif item.probe == self._name and item.generation == self.generation:
             metric = f"{item.side}.{item.metric}"
             if has_moved(item, self._before.get(metric)):
                 self._moved |= {metric, item.metric}

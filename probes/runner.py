@@ -13,6 +13,7 @@ from bpf.attach import Hook
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
 from bpf.memory import held_maps, map_memory
+from probes.health_watches import HealthWatches
 from probes.hook import HookPoint, Hooks, XdpRefusedError
 from probes.hook_watch import HookWatch, attached, order_changed
 from probes.loss_events import LossEvents
@@ -35,9 +36,7 @@ from probes.snapshot import REMOVED, Event, History, HookStatus, Item, Snapshot
 from probes.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
 
 if TYPE_CHECKING:
-    from bpf.layout import Array
     from probes.config import ProbeConfig
-    from probes.health import HealthWatch
     from probes.program import ProgramProbe
 
 _T = TypeVar("_T")
@@ -66,8 +65,8 @@ class Runner:
         self._hooks = Hooks(self._attach)
         self._hook_watch = HookWatch(self._look_at_hooks)
         self._running: dict[str, Running] = {}
-        self._watches: dict[str, HealthWatch] = {}
         self._changing = threading.RLock()
+        self._health = HealthWatches(self.publish, self._roll_back, self._changing)
         self._listeners: tuple[Listener, ...] = ()
         self._checked: tuple[Running | None, Compiled] | None = None
         """What the last check compiled, and what ran under its name."""
@@ -84,8 +83,7 @@ class Runner:
         """Keep a snapshot in the history, and tell the listeners."""
         if isinstance(item, Snapshot):
             self.history.append(item)
-        for watch in tuple(self._watches.values()):
-            watch.take(item)
+        self._health.take(item)
         for listener in self._listeners:
             listener(item)
         for event in self._loss_events.take(item):
@@ -184,8 +182,8 @@ class Runner:
                 kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
                 self._refuse_memory(config.name, compiled.memory(kept), besides=compiled)
                 running.replace(compiled, verdicts)
-                self._stop_watching(config.name)
-                self._watch_health(running, report)
+                self._health.stop(config.name)
+                self._health.start(running, report)
             self._tell_warnings(compiled, cut)
             return report
 
@@ -247,8 +245,7 @@ class Runner:
         """Poll every probe a last time, publish that, and detach everything."""
         with self._changing:
             self._closed = True
-            for name in tuple(self._watches):
-                self._stop_watching(name)
+            self._health.stop_all()
             running, self._running = self._running, {}
         self._hook_watch.stop()
         for each in running.values():
@@ -269,7 +266,7 @@ class Runner:
         """A probe that is to end; under its name another can be started from now on."""
         with self._changing:
             running = self._find(name)
-            self._stop_watching(name)
+            self._health.stop(name)
             del self._running[name]
             return running
 
@@ -363,7 +360,7 @@ class Runner:
         with self._changing:
             running = self._find(name)
             report = running.roll_back()
-            self._stop_watching(name)
+            self._health.stop(name)
         return self._replaced(running, started, report)
 
     def _replaced(self, running: Running, started: float, report: Compatibility) -> Replacement:
@@ -383,51 +380,6 @@ class Runner:
             if diagnostic.severity == "warning":
                 text = str(diagnostic.renamed(compiled.config.files()))
                 self.publish(Event.now("warning", compiled.config.name, text))
-
-    def _watch_health(self, running: Running, report: Compatibility) -> None:
-        probe = running.probe
-        health = probe.config.health
-        if health is None:
-            return
-        from probes.health import HealthWatch
-
-        generation = probe.generation
-
-        def decide(trouble: str) -> None:
-            with self._changing:
-                if self._watches.get(probe.name) is not watch:
-                    return
-                del self._watches[probe.name]
-                if not trouble:
-                    self.publish(Event.now("info", probe.name, f"generation {generation} is well"))
-                    return
-                text = f"generation {generation} is rolled back: {trouble}"
-                self.publish(Event.now("warning", probe.name, text))
-                try:
-                    self._roll_back(probe.name)
-                except DeckError as error:
-                    self.publish(Event.now("error", probe.name, f"it could not be: {error}"))
-
-        sides = [side for side, _ in probe.config.directions()]
-        kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
-        before: dict[str, Array] = {
-            f"{snapshot.side}.{snapshot.metric}": snapshot.rows
-            for snapshot in probe.latest
-            for side, direction in probe.config.directions()
-            for metric in direction.metrics
-            if (side, metric.name) == (snapshot.side, snapshot.metric)
-            and (side, metric.map) in kept
-            and not metric.init
-        }
-        watched = tuple(zip(probe.interfaces, sides, strict=True))
-        watch = HealthWatch(probe.config, generation, watched, before, running.export_now, decide)
-        self._watches[probe.name] = watch
-        watch.start()
-
-    def _stop_watching(self, name: str) -> None:
-        watch = self._watches.pop(name, None)
-        if watch is not None:
-            watch.cancel()
 
     def _placed(self, make: Callable[[], _T]) -> _T:
         """Call `make`; once more, which then chooses TC, if the driver refused native XDP."""
