@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes as ct
 import os
 import struct
+import tempfile
+from pathlib import Path
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _NOBODY = 65534
@@ -43,3 +45,11 @@ def without_sys_admin() -> None:
     _LIBC.prctl(_PR_CAPBSET_DROP, _CAP_SYS_ADMIN, 0, 0, 0)
     if _LIBC.capset(header, struct.pack("6I", low, low, 0, high, high, 0)):
         raise OSError(ct.get_errno(), "capset")
+
+
+def let_others_reach(directory: Path) -> None:
+    """Let every account enter a directory below the one for temporary files, and those above it."""
+    top = Path(tempfile.gettempdir())
+    while directory != top:
+        directory.chmod(0o755)
+        directory = directory.parent

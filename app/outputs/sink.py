@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -27,6 +28,9 @@ from probes.snapshot import Event, Item, Snapshot
 SOURCE = "export"
 """The source of a sink's events."""
 _ROWS_AT_A_TIME = 8192
+_QUIET_S = 10.0
+"""A table that fails again and again is reported once in this time: a disk may be full for some
+rows and not for others."""
 _WINDOWS = "windows"
 """The view that says of each table how many rows of it were lost."""
 
@@ -47,7 +51,11 @@ class Table:
         self._reason = ""
         """Why rows are lost now; empty while they are written."""
         self._lost = 0
-        """Rows that were lost since then."""
+        """Rows that were lost since the last report of written rows."""
+        self._reported = False
+        """Whether an event has told that rows are lost now."""
+        self._quiet_until = 0.0
+        """Time of time.monotonic() before which no further failure is reported."""
 
     def open(self) -> None:
         """Raises OSError or UsageError."""
@@ -97,15 +105,19 @@ class Table:
 
     def _failed(self, reason: str, lost: int) -> None:
         self._lost += lost
-        if not self._reason:
+        self._reason = reason
+        now = time.monotonic()
+        if not self._reported and now >= self._quiet_until:
+            self._reported, self._quiet_until = True, now + _QUIET_S
             text = f"{self._name} is not written, its rows are lost: {reason}"
             self._report(Event.now("error", SOURCE, text))
-        self._reason = reason
 
     def _recovered(self) -> None:
-        text = f"{self._name} is written again; {_rows(self._lost)} lost"
-        self._reason, self._lost = "", 0
-        self._report(Event.now("info", SOURCE, text))
+        self._reason = ""
+        if self._reported:
+            text = f"{self._name} is written again; {_rows(self._lost)} lost"
+            self._reported, self._lost = False, 0
+            self._report(Event.now("info", SOURCE, text))
 
 
 def _rows(count: int) -> str:

@@ -9,7 +9,8 @@ import re
 import resource
 import shutil
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ import pytest
 from app.headless import Mailbox
 from app.lab.netns import End, veth_pair
 from app.outputs import FORMATS, VIEWS, Sink
+from app.outputs.encoders import Record
+from app.outputs.sink import Table
+from app.outputs.table_output import RowsLostError
 from app.rest.client import Client, Remote
 from bpf.errors import UsageError
 from probes.config import load, parse
@@ -45,6 +49,50 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 def layout(number: int) -> Any:
     """One row, in other columns for each number."""
     return np.zeros(1, [("key", "u4"), ("value", [(f"field{number}", "u8")])])
+
+
+class FailingOutput:
+    """An output that loses every row while `fails`."""
+
+    fails = False
+
+    def append(self, rows: Sequence[Record]) -> None:
+        if self.fails and rows:
+            raise RowsLostError(len(rows), "no space")
+
+    def is_current(self) -> bool:
+        return True
+
+    def close(self) -> int:
+        return 0
+
+
+def test_a_table_that_fails_again_and_again_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also the rows that were lost silently are in the sums."""
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    told: list[str] = []
+    output = FailingOutput()
+    table = Table("flows", lambda: output, lambda event: told.append(event.text))
+    for step in range(20):
+        now += 0.1
+        output.fails = step % 2 == 0
+        assert table.append([("row",)]) == output.fails
+    assert told == [
+        "flows is not written, its rows are lost: no space", "flows is written again; 1 row lost",
+    ]  # fmt: skip
+    output.fails = True
+    table.append([("row",)] * 3)
+    assert len(told) == 2
+    now += 10
+    table.append([("row",)])
+    output.fails = False
+    table.append([("row",)])
+    assert told[2:] == [
+        "flows is not written, its rows are lost: no space", "flows is written again; 13 rows lost",
+    ]  # fmt: skip
 
 
 def descriptors() -> int:

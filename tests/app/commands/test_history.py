@@ -10,6 +10,7 @@ import pytest
 
 from app.commands.history import MOST, History
 from app.settings.paths import state_dir
+from tests.nobody import let_others_reach
 
 
 @pytest.fixture
@@ -68,14 +69,12 @@ def test_under_sudo_it_is_the_invoking_users(
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, 65534, 65534)
-    for parent in tmp_path.parents[:3]:
-        parent.chmod(0o755)
-    tmp_path.chmod(0o755)
+    let_others_reach(tmp_path)
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setattr(
-        "pwd.getpwuid", lambda uid: type("Entry", (), {"pw_uid": uid, "pw_gid": 65534,
-                                                       "pw_dir": str(home)})
+        "pwd.getpwuid", lambda uid: type("Entry", (), {"pw_name": "nobody", "pw_uid": uid,
+                                                       "pw_gid": 65534, "pw_dir": str(home)})
     )  # fmt: skip
     path = state_dir() / "history"
     typed(path, "view.flows")

@@ -15,6 +15,7 @@ from app.settings.model import Ui
 from app.settings.schema import settings_of
 from app.settings.toml import Document, dumped
 from bpf.errors import UsageError
+from tests.nobody import let_others_reach
 
 Read = Callable[..., Loaded]
 
@@ -223,8 +224,7 @@ def test_which_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_file_that_is_not_to_be_trusted_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        os.chmod(directory, 0o755)
+    let_others_reach(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("SUDO_UID", "65534")
     file = tmp_path / "probedeck" / "config.toml"

@@ -10,6 +10,7 @@ import pytest
 
 from app.settings import paths
 from bpf.errors import DeckError, UsageError
+from tests.nobody import let_others_reach
 
 NOBODY = 65534
 
@@ -17,8 +18,7 @@ NOBODY = 65534
 @pytest.fixture
 def his(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The configuration directory of nobody, who has called sudo."""
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        os.chmod(directory, 0o755)
+    let_others_reach(tmp_path)
     directory = tmp_path / "his"
     directory.mkdir()
     os.chown(directory, NOBODY, NOBODY)

@@ -211,14 +211,17 @@ def test_snapshot_metrics_of_a_window_agree_with_each_other(loose: Loose) -> Non
     """S1.22, S1.24: consistent, to the packet, however often they are swapped under traffic."""
     source = MIXED.replace("order.update", "if (0) order.update")
     probe = loose.add(config(source, METRICS[0], METRICS[1]))
+    taken: list[Sequence[object]] = []
+    end = time.monotonic() + 30
     with Traffic(loose.fd()) as traffic:
-        taken = [probe.export() for _ in range(200)]
+        # On a busy machine many windows see no packet.
+        while len(taken) < 200 or sum(value(each, "window") > 0 for each in taken) <= 50:
+            assert time.monotonic() < end
+            taken.append(probe.export())
     taken.append(probe.export())
     for exported in taken:
         assert value(exported, "window") == value(exported, "twin")
-    counted = [value(exported, "window") for exported in taken]
-    assert sum(counted) == traffic.sent > 0
-    assert sum(map(bool, counted)) > 50
+    assert sum(value(exported, "window") for exported in taken) == traffic.sent > 0
 
 
 def test_windows_adjoin_and_are_numbered(loose: Loose) -> None:
