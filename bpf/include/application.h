@@ -66,6 +66,15 @@ static __always_inline void call_next(CONTEXT *ctx, struct selection *selection)
     applications.call(ctx, selection->current);
 }
 
+/* Whether record `at` is one of those that the frame told of. */
+static __always_inline bool has_record(struct selection *selection, u64 at) {
+#if RECORDS > 1
+    return at < RECORDS && opaque(at) < selection->count;
+#else
+    return !at && selection->count;
+#endif
+}
+
 static __always_inline bool is_given(struct selection *selection, u32 at) {
 #if RECORDS > 1
     return selection->packets[at].applications >> (selection->current & 31) & 1;
@@ -88,7 +97,7 @@ static __always_inline void count_given(struct selection *selection, u64 packets
         if (!selection)                                                                            \
             return VERDICT_PASS;                                                                   \
         u64 count = 0;                                                                             \
-        for (u64 at = 0; at < RECORDS && opaque(at) < selection->count; at++) {                    \
+        for (u64 at = 0; has_record(selection, at); at++) {                                        \
             if (!is_given(selection, at))                                                          \
                 continue;                                                                          \
             count += selection->packets[at].packets;                                               \

@@ -236,7 +236,7 @@ int route(CONTEXT *ctx) {
         return VERDICT_END;
     u32 active = control->active;
     u64 now = coarse_ns();
-    for (u64 at = 0; at < RECORDS && opaque(at) < selection->count; at++) {
+    for (u64 at = 0; has_record(selection, at); at++) {
         struct selected *selected = &selection->packets[at];
         u32 policies = policies_of(control, &selected->packet.key) & active;
         u32 runs = 0;
