@@ -109,8 +109,8 @@ class Runner:
     def check(self, config: ProbeConfig) -> Check:
         """Compile and verify without changing anything that runs.
 
-        What came of it is kept until the next check, so that a replacement by the same
-        configuration need not compile again. Raises ReadOnlyError if the controller is read-only:
+        The result is kept until the next check: a replacement by the same configuration does
+        not compile again. Raises ReadOnlyError if the controller is read-only:
         verifying loads the program, and its cost and verdicts are measured by running it.
         """
         self._refuse_changes()
@@ -205,16 +205,16 @@ class Runner:
         return self._find(name).export_now()
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
-        """The entries of a probe's writable map. UsageError if the configuration has none such."""
+        """Return the entries of a writable map. UsageError if it is unknown or not writable."""
         return self._own(name).entries(map_name)
 
     def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        """Store an entry of a writable map; UsageError for what does not fit its types."""
+        """Store an entry of a writable map; UsageError if a value does not fit its type."""
         self._refuse_changes()
         self._own(name).set_entry(map_name, key, value)
 
     def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """Delete an entry of a writable map, of an array set it to zero; False if there is none."""
+        """Delete an entry of a writable map, of an array set it to zero; False if it is missing."""
         self._refuse_changes()
         return self._own(name).delete_entry(map_name, key)
 
@@ -234,7 +234,7 @@ class Runner:
             return running.costs[1]
 
     def hook_status(self) -> tuple[HookStatus, ...]:
-        """How each hook in use is attached, and what runs before it."""
+        """How each hook in use is attached, and the programs that run before it."""
         return tuple(point.status for point in self._hooks.points())
 
     def hooks(self) -> Sequence[HookPoint]:
@@ -308,7 +308,7 @@ class Runner:
     def _refuse_memory(self, name: str, needed: int, besides: Compiled | None = None) -> None:
         """Raise UsageError if a probe needs more kernel memory than is left.
 
-        Maps of `besides` and of the last check are not counted: they go away.
+        Maps of `besides` and of the last check do not count: their holders close them soon.
         """
         passing = [besides, self._checked[1] if self._checked else None]
         fds = (fd for compiled in passing if compiled for fd in compiled.map_fds())
