@@ -13,7 +13,7 @@ from app.console.table_view import DeckTable
 from bpf.errors import DeckError
 from probes.flow.records import Array
 from probes.snapshot import Loss, LossReason
-from tests.app.console.fake import Desk, desk, flow
+from tests.app.console.fake import Desk, becomes, desk, flow
 
 
 def three(first: float = 10, second: float = 30, third: float = 20) -> list[Array]:
@@ -191,7 +191,8 @@ async def test_pause_freezes_rows_counts_and_detail_while_counting_goes_on() -> 
         assert "lost 7" in console.strip
         # Neither help, nor another screen, nor another order thaws it.
         await console.press("question_mark", "escape", "6", "3")
-        assert console.lines[1:] == frozen
+        # The footer of a screen that was just turned to comes a moment later.
+        await becomes(console, lambda: console.lines[1:] == frozen)
         await console.press("escape", "S")
         assert console.sources == [1, 3, 2]
         assert "10.0 kbit/s" in console.lines[2]
