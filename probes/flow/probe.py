@@ -285,11 +285,14 @@ class FlowProbe(BuiltinProbe[Loaded]):
         grace.wait()
         quiet = time.monotonic_ns()
         self._collect(swapped)
-        rows, losses = self._rows, self._losses
+        rows, losses = _joined(self._rows), self._losses
         self._rows, self._losses = [], {}
+        # Packets are dated by the last tick, which may lie before the window began.
+        for name in ("first_ns", "last_ns"):
+            np.clip(rows[name], self._start_ns, end_ns, out=rows[name])
         self.window += 1
         snapshot = self._snapshot(
-            _joined(rows), end_ns, losses, occupancy, quiet_ns=quiet, swap_ns=quiet - started_ns
+            rows, end_ns, losses, occupancy, quiet_ns=quiet, swap_ns=quiet - started_ns
         )
         self._start_ns = end_ns
         self.latest = (snapshot,)

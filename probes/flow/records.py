@@ -51,7 +51,8 @@ FLOW = np.dtype(
     ]
 )
 """A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes;
-bytes are of frames without FCS; times are CLOCK_MONOTONIC, exact to a tick of the kernel."""
+bytes are of frames without FCS. Times are CLOCK_MONOTONIC: the kernel's last tick before the
+packet, but never outside the window."""
 
 _READ_JIFFIES = bytes.fromhex("8500000076000000 9500000000000000")
 """call bpf_jiffies64; exit."""

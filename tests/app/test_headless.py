@@ -200,10 +200,7 @@ def test_every_packet_is_in_both_ends_tables(pair: tuple[End, End], tmp_path: Pa
             datetime.fromisoformat(row[name]) for name in ("start", "first", "last", "end")
         )
         assert began < start < end < ended
-        # Packets are dated by the kernel's tick, of 1 to 10 ms.
-        assert start.timestamp() - 0.011 < first.timestamp()
-        assert first <= last
-        assert last.timestamp() < end.timestamp() + 0.001
+        assert start <= first <= last <= end
     windows = rows(tmp_path / "l/windows.csv")
     assert sum(int(row["packets"]) for row in windows) == sum(p for p, _ in found.values())
     assert sum(int(row["bytes"]) for row in windows) == sum(b for _, b in found.values())

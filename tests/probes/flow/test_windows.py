@@ -283,6 +283,28 @@ def test_both_directions_and_times(ingress: Hook) -> None:
         assert started - 10**7 <= int(part["first_ns"].min())
         assert int(part["last_ns"].max()) <= ended
         assert (part["first_ns"] <= part["last_ns"]).all()
+    for window in collected.snapshots:
+        assert (window.start_ns <= window.rows["first_ns"]).all()
+        assert (window.rows["last_ns"] <= window.end_ns).all()
+
+
+@pytest.mark.parametrize("late", [-(10**10), 10**10])
+def test_packets_lie_within_their_window(
+    make_probe: MakeProbe, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """If a tick comes late, the kernel dates packets before the window began."""
+    loose = make_probe()
+    probe = loose.probe
+    exact = probe._clock.monotonic_ns
+    monkeypatch.setattr(probe._clock, "monotonic_ns", lambda ticks: exact(ticks) + late)
+    for _ in range(2):
+        for number in (1, 2, 1):
+            run(loose.fd, frame(number))
+        window = probe.poll()
+        edge = window.start_ns if late < 0 else window.end_ns
+        assert (window.rows["first_ns"] == edge).all()
+        assert (window.rows["last_ns"] == edge).all()
+        assert len(window.rows) == 2
 
 
 def test_large_segments_are_counted_as_packets_on_the_wire() -> None:
