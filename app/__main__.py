@@ -5,6 +5,6 @@ import signal
 # Imports take half a second, in which Ctrl-C has nothing to clean up: let it end the process.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from app.cli import main  # noqa: E402
+from app.cli.main import main  # noqa: E402
 
 main()

@@ -19,7 +19,7 @@ from bench.report import Report
 from bpf.abi import ProgType
 from bpf.compiler import Compiled, Compiler
 from bpf.compiler.client import SYSTEM_PYTHON
-from bpf.program import Program
+from bpf.programs.program import Program
 
 PROGRAM = Path(__file__).with_name("hundred.c")
 

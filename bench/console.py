@@ -74,7 +74,7 @@ def console(name: str) -> int:
     """Be the console, with a workload."""
     from app.console.app import ConsoleApp
     from bench.feed import FakeController, Feeder
-    from probes.plane import ControlPlane
+    from probes.control_plane import ControlPlane
 
     controller = FakeController()
     make, interval = windows(name, controller)

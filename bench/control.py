@@ -22,9 +22,9 @@ from app.lab import netns
 from bench.generator import Generator
 from bench.report import Report
 from bpf.compiler import Compiler
-from probes.config import ProbeConfig, parse
-from probes.controller import Controller
-from probes.hook import Hooks
+from probes.config.model import ProbeConfig, parse
+from probes.control.controller import Controller
+from probes.hooks import Hooks
 from probes.program import ProgramProbe
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot

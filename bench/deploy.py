@@ -25,11 +25,11 @@ from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from app.api.client import Client, Remote
 from app.lab import netns
-from app.rest.client import Client, Remote
 from bench.report import Report
 from bpf.errors import DeckError
-from probes.config import ProbeConfig, parse
+from probes.config.model import ProbeConfig, parse
 
 _STEADY_PORT, _ROUND_PORT = 7001, 7002
 _BURST = 20

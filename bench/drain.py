@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.report import Report
 from bpf.abi import MapFlag, MapType
-from bpf.maps import Map, Routine
+from bpf.maps.map import Map, Routine
 from bpf.syscall import MapSpec
 
 _SOURCE = Path(__file__).with_name("drain.c")

@@ -16,8 +16,8 @@ from bench.generator import frame
 from bench.report import Report
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
-from probes.config import parse
-from probes.hook import Hooks
+from probes.config.model import parse
+from probes.hooks import Hooks
 from probes.netflow.features import FEATURES, Method
 from probes.program import ProgramProbe
 from probes.program.loading import compile_probe

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.errors import DeckError
+from probes.control_plane import Listener, MemoryUse, MonitorInfo, ProbeInfo, Traced
 from probes.flow.records import FLOW, Array, Direction
-from probes.hook import HookPoint
+from probes.hooks import HookPoint
 from probes.path.records import HOP, HOPS, Outcome
-from probes.plane import Listener, MemoryUse, MonitorInfo, ProbeInfo, Traced
 from probes.snapshot import Event, History, HookStatus, Loss, LossReason, Snapshot
 
 _TCP, _UDP = 6, 17

@@ -21,17 +21,17 @@ import numpy as np
 from app.lab import netns
 from bench.generator import Generator, frame
 from bench.report import Report
-from bpf import interface as interfaces
 from bpf.abi import ProgType
-from bpf.attach import Hook
-from bpf.chain import Stage
+from bpf.attach import interface as interfaces
+from bpf.attach.attachment import Hook
+from bpf.attach.chain import Stage
 from bpf.compiler import Compiler
-from bpf.program import Program
+from bpf.programs.program import Program
 from bpf.syscall import map_lookup, possible_cpus, prog_test_run
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
-from probes.hook import Hooks
-from probes.probe import Poller, Probe, Publish
+from probes.hooks import Hooks
+from probes.poller import Poller, Probe, Publish
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 
 FLOWS = 25_000

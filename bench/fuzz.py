@@ -97,7 +97,7 @@ STEPS = st.one_of(
 def console(number: int) -> int:
     """Be the console, over a plane that publishes whatever `number` makes it."""
     from app.console.app import ConsoleApp
-    from probes.plane import ControlPlane
+    from probes.control_plane import ControlPlane
     from tests.app.console.fake_plane import FakePlane, config
 
     class PlainApp(ConsoleApp):

@@ -18,7 +18,7 @@ from typing import Self
 from app.lab import netns
 from bpf.abi import LIVE_FRAMES, ProgType
 from bpf.compiler import Compiler
-from bpf.program import Program
+from bpf.programs.program import Program
 from bpf.syscall import map_lookup, map_update, possible_cpus, prog_test_run
 
 SIZE = {4: 60, 6: 78}

@@ -18,7 +18,7 @@ from typing import Self
 
 from app.lab import netns
 from bench.report import Report
-from probes.controller import Controller
+from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 
 _MB = 1e6
@@ -127,7 +127,7 @@ def measure(report: Report) -> None:
 
 def compute(report: Report) -> None:
     """Compute the kernel memory of a run on machines with other numbers of CPUs."""
-    from probes import memory
+    from probes import memory_limit as memory
     from probes.flow.sizes import TableSizes
 
     for cpus in _CPUS:

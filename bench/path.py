@@ -23,13 +23,13 @@ from bench.application import FROM_PORT, PORT, closing_fd, running
 from bench.generator import frame
 from bench.report import Report
 from bpf.abi import ProgType
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
-from bpf.interface import Interface
+from bpf.programs.verdict import VERDICT_PASS, pack
 from bpf.syscall import prog_load, prog_test_run
-from bpf.verdict import VERDICT_PASS, pack
-from probes.controller import Controller
-from probes.hook import Hooks
+from probes.control.controller import Controller
+from probes.hooks import Hooks
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.probe import PathProbe
 from probes.path.records import HOP, HOPS, Array, Outcome

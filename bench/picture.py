@@ -13,13 +13,13 @@ from textual.pilot import Pilot
 
 from app.console.app import ConsoleApp
 from app.lab import Lab
-from app.monitoring import Policies
-from app.session import start
-from app.watch import Watch, probes_of
-from bpf.attach import Hook
-from probes.controller import Controller
-from probes.primitive.options import MonitorOptions
-from probes.primitive.policy import Policy
+from app.run.monitor import Policies
+from app.run.spec import Watch, probes_of
+from app.run.start import start
+from bpf.attach.attachment import Hook
+from probes.control.controller import Controller
+from probes.monitor.options import MonitorOptions
+from probes.monitor.policy import Policy
 
 _ROOT = Path(__file__).parents[1]
 _SIZE = (120, 36)

@@ -21,20 +21,20 @@ from app.lab import netns
 from bench.flow import DROP, FLOWS, VARY, Bench, bench_on
 from bench.generator import Generator, frame
 from bench.report import Report
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import enable_run_time_stats, map_update, prog_test_run
-from probes.config import parse
-from probes.controller import Controller
-from probes.primitive import catalog
-from probes.primitive.application import ApplicationProbe
-from probes.primitive.engine import Transition
-from probes.primitive.options import MonitorOptions
-from probes.primitive.policy import BUILT_IN, Policy
-from probes.primitive.probe import MonitorProbe
-from probes.primitive.records import Array
-from probes.primitive.selection import matches_of
-from probes.primitive.state import METRICS
+from probes.config.model import parse
+from probes.control.controller import Controller
+from probes.monitor.applications import catalog
+from probes.monitor.applications.application import ApplicationProbe
+from probes.monitor.engine import Transition
+from probes.monitor.options import MonitorOptions
+from probes.monitor.policy import BUILT_IN, Policy
+from probes.monitor.probe import MonitorProbe
+from probes.monitor.records import Array
+from probes.monitor.selection import matches_of
+from probes.monitor.state import METRICS
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot
 

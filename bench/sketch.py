@@ -22,8 +22,8 @@ import datasketches  # type: ignore[import-untyped]
 import numpy as np
 
 from bench.report import Report
-from probes.primitive.records import Array
-from probes.primitive.sketch import Sketch
+from probes.monitor.records import Array
+from probes.monitor.sketch import Sketch
 
 _BITS = (8, 10, 12, 14)
 _FEW = (1, 3, 10, 30)

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from bpf.abi import Batch, Command, MapFlag, MapType
 from bpf.assembler import Assembler, Helper, Register, load_with_callback
-from bpf.hook import Hook
-from bpf.rtnetlink import attribute, attributes, request
+from bpf.attach.hook import Hook
+from bpf.attach.rtnetlink import attribute, attributes, request
 from bpf.syscall import (
     MapSpec,
     Runner,

@@ -33,8 +33,8 @@ from bpf.abi import (
     ProgType,
     UpdateFlag,
 )
-from bpf.kinds import KINDS, MapKind
 from bpf.machine import system_calls
+from bpf.maps.kinds import KINDS, MapKind
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _SYSCALL = _LIBC.syscall

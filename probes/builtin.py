@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
 from bpf.errors import UsageError
-from bpf.interface import Interface
-from bpf.memory import map_memory
-from bpf.program import create_like
-from probes.hook import Point
-from probes.plane import Compatibility
-from probes.probe import UtcClock
+from bpf.maps.memory import map_memory
+from bpf.programs.program import create_like
+from probes.control_plane import Compatibility
+from probes.hooks import Point
+from probes.poller import UtcClock
 from probes.snapshot import Item, Losses, Snapshot
 
 if TYPE_CHECKING:
-    from probes.config import ProbeConfig, Side
+    from probes.config.model import ProbeConfig, Side
 
 
 class _Loaded(Protocol):

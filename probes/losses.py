@@ -6,8 +6,8 @@ import numpy as np
 
 from bpf.abi import MapType
 from bpf.compiler import CompiledMap
-from bpf.layout import Array
-from bpf.maps import Map, reduce_cpus
+from bpf.maps.layout import Array
+from bpf.maps.map import Map, reduce_cpus
 from probes.snapshot import Loss, LossReason
 
 LOSSES = "losses"

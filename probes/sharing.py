@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bpf.compiler import CompiledMap
 from bpf.errors import UsageError
-from probes.map_layout import difference
+from probes.tables.map_layout import difference
 
 
 @dataclass(slots=True)

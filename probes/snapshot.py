@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from probes.tables import TableSchema
+    from probes.tables.conversion import TableSchema
 
 
 class LossReason(IntEnum):

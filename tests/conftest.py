@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _ON_SCREEN = tuple(f"tests/{name}/" for name in (
-    "app/console", "app/commands", "app/settings", "app/tape", "widgets", "probes/filter",
+    "app/console", "app/commands", "app/config", "app/tape", "widgets", "probes/filter",
 ))  # fmt: skip
 _TIMED = (
     "test_pty", "test_terminal", "test_runs", "test_cost", "test_editor", "test_driver",

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from bpf.abi import AttachType
+from bpf.attach.hook import Hook
 from bpf.features import load_passing
-from bpf.hook import Hook
 from bpf.syscall import link_create
 
 _NO_INTERFACE = (1 << 31) - 1

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from widgets.format import REPLACED, age, duration, safe, si
-from widgets.screen import look_of
+from widgets.terminal.compositor import look_of
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _CELLS_PER_X_LABEL = 16

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from widgets.rows import Pieces
+from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
 BARS = "▁▂▃▄▅▆▇█"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock
 
-from app.settings.paths import read_private, write_private
+from app.config.paths import read_private, write_private
 from bpf.errors import DeckError
 
 MOST = 1000

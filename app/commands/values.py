@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from app.commands.exported import target
+from app.commands.export_target import target
 from app.commands.tables import check_columns
 
 Saved = Mapping[str, str]
@@ -34,7 +34,7 @@ def _counted_flows(text: str, saved: Saved) -> None:
 
 
 def _shown_paths(text: str, saved: Saved) -> None:
-    from probes.path.live_filter import parse
+    from app.console.live.path_filter import parse
 
     parse(text, saved)
 
@@ -47,25 +47,25 @@ def _shown_events(text: str, saved: Saved) -> None:
 
 
 def _policy(text: str, _: Saved) -> None:
-    from probes.primitive.policy import Policy
+    from probes.monitor.policy import Policy
 
     Policy.parse_short(text)
 
 
 def _destination(text: str, _: Saved) -> None:
-    from app.trace import check_address
+    from app.resolve import check_address
 
     check_address(text)
 
 
 def _address(text: str, _: Saved) -> None:
-    from app.trace import address
+    from app.resolve import address
 
     address(text)
 
 
 def _layout(text: str, _: Saved) -> None:
-    from app.settings.layouts import path_of
+    from app.config.layouts import path_of
 
     path_of(text)
 

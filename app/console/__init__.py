@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.console.terminal import prepare
-from app.playing import NOTHING, Script
+from app.tape.options import NOTHING, Script
 
 if TYPE_CHECKING:
-    from app.settings.model import Settings
-    from app.target import Target
-    from app.watch import Watch
-    from probes.plane import ControlPlane
+    from app.config.model import Settings
+    from app.run.output_spec import Target
+    from app.run.spec import Watch
+    from probes.control_plane import ControlPlane
 
 
 def run(
@@ -26,7 +26,7 @@ def run(
     settings = replace(settings, ui=prepare(settings.ui))
     # Until the first paint: it would look in vain at all that is being imported.
     gc.disable()
-    from app.console import running
+    from app.console import entry as running
 
     return running.run(watch, settings, script, target)
 
@@ -36,6 +36,6 @@ def connect(plane: ControlPlane, url: str, settings: Settings, script: Script = 
     settings = replace(settings, ui=prepare(settings.ui))
     # Until the first paint: it would look in vain at all that is being imported.
     gc.disable()
-    from app.console import running
+    from app.console import entry as running
 
     return running.connect(plane, url, settings, script)

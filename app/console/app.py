@@ -15,22 +15,22 @@ from textual import work
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from app.commands.keymap import Keymap
-from app.console.command_line import CommandLine
+from app.config.keymap import Keymap
+from app.config.model import Settings
+from app.console.dialogs.keys import KeysScreen
+from app.console.host_names import Names
 from app.console.layout import LayoutApp
-from app.console.moments import MomentApp
-from app.console.names import Names
 from app.console.overwriting import Overwriting
-from app.console.progress import Work, WorkApp
-from app.console.screens.base import DeckScreen
-from app.console.screens.keys import KeysScreen
-from app.console.screens.starting import StartingScreen
-from app.console.table_app import TableApp
+from app.console.prompt.command_line import CommandLine
+from app.console.screen import DeckScreen
+from app.console.starting import StartingScreen
+from app.console.table_actions import TableApp
+from app.console.tasks import Work, WorkApp
+from app.console.time_travel import MomentApp
 from app.console.tour import Tour
 from app.console.type_ahead import TypeAheadApp
 from app.console.updates import SHORTEST_INTERVAL, UpdateApp
-from app.settings.model import Settings
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.cancel import CancelError, cancelled_by
 from bpf.errors import DeckError, UsageError
 from probes.snapshot import Event, History, Snapshot
@@ -39,9 +39,9 @@ from widgets.status import StatusItem
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.path_model import Choice
+    from app.console.screens.paths.model import Choice
+    from probes.control_plane import ControlPlane, Replacement
     from probes.flow.filter import FlowFilter
-    from probes.plane import ControlPlane, Replacement
 
 MODES = ("overview", "paths", "flows", "triggers", "programs", "events")
 _STALE_AFTER = 2.5
@@ -327,7 +327,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
 
     def do_help_focus(self) -> None:
         # An editor's parser, which the first paint does without.
-        from app.console.screens.focus_help import FocusHelp
+        from app.console.dialogs.focus_help import FocusHelp
 
         self.push_screen(FocusHelp(self.screen.focused, self.current_mode, self.key_of))
 
@@ -344,7 +344,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         self._show_tour()
 
     def do_probe_info(self) -> None:
-        from app.console.screens.program_info import LocalHooks, ProgramInfoScreen
+        from app.console.dialogs.program_info import LocalHooks, ProgramInfoScreen
 
         if not isinstance(self.plane, LocalHooks):
             self.complain(UsageError("the hooks' run time is known on their own host only"))
@@ -352,7 +352,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         self.push_screen(ProgramInfoScreen(self.plane.hooks(), self.plane.memory()))
 
     def do_app_palette(self) -> None:
-        from app.console.palette import Palette
+        from app.console.dialogs.palette import Palette
 
         self.push_screen(Palette())
 

@@ -14,13 +14,13 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from app.commands import REGISTRY, Invocation, parse
-from app.commands.keymap import Keymap
 from app.commands.keys import CHARACTERS, spoken
-from app.console.commands import bindings
-from app.console.screens.base import DeckScreen
+from app.config.keymap import Keymap
+from app.console.bindings import bindings
+from app.console.screen import DeckScreen
 from bpf.errors import DeckError, UsageError
-from widgets.screen import DiffScreen
-from widgets.table import VirtualTable
+from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import DiffScreen
 
 _PATIENCE_S = 30.0
 """How long another thread waits for its command."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from textual.screen import Screen
 
-from app.console.moments import MomentApp
-from app.console.table_view import TableScreen
+from app.config import layouts
+from app.config.layouts import CONSOLE, USUAL, Layout
+from app.console.tables.sorted_table import TableScreen
 from app.console.terminal_app import TerminalApp
-from app.settings import layouts
-from app.settings.layouts import CONSOLE, USUAL, Layout
+from app.console.time_travel import MomentApp
 
 
 class LayoutApp(MomentApp, TerminalApp):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.console.screens.base import DeckScreen
-from app.console.screens.events import EventsScreen
-from app.console.screens.flows import FlowsScreen
-from app.console.screens.overview import OverviewScreen
-from app.console.screens.paths import PathsScreen
-from app.console.screens.triggers import TriggersScreen
+from app.console.screen import DeckScreen
+from app.console.screens.events.screen import EventsScreen
+from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.overview.screen import OverviewScreen
+from app.console.screens.paths.screen import PathsScreen
+from app.console.screens.triggers.screen import TriggersScreen
 
 _SCREENS = {
     screen.MODE: screen
@@ -19,7 +19,7 @@ def screen_of(mode: str) -> DeckScreen:
     """The screen of a mode."""
     if mode == "programs":
         # An editor and pydantic, which the others do without.
-        from app.console.screens.programs import ProgramsScreen
+        from app.console.screens.programs.screen import ProgramsScreen
 
         return ProgramsScreen()
     return _SCREENS[mode]()

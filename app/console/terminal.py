@@ -7,7 +7,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 
-from app.settings.model import Colors, Glyphs, Theme, Ui
+from app.config.model import Colors, Glyphs, Theme, Ui
 
 _DIRECT = ("kitty", "alacritty", "foot", "wezterm", "ghostty", "direct")
 """Terminals that have all colours; a remote host learns of them by TERM only."""

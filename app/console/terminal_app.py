@@ -9,14 +9,14 @@ from textual import on
 from textual.binding import Binding
 from textual.notifications import Notify
 
+from app.config.model import Ui
 from app.console.terminal import erases_in_color, has_shell
 from app.console.themes import THEMES, name_of
-from app.settings.model import Ui
 from bpf.errors import UsageError
-from widgets.driver import GroundKnown
-from widgets.link import FIRST, Link
-from widgets.screen import DiffApp, Look
 from widgets.status import StatusItem
+from widgets.terminal.compositor import DiffApp, Look
+from widgets.terminal.driver import GroundKnown
+from widgets.terminal.link import FIRST, Link
 from widgets.tones import Tone
 
 _SELDOM = 2.0

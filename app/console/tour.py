@@ -34,7 +34,7 @@ def _on(mode: str) -> Done:
 
 
 def _filtered(deck: ConsoleApp) -> bool:
-    from app.console.screens.flows import FlowsScreen
+    from app.console.screens.flows.screen import FlowsScreen
 
     return isinstance(deck.screen, FlowsScreen) and bool(deck.screen.filter)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from textual import events
 from textual.app import ScreenStackError
 
-from app.console.tapes import TapeApp
+from app.console.tapes.control import TapeApp
 
 _PATIENCE_S = 0.5
 """So long a key may keep the next one waiting: one that ends the console must come through."""

@@ -14,7 +14,7 @@ from app.doctor.check import Check, Status
 from app.doctor.device import device
 from app.doctor.host import compiler, kernel, privileges
 from app.doctor.trials import try_features
-from bpf import interface as interfaces
+from bpf.attach import interface as interfaces
 from bpf.errors import KernelError
 
 __all__ = ["Check", "Status", "run"]

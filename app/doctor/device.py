@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from app.doctor.check import Check, Status
-from bpf import features, ingress, order
-from bpf.hook import Hook
-from bpf.interface import Interface
+from bpf import features
+from bpf.attach import ingress, order
+from bpf.attach.hook import Hook
+from bpf.attach.interface import Interface
 
 
 def device(interface: Interface) -> Iterator[Check]:

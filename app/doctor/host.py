@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from app.doctor.check import Check, Status
-from bpf import features, grace
+from bpf import features
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
 from bpf.compiler.packages import install
 from bpf.errors import DeckError
 from bpf.features import Capability
+from bpf.programs import grace
 
 UAPI_HEADER = Path("/usr/include/linux/bpf.h")
 LOCKDOWN = Path("/sys/kernel/security/lockdown")

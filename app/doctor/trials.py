@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 
 from app.doctor.check import Check, Status
 from app.lab import netns
-from bpf import features, grace, interface
-from bpf.attach import Hook, attach
+from bpf import features
+from bpf.attach import interface
+from bpf.attach.attachment import Hook, attach
 from bpf.errors import DeckError, UsageError
-from bpf.memory import unlock
+from bpf.maps.memory import unlock
+from bpf.programs import grace
 from bpf.syscall import reserved_cpus
-from probes import memory
+from probes import memory_limit as memory
 from probes.flow.sizes import TableSizes
 
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)

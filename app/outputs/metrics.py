@@ -13,7 +13,7 @@ from typing import Any
 from app.outputs.encoders import Record
 from app.outputs.view import iso
 from probes.snapshot import Snapshot
-from probes.tables import TableSchema, columns, flat_rows, objects
+from probes.tables.conversion import TableSchema, columns, flat_rows, objects
 
 _ABOUT = ("schema", "probe", "side", "metric", "interface", "window", "start", "end", "generation")
 """Columns before the metric's own: the window that a row is of; `start` and `end` as in views."""
@@ -44,7 +44,7 @@ class MetricTable:
 
 
 def objects_of(item: Snapshot) -> Iterator[dict[str, Any]]:
-    """The rows of a metric's snapshot alone, as `probes.tables.objects` gives them."""
+    """The rows of a metric's snapshot alone, as `probes.tables.conversion.objects` gives them."""
     return objects(_schema(item), item.rows)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from app.outputs.view import Row, View, is_table, iso, iso_all, where
-from probes.primitive import state
-from probes.primitive.records import Array
+from probes.monitor import state
+from probes.monitor.records import Array
 from probes.snapshot import Event, Snapshot
 
 _PARTS = ("tcp", "udp", "icmp")

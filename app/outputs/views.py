@@ -12,8 +12,8 @@ from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
 from app.outputs.path_views import HOPS, PATHS
 from app.outputs.view import Exported, Row, View, addresses, is_table, iso, iso_all, parts
 from probes.flow.records import Direction
+from probes.monitor.state import PROBE as MONITOR
 from probes.path import records as path_records
-from probes.primitive.state import PROBE as MONITOR
 from probes.snapshot import Event, LossReason, Snapshot
 
 DIRECTIONS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}

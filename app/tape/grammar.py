@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from app.commands import REGISTRY, Invocation, parse
-from app.commands.exported import PICTURE, PICTURES, SUFFIXES, suffix_of, target
+from app.commands.export_target import PICTURE, PICTURES, SUFFIXES, suffix_of, target
 from app.commands.keys import key_name
 from app.commands.line import Check
 from app.commands.registry import OVERWRITE, SCREENS

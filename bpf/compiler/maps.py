@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from bpf.abi import MapType
-from bpf.btf import Btf
 from bpf.compiler.diagnostics import CompileError, Diagnostic
 from bpf.compiler.source import code_of, place_of
-from bpf.ctype import CType
-from bpf.layout import described
+from bpf.maps.btf import Btf
+from bpf.maps.ctype import CType
+from bpf.maps.layout import described
 from bpf.syscall import MapSpec, btf_data
 
 _MACRO = re.compile(r"\b(BPF_[A-Z_]+)\s*\((?=([^()]*))")

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bpf.attach import Hook
-from bpf.chain import Stage
+from bpf.attach.attachment import Hook
+from bpf.attach.chain import Stage
 from bpf.compiler import Compiled
-from bpf.program import Program
+from bpf.programs.program import Program
 from probes.builtin import check_maps, check_programs, shape_of
 from probes.flow.records import Array, Direction, TickClock, rows_of
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import Tables
-from probes.hook import HookPoint
+from probes.hooks import HookPoint
 from probes.snapshot import Losses
 
 if TYPE_CHECKING:
-    from probes.config import Side
+    from probes.config.model import Side
 
 FUNCTION = "flow"
 SOURCE = Path(__file__).with_name("flow.c")

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpf import grace
 from bpf.abi import MapType
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import DeckError
-from bpf.interface import Interface
-from bpf.program import Program
-from bpf.ring import RingReader
+from bpf.maps.ring import RingReader
+from bpf.programs import grace
+from bpf.programs.program import Program
 from bpf.syscall import MapSpec, map_create, numbered_cpus
 from probes.builtin import BuiltinProbe, CompiledSides, refuse_other_changes
+from probes.control_plane import Compatibility, Fate, MapFate, ProgramInfo
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
 from probes.flow.records import FLOW, Array, Direction, TickClock
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import Tables
-from probes.hook import Hooks, Point
-from probes.memory import default_limit, flow_share
-from probes.plane import Compatibility, Fate, MapFate, ProgramInfo
+from probes.hooks import Hooks, Point
+from probes.memory_limit import default_limit, flow_share
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
 
 if TYPE_CHECKING:
-    from probes.config import ProbeConfig, Side
+    from probes.config.model import ProbeConfig, Side
 
 _FACTORS = 6
 _ALARM = MapSpec("alarm", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)
@@ -131,7 +131,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
     @property
     def config(self) -> ProbeConfig:
         """As a user's probe would be described; of it, the sources can be replaced."""
-        from probes import config  # pydantic, which the first paint does without
+        from probes.config import model as config  # pydantic, which the first paint does without
 
         sides: dict[str, Any] = {
             SIDES[direction]: config.Direction(

@@ -9,7 +9,7 @@ from typing import Self
 from bpf.errors import UsageError
 from bpf.syscall import numbered_cpus, possible_cpus
 from probes.flow.records import RECORD
-from probes.memory import limit_for_flows, shown
+from probes.memory_limit import limit_for_flows, shown
 
 _TABLES = 4
 """Sets of tables of a probe: two hooks, with two sets each."""

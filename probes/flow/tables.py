@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from bpf.compiler import Compiled
-from bpf.maps import Map
-from bpf.memory import map_memory
-from bpf.program import sized
-from bpf.ring import RingReader
+from bpf.maps.map import Map
+from bpf.maps.memory import map_memory
+from bpf.maps.ring import RingReader
+from bpf.programs.program import sized
 from probes.builtin import SharedMaps
 from probes.flow.records import RECORD, Array
 from probes.flow.sizes import TableSizes

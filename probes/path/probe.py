@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpf import features, grace
-from bpf.attach import Hook
-from bpf.chain import Stage
+from bpf import features
+from bpf.attach.attachment import Hook
+from bpf.attach.chain import Stage
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError
-from bpf.interface import Interface
-from bpf.maps import Map
-from bpf.program import sized
+from bpf.maps.map import Map
+from bpf.programs import grace
+from bpf.programs.program import sized
 from probes.builtin import (
     BuiltinProbe,
     CompiledSides,
@@ -28,7 +29,8 @@ from probes.builtin import (
     refuse_other_changes,
     shape_of,
 )
-from probes.hook import HookPoint, Hooks, Point
+from probes.control_plane import Compatibility, Fate, MapFate, ProgramInfo, Traced
+from probes.hooks import HookPoint, Hooks, Point
 from probes.path.analysis import Analysis, tell
 from probes.path.interference import Interference
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
@@ -44,11 +46,10 @@ from probes.path.programs import (
 from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Outcome, no_rows
 from probes.path.slots import SLOT
 from probes.path.targets import SHARED, TARGET, Targets, destination_of
-from probes.plane import Compatibility, Fate, MapFate, ProgramInfo, Traced
 from probes.snapshot import Event, Item, Loss, LossReason
 
 if TYPE_CHECKING:
-    from probes.config import ProbeConfig, Side
+    from probes.config.model import ProbeConfig, Side
 
 INTERVAL = 0.25
 """Seconds between two polls: what a screen shows, and half of what a route change may take."""
@@ -143,7 +144,7 @@ class PathProbe(BuiltinProbe[Loaded]):
     @property
     def config(self) -> ProbeConfig:
         """As a user's probe would be described; of it, the sources can be replaced."""
-        from probes import config  # pydantic, which the first paint does without
+        from probes.config import model as config  # pydantic, which the first paint does without
 
         sides: dict[str, Any] = {
             side: config.Direction(

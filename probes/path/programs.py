@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from bpf.abi import MapType
 from bpf.compiler import Compiled
 from bpf.errors import UsageError
-from bpf.program import Program
+from bpf.programs.program import Program
 from bpf.syscall import prog_array_set
 from probes.builtin import SharedMaps
 
 if TYPE_CHECKING:
-    from probes.config import Side
+    from probes.config.model import Side
 
 FUNCTION = "path"
 SOURCES: Mapping[Side, Path] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from probes.config import Side
-from probes.map_layout import difference
-from probes.plane import Compatibility, Fate, MapFate
+from probes.config.model import Side
+from probes.control_plane import Compatibility, Fate, MapFate
 from probes.program.loading import CompiledSide, LoadedSide
+from probes.tables.map_layout import difference
 
 AnySide = CompiledSide | LoadedSide
 

@@ -12,21 +12,21 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from bpf import interface as interfaces
-from bpf.attach import Hook
+from bpf.attach import interface as interfaces
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Compiler, Diagnostic
 from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.remarks import unserved_maps
 from bpf.errors import KernelError, UsageError
-from bpf.interface import Interface
-from bpf.kinds import Shape
-from bpf.maps import Map
-from bpf.memory import map_memory
-from bpf.program import Program
+from bpf.maps.kinds import Shape
+from bpf.maps.map import Map
+from bpf.maps.memory import map_memory
+from bpf.programs.program import Program
 from bpf.syscall import VerifierError, map_delete
-from probes.checks import check_metrics
-from probes.config import SIDES, Direction, MapOptions, Metric, ProbeConfig, Side, hook_of
-from probes.hook import Hooks, Where, macros_of
+from probes.config.metric_checks import check_metrics
+from probes.config.model import SIDES, Direction, MapOptions, Metric, ProbeConfig, Side, hook_of
+from probes.hooks import Hooks, Where, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
 from probes.program.externs import externs, resolved
 from probes.program.map_memory import check_memory
@@ -40,7 +40,7 @@ from probes.program.map_options import (
 )
 from probes.program.metrics import MetricMap, make_map, open_map, rows_of
 from probes.snapshot import Loss, LossReason
-from probes.tables import TableSchema, schema_of
+from probes.tables.conversion import TableSchema, schema_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from bpf.compiler.quota import map_bytes
 from bpf.errors import UsageError
 from bpf.syscall import possible_cpus
-from probes.config import ProbeConfig
-from probes.memory import shown
+from probes.config.model import ProbeConfig
+from probes.memory_limit import shown
 
 if TYPE_CHECKING:
     from probes.program.loading import CompiledSide

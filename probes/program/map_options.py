@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from bpf.compiler import Compiled, CompiledMap, Diagnostic
 from bpf.errors import DeckError, UsageError, did_you_mean
-from bpf.kinds import Shape
+from bpf.maps.kinds import Shape
 from bpf.syscall import map_update
-from probes.config import Direction, MapOptions, ProbeConfig
-from probes.entries import EntryCodec
-from probes.map_layout import difference
+from probes.config.model import Direction, MapOptions, ProbeConfig
 from probes.program.metrics import make_map
 from probes.sharing import SharedMaps
+from probes.tables.entries import EntryCodec
+from probes.tables.map_layout import difference
 
 if TYPE_CHECKING:
     from probes.program.loading import CompiledSide

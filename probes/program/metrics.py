@@ -1,7 +1,7 @@
 """The metrics exporter: from the maps of a program to the tables of a window (Algorithms 2 and 3).
 
 What is read, how, and what becomes of it is settled when a program is loaded; which system call
-that comes to is `bpf.maps`' business.
+that comes to is `bpf.maps.map`' business.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 from bpf.abi import MapFlag
 from bpf.compiler import CompiledMap
 from bpf.errors import DeckError, UsageError
-from bpf.kinds import Shape
-from bpf.layout import Array
-from bpf.maps import Entries, Map, Routine, reduce_cpus
-from bpf.program import create_like, sized
+from bpf.maps.kinds import Shape
+from bpf.maps.layout import Array
+from bpf.maps.map import Entries, Map, Routine, reduce_cpus
+from bpf.programs.program import create_like, sized
 from bpf.syscall import MapSpec
-from probes.config import Metric
-from probes.tables import TableSchema
+from probes.config.model import Metric
+from probes.tables.conversion import TableSchema
 
 _AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}
 

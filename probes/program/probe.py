@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bpf import grace
-from bpf.chain import Stage
+from bpf.attach.chain import Stage
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import DeckError, UsageError, did_you_mean
-from bpf.interface import Interface
-from probes.config import ProbeConfig, Side
-from probes.hook import Hooks, Point, Where
-from probes.plane import Compatibility, ProgramInfo
-from probes.probe import UtcClock
+from bpf.programs import grace
+from probes.config.model import ProbeConfig, Side
+from probes.control_plane import Compatibility, ProgramInfo
+from probes.hooks import Hooks, Point, Where
+from probes.poller import UtcClock
 from probes.program.compatibility import compare, keeps
 from probes.program.loading import Clone, CompiledProbe, CompiledSide, LoadedSide, compile_probe
 from probes.program.map_options import new_map, shared_name

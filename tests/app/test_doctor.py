@@ -20,9 +20,10 @@ import pytest
 from app import doctor
 from app.doctor import host, trials
 from app.lab import netns
-from bpf import features, ingress, interface, netlink
-from bpf.attach import Hook, attach
-from bpf.chain import Chain
+from bpf import features
+from bpf.attach import ingress, interface, netlink
+from bpf.attach.attachment import Hook, attach
+from bpf.attach.chain import Chain
 from bpf.compiler import Compiler
 from bpf.errors import KernelError, UsageError
 from bpf.features import Capability
@@ -246,7 +247,7 @@ def test_a_container_that_forbids_bpf(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_has_a_fallback_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(netlink, "STATE", tmp_path)
-    monkeypatch.setattr("bpf.attach.link_create", refuse(errno.EINVAL))
+    monkeypatch.setattr("bpf.attach.attachment.link_create", refuse(errno.EINVAL))
     monkeypatch.setattr(features, "try_atomic_exchange", refuse(errno.EINVAL))
     monkeypatch.setattr(features, "try_batch", refuse(errno.EINVAL))
     monkeypatch.setattr(features, "try_kernel_drain", refuse(errno.EINVAL))

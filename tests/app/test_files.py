@@ -11,9 +11,9 @@ import pytest
 
 from app import files
 from app.commands.complete import Completer
-from app.console.program_files import write_source
+from app.config.paths import read_private
+from app.console.screens.programs.files import write_source
 from app.outputs import VIEWS, Sink
-from app.settings.paths import read_private
 from bpf.errors import DeckError, UsageError
 
 NOBODY = 65534

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.lab.netns import End, veth_pair
-from bpf import netlink
-from bpf.attach import Hook
+from bpf.attach import netlink
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled, Compiler
 from tests.bpf.tools import COUNTER
 

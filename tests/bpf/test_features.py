@@ -13,7 +13,7 @@ import pytest
 
 from app.lab import netns
 from bpf import features
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.features import Capability
 from bpf.syscall import enable_run_time_stats, prog_info, prog_test_run
 from tests.nobody import become_nobody

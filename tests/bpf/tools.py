@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.lab.netns import End, inside
-from bpf import rtnetlink, syscall
+from bpf import syscall
 from bpf.abi import ProgType
 from bpf.assembler import Assembler
-from bpf.program import Program
+from bpf.attach import rtnetlink
+from bpf.programs.program import Program
 from tests.nobody import become_nobody
 
 ROOT = Path(__file__).parents[2]

@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
-from bpf.interface import Interface
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
 from probes.flow.sizes import TableSizes
-from probes.hook import Hooks
+from probes.hooks import Hooks
 from tests.compiling import Thrifty
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from app.lab.netns import End, inside, open_host
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_info, prog_test_run
-from probes import controller as controllers
-from probes.config import ProbeConfig
-from probes.controller import Controller
+from probes.config.model import ProbeConfig
+from probes.control import controller as controllers
+from probes.control.controller import Controller
 from probes.snapshot import Event, Item
 from tests.bpf.tools import send, xdp_id
 from tests.compiling import Shared

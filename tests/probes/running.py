@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from bpf.attach import Hook
-from bpf.chain import Chain, Stage
+from bpf.attach.attachment import Hook
+from bpf.attach.chain import Chain, Stage
 from bpf.compiler import Compiled, Compiler
-from bpf.layout import Array
-from bpf.maps import Map, reduce_cpus
-from bpf.program import Program
+from bpf.maps.layout import Array
+from bpf.maps.map import Map, reduce_cpus
+from bpf.programs.program import Program
 from bpf.syscall import prog_test_run
 from probes.snapshot import LossReason
 

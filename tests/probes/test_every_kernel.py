@@ -17,13 +17,13 @@ import pytest
 
 from app.lab.netns import inside
 from bpf import features
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.errors import KernelError
-from probes.config import load
+from probes.config.model import load
 from probes.flow.records import Array, Direction
-from probes.primitive.options import Input, MonitorOptions, Receiver
-from probes.primitive.policy import BUILT_IN, Policy
-from probes.primitive.state import METRICS, PROBE
+from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.policy import BUILT_IN, Policy
+from probes.monitor.state import METRICS, PROBE
 from probes.snapshot import Snapshot
 from tests.bpf.tools import send
 from tests.probes.deck import Deck, deck

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import online_cpus
-from probes.config import Direction, ProbeConfig, Side, check_metrics, hook_of, load
+from probes.config.model import Direction, ProbeConfig, Side, check_metrics, hook_of, load
 from probes.netflow import FEATURES, Method, source
 from probes.snapshot import Snapshot
 from tests.probes.program.tools import Loose

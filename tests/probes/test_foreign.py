@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 
 from app.lab.netns import inside, veth_pair
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.syscall import possible_cpus, prog_test_run
-from probes.config import parse
-from probes.controller import Controller
-from probes.hook import Hooks
+from probes.config.model import parse
+from probes.control.controller import Controller
+from probes.hooks import Hooks
 from probes.snapshot import Snapshot
-from probes.tables import objects
+from probes.tables.conversion import objects
 from tests.probes.running import ACK, ARP, FIN, SYN, TCP, UDP, Frame
 
 ICMP = socket.IPPROTO_ICMP

@@ -18,11 +18,11 @@ import pytest
 from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler
 from bpf.errors import UsageError
-from probes.config import MAX_SOURCE, ProbeConfig, parse
-from probes.controller import Controller
-from probes.hook import Hooks
+from probes.config.model import MAX_SOURCE, ProbeConfig, parse
+from probes.control.controller import Controller
+from probes.hooks import Hooks
 from probes.snapshot import Snapshot
-from tests.app.sight import becomes
+from tests.app.run.sight import becomes
 from tests.probes.program.tools import COUNTER, Traffic, held_ids
 
 TIME_LIMIT = 1.0

@@ -15,17 +15,18 @@ import pytest
 from app.lab import netns
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
-from bpf.memory import held_maps
-from bpf.program import Program
-from probes import controller as controllers
-from probes import memory, runner
-from probes.config import ProbeConfig
-from probes.controller import Controller
+from bpf.maps.memory import held_maps
+from bpf.programs.program import Program
+from probes import memory_limit as memory
+from probes.config.model import ProbeConfig
+from probes.control import controller as controllers
+from probes.control import runner
+from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FlowHook
 from probes.flow.sizes import TableSizes
+from probes.monitor.options import MonitorOptions
 from probes.path.options import PathOptions
-from probes.primitive.options import MonitorOptions
 from probes.snapshot import Event, Item
 from tests.bpf.tools import python
 from tests.compiling import Shared
@@ -201,7 +202,7 @@ def test_the_default_limit_fits_the_machine(
 
 LOCK = """
 import resource
-from bpf.memory import unlock
+from bpf.maps.memory import unlock
 from tests.bpf.tools import without_capability
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 20))
 without_capability(24)

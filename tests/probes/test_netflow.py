@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import online_cpus
 from probes.netflow import FEATURES, Feature, Method, field_types, source

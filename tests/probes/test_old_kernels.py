@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
 from bpf.compiler import Compiler, client
-from bpf.interface import Interface
-from probes.config import load
+from probes.config.model import load
+from probes.monitor import programs
+from probes.monitor.options import Input, MonitorOptions
 from probes.netflow import FEATURES, Method, source
-from probes.primitive import programs
-from probes.primitive.options import Input, MonitorOptions
 
 APPLICATIONS = sorted(Path(programs.__file__).with_name("applications").glob("*.c"))
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.c"))

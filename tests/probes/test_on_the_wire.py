@@ -21,11 +21,11 @@ from scapy.layers.l2 import Ether
 
 from app.lab import netns
 from bpf.abi import AttachType
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import link_create
-from probes import controller as controllers
-from probes.controller import Controller
+from probes.control import controller as controllers
+from probes.control.controller import Controller
 from probes.flow.records import Array, Direction
 from probes.snapshot import Event, Snapshot
 from tests.compiling import Shared

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from bpf import interface as interfaces
+from bpf.attach import interface as interfaces
+from bpf.attach.interface import Interface
 from bpf.errors import DeckError
-from bpf.interface import Interface
-from probes.probe import Poller
+from probes.poller import Poller
 from probes.snapshot import Event, Snapshot
 
 

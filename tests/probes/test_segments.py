@@ -16,15 +16,15 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 
 from bpf.abi import Command, InfoByFd
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import call, prog_test_run
+from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.state import METRICS
 from probes.netflow import source as netflow
-from probes.primitive.options import Input, MonitorOptions, Receiver
-from probes.primitive.state import METRICS
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import MakeProbe
-from tests.probes.primitive.bed import Bed, application, frame, records
+from tests.probes.monitor.bed import Bed, application, frame, records
 from tests.probes.running import running, sk_buff
 
 TC = [Hook.TC_INGRESS, Hook.TC_EGRESS]

@@ -14,13 +14,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from widgets.chart import HistoryChart, Series
-from widgets.columns import Column
-from widgets.driver import GroundKnown
 from widgets.format import bit_rate, byte_size, duration, percent, si
-from widgets.rows import Tones
-from widgets.screen import DiffApp
 from widgets.status import StatusItem, StatusStrip
-from widgets.table import VirtualTable
+from widgets.table.columns import Column
+from widgets.table.rows import Tones
+from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import DiffApp
+from widgets.terminal.driver import GroundKnown
 from widgets.tones import Tone
 
 COLUMNS = (

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from widgets.chart import HistoryChart, Series, axis_ticks
 from widgets.format import duration
-from widgets.screen import DiffApp, Look
+from widgets.terminal.compositor import DiffApp, Look
 from widgets.tones import Tone
 
 TIMES = np.arange(60.0)

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.pilot import Pilot
 
 from widgets.editor import CodeEditor, Mark
-from widgets.screen import DiffApp
+from widgets.terminal.compositor import DiffApp
 from widgets.tones import Tone
 
 SOURCE = """\

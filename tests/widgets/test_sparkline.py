@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from widgets.columns import placed_pieces
-from widgets.rows import Pieces
 from widgets.sparkline import BARS, LOST, MARK, means, round_scale, sparkline
+from widgets.table.columns import placed_pieces
+from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
 NAN = math.nan

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.commands.history import MOST, History
-from app.settings.paths import state_dir
+from app.config.paths import state_dir
 from tests.nobody import let_others_reach
 
 

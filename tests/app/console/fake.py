@@ -10,15 +10,15 @@ from typing import cast
 import numpy as np
 from textual.pilot import Pilot
 
+from app.config.model import Settings
 from app.console.app import ConsoleApp
-from app.console.screens.flows import FlowsScreen
-from app.settings.model import Settings
+from app.console.screens.flows.screen import FlowsScreen
 from bench.feed import FakeController, window
+from probes.control_plane import ControlPlane
 from probes.flow.records import FLOW, Array, Direction
-from probes.plane import ControlPlane
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake_plane import FakePlane
-from widgets.table import VirtualTable
+from widgets.table.table import VirtualTable
 
 
 def flow(number: int, kbit: float, *, proto: int = 6, ago: float = 0.0, size: int = 1000) -> Array:

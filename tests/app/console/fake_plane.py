@@ -12,9 +12,8 @@ from bench.feed import FakeController
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, Diagnostic
 from bpf.errors import UsageError
-from probes.config import Direction, Metric, ProbeConfig
-from probes.path.options import TracedFlow
-from probes.plane import (
+from probes.config.model import Direction, Metric, ProbeConfig
+from probes.control_plane import (
     Check,
     Compatibility,
     Cost,
@@ -29,12 +28,13 @@ from probes.plane import (
     Traced,
     Value,
 )
-from probes.primitive.state import State
+from probes.monitor.state import State
+from probes.path.options import TracedFlow
 from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:
     from probes.flow.filter import FlowFilter
-    from probes.primitive.policy import Policy
+    from probes.monitor.policy import Policy
 
 SOURCE = """\
 #include "probe.h"

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from probes.plane import ApplicationInfo, MonitorInfo, PolicyInfo
-from probes.primitive.options import Input
-from probes.primitive.policy import Policy
-from probes.primitive.records import METRIC, POLICY, TRIGGER
-from probes.primitive.state import METRICS, POLICIES, TRIGGERS, State
+from probes.control_plane import ApplicationInfo, MonitorInfo, PolicyInfo
+from probes.monitor.options import Input
+from probes.monitor.policy import Policy
+from probes.monitor.records import METRIC, POLICY, TRIGGER
+from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
 from probes.snapshot import Snapshot
 
 SECOND_NS = 10**9

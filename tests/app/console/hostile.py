@@ -15,17 +15,17 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from app.commands import REGISTRY, Command, Kind, Parameter
-from app.console.named import state_of
+from app.console.tapes.state import state_of
 from app.tape.states import STATES
 from bench.feed import Flows, Routes, hops_window, window
-from probes.fields import FIELD_TYPES
 from probes.flow.records import FLOW, Array, Direction
+from probes.monitor.records import METRIC, POLICY, TRIGGER
+from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
 from probes.path import records as path_records
 from probes.path.records import HOP, PATH, PATHS, Outcome
-from probes.primitive.records import METRIC, POLICY, TRIGGER
-from probes.primitive.state import METRICS, POLICIES, TRIGGERS, State
 from probes.snapshot import Event, Loss, LossReason, Snapshot
-from probes.tables import TableKind, TableSchema
+from probes.tables.conversion import TableKind, TableSchema
+from probes.tables.field_types import FIELD_TYPES
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import monitor, policy

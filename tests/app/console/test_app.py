@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from app.console.screens.program_info import ProgramInfoScreen
+from app.console.dialogs.program_info import ProgramInfoScreen
 from bpf.errors import DeckError, KernelError
 from probes.snapshot import Event, HookStatus, Loss, LossReason
 from tests.app.console.fake import desk, flow
-from widgets.screen import DiffScreen
-from widgets.table import VirtualTable
+from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import DiffScreen
 
 NASTY = "[/red] [bold]x[/] \x1b[31m \x9b31m \u202e 漢字 e\u0301 \udc80 \n"
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from app.commands import REGISTRY, Command
-from app.commands.keymap import Keymap
 from app.commands.keys import spoken
 from app.commands.registry import SCREENS
+from app.config.keymap import Keymap
+from app.config.model import Settings
 from app.console.app import ConsoleApp
-from app.console.commands import bindings
-from app.console.screens.base import DeckScreen
-from app.console.screens.events import EventsScreen
-from app.console.screens.flows import FlowsScreen
-from app.console.screens.overview import OverviewScreen
-from app.console.screens.paths import PathsScreen
-from app.console.screens.programs import ProgramsScreen
-from app.console.screens.triggers import TriggersScreen
-from app.settings.model import Settings
+from app.console.bindings import bindings
+from app.console.screen import DeckScreen
+from app.console.screens.events.screen import EventsScreen
+from app.console.screens.flows.screen import FlowsScreen
+from app.console.screens.overview.screen import OverviewScreen
+from app.console.screens.paths.screen import PathsScreen
+from app.console.screens.programs.screen import ProgramsScreen
+from app.console.screens.triggers.screen import TriggersScreen
 from tests.app.console.fake import desk, flow
 
 OWNERS: dict[str, type[ConsoleApp] | type[DeckScreen]] = {

@@ -7,10 +7,18 @@ import sys
 
 import pytest
 
-HEAVY = {"numpy", "pydantic", "pyroute2", "plotext", "tree_sitter", "fastapi", "probes.controller"}
+HEAVY = {
+    "numpy",
+    "pydantic",
+    "pyroute2",
+    "plotext",
+    "tree_sitter",
+    "fastapi",
+    "probes.control.controller",
+}
 
 
-@pytest.mark.parametrize("module", ["app.cli", "app.console.running"])
+@pytest.mark.parametrize("module", ["app.cli.main", "app.console.entry"])
 def test_what_is_drawn_first_needs_no_library_that_takes_long(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.console import glossary
+from app.console.dialogs import glossary
 from app.console.tour import STEPS
-from probes.primitive.policy import Policy
+from probes.monitor.policy import Policy
 from tests.app.console.fake import desk, flow
-from widgets.table import VirtualTable
+from widgets.table.table import VirtualTable
 
 
 @pytest.mark.parametrize("mode", ["overview", "paths", "flows", "triggers", "programs", "events"])

@@ -13,18 +13,18 @@ from textual import events
 from textual.pilot import Pilot
 
 from app.commands.registry import SCREENS
-from app.console import progress
+from app.console import tasks as progress
 from app.console.app import ConsoleApp
-from app.console.progress import Work
-from app.console.screens.base import Told
+from app.console.screen import Told
+from app.console.tasks import Work
 from bpf.cancel import current
-from probes.config import ProbeConfig
-from probes.plane import Check, Replacement
+from probes.config.model import ProbeConfig
+from probes.control_plane import Check, Replacement
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import SOURCE, FakePlane, config
 
 if TYPE_CHECKING:
-    from probes.plane import ControlPlane
+    from probes.control_plane import ControlPlane
 
 
 class SlowPlane(FakePlane):
@@ -48,7 +48,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_its_words_change_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("app.console.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.console.tasks.time.monotonic", lambda: now)
     work = Work("writing x.csv", started=now)
     said = []
     for now in (100.4, 100.9, 101.2, 101.8, 102.1, 175.0):

@@ -14,7 +14,7 @@ import pytest
 
 from bench.pty import Terminal
 from bpf.syscall import prog_fd_by_id
-from tests.app.sight import assert_gone, becomes, namespaces, own_cookie
+from tests.app.run.sight import assert_gone, becomes, namespaces, own_cookie
 
 ALTERNATE_OFF = b"\x1b[?1049l"
 LAB = (sys.executable, "-I", "-m", "app", "lab")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import layouts
-from app.settings.model import Settings, Ui
-from app.settings.paths import state_dir
+from app.config import layouts
+from app.config.model import Settings, Ui
+from app.config.paths import state_dir
 from bpf.errors import UsageError
 from tests.app.console.fake import Desk, desk, flow
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from app.config.model import Ui
 from app.console.terminal import resolved
-from app.settings.model import Ui
 from bench.pty import Terminal
 from tests.app.console.fake import desk
 
@@ -95,7 +95,7 @@ def test_textual_is_told_before_it_is_imported(
     program = (
         "import json, os, sys\n"
         "from app.console.terminal import prepare\n"
-        "from app.settings.model import Ui\n"
+        "from app.config.model import Ui\n"
         f"ui = prepare(Ui(**json.loads({json.dumps(json.dumps(asdict(ui)))})))\n"
         "assert not {'textual', 'rich', 'widgets', 'numpy'} & set(sys.modules)\n"
         "print(json.dumps([dict(os.environ), ui.glyphs]))\n"

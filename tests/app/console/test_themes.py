@@ -13,17 +13,17 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 from textual.widgets import Footer, Input, Label, OptionList
 
+from app.config.model import Colors, Settings, Ui
 from app.console.terminal_app import TerminalApp
 from app.console.themes import THEMES
-from app.settings.model import Colors, Settings, Ui
 from tests.app.console.fake import desk, flow
 from widgets.chart import HistoryChart
 from widgets.distribution import Distribution
-from widgets.driver import GroundKnown
 from widgets.editor import CodeEditor
-from widgets.pen import Pen
 from widgets.status import StatusStrip
-from widgets.table import VirtualTable
+from widgets.table.table import VirtualTable
+from widgets.terminal.diff_writer import Pen
+from widgets.terminal.driver import GroundKnown
 from widgets.tones import Tone
 
 LEAST = 4.5

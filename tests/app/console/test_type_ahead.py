@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual import events
 from textual.widgets import Input
 
-from app.settings.model import Settings
+from app.config.model import Settings
 from tests.app.console.fake import Desk, desk, flow
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from app import VERSION
-from app.playing import Script
-from app.tape import shelf
+from app.tape import store as shelf
 from app.tape.load import NESTING, load, of_commands, of_text
 from app.tape.model import Action, Press, StepError, Tape, TapeError, Type
-from app.tape.shelf import Shelf, shipped
+from app.tape.options import Script
+from app.tape.store import Shelf, shipped
 from bpf.errors import UsageError
 
 

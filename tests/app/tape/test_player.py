@@ -9,16 +9,16 @@ from typing import cast
 
 import pytest
 
+from app.config.model import Settings
 from app.console.app import ConsoleApp
-from app.console.named import state_of
-from app.playing import Script
-from app.settings.model import Settings
-from app.tape import shelf
+from app.console.tapes.state import state_of
+from app.tape import store as shelf
 from app.tape.load import of_text
 from app.tape.model import StepError
+from app.tape.options import Script
 from app.tape.states import STATES, known
 from bpf.errors import UsageError
-from probes.plane import ControlPlane
+from probes.control_plane import ControlPlane
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.fake_triggers import monitor, policy
@@ -119,7 +119,7 @@ async def test_what_is_named_is_known_to_a_screen_that_was_not_turned_to_before(
 async def test_what_does_not_come_out_as_the_tape_says_ends_it(
     line: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.console.player.PATIENCE", 0.1)
+    monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0.1)
     monkeypatch.setattr("app.tape.search.LONGEST", 0.05)
     async with desk(controller=FakePlane(config())) as console:
         await console.feed(flow(1, 10), flow(2, 30))
@@ -143,8 +143,8 @@ async def test_what_does_not_come_out_as_the_tape_says_ends_it(
 async def test_what_is_played_first_ends_the_console_or_hands_over(
     text: str, shown: bool, code: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.console.tapes._FIRST", 0)
-    monkeypatch.setattr("app.console.player.PATIENCE", 0)
+    monkeypatch.setattr("app.console.tapes.control._FIRST", 0)
+    monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0)
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
     app.begin_with(Script(of_text(text, "x.tape"), shown=shown))
@@ -162,7 +162,7 @@ async def test_a_tape_played_before_the_first_one_is_over_comes_after_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The probes have not started yet: both wait, and neither is dropped."""
-    monkeypatch.setattr("app.console.tapes._FIRST", 0)
+    monkeypatch.setattr("app.console.tapes.control._FIRST", 0)
     started = threading.Event()
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: started.wait(10), "eth0", names=False)
@@ -182,7 +182,7 @@ async def test_a_tape_played_before_the_first_one_is_over_comes_after_it(
 
 
 async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.console.tapes._FIRST", 0)
+    monkeypatch.setattr("app.console.tapes.control._FIRST", 0)
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
     app.begin_with(Script(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
@@ -195,7 +195,7 @@ async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.M
 
 
 async def test_a_step_waits_for_what_the_one_before_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.console.player.PATIENCE", 0)
+    monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0)
     plane = FakePlane(config())
     plane.gate.clear()
     async with desk(controller=plane) as console:
@@ -258,7 +258,7 @@ async def test_a_tape_that_fails_is_complained_of_and_the_console_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("app.console.player.PATIENCE", 0.1)
+    monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0.1)
     (tmp_path / "bad.tape").write_text('Expect view == "events"\n')
     (tmp_path / "wrong.tape").write_text("Enterr\n")
     (tmp_path / "writes.tape").write_text("flow.capture tcp\n")
@@ -279,7 +279,7 @@ async def test_what_is_recorded_comes_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr("app.console.recorder._IDLE", 60)
+    monkeypatch.setattr("app.console.tapes.recorder._IDLE", 60)
 
     async def feed(console: Desk) -> None:
         await console.feed(flow(1, 10), flow(2, 30), flow(3, 20, proto=17), flow(4, 5))

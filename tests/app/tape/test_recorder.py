@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.events import Key
 
-from app.console.recorder import Recorder
+from app.console.tapes.recorder import Recorder
 from app.tape.load import of_text
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.lab.netns import End, inside, veth_pair
 from bench.pty import Terminal
-from tests.app.runs import deck_ends, rows
+from tests.app.run.runs import deck_ends, rows
 from tests.kernel import TC_MODE
 
 ALTERNATE_OFF = b"\x1b[?1049l"

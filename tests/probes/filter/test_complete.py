@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from app.console.live.flows import LIVE
+from app.console.prompt.filter_completion import complete
 from probes.filter import Table
-from probes.filter.complete import complete
 from probes.flow.filter import LIVE_FLOWS
-from probes.flow.live import LIVE
 
 
 def offered(text: str, table: Table | None = None) -> list[str]:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from app.console.live.flows import LIVE
 from bpf.errors import TextError, UsageError
 from probes.filter import Filter, Table, check, parse, parts
 from probes.flow.filter import LIVE_FLOWS, PROTOCOLS, WINDOW_FLOWS, FlowFilter, address_text
-from probes.flow.live import LIVE
 from probes.path.filter import ANSWERS
 
 SIZE = 60

@@ -22,7 +22,7 @@ from scapy.layers.l2 import ARP, GRE, Dot1AD, Dot1Q, Ether
 from scapy.layers.sctp import SCTP
 from scapy.packet import Packet, Raw
 
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.syscall import prog_test_run as run
 from probes.flow.filter import address_text
 from probes.snapshot import LossReason, Snapshot

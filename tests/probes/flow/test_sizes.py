@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
-from bpf.memory import map_memory
+from bpf.maps.memory import map_memory
 from bpf.syscall import online_cpus, prog_test_run
 from probes.flow import probe as flow_probe
 from probes.flow.filter import FlowFilter

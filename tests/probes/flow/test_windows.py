@@ -15,13 +15,13 @@ import pytest
 
 from app.lab import netns
 from bench.generator import Generator
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import DeckError
 from bpf.syscall import enable_run_time_stats
 from bpf.syscall import prog_test_run as run
-from probes import controller as controllers
-from probes.controller import Controller
+from probes.control import controller as controllers
+from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Array, Direction, hash_keys, key_words

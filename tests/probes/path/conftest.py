@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 
 from app.lab import netns
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from probes import controller as controllers
-from probes.controller import Controller
+from probes.control import controller as controllers
+from probes.control.controller import Controller
 from probes.path.options import PathOptions
 from probes.path.probe import PathProbe
 from probes.path.records import HOP, HOPS, Array, Outcome
 from probes.snapshot import Event, Item, Snapshot
 from tests.compiling import Shared
-from tests.probes.path.wire import ECHO, PEER, ROUTER, UDP, Wire, ip_packet, packed, wire
+from tests.probes.path.wire.frames import ECHO, PEER, ROUTER, UDP, Wire, ip_packet, packed, wire
 
 EXCEEDED, REFUSED = {4: (11, 0), 6: (3, 0)}, {4: (3, 3), 6: (1, 4)}
 PORT = 9
@@ -241,7 +241,7 @@ def hosting(
 @pytest.fixture
 def make_host(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeHost]:
     """Make hosts that trace; those that are given no options with 100 probes/s at each hop."""
-    from tests.probes.path.wire import Frugal
+    from tests.probes.path.wire.frames import Frugal
 
     monkeypatch.setattr(controllers, "Compiler", lambda: Shared(Frugal(compiler)))  # type: ignore[arg-type]
     switch = sys.getswitchinterval()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from tests.probes.path.wire import (
+from tests.probes.path.wire.frames import (
     ECHO,
     FAMILY,
     PEER,

@@ -17,7 +17,7 @@ from app.lab import netns
 from bpf import features
 from bpf.compiler import Compiler
 from probes.path.options import Guard, Order
-from tests.probes.path.wire import (
+from tests.probes.path.wire.frames import (
     ECHO,
     ECHO_REQUEST,
     FAMILY,

@@ -14,9 +14,9 @@ import pytest
 
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
+from probes.control_plane import Traced
 from probes.path.options import PathOptions, TracedFlow
-from probes.plane import Traced
-from tests.probes.path.wire import PEER, UDP, Packet, Tracing, Wire, wire
+from tests.probes.path.wire.frames import PEER, UDP, Packet, Tracing, Wire, wire
 
 PORT = 9
 FAST = 100_000

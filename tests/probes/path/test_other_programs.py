@@ -11,15 +11,15 @@ from contextlib import closing, contextmanager
 import pytest
 
 from bpf.abi import AttachType
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.program import Program
+from bpf.programs.program import Program
 from bpf.syscall import link_create
 from probes.path.options import Order, PathOptions, TracedFlow
 from probes.path.records import Outcome
 from probes.path.targets import Target
 from tests.probes.path.conftest import Host, MakeHost, outcomes_of
-from tests.probes.path.wire import PEER, UDP
+from tests.probes.path.wire.frames import PEER, UDP
 
 FAST = PathOptions(rate=100_000, timeout=60)
 BPF_F_BEFORE = 1 << 3

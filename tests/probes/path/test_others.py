@@ -17,7 +17,7 @@ import pytest
 from bpf.compiler import Compiler
 from probes.path.records import Outcome
 from tests.probes.path.network import Network, answer, connect
-from tests.probes.path.wire import (
+from tests.probes.path.wire.frames import (
     ECHO,
     ECHO_REQUEST,
     FAMILY,

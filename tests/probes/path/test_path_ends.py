@@ -11,20 +11,21 @@ import numpy as np
 import pytest
 
 from app.lab.netns import End, inside, veth_pair
-from bpf import features, netlink
-from bpf.attach import Hook
+from bpf import features
+from bpf.attach import netlink
+from bpf.attach.attachment import Hook
 from bpf.errors import KernelError
-from probes.config import parse
+from probes.config.model import parse
 from probes.path.options import Order, PathOptions
 from probes.path.records import Outcome
 from probes.snapshot import Snapshot
-from tests.app.runs import is_loaded
-from tests.app.sight import becomes
+from tests.app.run.runs import is_loaded
+from tests.app.run.sight import becomes
 from tests.bpf.tools import ended, python, xdp_id
 from tests.kernel import TC_MODE
 from tests.probes.deck import link
 from tests.probes.path.conftest import PORT, Host, MakeHost, outcomes_of, sent_by_hop
-from tests.probes.path.wire import PEER
+from tests.probes.path.wire.frames import PEER
 from tests.probes.program.tools import PACKETS, TC_COUNTER
 
 FAST = PathOptions(rate=100_000)
@@ -192,7 +193,7 @@ def test_what_a_full_queue_does_not_take_is_told_by_hop(make_host: MakeHost) -> 
 KILLED = """
 import sys, time
 from app.lab.netns import setns
-from probes.controller import Controller
+from probes.control.controller import Controller
 from bpf.syscall import prog_info
 
 setns(int(sys.argv[1]))

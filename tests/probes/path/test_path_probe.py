@@ -17,7 +17,7 @@ from probes.path.options import Order, PathOptions, TracedFlow
 from probes.path.records import Outcome
 from probes.path.targets import Target
 from tests.probes.path.conftest import PORT, MakeHost, outcomes_of, sent_by_hop
-from tests.probes.path.wire import PEER, ROUTER, UDP, packed
+from tests.probes.path.wire.frames import PEER, ROUTER, UDP, packed
 
 FAST = PathOptions(rate=100_000)
 """Every packet causes a probe."""

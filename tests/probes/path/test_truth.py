@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from app.lab import Detour, Lab, Plan, netns
-from probes.controller import Controller
+from probes.control.controller import Controller
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.records import HOPS, Array, Outcome
 from probes.snapshot import Event, Item, Snapshot

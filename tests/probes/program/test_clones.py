@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from bpf import chain, grace
-from bpf.attach import Hook
+from bpf.attach import chain
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.maps import Map
+from bpf.maps.map import Map
+from bpf.programs import grace
 from bpf.syscall import prog_array_set, prog_info
 from probes.snapshot import Snapshot
 from tests.probes.program.tools import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bpf.errors import UsageError
-from probes.plane import Compatibility, Fate, MapFate
+from probes.control_plane import Compatibility, Fate, MapFate
 from probes.program.loading import compile_probe
 from tests.probes.program.tools import (
     COUNTER,

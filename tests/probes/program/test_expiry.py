@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bpf.errors import UsageError
-from bpf.maps import Map
-from probes.config import ProbeConfig, dump, parse
+from bpf.maps.map import Map
+from probes.config.model import ProbeConfig, dump, parse
 from tests.probes.program.tools import Loose, direction, metric, snapshots, table
 
 SECONDS = 300

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bpf import maps, readers
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.errors import DeckError, KernelError, UsageError
-from bpf.maps import Map, Routine
+from bpf.maps import map as maps
+from bpf.maps import readers
+from bpf.maps.map import Map, Routine
 from bpf.syscall import possible_cpus
 from probes.program.metrics import aggregate
 from probes.snapshot import Loss, LossReason
-from probes.tables import objects
+from probes.tables.conversion import objects
 from tests.probes.program.tools import (
     CPUS,
     FRAME,

@@ -9,7 +9,7 @@ import pytest
 
 from bpf.compiler import CompileError, Compiler
 from bpf.errors import UsageError
-from probes.config import ProbeConfig, dump, load, parse
+from probes.config.model import ProbeConfig, dump, load, parse
 from probes.program.loading import compile_probe
 from tests.probes.program.tools import Loose, total
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.lab.netns import End, inside, veth_pair
-from bpf import chain
-from bpf.attach import Hook
-from bpf.chain import MAX_PROBES, Stage
+from bpf.attach import chain
+from bpf.attach.attachment import Hook
+from bpf.attach.chain import MAX_PROBES, Stage
 from bpf.compiler import CompileError, Compiler
 from bpf.errors import DeckError, KernelError, UsageError
 from bpf.syscall import prog_fd_by_id
-from probes.config import ProbeConfig
-from probes.plane import Compatibility, Fate
+from probes.config.model import ProbeConfig
+from probes.control_plane import Compatibility, Fate
 from probes.program import ProgramProbe, loading
 from probes.program.metrics import make_map
 from probes.snapshot import Item

@@ -8,8 +8,8 @@ import pytest
 
 from bpf.errors import DeckError, UsageError
 from bpf.syscall import prog_test_run
-from probes.config import ProbeConfig, parse
-from probes.plane import Fate
+from probes.config.model import ProbeConfig, parse
+from probes.control_plane import Fate
 from tests.probes.program.tools import Loose, metric, replace
 from tests.probes.running import Frame
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-from bpf.attach import Hook
+from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import online_cpus, prog_test_run
-from probes.config import ProbeConfig, parse
-from probes.hook import Hooks
+from probes.config.model import ProbeConfig, parse
+from probes.hooks import Hooks
 from probes.program import ProgramProbe
 from probes.program.loading import LoadedSide, compile_probe
 from probes.snapshot import Event, Item, Snapshot

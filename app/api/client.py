@@ -1,0 +1,313 @@
+"""A control plane by its API, one request each: what commands need."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, cast
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from app.api import wire
+from app.api.models import Problem, Status, error_of
+from app.api.sockets import DEFAULT_SOCKET, read_token
+from bpf.errors import DeckError, UsageError
+from probes.config.model import ProbeConfig, dump
+from probes.control_plane import (
+    Check,
+    Cost,
+    Entry,
+    MemoryUse,
+    MonitorInfo,
+    PolicyInfo,
+    ProbeInfo,
+    Replacement,
+    Traced,
+    Value,
+)
+from probes.flow.filter import FlowFilter
+from probes.monitor.policy import Policy
+from probes.monitor.sketch import Sketch
+from probes.path.options import TracedFlow
+from probes.snapshot import HookStatus, Snapshot
+
+DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
+_MAX_ANSWER = 1 << 30
+"""Bytes."""
+_PATIENCE_S = 60.0
+"""For a whole answer: compiles of others may come first."""
+_T = TypeVar("_T")
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Where a controller is, and who asks."""
+
+    url: str = DEFAULT_URL
+    """`unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`."""
+    token: str = ""
+    """File with the token that the controller asks for."""
+    authorities: str = ""
+    """PEM file of those that may have signed its certificate; empty: the system's."""
+
+
+class Client:
+    """Asks a controller; may be used by any thread. Every method raises DeckError."""
+
+    def __init__(self, remote: Remote) -> None:
+        self.url = remote.url
+        self._http = _open(remote)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def status(self) -> Status:
+        return self._ask(Status, "GET", "status")
+
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        """Return the attachment of each hook in use, and the programs that run before it."""
+        return self.status().hooks
+
+    def memory(self) -> MemoryUse:
+        """Kernel memory in use there, and its limit."""
+        return self.status().memory
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        return self._ask(tuple[ProbeInfo, ...], "GET", "probes")
+
+    def config(self, name: str) -> ProbeConfig:
+        return self._ask(ProbeConfig, "GET", _path(name, "config"))
+
+    def check(self, config: ProbeConfig) -> Check:
+        return self._ask(Check, "POST", "compile", dump(config))
+
+    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
+        return self._ask(ProbeInfo, "POST", "probes", dump(config), _forced(force))
+
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
+        sent = dump(config)
+        return self._ask(Replacement, "PUT", _path(config.name), sent, _forced(force))
+
+    def roll_back(self, name: str) -> Replacement:
+        return self._ask(Replacement, "POST", _path(name, "rollback"))
+
+    def reconfigure(self, capture: FlowFilter) -> Replacement:
+        return self._ask(Replacement, "PUT", "capture", {"filter": capture.text})
+
+    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        sent: dict[str, Any] = {"destination": destination}
+        if flow:
+            sent["flow"] = flow._asdict()
+        self._answer("POST", "paths", {}, sent)
+
+    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        fields = flow._asdict() if flow else {}
+        query = {name: str(value) for name, value in fields.items()}
+        self._answer("DELETE", f"paths/{_quoted(destination)}", query)
+
+    def traced(self) -> tuple[Traced, ...]:
+        return self._ask(tuple[Traced, ...], "GET", "paths")
+
+    def monitor(self) -> MonitorInfo | None:
+        kind = cast("type[MonitorInfo | None]", MonitorInfo | None)
+        return self._ask(kind, "GET", "monitor")
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        return self._ask(PolicyInfo, "PUT", _policy(policy.name), policy.dump())
+
+    def remove_policy(self, name: str) -> None:
+        self._answer("DELETE", _policy(name), {})
+
+    def activate_policy(self, name: str) -> PolicyInfo:
+        return self._ask(PolicyInfo, "POST", _policy(name, "activate"))
+
+    def deactivate_policy(self, name: str) -> PolicyInfo:
+        return self._ask(PolicyInfo, "POST", _policy(name, "deactivate"))
+
+    def sketch(self, windows: int = 1) -> Sketch:
+        answer = self._answer("GET", "monitor/sketch", {"windows": str(windows)})
+        return Sketch.from_dict(self._read_as(dict[str, Any], answer))
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        return self._tables("DELETE", _path(name))
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        return self._tables("POST", _path(name, "export"))
+
+    def document(self, name: str, kind: str = "") -> bytes:
+        """End the window; its tables as `kind`, or as the probe's own format."""
+        return self._answer("POST", _path(name, "export"), {"format": kind} if kind else {})
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        return self._ask(list[Entry], "GET", _entries(name, map_name))
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        self._answer("PUT", _entries(name, map_name), {}, {"key": key, "value": value})
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        """As of a control plane, but UsageError for an entry that is not there."""
+        self._answer("DELETE", _entries(name, map_name), {"key": json.dumps(key)})
+        return True
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        return self._ask(tuple[Cost, ...], "GET", _path(name, "cost"))
+
+    @contextmanager
+    def stream(self, timeout: float) -> Iterator[httpx.Response]:
+        """What is published, as bytes of `wire` records; silent for `timeout` seconds at most."""
+        with self._responding("GET", "stream", timeout=timeout) as response:
+            if (kind := response.headers.get("content-type")) != wire.MEDIA_TYPE:
+                raise wire.MalformedError(
+                    f"{self.url} streams {kind}, which this version can't read"
+                )
+            yield response
+
+    def _tables(self, method: str, path: str) -> tuple[Snapshot, ...]:
+        decoder = wire.Decoder()
+        records = tuple(decoder.feed(self._answer(method, path, {"format": "binary"})))
+        decoder.end()
+        return tuple(record for record in records if isinstance(record, Snapshot))
+
+    def _ask(
+        self,
+        kind: type[_T],
+        method: str,
+        path: str,
+        sent: dict[str, Any] | None = None,
+        query: dict[str, str] | None = None,
+    ) -> _T:
+        return self._read_as(kind, self._answer(method, path, query or {}, sent))
+
+    def _read_as(self, kind: type[_T], answer: bytes) -> _T:
+        try:
+            found: _T = _adapter(kind).validate_json(answer)
+        except ValidationError:
+            raise DeckError(
+                f"{self.url} answers what this version can't read",
+                hint="is it a probedeck of another version?",
+            ) from None
+        return found
+
+    def _answer(
+        self, method: str, path: str, query: dict[str, str], sent: dict[str, Any] | None = None
+    ) -> bytes:
+        options: dict[str, Any] = {"params": query}
+        if sent is not None:
+            options["json"] = sent
+        with self._responding(method, path, **options) as response:
+            return _read(response, self.url)
+
+    @contextmanager
+    def _responding(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
+        """An answer whose body is still to be read; a refusal is raised as the error it is."""
+        try:
+            with self._http.stream(method, f"/v1/{path}", **options) as response:
+                if not response.is_success:
+                    raise _refused(response, self.url)
+                yield response
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: httpx.HTTPError) -> DeckError:
+        words = str(error) or type(error).__name__
+        if not isinstance(error, httpx.ConnectError):
+            return DeckError(f"{self.url}: {words}")
+        hint = "start one: probedeck run -i eth0 --headless --api"
+        return DeckError(f"no controller at {self.url}: {words}", hint=hint)
+
+
+def _forced(force: bool) -> dict[str, str]:
+    return {"force": "true"} if force else {}
+
+
+def _path(name: str, *more: str) -> str:
+    return "/".join(("probes", _quoted(name), *more))
+
+
+def _entries(name: str, map_name: str) -> str:
+    return _path(name, "maps", _quoted(map_name), "entries")
+
+
+def _policy(name: str, *more: str) -> str:
+    return "/".join(("monitor/policies", _quoted(name), *more))
+
+
+def _quoted(name: str) -> str:
+    # Dots would be taken for directories.
+    return quote(name, safe="").replace(".", "%2E")
+
+
+def _refused(response: httpx.Response, url: str) -> DeckError:
+    try:
+        return error_of(_adapter(Problem).validate_json(_read(response, url)))
+    except ValidationError:
+        return DeckError(f"{url} answers {response.status_code} {response.reason_phrase}")
+
+
+def _read(response: httpx.Response, url: str) -> bytes:
+    """The body, as it is sent: nothing here is compressed, or could unfold to gigabytes."""
+    deadline = time.monotonic() + _PATIENCE_S
+    body = bytearray()
+    for part in response.iter_raw():
+        body += part
+        if len(body) > _MAX_ANSWER or time.monotonic() > deadline:
+            raise DeckError(f"{url} sends too much, or too slowly")
+    return bytes(body)
+
+
+def _open(remote: Remote) -> httpx.Client:
+    """Raises UsageError for a URL that is none, and for files that can't be used."""
+    headers = {"accept-encoding": "identity"}
+    if remote.token:
+        headers["authorization"] = f"Bearer {read_token(remote.token).decode()}"
+    scheme, host, path = _parts(remote.url)
+    base = remote.url
+    if scheme == "unix" and path and not host:
+        transport, base = httpx.HTTPTransport(uds=path), "http://localhost"
+    elif scheme in ("http", "https") and host:
+        if scheme == "http" and remote.token and not _is_here(host):
+            raise UsageError(
+                f"{remote.url} would have the token sent readable by all between",
+                hint="use https, or a tunnel",
+            )
+        transport = httpx.HTTPTransport(verify=_trusted(remote.authorities))
+    else:
+        raise UsageError(
+            f"{remote.url!r} is no controller's address",
+            hint="unix:PATH, http://HOST:PORT or https://HOST:PORT",
+        )
+    timeout = httpx.Timeout(_PATIENCE_S, connect=5)
+    return httpx.Client(transport=transport, base_url=base, headers=headers, timeout=timeout)
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    """Scheme, host and path; empty for what is no URL."""
+    try:
+        parts = urlsplit(url)
+        return ("", "", "") if parts.port == 0 else (parts.scheme, parts.hostname or "", parts.path)
+    except ValueError:
+        return "", "", ""
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _trusted(authorities: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authorities or None)
+    except OSError as error:
+        reason = error.strerror or error.args[-1]
+        raise UsageError(f"cannot use the certificates in {authorities}: {reason}") from None

@@ -1,0 +1,217 @@
+"""What the API says beside the control plane's own dataclasses, and errors as it says them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+import pydantic.dataclasses
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    PlainSerializer,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from bpf.compiler import CompileError, Diagnostic
+from bpf.errors import DeckError, KernelError, UsageError
+from probes import control_plane as plane
+from probes.config.model import ProbeConfig, Side
+from probes.monitor.policy import Policy
+from probes.monitor.state import State
+from probes.path.options import TracedFlow
+from probes.snapshot import Event, HookStatus
+
+_Byte = Annotated[int, Field(ge=0, le=255, strict=True)]
+_Port = Annotated[int, Field(ge=0, le=65535, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _FlowObject:
+    """A flow to a destination; of ICMP echo both ports are 0."""
+
+    protocol: _Byte
+    source_port: _Port
+    destination_port: _Port
+
+
+def _as_object(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    inner = handler(_FlowObject)
+    back = core_schema.plain_serializer_function_ser_schema(
+        lambda flow: _FlowObject(*flow), return_schema=inner
+    )
+    return core_schema.no_info_after_validator_function(
+        lambda flow: TracedFlow(*astuple(flow)), inner, serialization=back
+    )
+
+
+Flow = Annotated[TracedFlow, GetPydanticSchema(_as_object)]
+"""An object with the names of its fields, not an array as tuples are."""
+
+_STATES = {state.words: state for state in State}
+StateName = Annotated[
+    State,
+    BeforeValidator(
+        lambda words: _STATES.get(words, words),
+        json_schema_input_type=Literal["off", "armed", "active", "hold", "cool-down"],
+    ),
+    PlainSerializer(lambda state: state.words, return_type=str),
+]
+"""A policy's state by its name, not by its number."""
+Measured = Annotated[
+    float,
+    BeforeValidator(
+        lambda value: math.nan if value is None else value, json_schema_input_type=float | None
+    ),
+    PlainSerializer(lambda value: None if math.isnan(value) else value, return_type=float | None),
+]
+"""null, as JSON has no NaN, where it could not be measured."""
+# pydantic looks up what a dataclass mentions in the module that defines it, and that one does
+# without pydantic, so that a console starts faster.
+vars(plane).update(
+    ProbeConfig=ProbeConfig,
+    Side=Side,
+    TracedFlow=Flow,
+    Policy=Policy,
+    State=StateName,
+    Measured=Measured,
+)
+
+MAX_BODY = 4 << 20
+"""Bytes of a request."""
+
+
+# pydantic's own, which keeps its schema: more than a hundred answers mention it.
+@pydantic.dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a request was refused. What ran before goes on running."""
+
+    error: str
+    hint: str = ""
+    """What to do about it."""
+    exit_code: int = DeckError.exit_code
+    """What a command ends with for it: 1 runtime, 2 usage, 4 privilege or kernel."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """Of a source that does not compile or verify, by place."""
+    verifier_log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The controller itself."""
+
+    version: str
+    read_only: str
+    """Why changes are refused; empty where this client may make them."""
+    failure: str
+    """Why the built-in probe ended; empty while it runs."""
+    modes: dict[str, str]
+    """How each hook in use is attached."""
+    unwritten: dict[str, int] = field(default_factory=dict)
+    """Rows that could not be written to the tables of the run, by table."""
+    memory: plane.MemoryUse = field(default_factory=lambda: plane.MemoryUse(0, 0))
+    """Kernel memory of all maps, in bytes."""
+    hooks: tuple[HookStatus, ...] = ()
+    """The hooks in use, why each was chosen, and the programs of others that run before ours."""
+    interval: float = 1.0
+    """Seconds of a window of the flow probe; without it the longest interval of all probes."""
+    capture: str = ""
+    """The filter of the flows that the flow probe counts; empty if it counts every flow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """An event of this run, the first one having number 1."""
+
+    number: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events after a number, oldest first."""
+
+    events: tuple[Numbered, ...]
+    last: int
+    """To be asked for the next time."""
+    forgotten: int
+    """How many of those that were asked for are no longer kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Which flows the flow probe counts."""
+
+    filter: str
+    """As for `--capture`: `proto:tcp port:80,443`; empty: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What is to be traced."""
+
+    destination: str
+    """An address, IPv4 or IPv6."""
+    flow: Flow | None = None
+    """None: every flow to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShortPolicy:
+    """A policy in its short form."""
+
+    short: str
+    """`flood: flows > 500 -> heavy_hitters`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """A HyperLogLog sketch of 5-tuples."""
+
+    bits: int
+    """There are 2**bits registers."""
+    seed: str
+    """What the hash was keyed with: only registers of the same seed can be merged."""
+    estimate: float
+    """Distinct 5-tuples."""
+    low: float
+    """At least so many, at 95 % confidence."""
+    high: float
+    """At most so many, at 95 % confidence."""
+    registers: str
+    """Base64 of what the registers keep, a little-endian u32 each: a hash value."""
+    ranks: str
+    """Base64 of the registers of a classic HyperLogLog, a byte each."""
+
+
+class UnknownError(UsageError):
+    """No such probe, window, destination, monitor or policy."""
+
+
+class ExistsError(UsageError):
+    """There is a probe, or a policy, of this name."""
+
+
+class ForbiddenError(UsageError):
+    """This client, or this controller, may only read."""
+
+
+def problem_of(error: DeckError) -> Problem:
+    problem = Problem(error.message, error.hint, error.exit_code)
+    if isinstance(error, CompileError):
+        return replace(problem, diagnostics=error.diagnostics, verifier_log=error.verifier_log)
+    return problem
+
+
+def error_of(problem: Problem) -> DeckError:
+    """What `problem` was, on the other side."""
+    if problem.diagnostics:
+        error: DeckError = CompileError("", problem.diagnostics, problem.verifier_log)
+        error.args = (problem.error,)
+        error.message, error.hint = problem.error, problem.hint
+        return error
+    kinds = {kind.exit_code: kind for kind in (UsageError, KernelError)}
+    return kinds.get(problem.exit_code, DeckError)(problem.error, hint=problem.hint)

@@ -1,0 +1,178 @@
+"""Another host's controller, for the same screens: a ControlPlane over its API."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Self
+
+from app.api import wire
+from app.api.client import Client, Remote
+from bpf.errors import DeckError, UsageError
+from probes.control_plane import Listener
+from probes.snapshot import Event, History, HookStatus, Snapshot
+
+_SILENCE_S = 10.0
+"""The other side gives a sign of life every 2 s."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
+
+
+class RemoteController(Client):
+    """Follows what another controller publishes, and passes on what it is asked.
+
+    A lost connection is made again, however long that takes; what was published meanwhile is
+    missing, and an event says so. What can't be read ends it: see `failure`.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        """Raises DeckError where there is no controller, or it refuses the token."""
+        super().__init__(remote)
+        self.history = History()
+        self.read_only = ""
+        """Why changes are refused; as it was when the connection was made."""
+        self.unwritten: Mapping[str, int] = {}
+        """Rows that the controller could not write, by table, as of its last status."""
+        self._hooks: tuple[HookStatus, ...] = ()
+        self.interval = 1.0
+        self.capture = ""
+        self._generation = 0
+        """The flow probe's, to which `interval` and `capture` belong."""
+        self._listeners: tuple[Listener, ...] = ()
+        self._failure: DeckError | None = None
+        self._is_lost = False
+        self._connected: socket.socket | None = None
+        self._stopping = threading.Event()
+        self._first = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="remote", daemon=True)
+        try:
+            self._learn()
+        except DeckError:
+            super().close()
+            raise
+        self._thread.start()
+        # What happens from now on is seen.
+        self._first.wait()
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener` called, by any thread, with all that is published from now on."""
+        self._listeners = (*self._listeners, listener)
+
+    def publish(self, item: Snapshot | Event) -> None:
+        """Keep a snapshot in the history, and tell the listeners; only on this side."""
+        if isinstance(item, Snapshot):
+            self.history.append(item)
+        for listener in self._listeners:
+            listener(item)
+
+    def unconfined(self) -> str:
+        """Empty: the other controller itself decides which sources it takes."""
+        return ""
+
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        """Return the attachment of each hook there, as of the newest window."""
+        return self._hooks
+
+    def failure(self) -> DeckError | None:
+        """Why the connection ended for good; None while it stands, or is tried again."""
+        return self._failure
+
+    def close(self) -> None:
+        """End the connection; the probes go on running."""
+        self._stopping.set()
+        if (connected := self._connected) is not None:
+            # Wakes the thread that reads from it.
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+        # It may be waiting for a host that does not answer.
+        self._thread.join(2)
+        super().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _follow(self) -> None:
+        wait = _FIRST_WAIT_S
+        while not self._stopping.is_set():
+            try:
+                self._read()
+                why = "the controller ended it"
+            except (UsageError, wire.MalformedError) as error:
+                # It would be no better the next time.
+                self._end(error)
+            except DeckError as error:
+                why = str(error)
+            except Exception as error:
+                # A fault of ours, or of a listener: it must be seen.
+                self._end(DeckError(f"{self.url}: {type(error).__name__}: {error}"))
+            finally:
+                self._connected = None
+                self._first.set()
+            if self._failure or self._stopping.is_set():
+                return
+            wait = min(2 * wait, _LONGEST_WAIT_S) if self._is_lost else _FIRST_WAIT_S
+            if not self._is_lost:
+                self._is_lost = True
+                self._say("warning", f"connection lost: {why}")
+            self._stopping.wait(wait)
+
+    def _read(self) -> None:
+        """Follow the stream until it ends."""
+        decoder = wire.Decoder()
+        with self.stream(_SILENCE_S) as response:
+            network = response.extensions["network_stream"]
+            self._connected = network.get_extra_info("socket")
+            if self._stopping.is_set():
+                return
+            for part in response.iter_raw():
+                if self._is_lost:
+                    self._regained()
+                self._first.set()
+                for record in decoder.feed(part):
+                    self._take(record)
+
+    def _learn(self) -> None:
+        status = self.status()
+        self.read_only, self._hooks = status.read_only, status.hooks
+        self.unwritten = status.unwritten
+        self.interval, self.capture = status.interval, status.capture
+
+    def _regained(self) -> None:
+        self._learn()
+        self._is_lost = False
+        self._say("info", "connected again; what was published meanwhile is missing")
+
+    def _take(self, record: wire.Record) -> None:
+        if not isinstance(record, wire.Lost):
+            if isinstance(record, Snapshot):
+                self._update_hooks(record)
+                if record.probe == "flow":
+                    self._follow_generation(record.generation)
+            self.publish(record)
+            return
+        for probe, windows in record.windows.items():
+            self._say("warning", f"{windows} windows of {probe} did not get through in time")
+        if record.events:
+            self._say("warning", f"{record.events} events did not get through in time")
+
+    def _update_hooks(self, snapshot: Snapshot) -> None:
+        attached = (each for each in snapshot.hooks if each.mode != "monitor")
+        newest = {(each.interface, each.hook): each for each in (*self._hooks, *attached)}
+        self._hooks = tuple(newest.values())
+
+    def _follow_generation(self, generation: int) -> None:
+        """If the flow probe has a new generation, ask for its filter and interval."""
+        if generation != self._generation:
+            self._learn()
+            self._generation = generation
+
+    def _end(self, error: DeckError) -> None:
+        self._failure = error
+        self._say("error", str(error))
+
+    def _say(self, severity: str, text: str) -> None:
+        self.publish(Event.now(severity, self.url, text))

@@ -1,0 +1,1 @@
+"""The API server: endpoints over a control plane, authentication, connections."""

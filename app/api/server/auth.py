@@ -1,0 +1,92 @@
+"""Who may ask for what, and how much may be sent: before anything of a request is read."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.models import MAX_BODY, Problem
+
+_READING = "GET"
+"""The one method that changes nothing."""
+_TOO_LARGE = f"a request may have {MAX_BODY >> 20} MiB"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Tokens of one listener; without any, whoever can connect may do everything."""
+
+    token: bytes = b""
+    """Of those who may do everything."""
+    read_token: bytes = b""
+    """Of those who may only read."""
+
+
+def refusal(
+    status: HTTPStatus, said: Problem, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Why something is not done."""
+    # In ASCII, as what is quoted of a request need not be text in UTF-8.
+    return Response(json.dumps(asdict(said)), status, headers, "application/json")
+
+
+class Gate:
+    """In front of an application: checks the token, and counts what is sent."""
+
+    def __init__(self, app: ASGIApp, rights: Rights) -> None:
+        self._app = app
+        self._rights = rights
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused, read_only = self._judge(scope)
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        scope["state"] = {"read_only": read_only, "owner": not self._rights.token}
+        await self._app(scope, _counted(receive), send)
+
+    def _judge(self, scope: Scope) -> tuple[Response | None, str]:
+        """A refusal, or None; and why this client may only read."""
+        headers = Headers(scope=scope)
+        read_only = ""
+        if self._rights.token:
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            token = given.strip().encode("latin-1")
+            may_all = hmac.compare_digest(token, self._rights.token)
+            may_read = hmac.compare_digest(token, self._rights.read_token)
+            if scheme.lower() != "bearer" or not token or not (may_all or may_read):
+                said = Problem("no valid token", "send it as: Authorization: Bearer TOKEN", 2)
+                challenge = {"www-authenticate": "Bearer"}
+                return refusal(HTTPStatus.UNAUTHORIZED, said, challenge), ""
+            if not may_all:
+                read_only = "this token may only read"
+                if scope["method"] != _READING:
+                    return refusal(HTTPStatus.FORBIDDEN, Problem(read_only, exit_code=2)), ""
+        length = headers.get("content-length", "0")
+        if len(length) > len(str(MAX_BODY)) or int(length) > MAX_BODY:
+            said = Problem(_TOO_LARGE, exit_code=2)
+            return refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said), ""
+        return None, read_only
+
+
+def _counted(receive: Receive) -> Receive:
+    """`receive`, until there is too much: a body may come in chunks, of no announced length."""
+    total = 0
+
+    async def counted() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > MAX_BODY:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE)
+        return message
+
+    return counted

@@ -1,0 +1,167 @@
+"""What a controller publishes, on its way to those who listen by the API."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+
+from app.api import wire
+from app.api.models import Events, Numbered
+from bpf.errors import DeckError
+from probes.snapshot import Event, Snapshot
+
+_ALIVE_S = 2.0
+"""How long a stream may be silent."""
+
+
+class TooManyError(DeckError):
+    """No more streams."""
+
+
+class Feed:
+    """One reader's queue. What it can't hold is lost to that reader alone, the oldest first."""
+
+    def __init__(self, max_bytes: int, max_items: int) -> None:
+        self._max_bytes = max_bytes
+        self._max_items = max_items
+        # Apart: tables, being large, must not push events out.
+        self._events: deque[Event] = deque()
+        self._tables: deque[Snapshot] = deque()
+        self._bytes = 0
+        self._lost_windows: dict[str, int] = {}
+        self._lost_events = 0
+        self._last_lost: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._closed = False
+
+    def offer(self, item: Snapshot | Event) -> None:
+        """Called by any thread; never waits for the reader."""
+        with self._lock:
+            if isinstance(item, Event):
+                self._events.append(item)
+                if len(self._events) > self._max_items:
+                    self._events.popleft()
+                    self._lost_events += 1
+            else:
+                self._tables.append(item)
+                self._bytes += item.rows.nbytes
+                while self._bytes > self._max_bytes or len(self._tables) > self._max_items:
+                    self._drop()
+            self._wake()
+
+    def close(self) -> None:
+        """End `records`; called by any thread."""
+        with self._lock:
+            self._closed = True
+            self._wake()
+
+    async def records(self) -> AsyncIterator[bytes]:
+        """All that is offered, encoded; a sign of life where there is nothing."""
+        # At once, so that the reader knows from when on it misses nothing.
+        yield wire.ALIVE
+        while not self._closed:
+            if (record := self._take()) is not None:
+                yield wire.encode(record)
+                continue
+            try:
+                await asyncio.wait_for(self._ready.wait(), _ALIVE_S)
+            except TimeoutError:
+                yield wire.ALIVE
+
+    def _take(self) -> wire.Record | None:
+        with self._lock:
+            if lost := wire.Lost(self._lost_windows, self._lost_events):
+                self._lost_windows, self._lost_events = {}, 0
+                return lost
+            if self._events:
+                return self._events.popleft()
+            if self._tables:
+                return self._pop()
+            self._ready.clear()
+            return None
+
+    def _pop(self) -> Snapshot:
+        table = self._tables.popleft()
+        self._bytes -= table.rows.nbytes
+        return table
+
+    def _drop(self) -> None:
+        """Lose the oldest window, with all its metrics."""
+        oldest = self._pop()
+        key = oldest.probe, oldest.window
+        while self._tables and (self._tables[0].probe, self._tables[0].window) == key:
+            self._pop()
+        # The rest of it may come later.
+        if self._last_lost.get(oldest.probe) != oldest.window:
+            self._last_lost[oldest.probe] = oldest.window
+            self._lost_windows[oldest.probe] = self._lost_windows.get(oldest.probe, 0) + 1
+
+    def _wake(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._ready.set)
+
+
+class Hub:
+    """Listens to a control plane, for any number of readers; none of them delays it."""
+
+    def __init__(
+        self,
+        *,
+        max_feeds: int = 16,
+        max_bytes: int = 64 << 20,
+        max_items: int = 4096,
+        max_events: int = 1000,
+    ) -> None:
+        """`max_bytes` and `max_items` are of each reader's queue."""
+        self._max_feeds = max_feeds
+        self._limits = max_bytes, max_items
+        self._events: deque[Event] = deque(maxlen=max_events)
+        self._count = 0
+        self._feeds: tuple[Feed, ...] = ()
+        self._lock = threading.Lock()
+
+    def publish(self, item: Snapshot | Event) -> None:
+        """A `probes.control_plane.Listener`."""
+        with self._lock:
+            if isinstance(item, Event):
+                self._events.append(item)
+                self._count += 1
+            for feed in self._feeds:
+                feed.offer(item)
+
+    def events(self, after: int) -> Events:
+        """Those with a number above `after`."""
+        with self._lock:
+            kept, last = tuple(self._events), self._count
+        first = last - len(kept) + 1
+        numbered = (Numbered(number, event) for number, event in enumerate(kept, first))
+        return Events(
+            tuple(item for item in numbered if item.number > after),
+            last,
+            max(0, first - 1 - after),
+        )
+
+    def open(self) -> Feed:
+        """A new reader's, in its event loop. Raises TooManyError."""
+        with self._lock:
+            if len(self._feeds) >= self._max_feeds:
+                raise TooManyError(f"there are {len(self._feeds)} streams, and may be no more")
+            feed = Feed(*self._limits)
+            self._feeds = (*self._feeds, feed)
+            return feed
+
+    def leave(self, feed: Feed) -> None:
+        """Forget a reader."""
+        with self._lock:
+            self._feeds = tuple(other for other in self._feeds if other is not feed)
+
+    def close(self) -> None:
+        """End every stream; what is published later goes nowhere."""
+        with self._lock:
+            feeds, self._feeds, self._max_feeds = self._feeds, (), 0
+        for feed in feeds:
+            feed.close()

@@ -1,0 +1,103 @@
+"""What the API can do with the commands of the console: list them, and have one done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from app.api.models import ForbiddenError
+from app.api.server.executor import Desk
+from app.commands import REGISTRY, Command, Invocation, Kind, parse
+from app.commands.remote import PERFORMED, perform
+
+Console = Callable[[Invocation], Sequence[str]]
+"""Has the console beside the API do something; gives what it complained of. Raises DeckError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A command and its values."""
+
+    line: str
+    """`flow.sort rate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done."""
+
+    line: str
+    """As it was understood."""
+    complaints: tuple[str, ...]
+    """What the console showed as errors; what takes its time may still fail, and is an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandInfo:
+    """A command of the registry."""
+
+    name: str
+    usage: str
+    """`flow.sort [COLUMN]`."""
+    title: str
+    help: str
+    keys: tuple[str, ...]
+    """Its usual keys."""
+    screen: str
+    """The screen that has it; empty for those that are everywhere."""
+    writes: bool
+    """Whether it changes what runs."""
+    here: bool
+    """Whether it can be done by this controller, which may have no console."""
+
+
+class CommandEndpoints:
+    """One method each."""
+
+    def __init__(self, desk: Desk, console: Console | None) -> None:
+        self._desk = desk
+        self._console = console or partial(_without, desk)
+        self._has_console = console is not None
+
+    async def commands(self) -> tuple[CommandInfo, ...]:
+        """All commands, those of a screen together."""
+        return tuple(map(self._info, REGISTRY.values()))
+
+    async def command(self, line: Line) -> Done:
+        """Have a command done: by the console, where the controller has one. It is as if it was
+        typed there, and turns to the command's screen."""
+
+        def do() -> Done:
+            asked = parse(line.line)
+            if asked.command.writes:
+                self._desk.may_change()
+            if why := _only_at_the_console(asked.command):
+                raise ForbiddenError(
+                    f"{asked.command.name} {why}", hint="it is done at the console only"
+                )
+            return Done(asked.line, tuple(self._console(asked)))
+
+        return await self._desk.work(do)
+
+    def _info(self, command: Command) -> CommandInfo:
+        here = self._has_console and not _only_at_the_console(command)
+        return CommandInfo(
+            command.name, command.usage, command.title, command.help,
+            tuple(filter(None, command.keys.split(","))), command.screen, command.writes,
+            here or command.name in PERFORMED,
+        )  # fmt: skip
+
+
+def _only_at_the_console(command: Command) -> str:
+    """Return why the API may not have a command done; empty if it may."""
+    if command.local:
+        return "is about this terminal or process"
+    # A client that may change what is measured does not get all of root's files with that.
+    files = any(each.kind in (Kind.FILE, Kind.TAPE) for each in command.parameters)
+    return "is about files of this host" if files and command.name not in PERFORMED else ""
+
+
+def _without(desk: Desk, asked: Invocation) -> Sequence[str]:
+    perform(desk.plane, asked)
+    return ()

@@ -1,0 +1,333 @@
+"""What the API can do: a method for each request, on a control plane."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+from zlib import crc32
+
+from fastapi import Header, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import WrapValidator
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from app import outputs
+from app.api import wire
+from app.api.models import Capture, Events, ExistsError, Status, Trace, UnknownError
+from app.api.server import windows
+from app.api.server.broadcaster import Hub
+from app.api.server.executor import Desk, Number
+from app.outputs.filtering import passing
+from app.resolve import address
+from bpf.errors import UsageError, did_you_mean
+from probes.config import model as configuration
+from probes.config.map_config import MapEntry
+from probes.config.model import ProbeConfig
+from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Traced
+from probes.flow.filter import FlowFilter
+from probes.flow.probe import FlowProbe
+from probes.path.options import TracedFlow
+from probes.snapshot import Snapshot
+from probes.tables.entries import value_of
+
+Kind = Literal["json", "xml", "csv", "jsonl", "binary"]
+"""What tables are written as; `binary` is that of `app.api.wire`."""
+MEDIA_TYPES: dict[str, str] = {
+    "json": "application/json",
+    "xml": "application/xml",
+    "csv": "text/csv",
+    "jsonl": "application/x-ndjson",
+    "binary": wire.MEDIA_TYPE,
+}
+
+
+def _parse(value: Any, _: Callable[[Any], ProbeConfig]) -> ProbeConfig:
+    """With the words that a file's errors have."""
+    if isinstance(value, bytes):
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a configuration is sent as JSON")
+    return configuration.parse(value, "request")
+
+
+Submitted = Annotated[ProbeConfig, WrapValidator(_parse)]
+
+
+class Endpoints:
+    """One method each."""
+
+    def __init__(self, desk: Desk, hub: Hub, version: str) -> None:
+        self._desk = desk
+        self._plane = desk.plane
+        self._hub = hub
+        self._version = version
+
+    async def status(self, request: Request) -> Status:
+        """The controller: its version, and whether this client may change anything."""
+        hooks = await self._desk.read(self._plane.hook_status)
+        modes = {each.hook: each.mode for each in hooks}
+        failure = self._plane.failure()
+        words = "" if failure is None else str(failure)
+        why_not = self._plane.read_only or request.state.read_only
+        plane = self._plane
+        memory = await self._desk.read(plane.memory)
+        return Status(
+            self._version, why_not, words, modes, dict(plane.unwritten), memory, hooks,
+            plane.interval, plane.capture,
+        )  # fmt: skip
+
+    async def probes(self) -> tuple[ProbeInfo, ...]:
+        """All probes, in the order in which they were added."""
+        return await self._desk.read(self._plane.probes)
+
+    async def probe(self, name: str) -> ProbeInfo:
+        """One probe."""
+        return await self._desk.read(self._find, name)
+
+    async def config(self, name: str) -> ProbeConfig:
+        """The configuration that runs."""
+        return (await self._desk.read(self._find, name)).config
+
+    async def metrics(
+        self,
+        name: str,
+        window: Annotated[Number | None, Query(ge=1)] = None,
+        format: Kind | None = None,  # noqa: A002 - as clients say it
+        filter: str = "",  # noqa: A002
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """Tables of the latest window that has ended, or of an older one that is still kept; of a
+        built-in probe's those rows that pass `filter`."""
+        return await self._desk.read(self._metrics, name, window, format, filter, if_none_match)
+
+    async def cost(self, name: str) -> tuple[Cost, ...]:
+        """Nanoseconds a packet, measured once for each generation."""
+
+        def measure() -> tuple[Cost, ...]:
+            self._find(name)
+            return self._plane.cost(name)
+
+        return await self._desk.work(measure)
+
+    async def events(self, after: Annotated[Number, Query(ge=0)] = 0) -> Events:
+        """What happened since event number `after`."""
+        return self._hub.events(after)
+
+    async def stream(self) -> StreamingResponse:
+        """Every snapshot and event from now on. Who reads too slowly loses the oldest windows, and
+        is told so in the stream."""
+        feed = self._hub.open()
+
+        async def records() -> AsyncIterator[bytes]:
+            try:
+                async for record in feed.records():
+                    yield record
+            finally:
+                self._hub.leave(feed)
+
+        return StreamingResponse(records(), media_type=wire.MEDIA_TYPE)
+
+    async def compile(self, config: Submitted, request: Request) -> Check:
+        """Compile and verify, and change nothing: warnings, what a replacement would keep, costs.
+
+        A source that is refused is answered as it would be by adding it: 422, with diagnostics.
+        """
+
+        def check() -> Check:
+            self._may_compile(request)
+            return self._plane.check(config)
+
+        return await self._desk.work(check)
+
+    async def add(
+        self, config: Submitted, request: Request, response: Response, force: bool = False
+    ) -> ProbeInfo:
+        """Start a probe. One whose program lets none of the test frames pass is refused, because
+        it would cut off its interface, unless `force` is true."""
+        response.headers["location"] = f"/v1/probes/{config.name}"
+        return await self._desk.work(self._add, config, request, force)
+
+    async def replace(
+        self, name: str, config: Submitted, request: Request, force: bool = False
+    ) -> Replacement:
+        """Put another generation in the place of the one that runs; no packet is lost. One that
+        begins to let none of the test frames pass is refused unless `force` is true."""
+        return await self._desk.work(self._replace, name, config, request, force)
+
+    async def roll_back(self, name: str) -> Replacement:
+        """Put the generation before back."""
+
+        def roll_back() -> Replacement:
+            self._may_change(name)
+            return self._plane.roll_back(name)
+
+        return await self._desk.work(roll_back)
+
+    async def capture(self, capture: Capture) -> Replacement:
+        """Have the flow probe count other flows from now on."""
+
+        def reconfigure() -> Replacement:
+            self._may_change(FlowProbe.name)
+            return self._plane.reconfigure(FlowFilter.parse(capture.filter))
+
+        return await self._desk.work(reconfigure)
+
+    async def traced(self) -> tuple[Traced, ...]:
+        """The destinations whose paths are traced, in the order in which they were asked for."""
+        return await self._desk.read(self._plane.traced)
+
+    async def trace(self, wanted: Trace, response: Response) -> Traced:
+        """Trace the path of every flow to an address, or of one flow; 200 where it is already."""
+
+        def trace() -> Traced:
+            self._may_change()
+            destination = address(wanted.destination)
+            before = self._traced(destination)
+            self._plane.trace(destination, wanted.flow)
+            now = self._traced(destination)
+            if now is None:
+                raise UnknownError(f"{destination} was given up meanwhile")
+            if before is None or before.flows != now.flows:
+                response.status_code = HTTPStatus.CREATED
+            return now
+
+        return await self._desk.work(trace)
+
+    async def untrace(
+        self,
+        destination: str,
+        protocol: Annotated[Number | None, Query(ge=0, le=255)] = None,
+        source_port: Annotated[Number | None, Query(ge=0, le=65535)] = None,
+        destination_port: Annotated[Number | None, Query(ge=0, le=65535)] = None,
+    ) -> None:
+        """Trace it no more, or one flow to it, which is named by all three parameters."""
+        given = protocol, source_port, destination_port
+
+        def untrace() -> None:
+            self._may_change()
+            found = self._traced(address(destination))
+            flow = None if given == (None,) * 3 else TracedFlow(*_whole(given))
+            if found is None or (flow and flow not in found.flows):
+                raise UnknownError(f"that is not traced: {destination}")
+            self._plane.untrace(found.destination, flow)
+
+        await self._desk.work(untrace)
+
+    async def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it
+        """The entries of a map that the configuration makes writable. No other map's can be read
+        but by its metrics."""
+
+        def entries() -> list[Entry]:
+            self._find_map(name, map)
+            return self._plane.entries(name, map)
+
+        return await self._desk.read(entries)
+
+    async def set_entry(self, name: str, map: str, entry: MapEntry) -> None:  # noqa: A002
+        """Store an entry of a writable map, in the place of the one with its key if there is one.
+        Packets meet it at once. Fields are as tables show them; fields left out are 0."""
+
+        def store() -> None:
+            self._may_change(name)
+            self._find_map(name, map)
+            self._plane.set_entry(name, map, entry.key, entry.value)
+
+        await self._desk.work(store)
+
+    async def delete_entry(self, name: str, map: str, key: str) -> None:  # noqa: A002
+        """Delete an entry of a writable map, of an array set it to zero. `key` is JSON, or a text
+        as it stands: `192.0.2.1`."""
+
+        def erase() -> None:
+            self._may_change(name)
+            self._find_map(name, map)
+            if not self._plane.delete_entry(name, map, value_of(key)):
+                raise UnknownError(f"map {map} has no entry {key}")
+
+        await self._desk.work(erase)
+
+    async def export(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
+        """End the window now; its tables."""
+        return await self._desk.work(self._tables_of, self._plane.export, name, format)
+
+    async def remove(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
+        """End a probe; the tables of its last window."""
+        return await self._desk.work(self._tables_of, self._plane.remove, name, format)
+
+    def _find(self, name: str) -> ProbeInfo:
+        infos = {info.name: info for info in self._plane.probes()}
+        if name not in infos:
+            hint = did_you_mean(name, sorted(infos)) or "there are none"
+            raise UnknownError(f"no probe {name!r}", hint=hint)
+        return infos[name]
+
+    def _find_map(self, name: str, map_name: str) -> None:
+        maps = self._find(name).config.maps
+        writable = sorted(known for known, options in maps.items() if options.writable)
+        if map_name not in writable:
+            hint = did_you_mean(map_name, writable) or f"give maps.{map_name}.writable = true"
+            raise UnknownError(f"probe {name} has no writable map {map_name!r}", hint=hint)
+
+    def _traced(self, destination: str) -> Traced | None:
+        return next((t for t in self._plane.traced() if t.destination == destination), None)
+
+    def _may_change(self, name: str = "") -> None:
+        self._desk.may_change()
+        if name:
+            self._find(name)
+
+    def _may_compile(self, request: Request) -> None:
+        self._desk.may_compile(owner=request.state.owner)
+
+    def _add(self, config: ProbeConfig, request: Request, force: bool) -> ProbeInfo:
+        self._may_compile(request)
+        if any(info.name == config.name for info in self._plane.probes()):
+            raise ExistsError(f"a probe {config.name} runs", hint="replace it, or remove it first")
+        return self._plane.add(config, force=force)
+
+    def _replace(
+        self, name: str, config: ProbeConfig, request: Request, force: bool
+    ) -> Replacement:
+        self._may_compile(request)
+        self._find(name)
+        if config.name != name:
+            raise UsageError(f"the configuration is of {config.name}, not of {name}")
+        return self._plane.replace(config, force=force)
+
+    def _metrics(
+        self, name: str, number: int | None, kind: Kind | None, shown: str, known: str | None
+    ) -> Response:
+        info = self._find(name)
+        found = passing(windows.find(self._plane.history.snapshots(), info, number), shown)
+        response = _tables(found, kind or info.config.format)
+        # The moment too: a probe that comes again counts from 1 again.
+        of = f"{found[0].window}-{found[0].end_utc_ns}-{crc32(shown.encode()):08x}"
+        tag = f'"{of}-{response.media_type}"'
+        headers = {"etag": tag, "vary": "authorization"}
+        if known == tag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        response.headers.update(headers)
+        return response
+
+    def _tables_of(
+        self, end: Callable[[str], Sequence[Snapshot]], name: str, kind: Kind | None
+    ) -> Response:
+        self._may_change(name)
+        default = self._find(name).config.format
+        return _tables(end(name), kind or default)
+
+
+def _whole(given: Sequence[int | None]) -> list[int]:
+    """Raises UsageError where one is missing."""
+    numbers = [number for number in given if number is not None]
+    if len(numbers) < len(given):
+        raise UsageError("a flow has a protocol, a source_port and a destination_port")
+    return numbers
+
+
+def _tables(snapshots: Sequence[Snapshot], kind: str) -> Response:
+    if kind == "binary":
+        body: str | bytes = b"".join(map(wire.encode, snapshots))
+    else:
+        body = outputs.document(snapshots, kind)
+    return Response(body, media_type=MEDIA_TYPES[kind])

@@ -1,0 +1,162 @@
+"""Where the API can be reached: sockets, who may use them, and the thread that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Self
+
+import uvicorn
+
+from app.api import sockets
+from app.api.server.app import create
+from app.api.server.auth import Rights
+from app.api.server.broadcaster import Hub
+from app.api.server.command_endpoints import Console
+from app.api.server.connections import Door, Limits
+from bpf.errors import UsageError
+from probes.control_plane import ControlPlane
+
+_PATIENCE_S = 1.0
+"""For requests that are being answered when it closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """How the API is offered. Files are read once, when it starts."""
+
+    version: str
+    """Of the program, for clients to see."""
+    socket: str = sockets.DEFAULT_SOCKET
+    """A Unix socket that only its owner can use; empty: none."""
+    address: str = ""
+    """`HOST:PORT`, `[IPV6]:PORT`; port 0 is any free one; empty: no TCP."""
+    token: str = ""
+    """File with the token of those who may do everything; TCP needs one."""
+    read_token: str = ""
+    """File with the token of those who may only read."""
+    certificate: str = ""
+    """PEM file; TCP needs it, unless on a loopback address."""
+    key: str = ""
+    limits: Limits = field(default_factory=Limits)
+
+
+def serve(plane: ControlPlane, options: Api, console: Console | None = None) -> Listener:
+    """Offer `plane` until the result is closed; commands are done by `console`, where there is one.
+
+    Raises UsageError for options that don't fit together and for addresses that can't be had.
+    """
+    return Listener(plane, options, console)
+
+
+class Listener:
+    """The API of one control plane. Its loop is its own: nothing waits for a client but it."""
+
+    def __init__(self, plane: ControlPlane, options: Api, console: Console | None = None) -> None:
+        for name in ("token", "read_token", "certificate", "key"):
+            if getattr(options, name) and not options.address:
+                raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")
+        self.address: tuple[str, int] | None = None
+        """Host and port of the TCP socket."""
+        self._plane = plane
+        self._console = console
+        self._options = options
+        self._hub = Hub()
+        self._offers: list[tuple[sockets.Listening, Rights, ssl.SSLContext | None]] = []
+        with ExitStack() as undo:
+            if options.socket:
+                unix = undo.enter_context(sockets.unix(options.socket))
+                self._offers.append((unix, Rights(), None))
+            if options.address:
+                rights, tls = _rights(options), _tls(options)
+                tcp = undo.enter_context(sockets.tcp(options.address))
+                if tls is None and not sockets.is_loopback(tcp.socket):
+                    raise UsageError(
+                        f"the API on {options.address} needs TLS: others can reach it",
+                        hint="give a certificate and its key with --api-cert and --api-key",
+                    )
+                self._offers.append((tcp, rights, tls))
+                self.address = tcp.socket.getsockname()[:2]
+            self._sockets = undo.pop_all()
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(lambda *_: None)
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        plane.listen(self._hub.publish)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End every connection, and give the sockets back; may be called twice."""
+        self._hub.close()
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self._sockets.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        doors = [self._door(*offer) for offer in self._offers]
+        accepting = [asyncio.create_task(door.accept()) for door in doors]
+        await self._stop.wait()
+        for task in accepting:
+            task.cancel()
+        await asyncio.gather(*(door.close(_PATIENCE_S) for door in doors))
+
+    def _door(
+        self, listening: sockets.Listening, rights: Rights, tls: ssl.SSLContext | None
+    ) -> Door:
+        # One application a door: whoever floods one leaves the other's threads alone.
+        config = uvicorn.Config(
+            create(self._plane, self._hub, rights, self._options.version, self._console),
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=30,
+        )
+        config.load()
+        return Door(listening.socket, config, tls, self._options.limits)
+
+
+def _rights(options: Api) -> Rights:
+    """Of those who come by TCP."""
+    if not options.token:
+        raise UsageError(
+            f"the API on {options.address} needs a token", hint="give its file with --api-token"
+        )
+    token = sockets.read_token(options.token)
+    read_token = sockets.read_token(options.read_token) if options.read_token else b""
+    if token == read_token:
+        raise UsageError("the API's token and its read token are the same")
+    return Rights(token, read_token)
+
+
+def _tls(options: Api) -> ssl.SSLContext | None:
+    if not options.certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # A password would be asked for on the terminal.
+        context.load_cert_chain(options.certificate, options.key or None, password=lambda: b"")
+    except OSError as error:
+        reason = error.strerror or error.args[-1]
+        raise UsageError(f"cannot use {options.certificate} for TLS: {reason}") from None
+    return context

@@ -1,0 +1,172 @@
+"""`probedeck config`: which settings there are, which apply, where they are from, and whether they
+are right."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.decorator import takes, unfit
+from app.cli.options import Options
+from app.config import paths
+from app.config.load import NONE, Loaded, load, sections
+from app.config.model import Settings, Ui
+from app.config.schema import Setting, settings_of
+from app.config.toml_lines import dumped
+from bpf.errors import UsageError
+
+EXAMPLES = """\b
+Examples:
+  probedeck config init
+  probedeck config show --origin
+  PROBEDECK_THEME=light probedeck config show --origin --interval 2
+  probedeck config validate draft.toml
+
+Settings are looked for in this order, and the last one wins: defaults; the configuration file,
+$XDG_CONFIG_HOME/probedeck/config.toml or what --config or PROBEDECK_CONFIG name; PROBEDECK_ and an
+option's name, such as PROBEDECK_INTERVAL=2 or PROBEDECK_NO_NAMES=1; options. Where an option may be
+repeated, each line of its variable is one. Under sudo the file is the one of who called sudo, if it
+is his or root's, and writable by its owner only."""
+_EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "keys": (
+        "What keys do, everywhere; [keys.flows] is for one screen. A command, several, a tape of",
+        '[macros], or keys to be pressed: "@2/dport:443<enter>". "" is nothing.',
+        '"f12" = "view.events"',
+        '"ctrl+g" = ["view.flows", "flow.sort rate"]',
+    ),
+    "macros": (
+        "Tapes by name, for @NAME; a path begins at this file's directory.",
+        'triage = "triage.tape"',
+    ),
+    "columns": (
+        "Columns of tables, from the left.",
+        'flows = ["source", "destination", "rate", "age"]',
+    ),
+    "filters": ("Filters by name, for flow.filter @NAME.", 'web = "proto:tcp port:80,443"'),
+}  # fmt: skip
+"""Sections whose keys are the operator's own: what they are, and then examples."""
+
+config_cli = typer.Typer(
+    name="config",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@config_cli.callback(epilog=EXAMPLES)
+def config() -> None:
+    """Look at the settings, and begin a configuration file."""
+
+
+@config_cli.command()
+def path() -> None:
+    """Print which file is read, and where the console keeps things."""
+    loaded = load("", Options)
+    print(f"config  {loaded.file or NONE} ({loaded.state})")
+    print(f"state   {paths.state_dir()}")
+    print(f"data    {paths.data_dir()}")
+
+
+@config_cli.command()
+@takes(Options, Ui)
+def show(
+    context: typer.Context,
+    options: Options,
+    settings: Settings,
+    loaded: Loaded,
+    origin: Annotated[bool, typer.Option("--origin", help="And where each is from.")] = False,
+) -> None:
+    """Print every setting as it applies, as TOML. Options count as they would for a command."""
+    lines: list[str] = []
+    for section, of in sections(Options).items():
+        lines += ["", f"[{section}]"]
+        for name, setting in settings_of(of).items():
+            source = context.get_parameter_source(name)
+            given = source is not None and source.name == "COMMANDLINE"
+            place = "command line" if given else loaded.origins.get(name, "default")
+            value = getattr(settings.ui if of is Ui else options, name)
+            lines.append(_commented(_entry(setting, value), place if origin else ""))
+    for section in _EXAMPLES:
+        lines += _table(section, getattr(settings, section), settings.origin if origin else "")
+    print("\n".join(lines[1:]))
+
+
+def _entry(setting: Setting, value: Any) -> str:
+    """A line of TOML, which has nothing for what is not set."""
+    return f"# {setting.name} =" if value is None else f"{setting.name} = {dumped(value)}"
+
+
+def _commented(line: str, comment: str) -> str:
+    return f"{line}  # {comment}" if comment else line
+
+
+def _table(section: str, table: Mapping[str, Any], origin: str) -> Iterator[str]:
+    yield ""
+    yield _commented(f"[{section}]", origin if table else "")
+    below = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    plain = {key: value for key, value in table.items() if key not in below}
+    for key, value in (plain | dict(below.pop("", {}))).items():
+        yield f"{dumped(key)} = {dumped(value)}"
+    for name, each in below.items():
+        yield from _table(f"{section}.{name}", each, "")
+
+
+@config_cli.command()
+def init(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="What to write.", show_default="your own")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Also in the place of one.")] = False,
+) -> None:
+    """Write a configuration file with every setting as a comment."""
+    at = Path(file) if file else paths.config_file()
+    if at.exists() and not force:
+        raise UsageError(f"{at} is there already", hint="--force writes another in its place")
+    paths.write_private(at, template())
+    print(at)
+
+
+def template() -> str:
+    """A configuration file that sets nothing."""
+    lines = [
+        "# Settings of probedeck: see probedeck config --help. What begins with # is a default."
+    ]
+    for section, of in sections(Options).items():
+        lines += ["", f"[{section}]"]
+        for setting in settings_of(of).values():
+            lines += ["", *_explained(setting)]
+    for section, (about, *more) in _EXAMPLES.items():
+        lines += ["", f"[{section}]", f"# {about}", *(f"# {line}" for line in more)]
+    return "\n".join(lines) + "\n"
+
+
+def _explained(setting: Setting) -> Iterator[str]:
+    """Its meaning, and below it its default with what else it can be."""
+    import textwrap
+
+    yield from textwrap.wrap(setting.help, 98, initial_indent="# ", subsequent_indent="# ")
+    entry = _entry(setting, setting.default).removeprefix("# ")
+    usual = f"; usually {setting.usual}" if setting.usual else ""
+    yield f"# {_commented(entry, setting.words + usual)}"
+
+
+@config_cli.command()
+def validate(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="What to look at.", show_default="your own")
+    ] = "",
+) -> None:
+    """Look for all that is wrong, also in the environment."""
+    loaded = load(file, Options)
+    wrong = [*loaded.problems, *unfit(loaded), *loaded.settings.warnings]
+    for each in wrong:
+        print(each, file=sys.stderr)
+    if wrong:
+        raise typer.Exit(UsageError.exit_code)
+    print(f"{loaded.settings.origin or 'no file'}: nothing is wrong")

@@ -1,0 +1,299 @@
+"""The command line: options, and errors as one line with the right exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from app import VERSION
+from app.cli.config import config_cli
+from app.cli.decorator import takes
+from app.cli.man import get_ready, manual_cli
+from app.cli.options import Options
+from app.cli.policy import policy_cli
+from app.cli.probe import probe_cli
+from app.cli.tape import macro_cli
+from app.cli.trace import EXAMPLES as TRACE_EXAMPLES
+from app.cli.trace import Command, trace
+from app.config.model import Settings, Ui
+from app.run.spec import Beside
+from app.tape.options import NOTHING, Playing, Script
+from bpf.errors import DeckError, TextError, UsageError
+
+EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
+# \b keeps the lines that follow as they are.
+RUN_EXAMPLES = """\b
+Examples:
+  probedeck run -i eth0
+  probedeck run -i eth0 --capture 'proto:tcp port:80,443 !net:10.0.0.0/8'
+  probedeck run -i eth0 --headless -o /var/log/flows --duration 3600
+  probedeck run -i eth0 --headless --views windows | head
+  probedeck run -i eth0 --probe examples/sizes.toml --headless -o sizes
+  probedeck run -i eth0 --policy 'flood: flows > 500 -> heavy_hitters'
+  probedeck run -i eth0 --monitor --only --headless --views metrics"""
+LAB_EXAMPLES = """\b
+Examples:
+  probedeck lab
+  probedeck lab --headless --duration 10 --format jsonl
+  probedeck lab --replay attack.pcap --policies examples/policies.toml"""
+CONSOLE_EXAMPLES = """\b
+Examples:
+  probedeck console
+  probedeck console --connect https://router1:8765 --token ~/.router1"""
+DOCTOR_EXAMPLES = """\b
+Example:
+  probedeck doctor -i eth0"""
+TOUR_PROBE = Path(__file__).parents[2] / "examples" / "packet-counter.toml"
+TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
+
+cli = typer.Typer(
+    name="probedeck",
+    epilog=EXIT_CODES,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+cli.add_typer(probe_cli)
+cli.add_typer(policy_cli)
+cli.add_typer(macro_cli)
+cli.add_typer(config_cli)
+cli.add_typer(manual_cli)
+
+
+@cli.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Live network monitoring with eBPF: a console, and the control plane behind it."""
+    if show_version:
+        version()
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@cli.command(epilog=RUN_EXAMPLES)
+@takes(Options, Ui, Playing)
+def run(
+    options: Options,
+    settings: Settings,
+    playing: Playing,
+    interface: Annotated[
+        str,
+        typer.Option(
+            "-i", "--interface", metavar="NAME", help="What is watched.", show_default=False
+        ),
+    ] = "",
+) -> None:
+    """Watch an interface, in the console or into tables."""
+    instead = f"probedeck run -i {interface or 'NAME'} --headless"
+    script = playing.script(settings, shown=not options.headless)
+    _watch(options, settings, interface, instead, script)
+
+
+@cli.command(epilog=LAB_EXAMPLES)
+@takes(Options, Ui, Playing)
+def lab(
+    options: Options,
+    settings: Settings,
+    playing: Playing,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="FACTOR",
+            help="How busy it is, 0.1 to 10; 1 is a calm office.",
+            show_default="1; no traffic with --replay",
+        ),
+    ] = None,
+    replay: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Have the frames of a pcap or pcapng file come in, once. Without --duration, a "
+            "headless run ends after them.",
+        ),
+    ] = "",
+    speed: Annotated[
+        str,
+        typer.Option(
+            metavar="FACTOR|max", help="How much faster than they were recorded.", show_default="1"
+        ),
+    ] = "",
+) -> None:
+    """Watch a lab: a small network with traffic of its own.
+
+    A client, six routers with a bottleneck, and a server, in namespaces: IPv4 and IPv6, TCP, UDP,
+    DNS and ICMP. Leaving removes it all.
+    """
+    from app.lab import Lab
+    from app.lab.replay import Replay, speed_of
+
+    # Looked at before the lab is built, as far as there is no interface to look at.
+    options.check(settings.filters)
+    script = playing.script(settings, shown=not options.headless)
+    if speed and not replay:
+        raise UsageError("--speed without a capture", hint="give --replay FILE")
+    capture = None
+    if replay:
+        # Conditions tell what it brings from what was before.
+        delay = min(2 * options.interval, 2.0)
+        capture = Replay(replay, speed_of(speed or "1"), delay=delay)
+    instead = "probedeck lab --headless --duration 10"
+    if not options.headless:
+        _need_terminal(instead)
+    traffic = rate is not None or not replay
+    with Lab(rate=1.0 if rate is None else rate, traffic=traffic) as network:
+        network.enter()
+        if capture:
+            # Nothing but the capture is to be measured.
+            network.settle()
+        beside = partial(capture.running, network) if capture else None
+        _watch(options, settings, network.interface, instead, script, beside)
+
+
+@cli.command()
+@takes(Ui)
+def tour(settings: Settings) -> None:
+    """Learn the console in five minutes, on a lab."""
+    from app.lab import Lab
+
+    _need_terminal("probedeck man")
+    with Lab() as network:
+        network.enter()
+        options = Options(probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True)
+        _watch(options, settings, network.interface, "probedeck man", tour=True)
+
+
+cli.command(cls=Command, epilog=TRACE_EXAMPLES)(trace)
+
+
+@cli.command(epilog=CONSOLE_EXAMPLES)
+@takes(Ui, Playing)
+def console(
+    settings: Settings,
+    playing: Playing,
+    url: Annotated[
+        str,
+        typer.Option(
+            "--connect", metavar="URL", help="unix:PATH, http://HOST:PORT or https://HOST:PORT."
+        ),
+    ] = "unix:/run/probedeck/api.sock",
+    token: Annotated[
+        str, typer.Option(metavar="FILE", help="Holds the token that the controller asks for.")
+    ] = "",
+    ca: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Certificates to trust.", show_default="the system's"),
+    ] = "",
+    headless: Annotated[
+        bool, typer.Option("--headless", help="Show nothing: only play a tape.")
+    ] = False,
+) -> None:
+    """Open a console on a controller elsewhere, by its API."""
+    script = playing.script(settings, shown=not headless)
+    if not headless:
+        _need_terminal("probedeck probe list")
+    elif script.tape is None:
+        raise UsageError("--headless needs --macro or --exec here")
+    from app import console as screens
+    from app.api.client import Remote
+    from app.api.remote import RemoteController
+
+    remote = RemoteController(Remote(url, token, ca))
+    raise typer.Exit(screens.connect(remote, url, settings, script))
+
+
+@cli.command(epilog=DOCTOR_EXAMPLES)
+def doctor(
+    interface: Annotated[
+        str | None,
+        typer.Option("-i", "--interface", metavar="NAME", help="Look at this one too."),
+    ] = None,
+) -> None:
+    """Name what is missing for monitoring, each with its remedy."""
+    from app import doctor as examination
+
+    raise typer.Exit(examination.run(interface))
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    print(f"probedeck {VERSION}")
+
+
+@cli.command()
+def test() -> None:
+    """Run the test suite; arguments go to pytest. Only through the launcher ./probedeck."""
+    raise UsageError("the tests are run by the launcher", hint="./probedeck test")
+
+
+def _watch(
+    options: Options, settings: Settings, interface: str, instead: str, script: Script = NOTHING,
+    beside: Beside | None = None, *, tour: bool = False,
+) -> None:  # fmt: skip
+    """`instead` is what to do without a terminal."""
+    options.check(settings.filters)
+    watch = replace(options.watch(interface, VERSION), beside=beside, tour=tour)
+    target = options.target(settings.filters) if options.headless else None
+    if target is not None and script.tape is None:
+        from app.run import headless
+
+        headless.run(watch, target)
+        return
+    if target is None:
+        _need_terminal(instead)
+    from app import console
+
+    written = target if target is not None and target.out != "-" else None
+    raise typer.Exit(console.run(watch, settings, script, written))
+
+
+def _need_terminal(instead: str) -> None:
+    # By number: sys.stdin and sys.stdout are None where they are closed.
+    if not (os.isatty(0) and os.isatty(1)):
+        raise UsageError("the console needs a terminal", hint=f"without one: {instead}")
+
+
+def main() -> NoReturn:
+    """Run the command line; a DeckError becomes one line on standard error."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        get_ready()
+        code = cli(prog_name="probedeck", standalone_mode=False)
+        print(end="", flush=True)
+    except DeckError as error:
+        # What says in which line of a file it is, says that first, as compilers do.
+        print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
+        if isinstance(error, TextError):
+            print(error.marked, file=sys.stderr)
+        code = error.exit_code
+    except BrokenPipeError:
+        from app.run.headless import fall_silent
+
+        fall_silent()
+        code = 0
+    except (KeyboardInterrupt, typer.Abort):
+        # Ctrl-C before there is anything to end in good order.
+        code = 128 + signal.SIGINT
+    except typer.TyperException as error:
+        print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)
+        code = UsageError.exit_code
+    sys.exit(code or 0)
+
+
+def _with_help(message: str) -> str:
+    # A question is what was meant, and says enough.
+    return message if message.endswith("?") else f"{message.rstrip('.')}; see --help"

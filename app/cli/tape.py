@@ -1,0 +1,127 @@
+"""`probedeck macro`: tapes, looked at without running anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app import VERSION
+from app.cli.decorator import takes
+from app.config.model import Settings
+from app.tape.syntax_help import EXIT, FORMS
+from bpf.errors import UsageError
+
+if TYPE_CHECKING:
+    from app.tape.model import Tape
+    from app.tape.store import Shelf
+
+LINES = "\b\nLines of a tape:\n" + "\n".join(
+    f"  {form}\n{fill(meaning, 78, initial_indent=' ' * 6, subsequent_indent=' ' * 6)}"
+    for form, meaning in FORMS
+)
+EXAMPLES = """\b
+Examples:
+  probedeck macro check triage.tape
+  probedeck macro list
+  probedeck lab --headless --macro triage.tape
+  probedeck run -i eth0 --macro evidence"""
+
+_MISSING = 3
+"""Exit code for what a tape needs and is not here, as when it is played."""
+
+macro_cli = typer.Typer(
+    name="macro",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@macro_cli.callback(epilog=f"{LINES}\n\n{EXIT}\n\n{EXAMPLES}")
+def macro() -> None:
+    """Look at tapes, and check them before they are played."""
+
+
+@macro_cli.command(epilog=EXAMPLES)
+@takes()
+def check(
+    settings: Settings,
+    tapes: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Tapes, names of known ones, or -.")
+    ],
+) -> None:
+    """Say what is wrong in tapes, all of it, without running anything.
+
+    Exit codes: 0 all can be played here, 2 a tape is wrong, 3 a tape needs what is not here.
+    """
+    codes = {_check(tape, settings) for tape in tapes}
+    # What is wrong counts for more than what is missing.
+    raise typer.Exit(next((code for code in (UsageError.exit_code, _MISSING) if code in codes), 0))
+
+
+@macro_cli.command("list")
+@takes()
+def list_tapes(settings: Settings) -> None:
+    """List the tapes that can be played by name, and the registers."""
+    from app.tape.store import registers
+
+    for name in (*_shelf(settings).names(), *registers()):
+        print(f"{name:<12} {_title(name, settings)}")
+
+
+@macro_cli.command()
+def states() -> None:
+    """List the named state that Wait and Expect look at."""
+    from app.tape.states import FAMILIES, STATES
+
+    named = [*STATES.values(), *FAMILIES.values()]
+    for each in named:
+        name = each.name + ("NAME" if each.name in FAMILIES else "")
+        values = f": {' '.join(each.choices)}" if each.choices else ""
+        print(f"{name:<20} {each.kind:<13} {each.help}{values}")
+
+
+def _shelf(settings: Settings) -> Shelf:
+    from app.tape.store import Shelf
+
+    return Shelf(settings.macros, settings.filters)
+
+
+def _check(name: str, settings: Settings) -> int:
+    """Look at one; the exit code."""
+    from app.tape.load import unmet
+
+    try:
+        tape = _shelf(settings).given(name)
+    except UsageError as error:
+        print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
+        return error.exit_code
+    missing = list(unmet(tape, VERSION))
+    for place, reason in missing:
+        print(f"{place.file}:{place.line}: {reason}", file=sys.stderr)
+    if missing:
+        return _MISSING
+    print(f"{name}: {', '.join(_facts(tape))}")
+    return 0
+
+
+def _facts(tape: Tape) -> Iterator[str]:
+    count = len(tape.steps)
+    yield f"{count} step" if count == 1 else f"{count} steps"
+    places = (step.place for step in tape.steps if step.writes)
+    writing = dict.fromkeys(f"{place.file}:{place.line}" for place in places)
+    if writing:
+        yield f"changes what runs at {', '.join(writing)}: needs --allow-write"
+
+
+def _title(name: str, settings: Settings) -> str:
+    """What a tape says it is, or what is wrong with it."""
+    try:
+        return _shelf(settings).load(name).title
+    except UsageError as error:
+        return str(error).splitlines()[0]

@@ -1,0 +1,69 @@
+"""Saved layouts: which screen is in front, and how each shows what it has.
+
+They are the console's own files, in the state directory, and not in the operator's `config.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from app.config.paths import read_private, state_dir, write_private
+from app.config.toml_lines import Document, dumped
+from app.files import as_invoker
+from bpf.errors import UsageError, did_you_mean
+
+USUAL = "default"
+"""What one is called that is saved without a name."""
+CONSOLE = "console"
+"""Beside the screens' names: what is of no screen."""
+Layout = Mapping[str, Mapping[str, str]]
+"""By screen, and by what it is of; what a screen does not know it leaves alone."""
+_NAME = re.compile(r"[\w-][\w.-]{0,63}", re.ASCII)
+
+
+def save(name: str, layout: Layout) -> Path:
+    """Keep a layout, in the place of the one that had that name; where it is.
+
+    Raises DeckError.
+    """
+    path = path_of(name)
+    tables = (
+        [f"[{dumped(screen)}]", *(f"{dumped(key)} = {dumped(value)}" for key, value in of.items())]
+        for screen, of in layout.items()
+    )
+    write_private(path, "\n\n".join("\n".join(table) for table in tables) + "\n")
+    return path
+
+
+def load(name: str) -> Layout:
+    """A layout that was saved. Raises DeckError."""
+    path = path_of(name)
+    text = read_private(path)
+    if text is None:
+        raise UsageError(f"there is no layout {name!r}", hint=_hint(name))
+    data = Document.of(path, text).data
+    return {
+        screen: {key: value for key, value in of.items() if isinstance(value, str)}
+        for screen, of in data.items()
+        if isinstance(of, dict)
+    }
+
+
+def names() -> list[str]:
+    """The layouts that there are."""
+    with as_invoker():
+        return sorted(path.stem for path in (state_dir() / "layouts").glob("[!.]*.toml"))
+
+
+def _hint(name: str) -> str:
+    return did_you_mean(name, names()) or "layout.save keeps one"
+
+
+def path_of(name: str) -> Path:
+    """The file of a layout, whether there is one or not. UsageError for what can be no name."""
+    if not _NAME.fullmatch(name):
+        problem = f"{name!r} cannot be the name of a layout"
+        raise UsageError(problem, hint="letters, digits, _, - and . can be in one")
+    return state_dir() / "layouts" / f"{name}.toml"

@@ -1,0 +1,175 @@
+"""Settings from everywhere: `config.toml`, then PROBEDECK_* variables, which win.
+
+What the command line has wins over both; see `app.cli.options`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from app.config import paths
+from app.config.model import Settings, Ui
+from app.config.schema import PREFIX, Setting, Value, settings_of
+from app.config.toml_lines import Document
+from bpf.errors import DeckError, UsageError, did_you_mean
+
+NONE = "none"
+"""In the place of a file: no file."""
+_OTHERS = ("PROBEDECK_CONFIG", "PROBEDECK_DIFF")
+"""Variables that are no settings: the file, and whether the screen sends differences only."""
+
+
+def sections(run: type) -> Mapping[str, type]:
+    """The sections whose keys are the fields of a class, in the order in which they are shown."""
+    return {"ui": Ui, "run": run}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was set before the command line was looked at."""
+
+    settings: Settings = field(default_factory=Settings)
+    """Without `ui`, which is among `values`."""
+    values: Mapping[str, Value] = field(default_factory=dict)
+    """Of options, by name."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """`FILE:LINE` or the variable's name, for each of `values`."""
+    document: Document | None = None
+    """The file that was read, for where things stand in it."""
+    file: str = ""
+    """The file that was looked for; empty where there was to be none."""
+    state: str = "as asked for"
+    """What became of it, in a word or two."""
+    problems: tuple[UsageError, ...] = ()
+    """What is wrong, in the order in which it was found."""
+
+    def check(self) -> None:
+        """Raises UsageError: the first problem, and how many more there are."""
+        if self.problems:
+            first, *more = self.problems
+            rest = f" (and {len(more)} more: probedeck config validate)" if more else ""
+            raise UsageError(f"{first}{rest}")
+
+
+def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> Loaded:
+    """Read the settings; `given` is the file that --config names, `run` the class of `[run]`.
+
+    Never fails: what is wrong is among the `problems`.
+    """
+    named = given or environment.get("PROBEDECK_CONFIG", "")
+    warnings: list[str] = []
+    problems: list[UsageError] = []
+    settings, values, origins = Settings(), dict[str, Value](), dict[str, str]()
+    file = "" if named == NONE else named or str(paths.config_file())
+    document = None
+    state = "not there" if file else "as asked for"
+    try:
+        document = _document(file, named) if file else None
+    except UsageError as error:
+        problems.append(error)
+        state = "wrong"
+    except DeckError as error:
+        warnings.append(f"{error}: it is left out")
+        state = "left out"
+    if document:
+        state = "used"
+        settings = _read(document, sections(run), values, origins, problems.append)
+    known = {name: each for of in sections(run).values() for name, each in settings_of(of).items()}
+    _read_environment(environment, known, values, origins, problems.append)
+    warnings += _unknown(environment, known)
+    settings = replace(settings, warnings=tuple(warnings))
+    return Loaded(settings, values, origins, document, file, state, tuple(problems))
+
+
+def _document(file: str, named: str) -> Document | None:
+    """None where there is no file. Raises UsageError for what is wrong with one, and where there is
+    none that was named; DeckError for one of the invoker that is not to be read."""
+    path = Path(file)
+    if not named:
+        text = paths.read_private(path)
+        return None if text is None else Document.of(path, text)
+    try:
+        with open(path, "rb") as opened:
+            return Document.of(path, paths.text_of(opened, path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _read(
+    document: Document, typed: Mapping[str, type], values: dict[str, Value],
+    origins: dict[str, str], complain: Callable[[UsageError], None],
+) -> Settings:  # fmt: skip
+    from app.config.sections import READERS, check_keys
+
+    found: dict[str, Any] = {}
+    for section, table in document.data.items():
+        if section not in typed and section not in READERS:
+            error = UsageError("unknown section", hint=_home_of(section, typed, READERS))
+            complain(document.wrong((section,), error))
+        elif not isinstance(table, dict):
+            complain(document.wrong((section,), UsageError("is no section")))
+        elif section in READERS:
+            found[section] = READERS[section](document, table, complain)
+        else:
+            known = settings_of(typed[section])
+            for name, value in table.items():
+                try:
+                    values[name] = _value(document, known, name, value)
+                    origins[name] = document.place((section, name))
+                except UsageError as error:
+                    complain(document.wrong((section, name), error))
+    settings = Settings(origin=str(document.path), **found)
+    if settings.keys:
+        check_keys(document, settings, complain)
+    return settings
+
+
+def _home_of(name: str, typed: Mapping[str, type], others: Mapping[str, object]) -> str:
+    """A hint for what is no section: where it belongs, or the nearest that is one."""
+    for section, options in typed.items():
+        if name in settings_of(options):
+            return f"it belongs into [{section}]"
+    return did_you_mean(name, [*typed, *others])
+
+
+def _value(document: Document, settings: Mapping[str, Setting], name: str, given: object) -> Value:
+    from app.config.sections import beside
+
+    if name not in settings:
+        raise UsageError("unknown key", hint=did_you_mean(name, settings))
+    setting = settings[name]
+    value = setting.of_toml(given)
+    if setting.metavar not in ("FILE", "PATH"):
+        return value
+    if isinstance(value, list):
+        return [beside(document.path, each) for each in value]
+    return beside(document.path, str(value)) if value else value
+
+
+def _read_environment(
+    environment: Mapping[str, str], known: Mapping[str, Setting], values: dict[str, Value],
+    origins: dict[str, str], complain: Callable[[UsageError], None],
+) -> None:  # fmt: skip
+    for name, setting in known.items():
+        if text := environment.get(setting.variable, ""):
+            try:
+                values[name], origins[name] = setting.of_text(text), setting.variable
+            except UsageError as error:
+                complain(UsageError(f"{setting.variable}: {error.message}", hint=error.hint))
+
+
+def _unknown(environment: Mapping[str, str], known: Mapping[str, Setting]) -> Iterator[str]:
+    """Warnings only: variables of such names can also be others', such as those that a service
+    called probedeck makes Kubernetes set."""
+    names = [setting.variable.removeprefix(PREFIX) for setting in known.values()]
+    for variable in sorted(environment):
+        name = variable.removeprefix(PREFIX)
+        if name != variable and name not in names and variable not in _OTHERS:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+            hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
+            yield f"{variable}: no setting has this name{hint}"

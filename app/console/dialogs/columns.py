@@ -1,0 +1,128 @@
+"""`|`: which columns a table has, and in which order."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.widgets import Static
+
+from app.console.tables.sorted_table import DeckTable
+from widgets.table.columns import Column
+from widgets.table.rows import Row, Rows
+from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import DiffModalScreen
+from widgets.tones import Tone
+
+_COLUMNS = (
+    Column("shown", "", 3),
+    Column("title", "Column", 14),
+    Column("name", "Name", 16, grows=True),
+)
+_HELP = "space shows or hides   J K move it\nu as usual   enter applies   esc cancels"
+_OTHER_LINES = 5
+"""Of the box, beside the table."""
+
+
+class ColumnsScreen(DiffModalScreen[None]):
+    """The columns of a table in a list: shown ones have a mark; the first is the left one."""
+
+    BINDINGS = [
+        Binding("enter", "apply", "Apply"),
+        Binding("escape,vertical_line,q", "dismiss", "Cancel"),
+        Binding("down,j", "move(1)", show=False),
+        Binding("up,k", "move(-1)", show=False),
+        Binding("home,g,pageup", "move(-100)", show=False),
+        Binding("end,G,pagedown", "move(100)", show=False),
+        Binding("space", "mark", "Show or hide"),
+        Binding("J,ctrl+down", "shift(1)", "Down"),
+        Binding("K,ctrl+up", "shift(-1)", "Up"),
+        Binding("u", "usual", "Usual"),
+    ]
+    CSS = """
+    ColumnsScreen { align: center middle; }
+    ColumnsScreen > Vertical {
+        width: 46; max-width: 100%; height: auto; max-height: 100%;
+        padding: 0 1; background: $panel; border: round $primary;
+    }
+    ColumnsScreen VirtualTable { background: $panel; }
+    ColumnsScreen Static { height: auto; color: $text-muted; margin-top: 1; }
+    """
+
+    def __init__(self, table: DeckTable) -> None:
+        super().__init__()
+        self._table = table
+        known = {column.id: column for column in table.columns}
+        usual = [column.id for column in table.columns if not column.hidden]
+        shown = [name for name in table.chosen or usual if name in known]
+        self._shown = set(shown)
+        self._order = [*shown, *(name for name in known if name not in self._shown)]
+        self._titles = {name: column.title for name, column in known.items()}
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as box:
+            box.border_title = f"Columns of {self._table.info.name}"
+            yield VirtualTable(_COLUMNS, id="columns")
+            yield Static(_HELP, markup=False)
+
+    @property
+    def _list(self) -> VirtualTable:
+        return self.query_one(VirtualTable)
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        self._list.show(Rows.of(self._row(name) for name in self._order))
+        self._fit()
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        room = max(2, self.size.height - _OTHER_LINES)
+        self._list.styles.height = min(1 + len(self._order), room)
+
+    def _row(self, name: str) -> Row:
+        shown = name in self._shown
+        title = "time line" if name in self._table.info.pictures else self._titles[name]
+        tones = (Tone.GOOD, Tone.NORMAL if shown else Tone.MUTED, Tone.MUTED)
+        return Row(name, ("[x]" if shown else "[ ]", title, name), tones)
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor."""
+        self._list.action_move(rows)
+
+    def action_mark(self) -> None:
+        """Show the column, or hide it."""
+        self._shown ^= {self._order[self._list.cursor_index]}
+        self._show()
+        self._list.action_move(1)
+
+    def action_shift(self, by: int) -> None:
+        """Put the column before or after its neighbour."""
+        at = self._list.cursor_index
+        to = at + by
+        if 0 <= to < len(self._order):
+            self._order[at], self._order[to] = self._order[to], self._order[at]
+            self._list.move_to(at)
+            self._show()
+
+    def action_usual(self) -> None:
+        """Go back to what the table usually has."""
+        self._order = list(self._titles)
+        self._shown = {column.id for column in self._table.columns if not column.hidden}
+        self._show()
+
+    def on_virtual_table_row_selected(self) -> None:
+        """A double click is as the key."""
+        self.action_mark()
+
+    def action_apply(self) -> None:
+        """Show the table so."""
+        usual = [column.id for column in self._table.columns if not column.hidden]
+        chosen = [name for name in self._order if name in self._shown]
+        # Without any there would be no table.
+        if chosen:
+            self._table.choose(() if chosen == usual else chosen)
+            self.dismiss()

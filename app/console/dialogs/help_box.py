@@ -1,0 +1,68 @@
+"""Text over the screen, that is gone with a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rich.console import Group
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult, RenderResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+
+from app.console.dialogs.dialog import BoxScreen
+
+
+class HelpBox(BoxScreen):
+    """A box in the middle, as high as it must be; where that is too high it is scrolled."""
+
+    BINDINGS = [
+        Binding("escape,f1,question_mark,q,enter", "dismiss", "Close"),
+        Binding("j,space", "scroll(1)", show=False),
+        Binding("k", "scroll(-1)", show=False),
+    ]
+    COMPONENT_CLASSES = {"help--muted"}
+    DEFAULT_CSS = """
+    HelpBox { align: center middle; }
+    HelpBox > .box { scrollbar-size-vertical: 0; padding: 0 1; }
+    HelpBox > .help--muted { color: $text-muted; }
+    """
+    title_text = ""
+    """Stands in the border."""
+
+    def text(self) -> Iterable[Text | Table]:
+        """What is to be read."""
+        raise NotImplementedError
+
+    @property
+    def muted(self) -> Style:
+        """How what matters less is written."""
+        return self.get_component_rich_style("help--muted", partial=True)
+
+    def compose(self) -> ComposeResult:
+        box = VerticalScroll(_Lines(lambda: Group(*self.text())), classes="box")
+        box.border_title = Content(self.title_text)
+        box.border_subtitle = "j k go on, esc closes this"
+        yield box
+
+    def action_scroll(self, pages: int) -> None:
+        """Go on in the text, or back."""
+        box = self.query_one(VerticalScroll)
+        box.scroll_relative(y=pages * max(1, box.size.height - 1), animate=False)
+
+
+class _Lines(Widget):
+    """Text in the colours of the theme that there is."""
+
+    DEFAULT_CSS = "_Lines { height: auto; }"
+
+    def __init__(self, text: Callable[[], RenderResult]) -> None:
+        super().__init__()
+        self._text = text
+
+    def render(self) -> RenderResult:
+        return self._text()

@@ -1,0 +1,99 @@
+"""`?`: the keys of the screen that it was asked on, and the commands that they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from app.commands.keys import spoken
+from app.config.keymap import Bound, Keymap
+from app.console.dialogs.help_box import HelpBox
+
+_TIME_LINE = (
+    ("◆", "Another way was taken"),
+    ("\N{MULTIPLICATION SIGN}", "Every probe was lost"),
+    ("a hanging bar", "Some were lost"),
+    ("host +1", "Another router answers too"),
+)
+_POLICIES = (
+    ("▄", "As high as the threshold"),
+    ("a ground", "It was active then"),
+    ("12 k ?", "The verdict is not sure"),
+    ("-3 s", "So long it stays so"),
+    ("forced", "By an operator"),
+)
+_SIGNS = {
+    "paths": ("On the time line", _TIME_LINE),
+    "triggers": ("Of policies", _POLICIES),
+}
+"""What else there is to be explained, by screen."""
+_EVERYWHERE = "Everywhere"
+_PARTS: dict[str, tuple[str, ...]] = {
+    "Looking": ("view.pause", "view.columns", "view.copy", "view.export", "time."),
+    _EVERYWHERE: (),
+    "Screens": ("view.",),
+    "In tables": ("table.", "pane."),
+}
+"""What else can be done, by what its commands' names begin with, the first that fits; most wanted
+first, as a page is not all of it."""
+_KEYS_CELLS, _NAME_CELLS = 13, 22
+
+
+class KeysScreen(HelpBox):
+    """A list of keys over the screen."""
+
+    def __init__(self, screen: str, keymap: Keymap, offers: Callable[[str], bool]) -> None:
+        """`offers` tells whether a command means anything now."""
+        super().__init__()
+        self._of, self._keymap, self._offers = screen, keymap, offers
+        self.title_text = f"Keys of {screen.capitalize()}"
+
+    def text(self) -> Iterator[Text | Table]:
+        own = self._keymap.of(self._of)
+        hidden = {bound.key for bound in own}
+        others = [
+            bound
+            for bound in self._keymap.of("")
+            if bound.key not in hidden
+            and not (bound.command and not self._offers(bound.command.name))
+        ]
+        parts: dict[str, list[Bound]] = {title: [] for title in _PARTS}
+        for bound in others:
+            parts[_part(bound)].append(bound)
+        yield from self._section("", _commands(own))
+        if self._of in _SIGNS:
+            yield from self._section(*_SIGNS[self._of])
+        for title, part in parts.items():
+            yield from self._section(title, _commands(part))
+
+    def _section(self, title: str, lines: Sequence[tuple[str, ...]]) -> Iterator[Text | Table]:
+        if not lines:
+            return
+        if title:
+            yield Text(f"\n{title}", "bold underline")
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="bold", width=_KEYS_CELLS, no_wrap=True)
+        grid.add_column(ratio=1)
+        grid.add_column(style=self.muted, no_wrap=True, width=_NAME_CELLS)
+        grid.expand = True
+        for keys, what, *name in lines:
+            grid.add_row(Text(keys), Text(what), Text("".join(name)))
+        yield grid
+
+
+def _part(bound: Bound) -> str:
+    """The title of what it stands under."""
+    name = bound.command.name if bound.command is not None else ""
+    return next((title for title, begins in _PARTS.items() if name.startswith(begins)), _EVERYWHERE)
+
+
+def _commands(bound: Iterable[Bound]) -> list[tuple[str, ...]]:
+    """Keys, what they do, and the command's name; those of the same deed in one line."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for each in bound:
+        if each.lines or each.keys:
+            name = each.command.name if each.command is not None else ""
+            keys.setdefault((each.title, name), []).append(each.key)
+    return [(spoken(",".join(of)), *deed) for deed, of in keys.items()]

@@ -1,0 +1,130 @@
+"""`ctrl+p`: commands, one a line, with their keys and how they are used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.fuzzy import Matcher
+from textual.widgets import Input
+
+from app.commands import REGISTRY, Command
+from app.commands.keys import spoken
+from app.console.dialogs.dialog import BoxScreen
+from widgets.table.columns import Column
+from widgets.table.rows import Row, Rows
+from widgets.table.table import VirtualTable
+from widgets.tones import Tone
+
+if TYPE_CHECKING:
+    from app.console.app import ConsoleApp
+
+_COLUMNS = (
+    Column("title", "Command", 35),
+    Column("keys", "Keys", 9),
+    Column("usage", "As it is typed", 10, priority=1, grows=True),
+)
+_TONES = (Tone.NORMAL, Tone.ACCENT, Tone.MUTED)
+_OTHER_LINES = 4
+"""Of the box and below it, beside the rows."""
+
+
+class Palette(BoxScreen):
+    """A line to type into, and the commands that are meant, the likeliest first."""
+
+    BINDINGS = [
+        Binding("escape", "dismiss", "Close"),
+        Binding("down", "move(1)", show=False),
+        Binding("up", "move(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+    ]
+    CSS = """
+    Palette { align: center top; }
+    Palette Input, Palette Input:focus {
+        height: 1; border: none; padding: 0 1; background: $panel;
+    }
+    """
+
+    _most = 0
+    """Lines of the table with the most rows until now."""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            typed = Input(placeholder="a command, by what it does or by its name")
+            typed.cursor_blink = False
+            yield typed
+            table = VirtualTable(_COLUMNS, empty="no command is called so")
+            table.can_focus = False
+            yield table
+
+    def on_mount(self) -> None:
+        self._show("")
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    @property
+    def _table(self) -> VirtualTable:
+        return self.query_one(VirtualTable)
+
+    @property
+    def _deck(self) -> ConsoleApp:
+        return cast("ConsoleApp", self.app)
+
+    def _show(self, text: str) -> None:
+        self._table.show(Rows.of(map(self._row, self._meant(text.strip()))))
+        self._table.unpin()
+        self._fit()
+
+    def _fit(self) -> None:
+        # No lower than it was: what it covers would be drawn anew with each letter.
+        self._most = max(self._most, 1 + self._table.source.rows)
+        height = self.app.size.height
+        room = height // 2 if self._deck.slow else height - _OTHER_LINES
+        self._table.styles.height = max(2, min(self._most, room))
+
+    def _meant(self, text: str) -> list[Command]:
+        """This screen's own first, then those that are everywhere; if any was typed, by likelihood,
+        and then those of other screens, which they turn to."""
+        mode = self.app.current_mode
+        found = sorted(REGISTRY.values(), key=lambda entry: not entry.screen)
+        if not text:
+            return [entry for entry in found if entry.screen in (mode, "")]
+        match = Matcher(text).match
+        scores = {entry.name: max(match(entry.title), match(entry.name)) for entry in found}
+        found = [entry for entry in found if scores[entry.name] > 0]
+        return sorted(found, key=lambda e: (e.screen not in (mode, ""), -scores[e.name]))
+
+    def _row(self, entry: Command) -> Row:
+        keys = spoken(self._deck.keymap.keys(entry.name, self.app.current_mode))
+        return Row(entry.name, (entry.title, keys, entry.usage), _TONES)
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor."""
+        self._table.action_move(rows)
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by what is visible."""
+        self._table.action_page(pages)
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    @on(Input.Submitted)
+    @on(VirtualTable.RowSelected)
+    def _choose(self) -> None:
+        """Do what is under the cursor."""
+        name = self._table.cursor_key
+        if name is None or not self.is_active:
+            return
+        entry = REGISTRY[str(name)]
+        self.dismiss()
+        # What it needs is typed behind its name.
+        needs = any(parameter.needed for parameter in entry.parameters)
+        line = f"app.prompt {entry.name}" if needs else entry.name
+        self.app.call_later(self._deck.action_command, line)

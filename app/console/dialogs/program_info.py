@@ -1,0 +1,90 @@
+"""`i`: the loaded programs, their time per packet and their memory, while it is open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.widgets import Static
+
+from bpf.syscall import enable_run_time_stats
+from probes.control_plane import MemoryUse
+from probes.hooks import HookPoint
+from widgets.format import byte_size, si
+from widgets.terminal.compositor import DiffModalScreen
+
+_PERIOD = 1.0
+_EXPLANATION = """\
+ns/packet is of all probes of the hook together, and includes what
+measuring costs, 40 to 70 ns. Closing this ends the measurement."""
+
+
+@runtime_checkable
+class LocalHooks(Protocol):
+    """A control plane of this host, whose hooks can be looked at."""
+
+    def hooks(self) -> Sequence[HookPoint]: ...
+
+
+class ProgramInfoScreen(DiffModalScreen[None]):
+    """Turns the kernel's run-time statistics on (70 ns a packet) and off again when it closes."""
+
+    BINDINGS = [Binding("escape,i,q,enter", "dismiss", "Close")]
+    CSS = """
+    ProgramInfoScreen { align: center middle; }
+    ProgramInfoScreen > Vertical {
+        width: 76; max-width: 100%; height: auto; padding: 1 2;
+        background: $panel; border: round $primary;
+    }
+    """
+
+    def __init__(self, hooks: Sequence[HookPoint], memory: MemoryUse) -> None:
+        super().__init__()
+        self._hooks = hooks
+        self._memory = memory
+        self._stats_fd = -1
+        self._before: dict[int, tuple[int, int]] = {}
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(id="programs", markup=False)
+
+    def on_mount(self) -> None:
+        try:
+            self._stats_fd = enable_run_time_stats()
+        except OSError as error:
+            self.notify(f"no run-time statistics: {error.strerror}", severity="error", markup=False)
+        self._show()
+        self.set_interval(_PERIOD, self._show)
+
+    def on_unmount(self) -> None:
+        if self._stats_fd >= 0:
+            os.close(self._stats_fd)
+
+    def _show(self) -> None:
+        text = Text()
+        text.append(
+            f"{'Hook':<12}{'Mode':<16}{'Program':>8}{'ns/packet':>12}{'packets/s':>12}\n", "bold"
+        )
+        for point in self._hooks:
+            info = point.chain.info()
+            time_before, runs_before = self._before.get(info.id, (info.run_time_ns, info.run_count))
+            runs = info.run_count - runs_before
+            spent = info.run_time_ns - time_before
+            self._before[info.id] = (info.run_time_ns, info.run_count)
+            each, rate = (f"{spent / runs:.0f}", si(runs / _PERIOD)) if runs else ("-", "-")
+            text.append(f"{point.hook.value:<12}{point.mode:<16}{info.id:>8}{each:>12}{rate:>12}\n")
+            status = point.status
+            if status.reason:
+                text.append(f"  {status.reason}\n", "dim")
+            for program in status.before:
+                text.append(f"  behind {program}\n", "bold")
+        used, limit = byte_size(self._memory.used), byte_size(self._memory.limit)
+        text.append(f"\nMaps take {used} of kernel memory; the limit is {limit} (--memory).\n\n")
+        text.append(_EXPLANATION, "dim")
+        self.query_one("#programs", Static).update(text)

@@ -1,0 +1,121 @@
+"""What the screens show, and how the probes' threads hand it over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from app.console.live.flows import Focus, LiveFlows, LiveView
+from app.console.live.overview_feed import LivePulses, Pulses
+from app.console.live.paths import LivePaths, PathView
+from app.console.screens.triggers.model import LiveMonitor, MonitorView
+from probes.monitor.state import PROBE as MONITOR
+from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
+
+MAX_EVENTS = 2000
+_RANKS = {"flow": 3, MONITOR: 2, "path": 1}
+"""Whose last window is told of, where several probes run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """All that the screens show, at a moment. Never changed, so a pause is to keep one."""
+
+    flows: LiveView
+    paths: PathView
+    events: tuple[Event, ...]
+    """Newest first."""
+    metrics: tuple[Snapshot, ...] = ()
+    """The last table of each metric of each probe."""
+    monitor: MonitorView = field(default_factory=MonitorView)
+    last: Snapshot | None = None
+    """The window that the moment is the end of, without its rows; None before the first."""
+    at: float = 0.0
+    """When `last` came, `time.monotonic()`."""
+    lost: int = 0
+    """Packets, and results of probes, lost until then."""
+    pulses: Pulses = field(default_factory=Pulses)
+
+    @property
+    def utc_ns(self) -> int:
+        """When that was, by the clock of the host that measures; 0 before the first window."""
+        return self.last.end_utc_ns if self.last is not None else 0
+
+
+@dataclass(slots=True)
+class State:
+    """Filled by `take`, called from any thread; read by the screens."""
+
+    last: Snapshot | None = None
+    """Of the flow probe; where none runs, of the monitor or the path probe; else of any. It has no
+    rows."""
+    last_at: float = 0.0
+    """When `last` came, `time.monotonic()`: its own times may be another host's."""
+    _flows: LiveFlows = field(default_factory=LiveFlows)
+    _paths: LivePaths = field(default_factory=LivePaths)
+    _monitor: LiveMonitor = field(default_factory=LiveMonitor)
+    _pulses: LivePulses = field(default_factory=LivePulses)
+    _live: Mapping[str, LivePaths | LiveMonitor] = field(init=False)
+    """Who takes a built-in probe's tables, where it is not the flows."""
+    _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    _newest_first: tuple[Event, ...] | None = ()
+    """The events, as frames share them; None where there are others since."""
+    _metrics: dict[tuple[str, str, str], Snapshot] = field(default_factory=dict)
+    _losses: dict[LossReason, Loss] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._live = {"path": self._paths, MONITOR: self._monitor}
+
+    def focus_flows(self, focus: Focus) -> None:
+        """Set which flows come first if the table cannot hold every flow."""
+        self._flows.focus = focus
+
+    def take(self, item: Snapshot | Event) -> None:
+        """Take in what a probe published."""
+        if isinstance(item, Event):
+            with self._lock:
+                self._log(item)
+            return
+        self._pulses.add(item)
+        if not item.is_metric:
+            self._live.get(item.probe, self._flows).add(item)
+        with self._lock:
+            if item.is_metric:
+                self._metrics[item.probe, item.side, item.metric] = item
+            if self.last is None or _rank(item) >= _rank(self.last):
+                # Rows of the past are the views' alone: frames must not keep them twice.
+                self.last = replace(item, rows=item.rows[:0].copy())
+                self.last_at = time.monotonic()
+            add_losses(self._losses, item.losses)
+            if item.lost.packets:
+                what = ", ".join(
+                    f"{loss.packets} {reason.words}"
+                    for reason, loss in item.losses.items()
+                    if reason.is_loss
+                )
+                lost = "results" if item.probe == "path" else "packets"
+                text = f"{lost} lost in window {item.window}: {what}"
+                self._log(Event(item.end_utc_ns, "warning", item.probe, text))
+
+    def _log(self, event: Event) -> None:
+        self._events.append(event)
+        self._newest_first = None
+
+    def frame(self) -> Frame:
+        """The state as it is now."""
+        with self._lock:
+            if self._newest_first is None:
+                self._newest_first = tuple(reversed(self._events))
+            return Frame(
+                self._flows.view(), self._paths.view(), self._newest_first,
+                tuple(self._metrics.values()), self._monitor.view(), self.last, self.last_at,
+                lost_of(self._losses).packets, self._pulses.view(),
+            )  # fmt: skip
+
+
+def _rank(snapshot: Snapshot) -> int:
+    return 0 if snapshot.is_metric else _RANKS.get(snapshot.probe, 0)

@@ -1,0 +1,151 @@
+"""The moments that were: frames of the past, as many as fit into a number of bytes."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from app.console.live.state import Frame
+
+MAX_BYTES = 64 << 20
+MAX_FRAMES = 1000
+
+
+class Timeline:
+    """A frame of each window of the last minutes, and ever fewer of those before.
+
+    Of more than there is room for, that one goes which leaves the smallest gap in proportion to
+    its age: the first frame stays, and hours can be looked back on coarsely. What several frames
+    share is counted once. Used by one thread.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES, max_frames: int = MAX_FRAMES) -> None:
+        self._max_bytes = max_bytes
+        self._max_frames = max_frames
+        self._frames: list[Frame] = []
+        self._at: list[float] = []
+        """Their `at`, ascending."""
+        self._users: Counter[int] = Counter()
+        """How often each object is used, by its id."""
+        self._nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """Oldest first."""
+        return tuple(self._frames)
+
+    @property
+    def nbytes(self) -> int:
+        """What all frames take together."""
+        return self._nbytes
+
+    def keep(self, frame: Frame) -> None:
+        """Take in the newest frame, unless one of the same window is here already."""
+        if frame.last is None or (self._at and frame.at <= self._at[-1]):
+            return
+        self._frames.append(frame)
+        self._at.append(frame.at)
+        self._take((frame,))
+        while self._nbytes > self._max_bytes or len(self._frames) > self._max_frames:
+            if len(self._frames) == 1:
+                return
+            self._drop(self._needless())
+
+    def step(self, frame: Frame, by: int) -> Frame | None:
+        """The frame so many after `frame`, or before it where negative; the last one there is in
+        that direction, and None where there is none."""
+        if by > 0:
+            return self._toward(frame, bisect_right(self._at, frame.at) + by - 1, by)
+        return self._toward(frame, bisect_left(self._at, frame.at) + by, by)
+
+    def move(self, frame: Frame, seconds: float) -> Frame | None:
+        """As `step`, but at least so many seconds away."""
+        wanted = frame.at + seconds
+        if seconds > 0:
+            return self._toward(frame, bisect_left(self._at, wanted), seconds)
+        return self._toward(frame, bisect_right(self._at, wanted) - 1, seconds)
+
+    def back(self, frame: Frame, step: float, seconds: float) -> Iterator[Frame]:
+        """`frame` and those before it, `step` seconds or more apart, until each of the last
+        `seconds` is in a step before one of them."""
+        begin = frame.at - seconds
+        found: Frame | None = frame
+        while found is not None:
+            yield found
+            found = self.move(found, -step) if found.at - step > begin else None
+
+    def _toward(self, frame: Frame, place: int, direction: float) -> Frame | None:
+        if not self._frames:
+            return None
+        found = self._frames[max(0, min(place, len(self._frames) - 1))]
+        return found if (found.at - frame.at) * direction > 0 else None
+
+    def until(self, utc_ns: int) -> Frame | None:
+        """The last frame that is not after a time; None where all are."""
+        return next((each for each in reversed(self._frames) if each.utc_ns <= utc_ns), None)
+
+    def since(self, utc_ns: int) -> Frame | None:
+        """The first frame that is not before a time; None where all are."""
+        return next((each for each in self._frames if each.utc_ns >= utc_ns), None)
+
+    def _needless(self) -> int:
+        """Which frame is missed least."""
+        if len(self._at) < 3:
+            return 0
+        at = np.array(self._at)
+        return int(np.argmin((at[2:] - at[:-2]) / (at[-1] - at[1:-1]))) + 1
+
+    def _drop(self, place: int) -> None:
+        self._release((self._frames.pop(place),))
+        del self._at[place]
+
+    def _take(self, items: Collection[object]) -> None:
+        users = self._users
+        fresh = {id(item): item for item in items if id(item) not in users}
+        # In C, as there may be thousands of them in a frame.
+        users.update(map(id, items))
+        for item in fresh.values():
+            self._nbytes += _size(item)
+            self._take(_parts(item))
+
+    def _release(self, items: Collection[object]) -> None:
+        users = self._users
+        for one in map(id, items):
+            users[one] -= 1
+        for item in {id(item): item for item in items if not users[id(item)]}.values():
+            del users[id(item)]
+            self._nbytes -= _size(item)
+            self._release(_parts(item))
+
+
+def _size(item: object) -> int:
+    """Bytes of an object by itself."""
+    size = sys.getsizeof(item)
+    if isinstance(item, np.ndarray) and not isinstance(item.base, np.ndarray | None):
+        # Its memory is that of something else, such as bytes that were received.
+        size += item.nbytes
+    return size
+
+
+def _parts(item: Any) -> Collection[object]:
+    """What an object keeps alive."""
+    if isinstance(item, tuple):
+        return item
+    if isinstance(item, np.ndarray):
+        return (item.base,) if isinstance(item.base, np.ndarray) else ()
+    return [getattr(item, name) for name in _fields(type(item))]  # type: ignore[arg-type]
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()

@@ -1,0 +1,1 @@
+"""The prompt line: input, completion, and errors in what was typed."""

@@ -1,0 +1,311 @@
+"""The line at the bottom in which an operator types: a command, or the value of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingsMap
+from textual.containers import Horizontal, Vertical
+from textual.suggester import SuggestionReady
+from textual.widget import Widget
+from textual.widgets import Input, Label, Static
+from textual.widgets.input import Selection
+
+from app.commands.complete import Completion, usage
+from app.commands.keys import CHARACTERS
+from app.commands.registry import REGISTRY
+from app.console.prompt.error_line import Mistake
+from bpf.errors import DeckError, TextError
+from widgets.format import REPLACED, safe
+
+if TYPE_CHECKING:
+    from app.console.app import ConsoleApp
+    from app.console.prompt.command_line import CommandLine
+
+_MORE = " … "
+Place = Callable[[DeckError, str], int | None]
+"""Which character of a text an error is about, from 0; None: it is all of it, or not known."""
+
+
+def place_of(error: DeckError, text: str) -> int | None:
+    """As a TextError says it, of a text that is or has its text."""
+    if not isinstance(error, TextError):
+        return None
+    begin = text.find(error.text)
+    return None if begin < 0 else min(begin + error.column - 1, len(text))
+
+
+class PromptInput(Input):
+    """An input that keeps all its own keys, and whose footer names only those of use here."""
+
+    BINDINGS = [Binding("enter", "submit", "Apply")]
+
+    def __init__(self) -> None:
+        super().__init__(select_on_focus=False)
+        self.cursor_blink = False
+        # Not those for scrolling, which a line has no use for.
+        self._bindings = BindingsMap([*self.BINDINGS, *Input.BINDINGS])
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        known = key in CHARACTERS or key in self._bindings.key_to_bindings
+        return known or super().check_consume_key(key, character)
+
+
+class Candidates(Static):
+    """What may stand where the cursor is, in a line; hidden where nothing is to be said."""
+
+    DEFAULT_CSS = """
+    Candidates { display: none; height: 1; padding: 0 1; background: $panel; color: $text-muted; }
+    Candidates.open { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+
+    def show(self, words: tuple[str, ...], chosen: int) -> None:
+        """As many as there is room for, the chosen one among them; -1 for none."""
+        self.set_class(bool(words), "open")
+        if not words:
+            return
+        first, last = _window(words, chosen, self.screen.size.width - 2 - 2 * len(_MORE))
+        text = Text(_MORE if first else "")
+        for place in range(first, last):
+            text.append(safe(words[place], REPLACED), "reverse" if place == chosen else "")
+            text.append("  " if place + 1 < last else "")
+        text.append(_MORE if last < len(words) else "")
+        self.update(text)
+
+
+def _window(words: tuple[str, ...], chosen: int, room: int) -> tuple[int, int]:
+    """From which to which of the words there is room for all between, the chosen one among them."""
+    first = 0
+    while True:
+        last, used = first + 1, len(words[first])
+        while last < len(words) and (used := used + 2 + len(words[last])) <= room:
+            last += 1
+        if chosen < last:
+            return first, last
+        first += 1
+
+
+class Prompt(Vertical):
+    """Hidden until something is asked."""
+
+    BINDINGS = [
+        Binding("escape", "cancel", "Cancel"),
+        Binding("tab", "complete(1)", "Complete"),
+        Binding("shift+tab", "complete(-1)", show=False),
+        Binding("up", "recall(1)", show=False),
+        Binding("down", "recall(-1)", show=False),
+    ]
+    DEFAULT_CSS = """
+    Prompt { display: none; height: auto; background: $panel; }
+    Prompt.open { display: block; }
+    Prompt > Horizontal { height: 1; }
+    Prompt Label { padding: 0 1; color: $text-primary; text-style: bold; background: $panel; }
+    Prompt PromptInput, Prompt PromptInput:focus {
+        width: 1fr; height: 1; border: none; padding: 0; background: $panel;
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.command = ""
+        """Whose value is asked for, or was last; empty for a whole line."""
+        self.number = 0
+        """Of the question, or of the last answer to it, from 1."""
+        self._sent = ""
+        """The answer that was given last."""
+        self._before: Widget | None = None
+        """What had the focus."""
+        self._completion: Completion | None = None
+        """What is chosen from by Tab, until something else is typed."""
+        self._typed = "", 0
+        """The text, and the place in it, that are completed."""
+        self._chosen = -1
+        self._recalled = -1
+        """Which line of the history is shown, from the latest; -1: what is typed."""
+        self._shown = ""
+        """The text that completion or history put there."""
+
+    def compose(self) -> ComposeResult:
+        yield Mistake()
+        yield Candidates()
+        with Horizontal():
+            yield Label(markup=False)
+            yield PromptInput()
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("open")
+
+    @property
+    def input(self) -> PromptInput:
+        return self.query_one(PromptInput)
+
+    @property
+    def text(self) -> str:
+        """What is typed until now."""
+        return self.input.value
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether it says what is wrong with the text."""
+        return self.query_one(Mistake).has_class("open")
+
+    @property
+    def _line(self) -> CommandLine:
+        return cast("ConsoleApp", self.app).command_line
+
+    def ask(
+        self, command: str, question: str, example: str, text: str, *, replaced: bool = False
+    ) -> None:
+        """Open with `text` to be edited, or `replaced` by what is typed; `example` is shown while
+        there is none."""
+        self.command, self.number = command, self.number + 1
+        self.query_one(Label).update(question)
+        answer = self.input
+        answer.placeholder, answer.value = example, text
+        self._forget()
+        self.query_one(Mistake).hide()
+        if not self.is_open:
+            self._before = self.screen.focused
+        # What is said in the corner would lie over it.
+        self.app.clear_notifications()
+        self.add_class("open")
+        # At once, unlike focus(): what is typed ahead must not be taken for commands.
+        self.screen.set_focus(answer)
+        answer.selection = Selection(0 if replaced else len(text), len(text))
+        self._line.open()
+
+    def action_cancel(self) -> None:
+        self._close()
+
+    def sent(self) -> int:
+        """The answer of now is acted on; its number."""
+        self._sent = self.input.value
+        self.number += 1
+        return self.number
+
+    def _answers(self, number: int) -> bool:
+        """Whether the question of that number still stands, with the answer that was sent."""
+        return self.is_open and self.number == number and self.input.value == self._sent
+
+    def close(self, number: int) -> None:
+        """Close if that question still stands: it was answered."""
+        if self._answers(number):
+            self._close()
+
+    def refuse(self, number: int, error: DeckError, place_of: Place) -> bool:
+        """Show what is wrong where it is, the text stays to be mended; if that still stands."""
+        if not self._answers(number):
+            return False
+        answer, mistake = self.input, self.query_one(Mistake)
+        self._forget()
+        words = str(error)
+        if (place := place_of(error, answer.value)) is not None:
+            answer.cursor_position = place
+            if isinstance(error, TextError):
+                # It is marked, and may be a column of a part of the line only.
+                words = words.replace(f" (column {error.column})", "")
+            # Where the character is on the screen is known when the line has scrolled to it.
+            self.call_after_refresh(mistake.show, words, answer)
+        mistake.show(words, None)
+        return True
+
+    def _close(self) -> None:
+        self._forget()
+        self.query_one(Mistake).hide()
+        self.remove_class("open")
+        before, self._before = self._before, None
+        if before is None or not before.is_attached or not before.focusable:
+            before = self.screen.query("VirtualTable").first()
+        self.screen.set_focus(before)
+
+    # What may follow, and what was typed before
+
+    def action_complete(self, step: int) -> None:
+        """Put what all candidates have in common; then one after the other."""
+        answer = self.input
+        if self._completion is None or answer.value != self._shown:
+            self._typed = answer.value, answer.cursor_position
+            self._completion = found = self._line.complete(self.command, *self._typed)
+            self._chosen = -1
+            typed = answer.value[found.begin : answer.cursor_position]
+            if found.candidates:
+                self._put(found.common if found.common.startswith(typed) else typed)
+            else:
+                self._tell_usage(True)
+        elif candidates := self._completion.candidates:
+            before = self._chosen if self._chosen >= 0 or step > 0 else 0
+            self._chosen = (before + step) % len(candidates)
+            self._put(candidates[self._chosen])
+
+    def _put(self, candidate: str) -> None:
+        """Put a candidate, or a part of it, in its place."""
+        answer, found = self.input, self._completion
+        assert found is not None
+        only = len(found.candidates) == 1
+        text, position = found.applied(*self._typed, found.candidates[0] if only else candidate)
+        if only:
+            self._completion = None
+            # Where a value may follow, that is what is typed next.
+            if not self.command and (named := REGISTRY.get(text.strip())) and named.parameters:
+                text, position = f"{text} ", position + 1
+        answer.value = self._shown = text
+        answer.cursor_position = position
+        if not only:
+            self.query_one(Candidates).show(found.candidates, self._chosen)
+        else:
+            self._tell_usage(text == self._typed[0])
+
+    def _tell_usage(self, known: bool) -> None:
+        """Where nothing is left to be completed: what is known of the command."""
+        words = usage(self.command or self.text) if known else ""
+        self.query_one(Candidates).show((words,) if words else (), -1)
+
+    def action_recall(self, step: int) -> None:
+        """Go back in what was typed before, among lines that begin as this one does."""
+        answer = self.input
+        if self._recalled < 0 or answer.value != self._shown:
+            self._typed, self._recalled = (answer.value, answer.cursor_position), -1
+        lines = [line for line in self._known() if line.startswith(self._typed[0])]
+        self._recalled = max(-1, min(self._recalled + step, len(lines) - 1))
+        text = lines[self._recalled] if self._recalled >= 0 else self._typed[0]
+        answer.value = self._shown = text
+        answer.cursor_position = len(text)
+
+    def _known(self) -> list[str]:
+        """What was typed here before, the latest first."""
+        begin = f"{self.command} " if self.command else ""
+        lines = self._line.history.lines
+        return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
+
+    def _forget(self) -> None:
+        """That there was a completion or a line of the history."""
+        self._completion, self._recalled, self._shown = None, -1, ""
+        self.query_one(Candidates).show((), -1)
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.query_one(Mistake).hide()
+        if event.value != self._shown:
+            self._forget()
+            if event.value and self.is_open:
+                self._suggest(event.value)
+
+    def _suggest(self, text: str) -> None:
+        """Show how it may go on: as it did before, or by the first candidate."""
+        known = next((line for line in self._known() if line.startswith(text)), "")
+        if not known and self.input.cursor_at_end:
+            found = self._line.complete(self.command, text, len(text))
+            typed = text[found.begin :]
+            first = next((one for one in found.candidates if one.startswith(typed)), "")
+            known = found.applied(text, len(text), first)[0] if typed and first else ""
+        if len(known) > len(text):
+            self.input.post_message(SuggestionReady(text, known))

@@ -1,0 +1,235 @@
+"""What every full screen has: the status strip above, the footer below, and the state between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+
+from textual import on
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Input
+
+from app.commands import Invocation
+from app.commands.line import answer
+from app.console.bindings import bindings, is_view
+from app.console.prompt.prompt import Prompt, place_of
+from app.console.tables.sorted_table import TableScreen
+from app.console.tasks import Work, run_aside
+from app.console.tour import Tour, TourPanel
+from bpf.cancel import CancelError, cancelled_by
+from bpf.errors import DeckError
+from widgets.keybar import KeyBar
+from widgets.status import StatusItem, StatusStrip
+
+if TYPE_CHECKING:
+    from app.console.app import ConsoleApp
+    from app.console.screens.paths.model import Choice
+    from app.console.tapes.state import Values
+    from probes.filter import Domain, Table
+
+_T = TypeVar("_T")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 flow`, `2 flows`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+class Told(Message):
+    """A thread is done; what follows belongs into the event loop."""
+
+    def __init__(
+        self, follow: Callable[[], None], work: Work | None = None, *, asked: bool
+    ) -> None:
+        """`asked` is whether somebody asked for it, and it is among the app's `pending`."""
+        super().__init__()
+        self.follow, self.work, self.asked = follow, work, asked
+
+
+class DeckScreen(TableScreen):
+    """A screen of the console; `show` is called when there is something new to be seen.
+
+    It shows the app's `frame`, and nothing newer.
+    """
+
+    MODE: ClassVar[str]
+    """What the app and the registry call it."""
+    AUTO_FOCUS = "VirtualTable"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
+
+    _answering = 0
+    """The number of the prompt's question whose answer is being acted on; 0: none."""
+    _blamed = 0
+    """That whose answer did not do, in a thread."""
+    _waiting = False
+    """Whether a thread is to tell whether an answer does."""
+
+    @property
+    def deck(self) -> ConsoleApp:
+        """The app, as what it is."""
+        return cast("ConsoleApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        self._bindings = bindings(self.deck.keymap, self.MODE)
+        yield StatusStrip(id="status")
+        yield from self.compose_body()
+        yield Prompt()
+        yield KeyBar(is_view)
+
+    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+        """The kinds of rows that its filters are of, and rows whose values are offered."""
+        return ()
+
+    def compose_body(self) -> list[Widget]:
+        """The widgets between strip and footer."""
+        return []
+
+    def states(self) -> Values:
+        """What it knows of named state, by name."""
+        return {}
+
+    def offers(self, command: str) -> bool:
+        """Whether a command has a meaning here and now."""
+        return True
+
+    def do(self, asked: Invocation) -> None:
+        """Do a command of this screen, or cancel what the strip says. Raises DeckError."""
+        if not (asked.command.leaves and self.deck.cancel_work()):
+            self.carry_out(asked)
+
+    def carry_out(self, asked: Invocation) -> None:
+        """Do a command of this screen. Raises DeckError."""
+        getattr(self, asked.command.method)(*asked.values)
+
+    def carry_out_knowing(
+        self, ask: Callable[[], _T], take: Callable[[_T], None], asked: Invocation
+    ) -> None:
+        """Do a command as soon as what it may be about is asked for, and taken."""
+
+        def known(answer: _T) -> None:
+            take(answer)
+            try:
+                DeckScreen.carry_out(self, asked)
+            except DeckError as error:
+                self.deck.complain(error)
+
+        self.in_thread(ask, known, self.deck.complain)
+
+    def point_at(self, key: Hashable) -> None:
+        """Put the cursor on what has this key in the screen's table, if it is there."""
+
+    def show(self) -> None:
+        """Show the app's frame, and tell the app's `show_notes` about it."""
+
+    def show_tour(self, tour: Tour) -> None:
+        """Show where an operator is on the tour."""
+        panels = self.query(TourPanel)
+        if panels:
+            panels.first().show(tour)
+        elif tour.step is not None:
+            self.mount(TourPanel(tour), before=self.query_one(KeyBar))
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    @on(Input.Submitted)
+    async def _submitted(self, event: Input.Submitted) -> None:
+        """Do the command that asked, with what was typed; or what the line says."""
+        prompt = self.prompt
+        self._answering = number = prompt.sent()
+        self._waiting = False
+        try:
+            asked = answer(prompt.command, event.value)
+            if event.value.strip():
+                self.deck.command_line.remember(asked.line)
+            await self.deck.perform(asked)
+        except DeckError as error:
+            self.deck.complain(error)
+        else:
+            if not (self._waiting or prompt.mistaken):
+                prompt.close(number)
+        finally:
+            self._answering = 0
+
+    def place_of(self, error: DeckError, text: str) -> int | None:
+        """Which character of a prompt's text an error is about, from 0; None: not known."""
+        return place_of(error, text)
+
+    def takes_blame(self, error: DeckError) -> bool:
+        """Whether the prompt shows an error, because the answer to its question led to it."""
+        number = self._answering or self._blamed
+        return bool(number) and self.prompt.refuse(number, error, self.place_of)
+
+    def show_status(self, items: list[StatusItem]) -> None:
+        self.query_one(StatusStrip).show(items)
+
+    def in_thread(
+        self, ask: Callable[[], _T], done: Callable[[_T], None],
+        failed: Callable[[DeckError], None], *, asked: bool = True, work: Work | None = None,
+    ) -> None:  # fmt: skip
+        """Have something asked in a thread; `done` or `failed` is called in the event loop.
+
+        `asked` is whether it is for a command: tapes wait until that is done. `work` says to an
+        operator what it is, and can cancel it, which `failed` is told.
+        """
+        told = work or Work("", asked=False)
+        number = self._answering if asked else 0
+        self._waiting = self._waiting or bool(number)
+
+        def answered(answer: _T) -> None:
+            self.prompt.close(number)
+            done(answer)
+
+        def refused(error: DeckError) -> None:
+            self._blamed = number
+            failed(error)
+            self._blamed = 0
+
+        def run() -> None:
+            try:
+                with cancelled_by(told.cancel):
+                    follow = partial(answered, ask())
+            except CancelError:
+                follow = partial(refused, CancelError(f"{told.title} is cancelled"))
+            except Exception as error:
+                if not isinstance(error, DeckError):
+                    # A fault of ours must be seen, and must not keep the operator from going on.
+                    error = DeckError(f"this failed: {type(error).__name__}: {error}")
+                follow = partial(refused, error)
+            self.post_message(Told(follow, told, asked=asked))
+
+        self.deck.pending += asked
+        self.deck.begin_work(told)
+        self.run_worker(run_aside(run), exit_on_error=False)
+
+    def trace(self, *choices: Choice) -> None:
+        """Trace paths from now on, and turn to the first."""
+
+        def ask() -> None:
+            for choice in choices:
+                self.deck.plane.trace(choice.destination, choice.flow)
+
+        self.in_thread(
+            ask, lambda _: self.deck.open_path(choices[0]), self.deck.complain,
+            work=Work(f"tracing {choices[0].destination}"),
+        )  # fmt: skip
+
+    @on(Told)
+    def _follow_up(self, event: Told) -> None:
+        try:
+            # While the console ends there is nothing any more that could be shown.
+            if self.is_attached:
+                event.follow()
+        finally:
+            self.deck.pending -= event.asked
+            if event.work is not None:
+                self.deck.end_work(event.work)
+
+    def on_screen_resume(self) -> None:
+        self.deck.restore_screen(self)
+        self.deck.refresh_view()

@@ -1,0 +1,201 @@
+"""Screen 6: what happened, newest first; Enter turns to the moment of an event."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import compress
+
+from textual import on
+from textual.widget import Widget
+from textual.widgets import Static
+
+from app.console.screen import DeckScreen, counted
+from app.console.tables.sorted_table import OPEN, DeckTable
+from bpf.errors import UsageError
+from probes.filter import Domain, Filter, Table, parse
+from probes.filter.events import EVENTS, event_table
+from probes.monitor.state import PROBE as MONITOR
+from probes.snapshot import Event
+from widgets.format import REPLACED, clock, safe
+from widgets.status import StatusItem
+from widgets.table.columns import Column
+from widgets.table.rows import Tones, Value, order
+from widgets.table.table import VirtualTable
+from widgets.tones import Tone
+
+COLUMNS = (
+    Column("time", "Time (UTC)", 12),
+    Column("severity", "Severity", 8, priority=1),
+    Column("source", "Source", 12, priority=2),
+    Column("text", "Event", 40, grows=True),
+)
+_TONES = {"info": Tone.NORMAL, "warning": Tone.WARN, "error": Tone.BAD}
+_SEVERITIES = list(_TONES)
+_ABOUT = {"flow": "flows", "path": "paths", MONITOR: "triggers"}
+"""The screen that a probe's events are about; those of all others are about programs."""
+
+
+_NOTHING = "nothing has happened yet"
+_FILTERED = "no event passes the filter; escape clears it"
+
+
+class EventRows:
+    """A ValueSource over events, newest first."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+
+    @property
+    def rows(self) -> int:
+        return len(self._events)
+
+    def key(self, index: int) -> Hashable:
+        return self._events[index]
+
+    def index(self, key: Hashable) -> int | None:
+        return next((n for n, event in enumerate(self._events) if event == key), None)
+
+    def cells(self, index: int) -> Sequence[str]:
+        event = self._events[index]
+        time = datetime.fromtimestamp(event.utc_ns / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
+        return time, event.severity, event.source, event.text
+
+    def tones(self, index: int) -> Tones:
+        return _TONES[self._events[index].severity]
+
+    def values(self, position: int) -> Sequence[Value]:
+        name = COLUMNS[position].id
+        if name == "time":
+            from app.outputs.view import iso
+
+            return [iso(event.utc_ns) for event in self._events]
+        return [getattr(event, name) for event in self._events]
+
+    def ordered(self, position: int, *, descending: bool) -> EventRows:
+        name = COLUMNS[position].id
+        of = self.values(position)
+        if name == "time":
+            of = [event.utc_ns for event in self._events]
+        elif name == "severity":
+            of = [_SEVERITIES.index(event.severity) for event in self._events]
+        return EventRows([self._events[at] for at in order(of, descending=descending)])
+
+
+class EventTable(DeckTable):
+    """The events."""
+
+
+class EventsScreen(DeckScreen):
+    """Events in a table, and the whole text of one."""
+
+    MODE = "events"
+    CSS = """
+    EventsScreen > #text {
+        display: none; height: auto; max-height: 50%; border-top: solid $primary-muted;
+        background: $surface; padding: 0 1;
+    }
+    EventsScreen.-detail > #text { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._detailed = False
+        self._filter = Filter()
+
+    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+        return ((EVENTS, None),)
+
+    def compose_body(self) -> list[Widget]:
+        table = EventTable("events", COLUMNS, empty=_NOTHING)
+        return [table, Static(markup=False, id="text")]
+
+    @property
+    def table(self) -> EventTable:
+        return self.query_one(EventTable)
+
+    @property
+    def _chosen(self) -> Event | None:
+        """The event under the cursor."""
+        key = self.table.cursor_key
+        return key if isinstance(key, Event) and self.table.source.rows else None
+
+    def keep(self) -> dict[str, str]:
+        detail = OPEN if self._detailed else ""
+        return super().keep() | {"filter": self._filter.text, "detail": detail}
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        with suppress(UsageError):
+            self._filter = parse(kept.get("filter", ""), EVENTS, self.deck.settings.filters)
+        super().restore(kept)
+        self._detailed = kept.get("detail") == OPEN
+
+    def point_at(self, key: Hashable) -> None:
+        """Put the cursor on an event."""
+        self.table.want(key)
+        self.set_focus(self.table)
+
+    def show(self) -> None:
+        every = events = self.deck.frame.events
+        if self._filter:
+            events = tuple(compress(every, self._filter.mask(event_table(every)).tolist()))
+        self.table.empty = _FILTERED if every else _NOTHING
+        self.table.fill(EventRows(events))
+        self._show_detail()
+        passed = f"{len(events)} of " if self._filter else ""
+        notes = [StatusItem(passed + counted(len(every), "event"), Tone.MUTED, priority=4)]
+        if self._filter.text:
+            notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
+        self.deck.show_notes(*notes)
+
+    def _show_detail(self) -> None:
+        event = self._chosen
+        self.set_class(event is not None and self._detailed, "-detail")
+        if event is not None:
+            lines = (safe(line, REPLACED) for line in event.text.splitlines())
+            self.query_one("#text", Static).update("\n".join(lines))
+
+    do_event_sort = DeckScreen.sort_rows
+    do_event_reverse = DeckScreen.reverse_rows
+
+    def do_event_filter(self, text: str | None = None) -> None:
+        if text is None:
+            example = "severity:warning,error source:flow /lost/"
+            self.prompt.ask("event.filter", "Show only", example, self._filter.text)
+            return
+        self._filter = parse(text, EVENTS, self.deck.settings.filters)
+        self.show()
+
+    def do_event_detail(self) -> None:
+        self._detailed = not self._detailed
+        self._show_detail()
+
+    def do_event_leave(self) -> None:
+        if self._detailed:
+            self.do_event_detail()
+        elif self._filter.text:
+            self.do_event_filter("")
+        else:
+            self.deck.leave_moment()
+
+    def do_event_go(self) -> None:
+        if (event := self._chosen) is None:
+            raise UsageError("there is no event here")
+        programs = {table.probe for table in self.deck.frame.metrics}
+        other = "programs" if event.source in programs else "events"
+        mode = _ABOUT.get(event.source, other)
+        self.deck.stay_at(self.deck.frame_since(event.utc_ns), f"event of {clock(event.utc_ns)}")
+        if mode == "events":
+            self.deck.refresh_view()
+        else:
+            # What is shown then is drawn by the screen that comes.
+            self.deck.switch_mode(mode)
+
+    @on(VirtualTable.RowSelected)
+    async def _row_selected(self) -> None:
+        await self.deck.action_command("event.go")
+
+    @on(VirtualTable.RowHighlighted)
+    def _row_highlighted(self) -> None:
+        self._show_detail()

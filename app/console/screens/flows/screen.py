@@ -1,0 +1,218 @@
+"""Screen 3: the flows of the interface, sorted and filtered, with a detail of one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+
+import numpy as np
+from textual import on
+from textual.widget import Widget
+
+from app.console.live.flows import Focus, LiveView
+from app.console.screen import DeckScreen, counted
+from app.console.screens.flows.detail import FlowDetail
+from app.console.screens.flows.rows import COLUMNS, FlowRows, flow_columns, path_of
+from app.console.screens.flows.table import Rtts, live_table
+from app.console.tables.compare import CHANGES, FlowChanges
+from app.console.tables.sorted_table import OPEN, DeckTable
+from app.console.tapes.state import Values, of_flow
+from bpf.errors import UsageError
+from probes.filter import Domain, Table
+from probes.flow.filter import LIVE_FLOWS, FlowFilter
+from probes.flow.records import Array
+from widgets.format import si
+from widgets.status import StatusItem
+from widgets.table.table import VirtualTable
+from widgets.tones import Tone
+
+_WAITING = "waiting for packets"
+_FILTERED = "no flow passes the filter; escape clears it"
+_FILTERED_SOME = "no flow with a row passes the filter yet: the next window is searched whole"
+
+
+class FlowTable(DeckTable):
+    """The flows."""
+
+
+class FlowsScreen(DeckScreen):
+    """Flows in a table; `/` filters what is shown, `C` chooses what is counted."""
+
+    MODE = "flows"
+    CSS = """
+    FlowsScreen.-wide FlowDetail > Static { width: 62; }
+    FlowsScreen.-wide FlowDetail > HistoryChart { display: block; }
+    FlowsScreen.-tall.-wide FlowDetail { height: 12; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._filter = FlowFilter()
+        self._rtts = Rtts()
+
+    def compose_body(self) -> list[Widget]:
+        changes = FlowTable("changes", CHANGES, empty=_FILTERED)
+        changes.display = False
+        return [FlowTable("flows", COLUMNS, empty=_WAITING), changes, FlowDetail()]
+
+    def filtered(self) -> tuple[tuple[Domain, Table], ...]:
+        return ((LIVE_FLOWS, live_table(self.deck.frame.flows)),)
+
+    @property
+    def filter(self) -> FlowFilter:
+        """Which flows are shown."""
+        return self._filter
+
+    @property
+    def table(self) -> FlowTable:
+        """The flows, or their changes where two moments are compared."""
+        return next(t for t in self.tables if isinstance(t, FlowTable) and t.display)
+
+    @property
+    def detail(self) -> FlowDetail:
+        return self.query_one(FlowDetail)
+
+    def keep(self) -> dict[str, str]:
+        detail = OPEN if self.detail.is_open else ""
+        return super().keep() | {"filter": self._filter.text, "detail": detail}
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        with suppress(UsageError):
+            self._filter = FlowFilter.parse(kept.get("filter", ""), self.deck.settings.filters)
+        self.detail.set_class(kept.get("detail") == OPEN, "open")
+        self.detail.follow(self.table.cursor_key)
+        super().restore(kept)
+
+    def show(self) -> None:
+        self._show_rows()
+        self._show_detail()
+
+    def point_at(self, key: Hashable) -> None:
+        """Put the cursor on the flow of this LIVE id; a filter that hides it is given up."""
+        self.show()
+        if self._filter and self.table.source.index(key) is None:
+            self._filter = FlowFilter()
+            self.show()
+        self.table.want(key)
+        self.set_focus(self.table)
+
+    def _show_detail(self) -> None:
+        if self.detail.is_open:
+            self.detail.show(self.deck.frame.flows, self.deck.history, self.deck.span)
+
+    def states(self) -> Values:
+        """What it knows of named state, by name."""
+        table, view = self.table, self.deck.frame.flows
+        found = np.flatnonzero(view.rows["id"] == table.cursor_key)
+        return {
+            "flow.count": self._flow_rows().rows,
+            "flow.filter": self._filter.text,
+            "flow.sort": table.sort,
+            "flow.order": "descending" if table.descending else "ascending",
+            "flow.detail": self.detail.is_open,
+            **(of_flow(view.rows[found[0]]) if len(found) else {}),
+        }
+
+    def _flow_rows(self) -> FlowRows:
+        """The flows of the frame that pass the filter."""
+        frame = self.deck.frame
+        table = live_table(frame.flows, frame.paths, self.deck.names, self._rtts.medians)
+        return FlowRows(frame.flows, self._filter, table=table)
+
+    def _show_rows(self) -> None:
+        """Show the flows of the frame, in the order and with the filter of now."""
+        view = self.deck.frame.flows
+        rows: FlowRows | FlowChanges
+        if (frames := self.deck.compared) is not None:
+            flows = frames[0].flows, frames[1].flows
+            rows = FlowChanges.of(*flows, self._filter, frames[1].paths, self.deck.names)
+        else:
+            rows = self._flow_rows()
+        tables = "flows", "changes"
+        self.turn_to(*(tables if frames is None else reversed(tables)))
+        columns = flow_columns(
+            traced=len(self.deck.frame.paths.series) > 0, at_least=bool(view.rows["at_least"].any())
+        )
+        if frames is None and self.table.columns != columns:
+            self.table.columns = columns
+        filtered = _FILTERED_SOME if view.left_out else _FILTERED
+        self.table.empty = filtered if rows.total else _WAITING
+        self.table.fill(rows)
+        self._focus()
+        count = f"{rows.rows} of " if self._filter else ""
+        notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=3)]
+        if self._filter.text:
+            notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
+        if self.table.sort == "rtt" and not len(self.deck.frame.paths.series):
+            notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
+        if view.left_out:
+            notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 2))
+        self.deck.show_notes(*notes)
+
+    def _focus(self) -> None:
+        """Have the flows that pass the filter, and those in view, come first in a flood."""
+        shown = self._filter
+
+        def passes(rows: Array, now_ns: int) -> Array:
+            # Without names: looking them up would hold up the probe's thread.
+            return shown.mask(live_table(LiveView(rows, now_ns, 0)))
+
+        source = self.table.source
+        ids = np.array([source.key(index) for index in self.table.in_view], "u8")
+        self.deck.state.focus_flows(Focus(passes, ids) if shown else Focus(ids=ids))
+
+    do_flow_sort = DeckScreen.sort_rows
+    do_flow_reverse = DeckScreen.reverse_rows
+
+    def do_flow_top(self) -> None:
+        self.table.unpin()
+
+    def do_flow_detail(self) -> None:
+        if self.table.cursor_key is not None:
+            self.detail.follow(self.table.cursor_key)
+            self.detail.add_class("open")
+            self._show_detail()
+
+    def do_flow_trace(self) -> None:
+        view = self.deck.frame.flows
+        found = np.flatnonzero(view.rows["id"] == self.table.cursor_key)
+        if not len(found):
+            return
+        try:
+            self.trace(path_of(view.rows[found[0]]))
+        except UsageError as error:
+            self.deck.complain(error)
+
+    def do_flow_filter(self, text: str | None = None) -> None:
+        if text is None:
+            example = "tcp port:443 rate>1M host:/^www/"
+            self.prompt.ask("flow.filter", "Show only", example, self._filter.text)
+            return
+        self._filter = FlowFilter.parse(text, self.deck.settings.filters)
+        self._show_rows()
+
+    def do_flow_capture(self, text: str | None = None) -> None:
+        if text is None:
+            self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture)
+            return
+        capture = FlowFilter.parse(text, self.deck.settings.filters)
+        capture.to_c()
+        # Whoever captures may be another host, which knows no names of ours.
+        self.deck.reconfigure(capture.expanded if "@" in text else capture)
+
+    def do_flow_clear(self) -> None:
+        if self.detail.is_open:
+            self.detail.remove_class("open")
+        elif self._filter.text or not self.deck.leave_moment():
+            self._filter = FlowFilter()
+            self._show_rows()
+
+    @on(VirtualTable.RowSelected)
+    async def _row_selected(self) -> None:
+        await self.deck.action_command("flow.trace")
+
+    @on(VirtualTable.RowHighlighted)
+    def _row_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
+        if self.detail.is_open:
+            self.detail.follow(event.key)
+            self._show_detail()

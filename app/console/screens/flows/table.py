@@ -1,0 +1,128 @@
+"""What live flows are filtered and sorted by beside their own columns: age, idle time, RTT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.console.live.flows import LiveView
+from app.console.live.paths import PathView
+from probes.filter.table import Names, Table
+from probes.flow.records import Direction, hash_keys
+from probes.path.analysis.flows import words_of
+from probes.path.analysis.statistics import Ordered
+from probes.path.records import Array
+
+_WORDS = 5
+"""Of a flow's key, whose last one has ports, protocol and version."""
+_TRANSPORT = np.uint64((1 << 48) - 1)
+_NO_PORTS = np.uint64(0xFFFF_0000_0000)
+_LOW, _PORT = np.uint64(0xFFFF), np.uint64(16)
+ECHO_TYPES = {1: (0, 8), 58: (128, 129)}
+"""Types of echo replies and requests, by protocol: one flow, whatever its identifier."""
+
+Medians = tuple[Array, NDArray[np.float64]]
+"""Traced flows, hashes (m,) in ascending order, and the RTT of each in seconds."""
+_NO_MEDIANS: Medians = (np.empty(0, "u8"), np.empty(0))
+
+
+class Rtts:
+    """Medians of the last minute on the paths of a view; made once a second."""
+
+    def __init__(self) -> None:
+        self._of = -1, -1
+        self._medians: Medians = _NO_MEDIANS
+
+    def medians(self, paths: PathView) -> Medians:
+        """`path_medians`."""
+        of = paths.generation, paths.second
+        if of != self._of:
+            self._of, self._medians = of, path_medians(paths)
+        return self._medians
+
+
+def live_table(
+    view: LiveView, paths: PathView | None = None, names: Names | None = None,
+    medians: Callable[[PathView], Medians] | None = None,
+) -> Table:  # fmt: skip
+    """The rows of a view with columns `age` and `idle` in ns, and `rtt` in seconds.
+
+    Round-trip times are those on `paths`, by `medians`; they are made only where they are asked
+    for.
+    """
+    rows, now = view.rows, view.now_ns
+
+    @cache
+    def rtts() -> Array:
+        if paths is None or not len(paths.series):
+            return np.full(len(rows), np.nan)
+        return flow_rtts(rows, *(medians or path_medians)(paths))
+
+    made: dict[str, Callable[[], Array]] = {
+        "age": lambda: now - rows["first_ns"],
+        "idle": lambda: now - rows["last_ns"],
+        "rtt": rtts,
+    }
+    return Table(rows, made, names)
+
+
+def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
+    """Seconds (n,) of flows of dtype LIVE, by Medians; NaN of those that are not traced."""
+    found = np.full(len(rows), np.nan)
+    if len(keys):
+        own = _path_keys(rows)
+        at = np.searchsorted(keys, own)
+        at[at == len(keys)] = 0
+        traced = keys[at] == own
+        found[traced] = medians[at[traced]]
+    return found
+
+
+def path_medians(paths: PathView) -> Medians:
+    """The RTT of each traced flow to the farthest router or host that answers."""
+    series = paths.series[paths.series["last_ns"] >= 0]
+    if not len(series):
+        return _NO_MEDIANS
+    words = words_of(series)[:, :_WORDS].copy()
+    words[:, 4] &= _TRANSPORT
+    _leave_ports_out(words, np.isin(series["protocol"], list(ECHO_TYPES)))
+    keys = hash_keys(words)
+    # The last one of each flow is the farthest.
+    order = np.lexsort((series["hop"], keys))
+    keys, ids = keys[order], series["id"][order]
+    last = np.append(keys[1:] != keys[:-1], True)
+    keys, ids = keys[last], ids[last]
+    samples = paths.samples(np.sort(ids))
+    samples = samples[samples["rtt_ns"] >= 0]
+    if not len(samples):
+        return _NO_MEDIANS
+    places = np.argsort(ids)
+    of = places[np.searchsorted(ids, samples["id"], sorter=places)]
+    ordered = Ordered.of(of, samples["rtt_ns"])
+    return keys[ordered.series], ordered.quantile(0.5) / 1e9
+
+
+def _path_keys(rows: Array) -> Array:
+    """Hashes (n,) of the flows that packets out of this host are of: destination, source and what
+    follows, as path tracing has them."""
+    words = words_of(rows)
+    swapped = rows["direction"] == Direction.EGRESS
+    keys = np.empty((len(rows), _WORDS), "u8")
+    keys[:, :2] = np.where(swapped[:, None], words[:, 2:4], words[:, :2])
+    keys[:, 2:4] = np.where(swapped[:, None], words[:, :2], words[:, 2:4])
+    transport = words[:, 4] & _TRANSPORT
+    # Answers to what comes in go back to the port that it is from.
+    back = transport & ~np.uint64(0xFFFF_FFFF) | (transport & _LOW) << _PORT
+    back |= transport >> _PORT & _LOW
+    keys[:, 4] = np.where(swapped, transport, back)
+    for protocol, types in ECHO_TYPES.items():
+        kind = rows["destination_port"] >> 8
+        _leave_ports_out(keys, (rows["protocol"] == protocol) & np.isin(kind, types))
+    return hash_keys(keys)
+
+
+def _leave_ports_out(words: Array, which: Array) -> None:
+    words[which, 4] &= _NO_PORTS

@@ -1,0 +1,210 @@
+"""What screen 1 is about: the last minutes' traffic, the worst hops, the policies that matter."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.console.live.overview_feed import Pulse
+from app.console.live.paths import SECOND_NS, PathView
+from app.console.screens.paths.model import CELL, MINUTE, Choice, Hop, Paths
+from app.console.screens.triggers.model import Standing, Triggers, relative
+from probes.control_plane import Traced
+from probes.flow.filter import address_text
+from probes.flow.records import Array
+from probes.monitor.records import POLICY
+from probes.monitor.state import State
+from probes.snapshot import Event
+from widgets.sparkline import means
+
+LATE = 2.5
+"""Intervals without a window after which a probe is late."""
+_NOW = 0.5
+"""Seconds that a present rate is made of at least: windows end early where tables fill."""
+_QUIET_NS = 5 * SECOND_NS
+_LOOKED_AT = 300
+"""Events that are looked through for warnings, newest first."""
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """What passes in a direction. Per second; NaN where nothing was measured."""
+
+    bits: float
+    packets: float
+    line: NDArray[np.float64]
+    """Bits, (cells,), the last one at the right."""
+    lost: NDArray[np.bool_]
+    """In which cells packets are missing, (cells,)."""
+    peak: tuple[float, float]
+    """The highest bits, and packets, of a window on the line."""
+
+
+def span_of(traffic: Array) -> int:
+    """Seconds of a cell of the time lines of `traffic`, dtype TRAFFIC (n,): no window is longer."""
+    longest = float(traffic["seconds"][-10:].max(initial=0.0))
+    return CELL * max(1, math.ceil(round(longest / CELL, 2)))
+
+
+def rates(traffic: Array, way: str, cells: int) -> Rates:
+    """Of `in` or `out`, by windows of dtype TRAFFIC (n,), oldest first."""
+    cell_ns = span_of(traffic) * SECOND_NS
+    # A window that ends when a cell does belongs to it. Cells begin at round times of the clock.
+    at = (traffic["end_ns"] - 1) // cell_ns
+    at = at - (at[-1] if len(at) else 0) + cells - 1
+    seen = traffic[at >= 0]
+    at = at[at >= 0]
+    seconds = np.bincount(at, seen["seconds"], cells)
+    line = means(np.bincount(at, seen[f"{way}_bytes"] * 8.0, cells), seconds)
+    lost = np.bincount(at, seen["lost"], cells) > 0
+    whole = np.maximum(seen["seconds"], _NOW)
+    newest = traffic[-_few(traffic) :]
+    taken = float(newest["seconds"].sum())
+
+    def present(what: str) -> float:
+        return float(newest[f"{way}_{what}"].sum()) / taken if taken > 0 else math.nan
+
+    def peak(what: str) -> float:
+        return float((seen[f"{way}_{what}"] / whole).max(initial=0.0))
+
+    return Rates(
+        8 * present("bytes"), present("packets"), line, lost, (8 * peak("bytes"), peak("packets"))
+    )
+
+
+def _few(traffic: Array) -> int:
+    """How many of the last windows the present is."""
+    backwards = np.cumsum(traffic["seconds"][::-1])
+    return int(np.searchsorted(backwards, _NOW)) + 1
+
+
+def late(pulses: Iterable[Pulse], now: float, interval: float) -> list[Pulse]:
+    """Those whose windows stay away; `now` is `time.monotonic()`, `interval` the least there is."""
+    return [one for one in pulses if now - one.came_at > LATE * max(one.interval, interval)]
+
+
+@dataclass(slots=True)
+class WorstHops:
+    """Hops of all paths, the worst first, looked for once a second."""
+
+    _paths: Paths = field(default_factory=Paths)
+    _ranked: list[tuple[Choice, int]] = field(default_factory=list)
+    _known: tuple[object, ...] = ()
+    _found: tuple[object, list[tuple[Choice, Hop]]] = (None, [])
+
+    def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
+        """Look at this from now on."""
+        self._paths.take(view, traced)
+        known = (view.generation, view.second)
+        if self._known != known:
+            self._known = known
+            self._ranked = ranked(view)
+
+    def __len__(self) -> int:
+        return len(self._ranked)
+
+    def hops(self, most: int, cells: int) -> list[tuple[Choice, Hop]]:
+        """At most so many, with time lines of so many cells."""
+        asked = (self._known, most, cells)
+        if self._found[0] != asked:
+            chosen = self._ranked[: max(0, most)]
+            hops = self._paths.hops_at(chosen, cells)
+            self._found = asked, [(one[0], hop) for one, hop in zip(chosen, hops, strict=True)]
+        return self._found[1]
+
+
+def ranked(view: PathView) -> list[tuple[Choice, int]]:
+    """Destination and number of every hop that answers, the worst first.
+
+    Loss that is a router's reluctance to answer only is none. What is compared is coarse, or hops
+    that are alike would change places all the time.
+    """
+    series = view.series
+    here = np.flatnonzero((series["last_ns"] >= 0) & (view.now_ns - series["seen_ns"] <= _QUIET_NS))
+    if not len(here):
+        return []
+    series = series[here]
+    bins = view.recent(here, MINUTE)
+    key = np.zeros((len(here), 18), "u1")
+    key[:, :16], key[:, 16], key[:, 17] = series["destination"], series["version"], series["hop"]
+    hops, first, of = np.unique(key.view("V18")[:, 0], return_index=True, return_inverse=True)
+    answered, lost, rtt_ns = (
+        np.bincount(of, bins[name].sum(axis=1), len(hops))
+        for name in ("answered", "lost", "rtt_ns")
+    )
+    wanted = np.bincount(of, series["cleared"] == 0, len(hops)) > 0
+    loss = np.where(wanted, np.nan_to_num(means(lost, answered + lost)), 0.0)
+    queue = np.zeros(len(hops))
+    np.maximum.at(queue, of, series["queue_ns"])
+    # Quarters of an octave, of at least a microsecond.
+    rtt = np.log2(np.maximum(np.nan_to_num(means(rtt_ns, answered)), 1e3))
+    order = np.lexsort(
+        (-series["hop"][first].astype(int), -np.round(rtt * 4), -np.round(np.log2(queue + 1)),
+         -np.round(loss * 100))
+    )  # fmt: skip
+    return [
+        (Choice(address_text(row["destination"].tobytes(), int(row["version"]))), int(row["hop"]))
+        for row in series[first[order]]
+    ]
+
+
+def pressing(triggers: Triggers, cells: int) -> list[Standing]:
+    """Every policy with a time line of so many cells: active by a condition or an operator, cooling
+    down, armed and near its threshold, and then those that wait for nothing."""
+    return sorted(triggers.standings(cells), key=_rank)
+
+
+def _rank(one: Standing) -> tuple[int, float]:
+    state = one.info.state
+    rank = {State.COOLDOWN: 1, State.ARMED: 2}.get(state, 4)
+    if state.runs:
+        rank = 3 if one.info.policy.mode == "permanent" else 0
+    ratio = float(relative(np.array([one.numbers], POLICY))[0])
+    return rank, -ratio if ratio == ratio else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A warning or an error, and how often it came, with other numbers."""
+
+    event: Event
+    """The newest."""
+    times: int
+
+
+def warnings_of(events: Sequence[Event], most: int) -> list[Warned]:
+    """At most so many of `events`, newest first; those that differ in numbers only are one."""
+    found: dict[tuple[str, str, str], tuple[Event, int]] = {}
+    for event in events[:_LOOKED_AT]:
+        if event.severity == "info":
+            continue
+        kind = (event.severity, event.source, _without_numbers(event.text))
+        newest, times = found.get(kind, (event, 0))
+        found[kind] = newest, times + 1
+    return [Warned(*one) for one in list(found.values())[:most]]
+
+
+@lru_cache(maxsize=1024)
+def _without_numbers(text: str) -> str:
+    return _NUMBER.sub("0", text)
+
+
+def allotted(lines: int, wanted: Mapping[str, int], weights: Mapping[str, int]) -> dict[str, int]:
+    """Heights, by name, of blocks that want so many rows, in a column of so many lines.
+
+    Each has a line for its name; the rows go around by weight until every want is met.
+    """
+    heights = dict.fromkeys(wanted, 1)
+    for _ in range(lines - len(wanted)):
+        hungry = [name for name in wanted if heights[name] <= wanted[name]]
+        if not hungry:
+            break
+        heights[min(hungry, key=lambda name: heights[name] / weights.get(name, 1))] += 1
+    return heights

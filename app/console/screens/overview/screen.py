@@ -1,0 +1,396 @@
+"""Screen 1: whether everything measures, what passes, what is worst; each leads to its screen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import cast
+
+from textual import events, on
+from textual.binding import Binding
+from textual.containers import Container, Vertical
+from textual.message import Message
+from textual.widget import Widget
+
+from app.console.live.overview_feed import FLOW, Pulse, Pulses
+from app.console.polling import LookingScreen
+from app.console.screen import counted
+from app.console.screens.events.screen import COLUMNS as EVENT_COLUMNS
+from app.console.screens.events.screen import EventRows
+from app.console.screens.flows.rows import COLUMNS, FlowRows
+from app.console.screens.overview.model import (
+    WorstHops,
+    allotted,
+    late,
+    pressing,
+    rates,
+    span_of,
+    warnings_of,
+)
+from app.console.screens.overview.rows import (
+    NO_FLOWS,
+    NO_WARNINGS,
+    WAITING_PATHS,
+    WARNING_COLUMNS,
+    Head,
+    health_items,
+    traffic_columns,
+    traffic_rows,
+    traffic_scale,
+    warning_rows,
+    worst_columns,
+    worst_rows,
+)
+from app.console.screens.triggers.model import Triggers
+from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
+from probes.control_plane import MonitorInfo, Traced
+from probes.flow.filter import FlowFilter
+from probes.monitor.state import PROBE as MONITOR
+from widgets.status import StatusItem, StatusStrip
+from widgets.table.block import Block
+from widgets.table.columns import Column
+from widgets.table.rows import Rows
+from widgets.table.table import VirtualTable
+from widgets.tones import Tone
+
+_Looked = tuple[tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None]
+"""What is traced, what the monitor does, and why each probe ended, by name and empty where it did
+not; that only while one is missed."""
+_LEADS = {
+    "health": "programs", "traffic": "flows", "flows": "flows", "hops": "paths",
+    "policies": "triggers", "warnings": "events", "events": "events",
+}  # fmt: skip
+"""The screen that each block leads to."""
+_SHARES = {"flows": 2}
+"""Blocks that get more rows than others."""
+_RATE = next(place for place, column in enumerate(COLUMNS) if column.id == "rate")
+_ALL = 1 << 20
+_MOST = 20
+"""Warnings that are looked for."""
+_LATER = 0.01
+"""Seconds in which the first paint goes out to the terminal, by a thread of its own."""
+_LEAST_LOG = 3
+"""Lines that are left over, from which on the newest events are shown in them."""
+_BARS = (14, 40)
+"""Cells of the protocols' bar, on narrow and on wide screens."""
+
+
+class HealthStrip(StatusStrip, can_focus=True):
+    """A strip that the cursor can be on."""
+
+    BINDINGS = [
+        Binding("down,j", "pass(1)", show=False),
+        Binding("up,k", "pass(-1)", show=False),
+    ]
+    DEFAULT_CSS = """
+    HealthStrip { background: $surface; }
+    HealthStrip:focus { background: $block-cursor-blurred-background; }
+    """
+
+    class Passed(Message):
+        """The cursor is to leave it."""
+
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.step = step
+
+    class Selected(Message):
+        """It was chosen by a double click."""
+
+    def enter(self, step: int) -> None:
+        """Take the focus."""
+        self.screen.set_focus(self)
+
+    def action_pass(self, step: int) -> None:
+        self.post_message(self.Passed(step))
+
+    def on_click(self, event: events.Click) -> None:
+        if event.chain == 2:
+            self.post_message(self.Selected())
+
+
+class Board(Container):
+    """The blocks below the strips."""
+
+    def on_resize(self) -> None:
+        """Share out the lines that there are now."""
+        self.call_after_refresh(cast("OverviewScreen", self.screen).show)
+
+
+class OverviewScreen(LookingScreen[_Looked]):
+    """Blocks, in one column or in two; as many rows of each as there is room for."""
+
+    AUTO_FOCUS = "#flows"
+    MODE = "overview"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide"), (160, "-broad")]
+    CSS = """
+    OverviewScreen #board { layout: vertical; height: 1fr; overflow: hidden; }
+    OverviewScreen #left { height: 1fr; }
+    OverviewScreen #right { height: auto; }
+    OverviewScreen.-flowless #left { height: auto; }
+    OverviewScreen #mix { background: $surface; }
+    OverviewScreen.-broad #board { layout: horizontal; }
+    OverviewScreen.-broad #left { width: 1fr; height: 1fr; }
+    OverviewScreen.-broad #right { width: 1fr; height: 1fr; margin-left: 1; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._traced: tuple[Traced, ...] = ()
+        self._ended: dict[str, str] = {}
+        """Probes that run no more, and why."""
+        self._removed: dict[str, float] = {}
+        """Probes that were removed, and when their last window came."""
+        self._hops = WorstHops()
+        self._triggers = Triggers()
+
+    def compose_body(self) -> list[Widget]:
+        flows = Block(_flow_columns(), empty=NO_FLOWS, id="flows")
+        flows.passed_by = False
+        flows.show_sort("rate", descending=True)
+        return [
+            HealthStrip(id="health"),
+            Board(
+                Vertical(flows, id="left"),
+                Vertical(id="right"),
+                id="board",
+            ),
+        ]
+
+    @property
+    def _no_paths(self) -> str:
+        """Text of the empty paths block: the keys that begin a trace, as the user has them."""
+        key = self.deck.key_of
+        begins = f"{key('flow.trace')} on a flow of {key('view.flows')} begins"
+        return f"no path is traced: {begins}, or {key('path.trace')} on {key('view.paths')}"
+
+    @property
+    def _no_policies(self) -> str:
+        key = self.deck.key_of
+        return f"there is no policy: {key('trigger.add')} on {key('view.triggers')} adds one"
+
+    def on_mount(self) -> None:
+        # There is nothing in the other blocks at first: they need not delay the first paint.
+        self.call_after_refresh(self.set_timer, _LATER, self._complete)
+
+    async def _complete(self) -> None:
+        if not self.is_attached:
+            return  # The console ends.
+        traffic = Block(traffic_columns(1.0, 0.0, 0), id="traffic")
+        left = self.query_one("#left").mount(traffic, StatusStrip(id="mix"), before=0)
+        right = self.query_one("#right").mount(
+            Block((Column("destination", "Worst hops", 10),), empty=self._no_paths, id="hops"),
+            Block((Column("policy", "Policies", 8),), empty=self._no_policies, id="policies"),
+            Block(WARNING_COLUMNS, empty=NO_WARNINGS, id="warnings"),
+            Block((replace(EVENT_COLUMNS[0], title="Events"), *EVENT_COLUMNS[1:]), id="events"),
+        )
+        await left
+        await right
+        self.show()
+
+    def block(self, name: str) -> Block:
+        """One of traffic, flows, hops, policies, warnings and events."""
+        return self.query_one(f"#{name}", Block)
+
+    # What runs
+
+    def question(self) -> Callable[[], _Looked]:
+        plane, missed = self.deck.plane, bool(self._late(self._pulses()))
+
+        def ask() -> _Looked:
+            # All probes are asked for only when one is missed: it takes a while, and pydantic.
+            known = {one.name: one.failure for one in plane.probes()} if missed else None
+            return plane.traced(), plane.monitor(), known
+
+        return ask
+
+    def take(self, answer: _Looked) -> None:
+        self._traced, self._triggers.info, known = answer
+        if known is None:
+            return
+        self._ended = {name: why for name, why in known.items() if why}
+        for one in self._late(self.deck.frame.pulses):
+            if one.name not in known:
+                self._removed[one.name] = one.came_at
+
+    def _pulses(self) -> Pulses:
+        """Those of the frame without the probes that were removed."""
+        pulses = self.deck.frame.pulses
+        here = {n: p for n, p in pulses.probes.items() if self._removed.get(n) != p.came_at}
+        return replace(pulses, probes=here)
+
+    def _late(self, pulses: Pulses) -> list[Pulse]:
+        return late(pulses.probes.values(), self._now, self.deck.interval)
+
+    @property
+    def _now(self) -> float:
+        """By `time.monotonic()`; while the view is paused, when it was."""
+        frame = self.deck.frame
+        if self.deck.paused:
+            return frame.at
+        # On a slow link the frame is older than the last window, and no probe is to blame.
+        return frame.at + time.monotonic() - self.deck.state.last_at
+
+    # What is shown
+
+    def show(self) -> None:
+        frame, pulses = self.deck.frame, self._pulses()
+        self._show_health(pulses)
+        self._show_notes()
+        if not self.query("#warnings"):
+            return
+        self._hops.take(frame.paths, self._traced)
+        self._triggers.view = frame.monitor
+        warned = warnings_of(frame.events, _MOST)
+        warnings = warning_rows(pulses, warned)
+        flows = FlowRows(frame.flows, FlowFilter()).ordered(_RATE, descending=True)
+        heights = self._arrange(pulses, warnings.rows)
+        self._show_traffic(pulses)
+        self.block("flows").show(Head(flows, heights["flows"] - 1))
+        self._show_hops(heights["hops"] - 1)
+        self._show_policies(heights["policies"] - 1)
+        self._show_warnings(warnings, heights["warnings"] - 1)
+        self.block("events").show(Head(EventRows(frame.events), heights["events"] - 1))
+        if self.focused is None or not self.focused.focusable:
+            self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
+
+    def _arrange(self, pulses: Pulses, warnings: int) -> dict[str, int]:
+        """Give each block its lines; how many those are, by name."""
+        traffic, mix = self.block("traffic"), self.query_one("#mix")
+        known = bool(len(pulses.traffic))
+        traffic.display = mix.display = known
+        above = 0
+        if known:
+            traffic.styles.height = 1 + self._lines * (2 if pulses.both_ways else 1)
+            above = 2 + self._lines * (2 if pulses.both_ways else 1)
+        shown = self.block("flows").display = pulses.both_ways or not pulses.probes
+        self.set_class(not shown, "-flowless")
+        wanted = {
+            "hops": len(self._hops),
+            "policies": len(self._triggers.info.policies) if self._triggers.info else 0,
+            "warnings": warnings,
+        }
+        lines = self.query_one(Board).size.height
+        if self.has_class("-broad"):
+            heights = allotted(lines, wanted, {})
+            heights |= {"flows": lines - above, "events": lines - sum(heights.values())}
+        else:
+            # Flows get what is left over, so that they need not be there to be counted in.
+            rows = {"flows": _ALL, **wanted} if shown else wanted
+            heights = {"flows": 0, "events": 0, **allotted(lines - above, rows, _SHARES)}
+        self.block("events").display = heights["events"] >= _LEAST_LOG
+        for name in (*wanted, "events"):
+            self.block(name).styles.height = heights[name]
+        return heights
+
+    @property
+    def _lines(self) -> int:
+        """Of a direction of the traffic."""
+        if not self.has_class("-tall"):
+            return 1
+        return 4 if self.has_class("-broad") else 2
+
+    def _show_health(self, pulses: Pulses) -> None:
+        missing = self._late(pulses)
+        names = {one.name for one in missing}
+        ended = {name: why for name, why in self._ended.items() if name in names}
+        left_out = self.deck.frame.flows.left_out
+        items = health_items(pulses, missing, ended, left_out, self._now)
+        self.query_one(HealthStrip).show(items)
+
+    def _show_traffic(self, pulses: Pulses) -> None:
+        block, traffic = self.block("traffic"), pulses.traffic
+        if not len(traffic):
+            block.show(Rows())
+            return
+        cells = block.width_of("line")
+        names = ("in", "out") if pulses.both_ways else ("in",)
+        ways = {name: rates(traffic, name, cells) for name in names}
+        scale = traffic_scale(ways)
+        columns = traffic_columns(scale, cells * span_of(traffic), cells)
+        if columns != block.columns:
+            block.columns = columns
+        old = any(one.name in (FLOW, MONITOR) for one in self._late(pulses))
+        block.show(traffic_rows(ways, scale, self._lines, old=old))
+        self.query_one("#mix", StatusStrip).show(
+            share_items(protocols(traffic[-1]), _BARS[not self.has_class("-narrow")])
+        )
+
+    def _show_hops(self, most: int) -> None:
+        block, known = self.block("hops"), len(self._hops)
+        none = WAITING_PATHS if self._traced else self._no_paths
+        block.empty = counted(known, "hop") if known else none
+        found = self._hops.hops(most, block.width_of("line"))
+        if found:
+            self._set_columns(block, worst_columns(found, self.deck.names, block.width_of("line")))
+            # A column of hosts that grew took cells from the time lines.
+            found = self._hops.hops(most, block.width_of("line"))
+        block.show(worst_rows(found, self.deck.names))
+
+    def _show_policies(self, most: int) -> None:
+        block, triggers = self.block("policies"), self._triggers
+        infos = triggers.info.policies if triggers.info else ()
+        block.empty = f"{len(infos)} of them" if infos else self._no_policies
+        if infos:
+            cells = block.width_of("line")
+            policies = [one.policy for one in infos]
+            columns = policy_columns(policies, triggers.span(cells), cells)
+            self._set_columns(block, (replace(columns[0], title="Policies"), *columns[1:]))
+        found = pressing(triggers, block.width_of("line"))
+        block.show(policy_rows(found[: max(0, most)], triggers.view.now_utc_ns))
+
+    def _show_warnings(self, warnings: Rows, most: int) -> None:
+        block = self.block("warnings")
+        block.empty = counted(warnings.rows, "warning") if warnings.rows else NO_WARNINGS
+        block.show(Head(warnings, most))
+
+    def _set_columns(self, block: Block, columns: tuple[Column, ...]) -> None:
+        if block.columns != columns:
+            block.columns = columns
+
+    def _show_notes(self) -> None:
+        notes = []
+        if flows := len(self.deck.frame.flows.rows):
+            notes.append(StatusItem(counted(flows, "flow"), Tone.MUTED, priority=4))
+        if self._trouble:
+            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
+        self.deck.show_notes(*notes)
+
+    # Moving about
+
+    @on(Block.Passed)
+    @on(HealthStrip.Passed)
+    def _passed(self, event: Block.Passed | HealthStrip.Passed) -> None:
+        """Go to the next block, or the one before; not around."""
+        stops = [one for one in self.focus_chain if isinstance(one, HealthStrip | Block)]
+        at = stops.index(self.focused) + event.step if self.focused in stops else 0
+        if 0 <= at < len(stops):
+            stops[at].enter(event.step)
+
+    def do_overview_open(self) -> None:
+        focused = self.focused
+        if isinstance(focused, Block):
+            self._open(focused.id or "", focused.cursor_key)
+        elif isinstance(focused, HealthStrip):
+            self._open("health", None)
+
+    def do_overview_leave(self) -> None:
+        self.deck.leave_moment()
+
+    def _open(self, name: str, key: Hashable | None) -> None:
+        mode = _LEADS[name]
+        if name == "traffic":
+            key = None
+            mode = mode if self._pulses().both_ways else "triggers"
+        self.deck.call_later(self.deck.turn_to, mode, key)
+
+    @on(VirtualTable.RowSelected)
+    @on(HealthStrip.Selected)
+    async def _selected(self) -> None:
+        await self.deck.action_command("overview.open")
+
+
+def _flow_columns() -> tuple[Column, ...]:
+    """Those of screen 3, whose first one has the name of the block."""
+    return (replace(COLUMNS[0], title="Flows", width=5, priority=0), *COLUMNS[1:])

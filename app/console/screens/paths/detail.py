@@ -1,0 +1,185 @@
+"""The detail of one hop: its routers, what changed, its round-trip times and how they lie."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+
+from app.console.host_names import Names
+from app.console.live.paths import SECOND_NS, SECONDS, PathView
+from app.console.screens.paths.model import MINUTE, Choice, Hop, Paths
+from app.console.screens.paths.rows import NO_ANSWER, change_text
+from app.console.tables.label_lines import labelled
+from probes.path.analysis.statistics import Ordered
+from probes.path.records import Array
+from widgets.chart import HistoryChart, Series
+from widgets.distribution import Distribution
+from widgets.format import age, clock, duration, percent, si
+from widgets.sparkline import means
+from widgets.tones import Tone
+
+_CHANGES = 50
+"""Changes that are listed."""
+_SURE = 0.01
+"""How improbable a difference must be, were there none, to be called one."""
+
+
+class PathDetail(Horizontal):
+    """A pane below the hops."""
+
+    DEFAULT_CSS = """
+    PathDetail {
+        display: none; height: 12; border-top: solid $primary-muted; background: $surface;
+    }
+    PathDetail.open { display: block; }
+    PathDetail > Static { width: 2fr; padding: 0 1; }
+    PathDetail > Vertical { width: 3fr; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+        """The hop that it is about."""
+        self._drawn: object = None
+        self._difference = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(markup=False)
+        with Vertical():
+            yield HistoryChart(unit=duration, empty="no answer in the last minute")
+            yield Distribution(unit=duration)
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("open")
+
+    def show(
+        self, paths: Paths, choice: Choice, hop: Hop | None, names: Names, span: float,
+        past: Callable[[], Iterable[PathView]],
+    ) -> None:  # fmt: skip
+        """Show `hop` of `choice`; None for the destination, of which nothing is measured.
+
+        The chart is of the last `span` seconds; `past` gives the views whose bins have them, newest
+        first.
+        """
+        if hop is None:
+            self._show_nothing(choice)
+            return
+        # What is drawn is of whole seconds.
+        drawn = (choice, hop.number, paths.view.second, len(hop.places), span)
+        fresh = drawn != self._drawn
+        if fresh:
+            self._drawn, self._difference = drawn, _difference(paths, hop)
+        lines = _lines(paths, choice, hop, names, self._difference)
+        self.query_one(Static).update(labelled(lines), layout=False)
+        if not fresh:
+            return
+        ids = np.sort(paths.view.series["id"][hop.places])
+        samples = paths.view.samples(ids)
+        samples = samples[samples["rtt_ns"] >= 0]
+        title = f"Hop {hop.number}"
+        if span > MINUTE:
+            series = [long_history(past(), ids)]
+        else:
+            series = _history(samples, paths.view.second)
+        self.query_one(HistoryChart).show(series, title=title, span=span)
+        rtt = samples["rtt_ns"] / 1e9
+        self.query_one(Distribution).show(rtt, f"{si(len(rtt))} answers")
+
+    def _show_nothing(self, choice: Choice) -> None:
+        self._drawn = None
+        text = f"{choice.destination} is the destination.\n\nProbes end at the last router."
+        self.query_one(Static).update(Text(text), layout=False)
+        self.query_one(HistoryChart).show([], title="Destination")
+        self.query_one(Distribution).show(np.empty(0), "")
+
+
+def _history(samples: Array, second: int) -> list[Series]:
+    """Median and 95th percentile of each second of the last minute."""
+    times = np.arange(second - MINUTE, second + 1)
+    values = np.full((2, len(times)), np.nan)
+    seconds = samples["sent_ns"] // SECOND_NS - times[0]
+    shown = (seconds >= 0) & (seconds < len(times))
+    ordered = Ordered.of(seconds[shown], samples["rtt_ns"][shown])
+    for row, fraction in enumerate((0.5, 0.95)):
+        values[row, ordered.series] = ordered.quantile(fraction) / 1e9
+    when = times.astype("f8")
+    return [
+        Series("median", when, values[0], Tone.ACCENT),
+        Series("p95", when, values[1], Tone.MUTED),
+    ]
+
+
+def long_history(views: Iterable[PathView], ids: Array) -> Series:
+    """The mean of each second that the bins of `views`, newest first, have of the series `ids`."""
+    times, values = [np.empty(0)], [np.empty(0)]
+    until = sys.maxsize
+    for view in views:
+        bins = view.recent(np.flatnonzero(np.isin(view.series["id"], ids)), SECONDS)
+        seconds = np.arange(view.second - SECONDS + 1, view.second + 1)
+        new = seconds < until
+        until = int(seconds[0])
+        answered = bins["answered"].sum(axis=0)
+        times.append(seconds[new].astype("f8"))
+        values.append(means(bins["rtt_ns"].sum(axis=0), answered)[new] / 1e9)
+    found = np.concatenate(values[::-1])
+    # Before there was anything, nothing is missing.
+    begin = int(np.argmax(np.isfinite(found))) if len(found) else 0
+    return Series("mean", np.concatenate(times[::-1])[begin:], found[begin:])
+
+
+def _difference(paths: Paths, hop: Hop) -> str:
+    """Whether flows by two routers are equally fast; empty where there is nothing to compare."""
+    found = paths.difference(hop)
+    if found is None:
+        return ""
+    (one, other), (distance, p_value) = found
+    what = "differ" if p_value < _SURE else "don't differ for sure"
+    return f"times by {one} and {other} {what} (KS {distance:.2f}, p {p_value:.2g})"
+
+
+def _lines(
+    paths: Paths, choice: Choice, hop: Hop, names: Names, difference: str
+) -> Iterator[tuple[str, str, str]]:
+    """Label, text and style of each line."""
+    view = paths.view
+    series = view.series[hop.places]
+    for number, router in enumerate(hop.routers):
+        name = names.name(router.address)
+        ago = age((view.now_ns - router.last_ns) / 1e9)
+        yield "" if number else "Router", f"{router.address} {name}".rstrip(), ""
+        yield "", f"{percent(router.share)} of answers, last {ago} ago", "dim"
+        for entry in router.labels:
+            yield "", _label_text(entry), "dim"
+    if not hop.routers:
+        yield "Router", NO_ANSWER, ""
+    if difference:
+        yield "Compare", difference, ""
+    if hop.queue_ns:
+        yield "Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold"
+    lost, answered = int(series["lost"].sum()), int(series["answered"].sum())
+    since = age((view.now_ns - int(series["first_ns"].min(initial=view.now_ns))) / 1e9)
+    share = percent(lost / (lost + answered)) if lost + answered else "-"
+    yield "In all", f"{lost + answered} sent in {since}", ""
+    yield "", f"{lost} lost ({share})", ""
+    if dropped := int(series["dropped"].sum()):
+        yield "", f"{dropped} not sent: this host's queue was full", ""
+    if hop.cleared and lost:
+        yield "", "later hops lose none: it answers seldom", "dim"
+    changes = paths.changes(choice)
+    changes = changes[changes["hop"] == hop.number][::-1][:_CHANGES]
+    for number, row in enumerate(changes):
+        at = clock(int(row["at_ns"]) + view.utc_offset_ns)
+        yield "" if number else "Changes", f"{at} UTC", ""
+        yield "", change_text(row), ""
+
+
+def _label_text(entry: int) -> str:
+    """An MPLS label stack entry (RFC 3032)."""
+    return f"MPLS label {entry >> 12}, class {entry >> 9 & 7}, TTL {entry & 255}"

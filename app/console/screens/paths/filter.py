@@ -1,0 +1,84 @@
+"""Filters on screen 2: which of its paths, by their destinations and flows, and which hops pass."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.console.screens.paths.model import Choice, Hop, Paths
+from probes.filter import Filter, Table
+from probes.filter.table import Names
+
+_PATH = np.dtype(
+    [
+        ("destination", "u1", (16,)),
+        ("version", "u1"),
+        ("protocol", "u1"),
+        ("source_port", "u2"),
+        ("destination_port", "u2"),
+        ("hops", "f8"),
+        ("rtt", "f8"),
+        ("loss", "f8"),
+        ("queue", "f8"),
+    ]
+)
+_HOP = np.dtype(
+    [
+        ("hop", "u1"),
+        ("version", "u1"),
+        ("responder", "u1", (16,)),
+        *((name, "f8") for name in ("loss", "rtt", "last", "p95", "jitter", "queue")),
+    ]
+)
+
+
+def path_table(paths: Paths, names: Names | None = None) -> Table:
+    """What filters of PATHS look at: a row for each of `paths.choices`."""
+    rows = np.zeros(len(paths.choices), _PATH)
+    for row, choice in zip(rows, paths.choices, strict=True):
+        row["version"], row["destination"] = _address(choice.destination)
+        flows = (choice.flow,) if choice.flow else paths.flows(choice.destination)
+        if len(flows) == 1 and flows[0] is not None:
+            row["protocol"], row["source_port"], row["destination_port"] = flows[0]
+        summary = paths.summary(choice)
+        row["hops"] = summary.length or np.nan
+        row["rtt"], row["loss"] = summary.rtt, summary.loss
+        row["queue"] = summary.queue[1] / 1e9
+    return Table(rows, names=names)
+
+
+def shown_paths(paths: Paths, shown: Filter, names: Names) -> tuple[Choice, ...]:
+    """The choices that pass; a destination with several flows does where one of them does."""
+    if not shown:
+        return paths.choices
+    passed = set()
+    several = {choice.destination for choice in paths.choices if choice.flow is not None}
+    mask = shown.mask(path_table(paths, names)).tolist()
+    for choice, passes in zip(paths.choices, mask, strict=True):
+        if passes and (choice.flow is not None or choice.destination not in several):
+            passed |= {choice, Choice(choice.destination)}
+    return tuple(choice for choice in paths.choices if choice in passed)
+
+
+def shown_hops(hops: Sequence[Hop], shown: Filter, names: Names) -> list[Hop]:
+    """The hops that pass."""
+    if not shown:
+        return list(hops)
+    rows = np.zeros(len(hops), _HOP)
+    for row, hop in zip(rows, hops, strict=True):
+        row["hop"] = hop.number
+        if hop.routers:
+            row["version"], row["responder"] = _address(hop.routers[0].address)
+        numbers = hop.numbers
+        row["loss"], row["rtt"], row["p95"] = numbers.loss, numbers.median, numbers.p95
+        row["jitter"], row["last"], row["queue"] = numbers.jitter, hop.last, hop.queue_ns / 1e9
+    passed = shown.mask(Table(rows, names=names)).tolist()
+    return [hop for hop, passes in zip(hops, passed, strict=True) if passes]
+
+
+def _address(text: str) -> tuple[int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
+    """Version, and 16 bytes in network order."""
+    address = ipaddress.ip_address(text)
+    return address.version, np.frombuffer(address.packed.ljust(16, b"\0"), "u1")

@@ -1,0 +1,396 @@
+"""What screen 2 is about: the paths there are to choose from, and what was measured on one."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
+from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
+from app.console.screens.paths.routers import Router, routers_of
+from probes.control_plane import Traced
+from probes.flow.filter import address_text, protocol_name
+from probes.path.analysis.distributions import Comparison, kolmogorov_smirnov
+from probes.path.analysis.statistics import group_starts
+from probes.path.options import TracedFlow
+from probes.path.records import Array, Kind
+from widgets.sparkline import means
+
+MINUTE = IDLE_NS // SECOND_NS
+"""Seconds that every number but the totals is of."""
+CELL = 2
+"""Seconds of a cell of the time line. Cells begin at even seconds of the clock, so that they move
+all together, and seldom."""
+_QUIET_NS = 5 * SECOND_NS
+"""Without a probe for longer a flow counts as ended."""
+_COMPARABLE = 20
+"""Answers of each of two routers that a comparison takes."""
+_FEW = 5
+"""Seconds of a mean that is shown as the present."""
+ECHO = (1, 58)
+"""Protocols whose echo is traced, as one flow: it has no ports."""
+ROUTE = (Kind.RESPONDER, Kind.LONGER, Kind.SHORTER, Kind.SILENT, Kind.ANSWERS)
+"""Findings that another way is taken."""
+_NOWHERE = np.empty(0, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What can be looked at: all flows to a destination, or one."""
+
+    destination: str
+    flow: TracedFlow | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hop:
+    """A hop of what is looked at."""
+
+    number: int
+    places: Array
+    """Of its series in the view."""
+    numbers: Numbers
+    last: float
+    """The last round-trip time in seconds, or NaN."""
+    routers: tuple[Router, ...]
+    """That whose flow is looked at first."""
+    cleared: bool
+    """Whether what is lost here is the router's reluctance to answer only."""
+    queue_ns: int
+    means: NDArray[np.float64]
+    """Seconds, (cells,), NaN where nothing was measured."""
+    lost: NDArray[np.bool_]
+    marked: NDArray[np.bool_]
+    """Where another way was taken."""
+
+    @property
+    def forgiven(self) -> bool:
+        """Whether what is lost here is nobody's fault."""
+        return self.cleared or not self.numbers.answered
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A path in a line; times and shares are of the farthest router that answers."""
+
+    length: int
+    """Routers on the way, 0 where it is not known."""
+    rtt: float
+    """Seconds, the mean of the last few; NaN where there is none."""
+    loss: float
+    """0 to 1, of the last minute; NaN where nothing was sent."""
+    queue: tuple[int, int]
+    """A hop at which packets queue up, and for how many ns; 0, 0 without one."""
+    ended: bool
+    """Whether there are no probes any more."""
+
+
+_KNOWN = ("last_ns", "seen_ns", "queue_ns", "cleared")
+
+
+@dataclass(slots=True)
+class Paths:
+    """A view and what runs, arranged by choices."""
+
+    view: PathView = field(default_factory=lambda: LivePaths().view())
+    choices: tuple[Choice, ...] = ()
+    _places: dict[Choice, Array] = field(default_factory=dict)
+    _running: dict[str, Traced] = field(default_factory=dict)
+    _groups: dict[tuple[Choice, int], Array] = field(default_factory=dict)
+    _known: tuple[object, ...] = ()
+    _of: dict[int, tuple[Choice, Choice]] = field(default_factory=dict)
+    """Each series' destination and flow."""
+    _ended: Array = field(default_factory=lambda: np.empty(0, bool))
+    """Which series have no probes any more."""
+    _numbers: tuple[object, dict[int, Numbers]] = (None, {})
+    _recent: RecentTimes = field(default_factory=lambda: RecentTimes(_NOWHERE))
+    _summaries: dict[Choice, Summary] = field(default_factory=dict)
+    _routers: dict[Choice, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
+    _changes: dict[Choice, Array] = field(default_factory=dict)
+    _marks: dict[Choice, dict[int, list[int]]] = field(default_factory=dict)
+    """Made once a second, as numbers are, or when something is found out; only time lines move
+    more often."""
+    _found: tuple[object, ...] = ()
+    edition: int = 0
+    """Another number wherever something else is to be said of paths; hops change more often."""
+
+    def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
+        """Look at this from now on."""
+        self.view = view
+        self._running = {one.destination: one for one in traced}
+        flows = tuple((one.destination, one.flows) for one in traced)
+        known = (view.generation, view.second, flows)
+        if self._known != known:
+            self._known = known
+            self._arrange()
+        found = (known, view.changes[-1:].tobytes(), view.series["queue_ns"].tobytes())
+        if self._found != found:
+            self._found = found
+            self.edition += 1
+            for made in (self._summaries, self._routers, self._changes, self._marks):
+                made.clear()
+
+    def _arrange(self) -> None:
+        places: dict[Choice, list[int]] = {}
+        for one in self._running.values():
+            places[Choice(one.destination)] = []
+            for flow in one.flows:
+                places[Choice(one.destination, flow)] = []
+        series = self.view.series
+        keys = [series[name] for name in ("source_port", "protocol", "first_ns")]
+        # Flows that have ended come last.
+        self._ended = self.view.now_ns - series["seen_ns"] > _QUIET_NS
+        order = np.lexsort([*keys, self._ended])
+        ids = series["id"].tolist()
+        of = {identity: self._of.get(identity) for identity in ids}
+        self._of = {
+            identity: known or _choices_of(series[place])
+            for place, (identity, known) in enumerate(of.items())
+        }
+        for place in order.tolist():
+            for choice in self._of[ids[place]]:
+                places.setdefault(choice, []).append(place)
+        self._places = {choice: np.array(found, int) for choice, found in places.items()}
+        self._groups.clear()
+        destinations = [choice.destination for choice in places if choice.flow is None]
+        self.choices = tuple(
+            chain.from_iterable(self._of_destination(name) for name in destinations)
+        )
+
+    def _of_destination(self, name: str) -> Iterable[Choice]:
+        flows = self.flows(name)
+        yield Choice(name)
+        if len(flows) > 1:
+            yield from (Choice(name, flow) for flow in flows)
+
+    def flows(self, destination: str) -> list[TracedFlow]:
+        """Those of a destination, in the order in which they came."""
+        return [c.flow for c in self._places if c.destination == destination and c.flow]
+
+    def nearest(self, wanted: Choice) -> Choice | None:
+        """`wanted`, or its destination where that has no other flow; None where it is not here."""
+        known = (choice for choice in (wanted, Choice(wanted.destination)))
+        return next((choice for choice in known if choice in self.choices), None)
+
+    def running(self, destination: str) -> Traced | None:
+        """What is traced there; None where nothing is."""
+        return self._running.get(destination)
+
+    def summary(self, choice: Choice) -> Summary:
+        """A path at a glance."""
+        if choice not in self._summaries:
+            self._sum_up({choice, *self.choices} - self._summaries.keys())
+        return self._summaries[choice]
+
+    def _sum_up(self, choices: Iterable[Choice]) -> None:
+        # All at once: one after the other takes several times as long.
+        hops, heard = self.view.series["hop"], self.view.series["last_ns"] >= 0
+        farthest: dict[Choice, int] = {}
+        for choice in choices:
+            places = self._places.get(choice, _NOWHERE)
+            farthest[choice] = int(hops[places][heard[places]].max(initial=0))
+        places, of = _joined([self._at_hop(*one) for one in farthest.items()])
+        bins = self.view.recent(places, MINUTE)
+
+        def total(name: str, seconds: int) -> list[float]:
+            sums = bins[name][:, -seconds:].sum(axis=1)
+            found: list[float] = np.bincount(of, sums, len(farthest)).tolist()
+            return found
+
+        for choice, answered, lost, rtt_ns, count in zip(
+            farthest, total("answered", MINUTE), total("lost", MINUTE),
+            total("rtt_ns", _FEW), total("answered", _FEW), strict=True,
+        ):  # fmt: skip
+            places, running = self._places.get(choice, _NOWHERE), self.running(choice.destination)
+            self._summaries[choice] = Summary(
+                running.length if running and running.length else farthest[choice],
+                rtt_ns / count / 1e9 if count else math.nan,
+                lost / (answered + lost) if answered + lost else math.nan,
+                self._queue(places),
+                # What has ended for long is not even kept.
+                bool(self._ended[places].all() if len(places) else running and running.matched),
+            )
+
+    def _queue(self, places: Array) -> tuple[int, int]:
+        """At which hop packets queue up most, and for how many ns; 0, 0 where none do."""
+        queues = np.where(self._ended[places], 0, self.view.series["queue_ns"][places])
+        if not queues.any():
+            return 0, 0
+        most = np.argmax(queues)
+        return int(self.view.series["hop"][places[most]]), int(queues[most])
+
+    def hops(self, choice: Choice, cells: int) -> list[Hop]:
+        """The hops of a choice that are on the way, with a time line of so many cells."""
+        series = self.view.series[self._places.get(choice, _NOWHERE)]
+        running = self.running(choice.destination)
+        answering = series["hop"][series["last_ns"] >= 0]
+        length = int(answering.max(initial=running.length if running else 0))
+        numbers = range(1, length + 1) if len(series) else ()
+        return self.hops_at([(choice, number) for number in numbers], cells)
+
+    def hops_at(self, wanted: Sequence[tuple[Choice, int]], cells: int) -> list[Hop]:
+        """Some hops, given by choice and number, with time lines of so many cells."""
+        groups = {one: self._at_hop(*one) for one in wanted}
+        numbers = self._minute(groups)
+        lines = self._lines(list(groups.values()), cells)
+        known = {name: self.view.series[name].tolist() for name in _KNOWN}
+        return [
+            self._hop(
+                number, groups[choice, number], numbers.get(place, NONE), choice, known,
+                *lines[place],
+            )
+            for place, (choice, number) in enumerate(wanted)
+        ]  # fmt: skip
+
+    def _at_hop(self, choice: Choice, number: int) -> Array:
+        """Places of a choice's series at a hop."""
+        if (choice, number) not in self._groups:
+            places = self._places.get(choice, _NOWHERE)
+            self._groups[choice, number] = places[self.view.series["hop"][places] == number]
+        return self._groups[choice, number]
+
+    def _lines(self, groups: Sequence[Array], cells: int) -> list[tuple[Array, Array]]:
+        """For series at each group of places the means, in seconds, and whether any was lost:
+        both (cells,), where the newest is the last."""
+        # A cell that has only begun is shown too.
+        cells, begun = max(0, cells), self.view.second % CELL + 1
+        places, of = _joined(groups)
+        bins = np.zeros((len(places), cells * CELL), BIN)
+        seconds = bins.shape[1] - CELL + begun
+        bins[:, :seconds] = self.view.recent(places, seconds)
+        sums = np.zeros((3, len(groups), cells))
+        for total, name in zip(sums, ("rtt_ns", "answered", "lost"), strict=True):
+            np.add.at(total, of, bins[name].reshape(len(places), cells, CELL).sum(axis=2))
+        return list(zip(means(sums[0], sums[1]) / 1e9, sums[2] > 0, strict=True))
+
+    def _hop(
+        self, number: int, places: Array, numbers: Numbers, choice: Choice,
+        known: Mapping[str, list[int]], averages: Array, lost: Array,
+    ) -> Hop:  # fmt: skip
+        # Of few series plain numbers are quicker than arrays.
+        at, last_ns, queue_ns = places.tolist(), known["last_ns"], known["queue_ns"]
+        heard = [place for place in at if last_ns[place] >= 0]
+        newest = max(heard, key=known["seen_ns"].__getitem__, default=None)
+        last = math.nan if newest is None else last_ns[newest] / 1e9
+        queue = max((queue_ns[place] for place in at if not self._ended[place]), default=0)
+        cleared = bool(at) and all(known["cleared"][place] for place in at)
+        marked = np.zeros(len(lost), bool)
+        for cell in self._marked(choice).get(number, ()):
+            ago = self.view.second // CELL - cell
+            if 0 <= ago < len(lost):
+                marked[-1 - ago] = True
+        return Hop(
+            number, places, numbers, last, self._answering(choice).get(number, ()), cleared, queue,
+            averages, lost, marked,
+        )  # fmt: skip
+
+    def _marked(self, choice: Choice) -> dict[int, list[int]]:
+        """By hop the cells, counted from the clock's begin, in which another way was taken."""
+        if choice not in self._marks:
+            changes = self.changes(choice)
+            route = changes[np.isin(changes["kind"], ROUTE)]
+            marks = self._marks[choice] = {}
+            cells = since(route) // (CELL * SECOND_NS)
+            for number, cell in zip(route["hop"].tolist(), cells.tolist(), strict=True):
+                marks.setdefault(number, []).append(cell)
+        return self._marks[choice]
+
+    def _answering(self, choice: Choice) -> dict[int, tuple[Router, ...]]:
+        """By hop who answers: first for a choice, then for all flows to its destination."""
+        if choice not in self._routers:
+            every = self._places.get(Choice(choice.destination), _NOWHERE)
+            own = self._places.get(choice, _NOWHERE)
+            self._routers[choice] = routers_of(self.view, every, own)
+        return self._routers[choice]
+
+    def _minute(self, groups: Mapping[tuple[Choice, int], Array]) -> dict[int, Numbers]:
+        """The numbers of some hops, whose series are at places of the view, by the order of the
+        hops; made once a second."""
+        key = (tuple(groups), self.view.second, self.view.generation)
+        if self._numbers[0] != key:
+            series = self.view.series
+            of = np.full(len(series), -1)
+            for place, places in enumerate(groups.values()):
+                of[places] = place
+            ids = series["id"][of >= 0]
+            if not np.array_equal(self._recent.ids, ids):
+                self._recent = RecentTimes(ids)
+            self._numbers = key, numbers_of(*self._recent.of(self.view), of[of >= 0])
+        return self._numbers[1]
+
+    def difference(self, hop: Hop) -> tuple[tuple[str, str], Comparison] | None:
+        """How the times of flows by the two routers differ that answer most at a hop (S3.20), by
+        the last minute's; None where flows go one way only."""
+        view = self.view
+        series = view.series[hop.places]
+        known = view.responders[np.isin(view.responders["series"], series["id"])]
+        # Of each flow the router that answered most.
+        known = known[np.lexsort((-known["answers"].astype("i8"), known["series"]))]
+        known = known[group_starts(known["series"])]
+        raw = np.ascontiguousarray(known["responder"]).view("V16")[:, 0]
+        times: list[tuple[str, Array]] = []
+        for address in np.unique(raw):
+            mine = view.samples(np.sort(known["series"][raw == address]))["rtt_ns"]
+            text = address_text(address.tobytes(), int(series["version"][0]))
+            times.append((text, mine[mine >= 0]))
+        times.sort(key=lambda pair: -len(pair[1]))
+        if len(times) < 2 or len(times[1][1]) < _COMPARABLE:
+            return None
+        (one, first), (other, second) = times[:2]
+        return (one, other), kolmogorov_smirnov(first, second)
+
+    def changes(self, choice: Choice) -> Array:
+        """What was found out about a choice, dtype PATH, oldest first."""
+        if choice not in self._changes:
+            self._changes[choice] = self._changes_of(choice)
+        return self._changes[choice]
+
+    def _changes_of(self, choice: Choice) -> Array:
+        rows = self.view.changes
+        packed = ipaddress.ip_address(choice.destination).packed
+        wanted = np.frombuffer(packed.ljust(16, b"\0"), "u1")
+        mask = (rows["destination"] == wanted).all(axis=1)
+        mask &= rows["version"] == (4 if len(packed) == 4 else 6)
+        if choice.flow is not None:
+            protocol, source, destination = choice.flow
+            mask &= rows["protocol"] == protocol
+            if protocol not in ECHO:
+                mask &= rows["source_port"] == source
+                mask &= rows["destination_port"] == destination
+        found: Array = rows[mask]
+        return found
+
+
+def flow_text(flow: TracedFlow) -> str:
+    """`tcp 40001 to 443`, `icmp echo`."""
+    name = protocol_name(flow.protocol)
+    if flow.protocol in ECHO:
+        return f"{name} echo"
+    return f"{name} {flow.source_port} to {flow.destination_port}"
+
+
+def since(rows: Array) -> Array:
+    """When what rows of dtype PATH tell of began."""
+    times: Array = np.where(rows["since_ns"] > 0, rows["since_ns"], rows["at_ns"])
+    return times
+
+
+def _joined(groups: Sequence[Array]) -> tuple[Array, Array]:
+    """The places (n,) of all groups, and which group each is of (n,)."""
+    of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    return np.concatenate([_NOWHERE, *groups]), of
+
+
+def _choices_of(row: np.void) -> tuple[Choice, Choice]:
+    """The destination and the flow of a row of dtype SERIES."""
+    destination = address_text(row["destination"].tobytes(), int(row["version"]))
+    protocol = int(row["protocol"])
+    ports = (int(row["source_port"]), int(row["destination_port"]))
+    flow = TracedFlow(protocol, *((0, 0) if protocol in ECHO else ports))
+    return Choice(destination), Choice(destination, flow)

@@ -1,0 +1,67 @@
+"""Who answers at the hops of a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.console.live.paths import SECOND_NS, PathView
+from probes.flow.filter import address_text
+from probes.path.records import Array
+
+_TURNS_NS = 2 * SECOND_NS
+"""A router that was heard of this much before the last one is still in turn with it."""
+_ADDRESS = 16
+"""Bytes of an address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """One that answers at a hop."""
+
+    address: str
+    share: float
+    """Of the hop's answers, for all flows to the destination."""
+    last_ns: int
+    labels: tuple[int, ...]
+    """MPLS label stack entries (RFC 3032), outermost first."""
+
+
+def routers_of(view: PathView, every: Array, own: Array) -> dict[int, tuple[Router, ...]]:
+    """By hop who answers the series at places `every` (n,), which are of one destination; those
+    first that are in turn at `own` (m,), which are some of them."""
+    series, known = view.series, view.responders
+    belongs = np.zeros(len(series), "u1")
+    belongs[every] = 1
+    belongs[own] = 2
+    at = np.searchsorted(series["id"], known["series"])
+    kept = np.flatnonzero(belongs[at])
+    rows, at = known[kept], at[kept]
+    raw = rows["responder"].tobytes()
+    hops: dict[int, dict[bytes, list[int]]] = {}
+    for row, number in enumerate(series["hop"][at].tolist()):
+        address = raw[row * _ADDRESS : (row + 1) * _ADDRESS]
+        hops.setdefault(number, {}).setdefault(address, []).append(row)
+    # Of few rows plain numbers are quicker than arrays.
+    answers, last_ns = rows["answers"].tolist(), rows["last_ns"].tolist()
+    is_own = (belongs[at] == 2).tolist()
+    version = int(series["version"][every[0]]) if len(every) else 0
+
+    def at_hop(addresses: dict[bytes, list[int]]) -> tuple[Router, ...]:
+        here = [row for found in addresses.values() for row in found]
+        total = sum(answers[row] for row in here)
+        newest = max((last_ns[row] for row in here if is_own[row]), default=0)
+        routers: list[tuple[tuple[bool, int], Router]] = []
+        for address, found in sorted(addresses.items()):
+            turn = [row for row in found if is_own[row] and last_ns[row] > newest - _TURNS_NS]
+            last = max(found, key=last_ns.__getitem__)
+            labels = tuple(rows["labels"][last][: int(rows["label_count"][last])].tolist())
+            share = sum(answers[row] for row in found) / total
+            router = Router(address_text(address, version), share, last_ns[last], labels)
+            routers.append(((bool(turn), sum(answers[row] for row in turn)), router))
+        return tuple(
+            router for _, router in sorted(routers, key=lambda pair: pair[0], reverse=True)
+        )
+
+    return {number: at_hop(addresses) for number, addresses in hops.items()}

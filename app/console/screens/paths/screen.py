@@ -1,0 +1,333 @@
+"""Screen 2: the paths that are traced, a row for each hop of one, and a detail of a hop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import cast
+
+from textual import on
+from textual.widget import Widget
+
+from app.console.live.path_filter import HOPS, PATHS, parse
+from app.console.live.state import Frame
+from app.console.polling import LookingScreen
+from app.console.screen import Told, counted
+from app.console.screens.paths.detail import PathDetail
+from app.console.screens.paths.filter import path_table, shown_hops, shown_paths
+from app.console.screens.paths.model import Choice, Hop, Paths
+from app.console.screens.paths.rows import (
+    PATH_COLUMNS,
+    destination_text,
+    distance_text,
+    hop_columns,
+    hop_rows,
+    host_text,
+    path_rows,
+    path_state,
+    scale_of,
+)
+from app.console.tables.compare import HOP_CHANGES, hop_changes
+from app.console.tables.sorted_table import OPEN, DeckTable
+from app.console.tapes.state import Values, of_path
+from app.console.tasks import Work
+from app.resolve import address, addresses
+from bpf.errors import DeckError, UsageError
+from probes.control_plane import Traced
+from probes.filter import Domain, Filter, Table
+from widgets.status import StatusItem
+from widgets.table.rows import Rows
+from widgets.table.table import VirtualTable
+from widgets.tones import Tone
+
+_NOTHING = """\
+nothing is traced
+
+Enter on a flow of screen 3 traces its path
+T traces a destination"""
+_FILTERED = "nothing passes the filter; escape clears it"
+_WAITING = "no router has answered yet\n\nprobes go out with packets to the destination"
+_ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to a destination"
+
+
+class HopTable(DeckTable):
+    """The hops of a path."""
+
+
+class PathsScreen(LookingScreen[tuple[Traced, ...]]):
+    """Paths above, the hops of the chosen one below."""
+
+    AUTO_FOCUS = "HopTable"
+    MAIN_TABLE = "hops"
+    MODE = "paths"
+    CSS = """
+    PathsScreen #paths { max-height: 5; }
+    PathsScreen.-tall #paths { max-height: 33%; }
+    PathsScreen.-tall.-detail #paths { max-height: 20%; }
+    PathsScreen.-empty #paths, PathsScreen.-short.-detail #paths { display: none; }
+    PathsScreen.-tall PathDetail { height: 17; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._paths, self._marked = Paths(), Paths()
+        self._traced: tuple[Traced, ...] = ()
+        self._choice: Choice | None = None
+        self._hops: list[Hop] = []
+        self._of_paths, self._of_hops = Filter(), Filter()
+        self._choices: tuple[Choice, ...] = ()
+        self._listed: tuple[object, ...] = ()
+        """What the list of paths was made of."""
+
+    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+        paths = path_table(self._paths)
+        return (PATHS, paths), (HOPS, None)
+
+    def compose_body(self) -> list[Widget]:
+        changes = HopTable("hop_changes", HOP_CHANGES, empty=_WAITING)
+        changes.display = False
+        return [
+            DeckTable("destinations", PATH_COLUMNS, id="paths"),
+            HopTable("hops", hop_columns((), 1.0, 0), empty=_NOTHING),
+            changes,
+            PathDetail(),
+        ]
+
+    @property
+    def listing(self) -> DeckTable:
+        return self.query_one("#paths", DeckTable)
+
+    @property
+    def table(self) -> HopTable:
+        """The hops, or their changes where two moments are compared."""
+        return next(t for t in self.tables if isinstance(t, HopTable) and t.display)
+
+    @property
+    def detail(self) -> PathDetail:
+        return self.query_one(PathDetail)
+
+    # What is traced
+
+    def question(self) -> Callable[[], tuple[Traced, ...]]:
+        return self.deck.plane.traced
+
+    def take(self, answer: tuple[Traced, ...]) -> None:
+        self._traced = answer
+
+    def do_path_trace(self, destination: str = "") -> None:
+        if not destination:
+            self.prompt.ask("path.trace", "Trace", "an address or a name", "")
+            return
+        # Not one of Textual's threads: the end of the program would wait for the name server.
+        self.deck.pending += 1
+        threading.Thread(target=self._resolve, args=(destination,), daemon=True).start()
+
+    def do_path_filter(self, text: str | None = None) -> None:
+        if text is None:
+            example = "rtt>50ms dst:10.0.0.0/8 hop<=5"
+            self.prompt.ask("path.filter", "Show only", example, self._of_paths.text)
+            return
+        filters = parse(text, self.deck.settings.filters)
+        self._of_paths, self._of_hops = filters
+        self.show()
+
+    def _resolve(self, destination: str) -> None:
+        follow: Callable[[], None]
+        try:
+            follow = partial(self.trace, *map(Choice, addresses(destination)))
+        except DeckError as error:
+            follow = partial(self.deck.complain, error)
+        with contextlib.suppress(RuntimeError):  # The console has ended meanwhile.
+            self.post_message(Told(follow, asked=True))
+
+    def do_path_untrace(self, destination: str = "") -> None:
+        choice = Choice(address(destination)) if destination else self._choice
+        if choice is None or (running := self._paths.running(choice.destination)) is None:
+            self.deck.complain(UsageError("there is no tracing to stop here"))
+            return
+        flow = choice.flow if choice.flow in running.flows else None
+        ask = partial(self.deck.plane.untrace, choice.destination, flow)
+        self.in_thread(
+            ask, lambda _: self._untraced(choice.destination), self.deck.complain,
+            work=Work(f"ending the tracing of {choice.destination}"),
+        )  # fmt: skip
+
+    def _untraced(self, destination: str) -> None:
+        self.notify(f"tracing of {destination} has ended", timeout=2.0, markup=False)
+        self._look()
+
+    # What is shown
+
+    def point_at(self, key: Hashable) -> None:
+        """Turn to a choice, and to the hop of a number."""
+        self.deck.wanted_path, number = cast("tuple[Choice, int]", key)
+        self.show()
+        self.table.want(number)
+        self.set_focus(self.table)
+
+    def keep(self) -> dict[str, str]:
+        detail = OPEN if self.detail.is_open else ""
+        return super().keep() | {"filter": self._of_paths.text, "detail": detail}
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        with contextlib.suppress(UsageError):
+            self.do_path_filter(kept.get("filter", ""))
+        super().restore(kept)
+        self._open_detail(kept.get("detail") == OPEN)
+
+    def states(self) -> Values:
+        """What it knows of named state, by name."""
+        self._paths.take(self.deck.frame.paths, self._traced)
+        return of_path(self._paths, self._choice)
+
+    def show(self) -> None:
+        self._paths.take(self.deck.frame.paths, self._traced)
+        deck = self.deck
+        listed = (self._paths.edition, deck.names.version, self._of_paths, deck.wanted_path)
+        if self._listed != listed:
+            self._listed = listed
+            self._show_paths()
+        self._show_notes()
+        self._show_hops()
+
+    def _show_paths(self) -> None:
+        names = self.deck.names
+        self._choices = shown_paths(self._paths, self._of_paths, names)
+        rows = path_rows(self._paths, self._choices, names)
+        self.set_class(not rows.rows, "-empty")
+        self.listing.styles.height = 1 + rows.rows
+        self.listing.fill(rows)
+        wanted = self.deck.wanted_path
+        if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
+            self._point_at(nearest)
+            if nearest == wanted:
+                self.deck.wanted_path = None
+        key = self.listing.cursor_key
+        self._choice = key if isinstance(key, Choice) else None
+
+    def _show_notes(self) -> None:
+        count = sum(choice.flow is None for choice in self._paths.choices)
+        shown = sum(choice.flow is None for choice in self._choices)
+        passed = f"{shown} of " if self._of_paths else ""
+        notes = [StatusItem(passed + counted(count, "destination"), Tone.MUTED, priority=4)]
+        if self._of_paths.text:
+            notes.append(StatusItem(self._of_paths.text, Tone.ACCENT, 3, label="filter"))
+        if self._choice is not None and not self.listing.display:
+            text, tone = path_state(self._paths, self._choice)
+            notes += [StatusItem(text, tone, priority=2)] if text else []
+        if self._trouble:
+            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
+        self.deck.show_notes(*notes)
+
+    def _show_hops(self) -> None:
+        tables = "hops", "hop_changes"
+        self.turn_to(*(tables if self.deck.marked is None else reversed(tables)))
+        if self._choice is not None and self.deck.marked is not None:
+            self._show_changes(self._choice, self.deck.marked)
+            return
+        choice, table = self._choice, self.query_one("#hops", HopTable)
+        if choice is None:
+            self._hops = []
+            table.columns = hop_columns((), 1.0, 0)
+            table.empty = _FILTERED if self._paths.choices else _NOTHING
+            table.fill(Rows())
+            return
+        names = self.deck.names
+        cells = table.width_of("line")
+        every = self._paths.hops(choice, cells)
+        self._hops = hops = shown_hops(every, self._of_hops, names)
+        hosts = [host_text(hop, names) for hop in hops]
+        end = destination_text(choice.destination, names)
+        scale = scale_of(hops)
+        columns = hop_columns([*hosts, end], scale, cells)
+        if columns != table.columns:
+            table.columns = columns
+            if table.width_of("line") != cells:
+                # The hosts are wider than they were, or narrower.
+                self.call_later(self._show_hops)
+        ended = self._paths.summary(choice).ended
+        table.empty = _FILTERED if every else _ENDED if ended else _WAITING
+        distance = distance_text(self._paths.running(choice.destination))
+        table.fill(hop_rows(hops, hosts, scale, choice, end, distance) if hops else Rows())
+        self._show_detail()
+
+    def _show_changes(self, choice: Choice, marked: Frame) -> None:
+        self._marked.take(marked.paths, self._traced)
+        self._hops = self._paths.hops(choice, 1)
+        before, after = self._marked.hops(choice, 1), self._hops
+        if marked.at > self.deck.frame.at:
+            before, after = after, before
+        self.table.fill(hop_changes(before, after, self.deck.names))
+        self._show_detail()
+
+    def _show_detail(self) -> None:
+        if self.detail.is_open and self._choice is not None:
+            number = self.table.cursor_key
+            hop = next((hop for hop in self._hops if hop.number == number), None)
+            deck = self.deck
+            self.detail.show(self._paths, self._choice, hop, deck.names, deck.span, deck.path_past)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show_hops)
+
+    # Moving about
+
+    def _point_at(self, choice: Choice) -> None:
+        index = self.listing.source.index(choice)
+        if index is not None and index != self.listing.cursor_index:
+            self.listing.move_to(index)
+
+    def _step(self, by: int) -> None:
+        self.deck.wanted_path = None
+        rows = self.listing.source.rows
+        if rows:
+            self.listing.move_to((self.listing.cursor_index + by) % rows)
+
+    def do_path_next(self) -> None:
+        self._step(1)
+
+    def do_path_previous(self) -> None:
+        self._step(-1)
+
+    do_path_sort = LookingScreen.sort_rows
+    do_path_reverse = LookingScreen.reverse_rows
+
+    def do_path_detail(self) -> None:
+        self.table.action_select()
+
+    def do_path_leave(self) -> None:
+        if self.detail.is_open:
+            self._open_detail(False)
+        elif self._of_paths.text:
+            self.do_path_filter("")
+        else:
+            self.deck.leave_moment()
+
+    def do_path_names(self) -> None:
+        self.deck.names.enabled = not self.deck.names.enabled
+        self.show()
+
+    def _open_detail(self, opened: bool) -> None:
+        self.detail.set_class(opened, "open")
+        self.set_class(opened, "-detail")
+        self._show_detail()
+
+    @on(VirtualTable.RowHighlighted, "#paths")
+    def _path_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
+        if isinstance(event.key, Choice) and event.key != self._choice:
+            self._choice = event.key
+            self._show_hops()
+
+    @on(VirtualTable.RowSelected, "#paths")
+    def _path_selected(self) -> None:
+        self.set_focus(self.table)
+
+    @on(VirtualTable.RowSelected, "#hops, #hop_changes")
+    def _hop_selected(self) -> None:
+        self._open_detail(True)
+
+    @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")
+    def _hop_highlighted(self) -> None:
+        self._show_detail()

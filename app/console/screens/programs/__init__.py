@@ -1,0 +1,1 @@
+"""Screen 5: programs."""

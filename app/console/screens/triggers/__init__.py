@@ -1,0 +1,1 @@
+"""Screen 4: the monitor's policies and applications."""

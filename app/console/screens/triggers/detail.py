@@ -1,0 +1,236 @@
+"""The detail of a policy, or of an application: what it is, what became of it, what it found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
+
+from app.console.screens.triggers.model import Standing, Transition, Triggers
+from app.console.screens.triggers.rows import band_text, left, nanoseconds
+from app.console.tables.label_lines import labelled
+from probes.control_plane import ApplicationInfo
+from probes.monitor.state import State
+from probes.snapshot import Snapshot
+from widgets.chart import HistoryChart, Series
+from widgets.format import REPLACED, byte_size, clock, duration, percent, safe, si
+from widgets.status import StatusItem, StatusStrip
+from widgets.table.columns import Column
+from widgets.table.rows import Row, Rows
+from widgets.table.table import VirtualTable
+from widgets.tones import Tone
+
+if TYPE_CHECKING:
+    from probes.monitor.applications.top import Cell, TopTable
+
+_TRANSITIONS = 50
+_ROWS = 200
+"""Rows of an application's table; files and the API have all."""
+_WIDEST = 40
+"""Cells of a column of an application's table."""
+_TITLES = {"source port": "Src port", "destination port": "Dst port", "protocol": "Proto"}
+"""Of columns that screen 3 has too, in less room than their names take."""
+_HINT = "no window yet: an application that is idle measures nothing"
+
+
+class TriggerDetail(Vertical):
+    """A pane below the tables, about a policy or about an application."""
+
+    DEFAULT_CSS = """
+    TriggerDetail {
+        display: none; border-top: solid $primary-muted; background: $surface;
+    }
+    TriggerDetail.-policy, TriggerDetail.-application { display: block; }
+    TriggerDetail > Horizontal { display: none; }
+    TriggerDetail.-policy > Horizontal { display: block; }
+    TriggerDetail > Horizontal > Static { width: 3fr; height: 1fr; padding: 0 1; }
+    TriggerDetail HistoryChart { width: 2fr; }
+    TriggerDetail > StatusStrip, TriggerDetail > VirtualTable, TriggerDetail > #findings {
+        display: none;
+    }
+    TriggerDetail > #findings {
+        height: auto; max-height: 3; padding: 0 1; color: $text-warning;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    TriggerDetail.-application > StatusStrip, TriggerDetail.-application > VirtualTable,
+    TriggerDetail.-application > #findings.-some { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: object = None
+        self.tables: tuple[TopTable, ...] = ()
+        """Of the application that it is about."""
+        self._chosen = 0
+        """Which of them is shown."""
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            yield Static(markup=False, id="about")
+            yield HistoryChart(unit=si, empty="nothing to compare")
+        yield StatusStrip()
+        yield Static(markup=False, id="findings")
+        yield VirtualTable((), id="top")
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("-policy") or self.has_class("-application")
+
+    def turn_to(self, kind: str) -> None:
+        """Be about a `policy` or an `application`; about nothing, and closed, without a kind."""
+        for one in ("policy", "application"):
+            self.set_class(one == kind, f"-{one}")
+        self.tables = ()
+
+    def show_policy(self, triggers: Triggers, one: Standing, span: float) -> None:
+        """Show a policy, and its value in the last `span` seconds."""
+        about = self.query_one("#about", Static)
+        made = triggers.transitions(one.name, _TRANSITIONS)
+        about.update(labelled(_lines(triggers, one, made)), layout=False)
+        table = triggers.view.policies
+        drawn = (one.name, table[-1].end_ns if table else 0, span)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            times, rows = triggers.history(one.name, span)
+            series = [
+                Series("value", times, rows["value"], Tone.ACCENT),
+                Series("threshold", times, rows["threshold"], Tone.WARN),
+            ]
+            self.query_one(HistoryChart).show(series if len(times) else [], span=span)
+
+    def show_application(
+        self, triggers: Triggers, one: ApplicationInfo, define: Mapping[str, int],
+        snapshots: Sequence[Snapshot],
+    ) -> None:  # fmt: skip
+        """Show an application by its tables of the last window, and what it was compiled with."""
+        # What reads them is not needed for the first paint.
+        from probes.monitor.applications.views import findings, tables
+
+        newest = max((snapshot.window for snapshot in snapshots), default=0)
+        mine = [snapshot for snapshot in snapshots if snapshot.window == newest]
+        self.tables = tables(one.name, define, mine, _ROWS)
+        told = findings(one.name, define, mine, 3)
+        found = self.query_one("#findings", Static)
+        found.set_class(bool(told), "-some")
+        found.update(Text("\n".join(safe(line, REPLACED) for line in told)))
+        runs = triggers.runs(one.name)
+        self._chosen = self._chosen % max(1, len(self.tables))
+        items = [
+            StatusItem(one.name, Tone.ACCENT),
+            StatusItem("active" if one.active else "idle", Tone.WARN if one.active else Tone.MUTED),
+            StatusItem(f"{nanoseconds(one.ns)} ns/packet", Tone.MUTED, priority=3),
+            StatusItem(", ".join(runs) or "no policy", Tone.MUTED, priority=4, label="run by"),
+        ]
+        if self.tables:
+            title = self.tables[self._chosen].title
+            which = f"{self._chosen + 1}/{len(self.tables)}"
+            items.insert(1, StatusItem(title, Tone.NORMAL, label=which))
+        if len(self.tables) > 1:
+            items.append(StatusItem("n next table", Tone.MUTED, priority=2))
+        self.query_one(StatusStrip).show(items)
+        table = self.query_one("#top", VirtualTable)
+        table.empty = _HINT if not self.tables else "nothing was seen in the last window"
+        if not self.tables:
+            table.show(Rows())
+            return
+        shown = self.tables[self._chosen]
+        columns, rows = top_columns(shown), top_rows(shown)
+        if columns != table.columns:
+            table.columns = columns
+        table.show(rows)
+
+    def step(self, by: int) -> None:
+        """Choose another table; it is shown with the next `show_application`."""
+        self._chosen = (self._chosen + by) % max(1, len(self.tables))
+
+
+def top_columns(table: TopTable) -> tuple[Column, ...]:
+    """As wide as what is in them; the last ones go where there is no room."""
+    found = []
+    for place, name in enumerate(table.columns):
+        # What begins with a unit has the case that the unit has.
+        title = _TITLES.get(name, name if "/" in name else name[:1].upper() + name[1:])
+        cells = [row[place] for row in table.rows]
+        width = max([len(title), *(len(_cell(cell)) for cell in cells)])
+        numbers = bool(cells) and not any(isinstance(cell, str) for cell in cells)
+        align = "right" if numbers else "left"
+        found.append(Column(str(place), title, min(width, _WIDEST), align, place))  # type: ignore[arg-type]
+    return tuple(found)
+
+
+def top_rows(table: TopTable) -> Rows:
+    """A row for each of the table's, whose key is its place."""
+    return Rows.of(Row(n, tuple(map(_cell, row))) for n, row in enumerate(table.rows))
+
+
+def _cell(value: Cell) -> str:
+    # Whole numbers may be ports, and the like, of which every digit is meant.
+    return si(value) if isinstance(value, float) else str(value)
+
+
+def _lines(
+    triggers: Triggers, one: Standing, made: Sequence[Transition]
+) -> Iterator[tuple[str, str, str]]:
+    """Label, text and style of each line."""
+    info, policy = one.info, one.info.policy
+    yield "Policy", f"{one.name}, {_state(triggers, one)}", "bold"
+    if info.cause and not made:
+        yield "", info.cause, ""
+    if policy.condition:
+        yield "Condition", policy.condition, ""
+        if policy.deactivate:
+            yield "Until", policy.deactivate, ""
+        times = ((policy.hold, "hold"), (policy.cooldown, "cool-down"))
+        if told := ", ".join(f"{name} {duration(time)}" for time, name in times if time):
+            yield "Times", told, ""
+    select = " or ".join(policy.select) or "every packet"
+    yield "Run", f"{', '.join(policy.run)} on {select}", ""
+    numbers = one.numbers
+    if not math.isnan(numbers["value"]):
+        verdict = "holds" if numbers["holds"] else "does not hold"
+        value = f"{si(numbers['value'])} against {si(numbers['threshold'])}: {verdict}"
+        yield "Value", value, "" if one.sure else "bold"
+    if band := band_text(one, " to "):
+        yield "", band + ("" if one.sure else ", which reaches over it: not sure"), ""
+    last = int(one.numbers["selected"])
+    yield "Selected", f"{si(info.selected)} packets, {si(last)} in last window", ""
+    for number, change in enumerate(made):
+        at = f"{_clock(change.utc_ns)}  {change.before.words} -> {change.after.words}"
+        yield "" if number else "Changes", at, ""
+        yield "", change.cause, ""
+        if change.metrics["packets"]:
+            yield "", _metrics(change), "dim"
+
+
+def _state(triggers: Triggers, one: Standing) -> str:
+    info = one.info
+    word = info.state.words
+    if info.forced and info.state.runs:
+        word += " by an operator"
+    text = f"{word} since {_clock(info.since_utc_ns)}"
+    now = triggers.view.now_utc_ns
+    if info.until_utc_ns and now:
+        what = "ends" if info.state is State.HOLD else "armed again"
+        text += f", {what} in {duration(left(info, now))}"
+    return text
+
+
+def _metrics(change: Transition) -> str:
+    metrics = change.metrics
+    total = int(metrics["packets"])
+    shares = ", ".join(
+        f"{percent(int(metrics[f'{name}_packets']) / total)} {name.upper()}"
+        for name in ("tcp", "udp", "icmp")
+        if metrics[f"{name}_packets"]
+    )
+    counts = f"{si(total)} packets, {byte_size(metrics['bytes'])}, {si(metrics['flows'])} flows"
+    return f"{counts}{': ' if shares else ''}{shares}"
+
+
+def _clock(utc_ns: int) -> str:
+    return f"{clock(utc_ns)} UTC"

@@ -1,0 +1,311 @@
+"""What screen 4 is about: the primitive's last windows, and what they say of each policy."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.control_plane import MonitorInfo, PolicyInfo
+from probes.monitor.records import POLICY, Array
+from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
+from probes.snapshot import Snapshot
+
+CELL = 2.0
+"""Seconds of a cell of the time lines, where windows are not longer than that."""
+_SAME_NS = 1_000_000_000
+"""Times that are told apart less than this are of the same transition."""
+_WINDOWS = 1200
+"""That are looked back at."""
+_MISTAKE = re.compile(r"policy '[^']*': (.*)", re.DOTALL)
+_COLUMN = re.compile(r"(condition|deactivate): column (\d+)")
+_QUOTED = re.compile(r"'([^']+)'")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MonitorView:
+    """The primitive's tables until a moment, oldest window first."""
+
+    metrics: tuple[Snapshot, ...] = ()
+    policies: tuple[Snapshot, ...] = ()
+    triggers: tuple[Snapshot, ...] = ()
+    """Of windows with transitions only."""
+
+    @property
+    def now_utc_ns(self) -> int:
+        """When the last window ended, by the clock of the host that measures; 0 before it."""
+        return max((table[-1].end_utc_ns for table in (self.metrics, self.policies) if table),
+                   default=0)  # fmt: skip
+
+
+class LiveMonitor:
+    """Keeps windows of the primitive. `add` is called by its thread, `view` by any."""
+
+    def __init__(self) -> None:
+        self._tables = {
+            name: deque[Snapshot](maxlen=_WINDOWS) for name in (METRICS, POLICIES, TRIGGERS)
+        }
+        self._view: MonitorView | None = None
+        """What there is, where that was asked since the last table."""
+        self._lock = threading.Lock()
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take in a table of a window."""
+        with self._lock:
+            self._view = None
+            table = self._tables[snapshot.metric]
+            if table and snapshot.window < table[-1].window:
+                # It was started anew, and counts from one again.
+                table.clear()
+            table.append(snapshot)
+
+    def view(self) -> MonitorView:
+        """What there is now; the same object until there is something else."""
+        with self._lock:
+            if self._view is None:
+                self._view = MonitorView(*(tuple(table) for table in self._tables.values()))
+            return self._view
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """A policy's time line, (cells,) each, the last one at the right."""
+
+    values: NDArray[np.float64]
+    """The value in units of its threshold, the highest of each cell; NaN where there is none."""
+    holds: NDArray[np.bool_]
+    active: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """A policy, what its last window said of it, and how it came there."""
+
+    info: PolicyInfo
+    numbers: Any
+    """One row of dtype POLICY; all zeros and NaN before its first window."""
+    line: Line
+
+    @property
+    def name(self) -> str:
+        return self.info.policy.name
+
+    @property
+    def exact(self) -> bool:
+        """Whether the value has no error band."""
+        return not self.numbers["low"] < self.numbers["high"]
+
+    @property
+    def sure(self) -> bool:
+        """Whether the condition's verdict is the same at both ends of the error band."""
+        return bool(self.numbers["certain"]) or math.isnan(self.numbers["value"])
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A policy's, from one state to another."""
+
+    utc_ns: int
+    before: State
+    after: State
+    cause: str
+    metrics: Any
+    """One row of dtype METRIC."""
+
+
+@dataclass(slots=True)
+class Triggers:
+    """A view and what runs, arranged by policy."""
+
+    view: MonitorView = field(default_factory=MonitorView)
+    info: MonitorInfo | None = None
+    """None where no monitor runs."""
+
+    @property
+    def per_cell(self) -> int:
+        """Windows of a cell."""
+        return max(1, round(CELL / self.info.interval)) if self.info else 1
+
+    def span(self, cells: int) -> float:
+        """Seconds of a time line."""
+        return cells * self.per_cell * (self.info.interval if self.info else 0)
+
+    def standings(self, cells: int) -> list[Standing]:
+        """Every policy, with a time line of so many cells."""
+        if self.info is None:
+            return []
+        lines = self._lines(cells)
+        newest = self.view.policies[-1].rows if self.view.policies else np.empty(0, POLICY)
+        rows = {row["policy"].decode(): row for row in newest}
+        return [
+            Standing(
+                info,
+                rows.get(info.policy.name, _NOTHING),
+                lines.get(info.policy.name) or _no_line(cells),
+            )
+            for info in self.info.policies
+        ]
+
+    def flows(self, cells: int) -> NDArray[np.float64]:
+        """The highest estimate of distinct flows of each of so many cells; NaN for none."""
+        values = np.full(cells, np.nan)
+        tail, at = self._tail(self.view.metrics, cells)
+        for snapshot, place in zip(tail, at.tolist(), strict=True):
+            values[place] = np.fmax(values[place], snapshot.rows["flows"][0])
+        return values
+
+    def _tail(
+        self, table: Sequence[Snapshot], cells: int
+    ) -> tuple[list[Snapshot], NDArray[np.int64]]:
+        """The windows of the last cells, and the cell of each."""
+        if not table:
+            return [], np.empty(0, np.int64)
+        # Cells begin at windows of a round number: they move all together, and seldom.
+        first = table[-1].window // self.per_cell - cells + 1
+        tail = [s for s in table[-cells * self.per_cell :] if s.window // self.per_cell >= first]
+        at = np.array([s.window for s in tail], np.int64) // self.per_cell - first
+        return tail, at
+
+    def _lines(self, cells: int) -> dict[str, Line]:
+        tail, at = self._tail(self.view.policies, cells)
+        if not tail:
+            return {}
+        rows = np.concatenate([snapshot.rows for snapshot in tail])
+        at = np.repeat(at, [len(snapshot.rows) for snapshot in tail])
+        values = relative(rows)
+        found = {}
+        for name in np.unique(rows["policy"]):
+            line = found[name.decode()] = _no_line(cells)
+            mine = rows["policy"] == name
+            runs = np.isin(rows["state"][mine], [state for state in State if state.runs])
+            np.fmax.at(line.values, at[mine], values[mine])
+            np.logical_or.at(line.holds, at[mine], rows["holds"][mine] != 0)
+            np.logical_or.at(line.active, at[mine], runs)
+        return found
+
+    def history(self, name: str, seconds: float) -> tuple[NDArray[np.float64], Array]:
+        """Ends of the last windows in seconds (n,), and a policy's rows of dtype POLICY (n,)."""
+        table = self.view.policies
+        end = table[-1].end_ns if table else 0
+        encoded = name.encode()
+        times, rows = [], []
+        for snapshot in reversed(table):
+            if end - snapshot.end_ns > seconds * 1e9:
+                break
+            mine = snapshot.rows[snapshot.rows["policy"] == encoded]
+            if len(mine):
+                times.append(snapshot.end_ns / 1e9)
+                rows.append(mine[:1])
+        if not rows:
+            return np.empty(0), np.empty(0, POLICY)
+        return np.array(times[::-1]), np.concatenate(rows[::-1])
+
+    def transitions(self, name: str, most: int) -> list[Transition]:
+        """The last of a policy, newest first."""
+        encoded = name.encode()
+        found = [
+            Transition(
+                snapshot.utc_ns(int(row["at_ns"])), State(row["before"]), State(row["after"]),
+                row["cause"].decode(errors="replace"), row["metrics"],
+            )
+            for snapshot in reversed(self.view.triggers)
+            for row in snapshot.rows[snapshot.rows["policy"] == encoded][::-1]
+        ]  # fmt: skip
+        return found[:most]
+
+    def runs(self, application: str) -> list[str]:
+        """The policies that run an application, by itself or in a profile."""
+        if self.info is None:
+            return []
+        profiles = self.info.profiles
+        return [
+            one.policy.name
+            for one in self.info.policies
+            if any(application in profiles.get(name, (name,)) for name in one.policy.run)
+        ]
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the last window says of a policy that it is in another state than is known."""
+        if self.info is None or not self.view.policies:
+            return False
+        rows = self.view.policies[-1].rows
+        states = dict(zip(rows["policy"].tolist(), rows["state"].tolist(), strict=True))
+        return any(
+            states.get(one.policy.name.encode(), one.state) != one.state
+            for one in self.info.policies
+        )
+
+
+def as_of(info: MonitorInfo, view: MonitorView) -> MonitorInfo:
+    """What runs, with the policies in the states in which they were at the moment of `view`."""
+    if not view.policies:
+        return info
+    window = view.policies[-1]
+    rows = {row["policy"].decode(): row for row in window.rows}
+
+    def then(one: PolicyInfo) -> PolicyInfo:
+        row = rows.get(one.policy.name)
+        if row is None:
+            return one
+        state, since = State(row["state"]), window.utc_ns(int(row["since_ns"]))
+        if state == one.state and abs(since - one.since_utc_ns) < _SAME_NS:
+            return one
+        return replace(one, state=state, since_utc_ns=since, until_utc_ns=0, forced=False, cause="")
+
+    return replace(info, policies=tuple(map(then, info.policies)))
+
+
+def _nothing() -> Any:
+    row = np.zeros(1, POLICY)
+    row["since_ns"] = -1
+    for name in ("value", "low", "high", "threshold"):
+        row[name] = np.nan
+    return row[0]
+
+
+_NOTHING = _nothing()
+
+
+def _no_line(cells: int) -> Line:
+    return Line(np.full(cells, np.nan), np.zeros(cells, bool), np.zeros(cells, bool))
+
+
+def relative(rows: Array) -> NDArray[np.float64]:
+    """The values of POLICY `rows` (n,) in units of their thresholds.
+
+    Where a threshold is not above zero there is no such number: infinite for a value above it, 0
+    for others.
+    """
+    value, threshold = rows["value"], rows["threshold"]
+    above = np.where(np.isnan(value), np.nan, np.where(value > threshold, np.inf, 0.0))
+    np.divide(value, threshold, out=above, where=threshold > 0)
+    return above
+
+
+def place_of(mistake: str, text: str) -> int | None:
+    """Which character of a policy's short form an error is about, from 0; None: it is all of it.
+
+    It is told by a column of one of its conditions, or by what the error quotes first.
+    """
+    if (about := _MISTAKE.match(mistake)) is None:
+        return None
+    if (found := _COLUMN.match(about[1])) is not None:
+        return min(_begins(found[1], text) + int(found[2]) - 1, len(text))
+    quoted = _QUOTED.search(about[1])
+    place = text.rfind(quoted[1]) if quoted else -1
+    return place if place >= 0 else None
+
+
+def _begins(clause: str, text: str) -> int:
+    """Where a condition begins: after the name, or after `until`."""
+    pattern = r"(?<!\S)until\s+" if clause == "deactivate" else r":\s*"
+    found = re.search(pattern, text)
+    return found.end() if found else 0

@@ -1,0 +1,221 @@
+"""What screen 4 shows: counters, the policies, the applications, and a detail of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+
+from textual.widget import Widget
+
+from app.console.polling import LookingScreen
+from app.console.screens.triggers.detail import TriggerDetail
+from app.console.screens.triggers.model import Standing, Triggers, as_of
+from app.console.screens.triggers.rows import (
+    application_columns,
+    application_rows,
+    counter_items,
+    empty_text,
+    mix_items,
+    policy_columns,
+    policy_rows,
+)
+from app.console.tables.sorted_table import DeckTable
+from app.console.tapes.state import Values, of_policies
+from probes.control_plane import MonitorInfo
+from probes.snapshot import Snapshot
+from widgets.status import StatusItem, StatusStrip
+from widgets.table.rows import Rows
+from widgets.tones import Tone
+
+_Looked = tuple[MonitorInfo | None, Mapping[str, Mapping[str, int]]]
+"""What runs, and the macros of each application; those only while they are needed."""
+_NARROW, _WIDE = (11, 12), (30, 24)
+"""Cells of the flows' time line and of the protocols' bar."""
+
+
+class PolicyTable(DeckTable):
+    """The policies."""
+
+
+class ApplicationTable(PolicyTable):
+    """The applications."""
+
+
+class TriggerView(LookingScreen[_Looked]):
+    """Counters above, policies and applications below, and a detail of one of them."""
+
+    AUTO_FOCUS = "PolicyTable"
+    # By the name of the screen that has it: Textual confines a screen's rules to that.
+    CSS = """
+    TriggersScreen .counters { background: $surface; }
+    TriggersScreen #policies { max-height: 60%; }
+    TriggersScreen.-empty #policies { height: 1fr; max-height: 100%; }
+    TriggersScreen.-none .counters, TriggersScreen.-none #applications { display: none; }
+    TriggersScreen.-detail #policies { max-height: 5; }
+    TriggersScreen.-detail TriggerDetail { height: 1fr; }
+    TriggersScreen.-short.-detail #applications { max-height: 5; }
+    TriggersScreen.-short.-policy #applications { display: none; }
+    TriggersScreen.-short.-application #policies { display: none; }
+    TriggersScreen.-tall.-detail #policies { max-height: 10; }
+    TriggersScreen.-tall.-detail #applications { max-height: 7; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._triggers = Triggers()
+        self._info: MonitorInfo | None = None
+        """What runs now; of a paused screen what is shown may differ."""
+        self._known = False
+        """Whether it was told yet whether a monitor runs."""
+        self._macros: Mapping[str, Mapping[str, int]] = {}
+        self._standings: list[Standing] = []
+        self._last: tuple[Snapshot, ...] = ()
+        """The last window that was shown."""
+        self._busy = ""
+        """The change that is being made."""
+
+    def compose_body(self) -> list[Widget]:
+        return [
+            StatusStrip(id="counters", classes="counters"),
+            StatusStrip(id="mix", classes="counters"),
+            PolicyTable("policies", ()),
+            ApplicationTable("applications", (), empty="no application is loaded"),
+            TriggerDetail(),
+        ]
+
+    @property
+    def listing(self) -> PolicyTable:
+        return self.query_one("#policies", PolicyTable)
+
+    @property
+    def applications(self) -> ApplicationTable:
+        return self.query_one(ApplicationTable)
+
+    @property
+    def detail(self) -> TriggerDetail:
+        return self.query_one(TriggerDetail)
+
+    # What runs
+
+    def question(self) -> Callable[[], _Looked]:
+        plane, macros = self.deck.plane, self.detail.has_class("-application")
+
+        def ask() -> _Looked:
+            configs = [info.config for info in plane.probes()] if macros else ()
+            defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
+            return plane.monitor(), defined
+
+        return ask
+
+    def take(self, answer: _Looked) -> None:
+        self._known = True
+        self._info, self._macros = answer
+
+    # What is shown
+
+    def point_at(self, key: Hashable) -> None:
+        """Put the cursor on the policy of a name."""
+        self.listing.want(key)
+        self.set_focus(self.listing)
+
+    def states(self) -> Values:
+        """What it knows of named state, by name."""
+        return of_policies(self._triggers.info, self._chosen) if self.is_current else {}
+
+    def show(self) -> None:
+        view, info = self.deck.frame.monitor, self._info
+        self._triggers.view = view
+        self._triggers.info = as_of(info, view) if info and self.deck.paused else info
+        self._show_counters()
+        self._show_policies()
+        self._show_applications()
+        self._show_detail()
+        self._show_notes()
+        last = self._triggers.view.policies[-1:]
+        if last != self._last:
+            self._last = last
+            if self._triggers.outdated:
+                self._look()
+
+    def _show_notes(self) -> None:
+        info = self._triggers.info
+        notes = []
+        if info is not None and info.policies:
+            running = sum(one.state.runs for one in info.policies)
+            told = f"{running} of {len(info.policies)} active"
+            notes.append(StatusItem(told, Tone.MUTED, priority=4, label="policies"))
+            if info.offload:
+                notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
+        if self._trouble:
+            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
+        self.deck.show_notes(*notes)
+
+    def _show_counters(self) -> None:
+        line, bar = _WIDE if self.has_class("-wide") else _NARROW
+        view = self._triggers.view
+        self.query_one("#counters", StatusStrip).show(counter_items(self._triggers, line))
+        self.query_one("#mix", StatusStrip).show(mix_items(view.metrics, bar))
+
+    def _show_policies(self) -> None:
+        triggers, table = self._triggers, self.listing
+        self.set_class(triggers.info is None, "-none")
+        policies = [one.policy for one in triggers.info.policies] if triggers.info else []
+        cells = table.width_of("line")
+        columns = policy_columns(policies, triggers.span(cells), cells)
+        if columns != table.columns:
+            table.columns = columns
+            if table.width_of("line") != cells:
+                # Names are wider than they were, or narrower.
+                self.call_later(self._show_policies)
+        self._standings = triggers.standings(cells)
+        table.empty = empty_text(triggers.info, self._known, bool(self.deck.read_only))
+        self.set_class(not policies, "-empty")
+        # Not None, which is laid out again each time.
+        table.styles.height = 1 + len(policies) if policies else "1fr"
+        table.fill(policy_rows(self._standings, triggers.view.now_utc_ns))
+
+    def _show_applications(self) -> None:
+        info, table = self._triggers.info, self.applications
+        if info is None:
+            table.fill(Rows())
+            return
+        columns = application_columns(self._triggers)
+        if columns != table.columns:
+            table.columns = columns
+        rows = application_rows(self._triggers)
+        # What is last on the screen takes what room is left.
+        table.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
+        table.fill(rows)
+
+    def _show_detail(self) -> None:
+        detail, info = self.detail, self._triggers.info
+        if detail.has_class("-policy") and (chosen := self._chosen) is not None:
+            detail.show_policy(self._triggers, chosen, self.deck.span)
+        elif detail.has_class("-application") and info is not None:
+            name = self.applications.cursor_key
+            for one in info.applications:
+                if one.name == name:
+                    tables = [t for t in self.deck.frame.metrics if t.probe == name]
+                    detail.show_application(
+                        self._triggers, one, self._macros.get(one.name, {}), tables
+                    )
+        elif detail.is_open:
+            self._open("")
+
+    @property
+    def _chosen(self) -> Standing | None:
+        """The policy under the cursor."""
+        name = self.listing.cursor_key
+        return next((one for one in self._standings if one.name == name), None)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.show)
+
+    def _open(self, kind: str) -> None:
+        """Open the detail of a `policy` or an `application`, or close it."""
+        if not kind and self.focused not in (self.listing, self.applications):
+            self.set_focus(self.listing)
+        self.detail.turn_to(kind)
+        self.set_class(bool(kind), "-detail")
+        for one in ("policy", "application"):
+            self.set_class(one == kind, f"-{one}")
+        self.show()

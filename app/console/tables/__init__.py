@@ -1,0 +1,1 @@
+"""Sorted tables, their exports and comparisons."""

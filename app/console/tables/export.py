@@ -1,0 +1,117 @@
+"""A table as a file: its rows as they are filtered and sorted, in the columns that are chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.cells import cell_len
+
+from app.commands.export_target import TEXT, suffix_of
+from app.console.tables.clipboard import cell_text
+from app.console.tables.sorted_table import DeckTable
+from app.files import write_atomic
+from bpf.cancel import current
+from bpf.errors import DeckError
+from widgets.format import REPLACED, safe
+from widgets.table.columns import Column, cell
+from widgets.table.rows import Value, ValueSource
+
+_PART = 4096
+"""Rows that are written at a time."""
+
+Progress = Callable[[float], None]
+"""Told how much is done, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a table shows, at a moment."""
+
+    source: ValueSource
+    columns: tuple[tuple[int, Column], ...]
+    """With their positions among the cells, from the left; also those that there is no room for."""
+    pictures: frozenset[str]
+    """Columns (by id) that have no values."""
+
+    @classmethod
+    def of(cls, table: DeckTable) -> View:
+        """Of a table as it is now."""
+        known = {column.id: place for place, column in enumerate(table.columns)}
+        shown = table.chosen or [c.id for c in table.columns if not c.hidden]
+        places = [known[name] for name in shown if name in known]
+        columns = tuple((place, table.columns[place]) for place in places)
+        return cls(table.arranged, columns, table.info.pictures)
+
+
+def write(path: Path, parts: Iterable[bytes]) -> None:
+    """Replace a file by `parts`, all or nothing. Raises DeckError."""
+    try:
+        write_atomic(path, parts)
+    except OSError as error:
+        raise DeckError(f"{path} is not written: {error.strerror}") from None
+
+
+def write_view(path: Path, view: View, progress: Progress = lambda share: None) -> int:
+    """Write a table, in the format of the file's suffix; returns how many rows.
+
+    Raises DeckError; it can be cancelled (bpf.cancel), and leaves what was there then.
+    """
+    suffix = suffix_of(path)
+    with current().heed():
+        parts = _texts(view) if suffix == TEXT else _values(view, suffix)
+        write(path, _watched(parts, view.source.rows, progress))
+    return view.source.rows
+
+
+def _watched(parts: Iterable[bytes], rows: int, progress: Progress) -> Iterator[bytes]:
+    for number, part in enumerate(parts):
+        current().check()
+        progress(min(1.0, number * _PART / max(1, rows)))
+        yield part
+
+
+def _values(view: View, suffix: str) -> Iterator[bytes]:
+    """The header, and the rows as values; columns that are pictures are left out."""
+    from app.outputs.encoders import FORMATS
+
+    encoder, rows = FORMATS[suffix], view.source.rows
+    chosen = [(place, c) for place, c in view.columns if c.id not in view.pictures]
+    fields = tuple(column.field for _, column in chosen)
+    columns = []
+    for place, _ in chosen:
+        current().check()
+        columns.append(_finite(view.source.values(place)))
+
+    def encoded(at: int) -> bytes:
+        part = zip(*(column[at : at + _PART] for column in columns), strict=True)
+        if encoder.nested:
+            return encoder.encode(dict(zip(fields, row, strict=True)) for row in part)
+        return encoder.encode(part)
+
+    yield encoder.begin("", fields)
+    for at in range(0, rows, _PART):
+        yield (encoder.separator if at else b"") + encoded(at)
+    yield encoder.end
+
+
+def _finite(values: Sequence[Value]) -> Sequence[Value]:
+    """None for what is no number, which JSON has no word for."""
+    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
+
+
+def _texts(view: View) -> Iterator[bytes]:
+    """The header, and the rows as they are shown, in columns as wide as their widest cell."""
+    lines = [[safe(column.title, REPLACED) for _, column in view.columns]]
+    for index in range(view.source.rows):
+        current().check()
+        lines.append([cell_text(view.source, index, place) for place, _ in view.columns])
+    widths = [max(map(cell_len, texts)) for texts in zip(*lines, strict=True)]
+    looks = [(width, c.align) for width, (_, c) in zip(widths, view.columns, strict=True)]
+    for at in range(0, len(lines), _PART):
+        yield "".join(
+            "  ".join(cell(t, *look) for t, look in zip(line, looks, strict=True)).rstrip() + "\n"
+            for line in lines[at : at + _PART]
+        ).encode()

@@ -1,0 +1,182 @@
+"""Tables whose order and columns are the operator's, and what screens do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from textual import events, on
+
+from app.commands.tables import TABLES
+from bpf.errors import UsageError, did_you_mean
+from widgets.table.columns import Column
+from widgets.table.rows import Rows, ValueSource
+from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import DiffScreen
+
+if TYPE_CHECKING:
+    from app.console.app import ConsoleApp
+
+OPEN = "open"
+"""What a layout has for a pane that is open."""
+
+
+class DeckTable(VirtualTable):
+    """One of app.commands.tables."""
+
+    def __init__(
+        self,
+        name: str,
+        columns: Sequence[Column],
+        *,
+        empty: str = "",
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        """`name` is its name in settings, and its id where none is given."""
+        super().__init__(columns, empty=empty, id=id or name)
+        self.info = TABLES[name]
+        self.sort = self.info.sort
+        """The column (by id) that it is sorted by; empty: it stays as it comes."""
+        self.descending = self.sort in self.info.largest
+        self._rows: ValueSource = Rows()
+        self.arranged: ValueSource = self._rows
+        """What is shown, in the order of now."""
+
+    def on_mount(self) -> None:
+        self.chosen = cast("ConsoleApp", self.app).settings.columns.get(self.info.name, ())
+
+    def fill(self, rows: ValueSource) -> None:
+        """Show `rows` from now on, in the order that was chosen."""
+        self._rows = rows
+        place = next((n for n, c in enumerate(self.columns) if c.id == self.sort), None)
+        arranged = rows if place is None else rows.ordered(place, descending=self.descending)
+        self.arranged = arranged
+        self.show(arranged)
+        self.show_sort(self.sort, descending=self.descending)
+
+    def order_by(self, column: str, *, descending: bool) -> None:
+        """Put it in another order; the cursor stays on its row."""
+        self.sort, self.descending = column, descending
+        self.fill(self._rows)
+
+    def order_by_next(self) -> None:
+        """Put it in the order of the column right of that of now, among those that are chosen."""
+        names = self.chosen or [column.id for column in self.columns if not column.hidden]
+        cycle = [name for name in names if name not in self.info.pictures]
+        if not self.info.sort:
+            cycle.insert(0, "")
+        at = cycle.index(self.sort) if self.sort in cycle else -1
+        self.order_first(cycle[(at + 1) % len(cycle)])
+
+    def order_first(self, column: str) -> None:
+        """Put it in the usual order of a column."""
+        self.order_by(column, descending=column in self.info.largest)
+
+    def choose(self, columns: Sequence[str]) -> None:
+        """Show these columns from now on; none: the usual ones. UsageError for other names."""
+        self.info.check(tuple(columns))
+        self.chosen = tuple(columns)
+
+    def keep(self) -> dict[str, str]:
+        """Its order and its columns, for a layout."""
+        name, descending = self.info.name, str(self.descending).lower()
+        return {
+            f"{name}.sort": self.sort,
+            f"{name}.descending": descending,
+            f"{name}.columns": " ".join(self.chosen),
+        }
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        """Put it back to what `keep` said; what it does not know any more is left alone."""
+        now = {**self.keep(), **kept}
+        sort, descending, columns = (now[key] for key in self.keep())
+        if sort in ("", *self.info.sortable):
+            self.order_by(sort, descending=descending == "true")
+        with suppress(UsageError):
+            self.choose(columns.split())
+
+
+class TableScreen(DiffScreen[None]):
+    """A screen whose tables, if it has any, are sorted and copied, and have columns to choose."""
+
+    MAIN_TABLE = ""
+    """The table that commands are about until another has had the focus; empty for the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turned_to: DeckTable | None = None
+
+    @cached_property
+    def tables(self) -> list[DeckTable]:
+        """All of them; asked for only once it is mounted."""
+        return list(self.query(DeckTable))
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        if isinstance(event.widget, DeckTable):
+            self._turned_to = event.widget
+
+    def keep(self) -> dict[str, str]:
+        """How it shows things now, for a layout."""
+        return {key: value for table in self.tables for key, value in table.keep().items()}
+
+    def restore(self, kept: Mapping[str, str]) -> None:
+        """Show things as they were when `keep` said that; `show` is called afterwards."""
+        for table in self.tables:
+            table.restore(kept)
+
+    def deck_tables(self) -> list[DeckTable]:
+        """Those that are shown; the one first that commands are about."""
+        tables = [table for table in self.tables if table.display]
+        return sorted(
+            tables,
+            key=lambda table: (table is not self._turned_to, table.info.name != self.MAIN_TABLE),
+        )
+
+    def table_with(self, column: str = "") -> DeckTable:
+        """The table that a command is about, which has this column to be sorted by. UsageError."""
+        tables = self.deck_tables()
+        if not tables:
+            raise UsageError("there is no table here")
+        if not column:
+            return tables[0]
+        for table in tables:
+            if column in table.info.sortable:
+                return table
+        name, known = tables[0].info.name, tables[0].info.sortable
+        hint = did_you_mean(column, known)
+        raise UsageError(f"{name} cannot be sorted by {column!r}", hint=hint)
+
+    def turn_to(self, name: str, *names: str) -> None:
+        """Show the table of a name in the place of others; it gets their focus."""
+        tables = {table.info.name: table for table in self.tables}
+        for other in names:
+            tables[other].display = False
+        tables[name].display = True
+        if self.focused in [tables[other] for other in names]:
+            self.set_focus(tables[name])
+
+    def sort_rows(self, column: str = "") -> None:
+        """Sort the table that has this column by it, or the one with the focus by its next."""
+        table = self.table_with(column)
+        if column:
+            table.order_first(column)
+        else:
+            table.order_by_next()
+
+    def reverse_rows(self) -> None:
+        """Turn the order round."""
+        table = self.table_with()
+        if not table.sort:
+            raise UsageError("there is no order to reverse", hint="s sorts")
+        table.order_by(table.sort, descending=not table.descending)
+
+    @on(VirtualTable.HeaderSelected)
+    def _header_selected(self, event: VirtualTable.HeaderSelected) -> None:
+        table = event.table
+        if isinstance(table, DeckTable) and event.column in table.info.sortable:
+            if event.column == table.sort:
+                table.order_by(table.sort, descending=not table.descending)
+            else:
+                table.order_first(event.column)

@@ -1,0 +1,1 @@
+"""Playing and recording tapes in the console."""

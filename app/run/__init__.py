@@ -1,0 +1,1 @@
+"""One run of probedeck: its parameters, start, and headless main loop."""

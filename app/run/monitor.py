@@ -1,0 +1,78 @@
+"""What a run's monitor does: its options and policies, from a file and from the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from app.files import as_invoker
+from bpf.errors import UsageError
+from probes.monitor.options import Receiver
+
+if TYPE_CHECKING:
+    from probes.config.model import ProbeConfig
+    from probes.monitor.policy import Policy
+
+_END = r"(?:\[([^]]+)\]|([^][:]+)):(\d{1,5})"
+_RECEIVER = re.compile(f"{_END}-{_END}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Policies, and what they need."""
+
+    policies: tuple[Policy, ...] = ()
+    profiles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Named sets of applications."""
+    applications: tuple[ProbeConfig, ...] = ()
+    """Those that are not built in."""
+
+
+def policies_of(
+    path: str, texts: Sequence[str], probes: Sequence[ProbeConfig]
+) -> tuple[Policies, Mapping[str, Any]]:
+    """The policies of a file, where `path` is one, and those in their short form, with the
+    applications of the file and those among `probes`. And what the file says of the monitor, by the
+    names of MonitorOptions.
+
+    Raises UsageError for what is wrong or does not fit together.
+    """
+    if not (path or texts or probes):
+        # As for probes: without pydantic.
+        return Policies(), {}
+    from pydantic import ValidationError
+
+    from probes.config.config_errors import refusal
+    from probes.monitor.policy import BUILT_IN, Policy, PolicyFile, check_names, load
+
+    with as_invoker():
+        file = load(path) if path else PolicyFile()
+    policies = (*file.policy, *map(Policy.parse_short, texts))
+    try:
+        PolicyFile(policy=policies)
+    except ValidationError as error:
+        raise refusal(error, PolicyFile, "--policy") from None
+    applications = (*file.applications, *(probe for probe in probes if probe.is_application))
+    known = (*BUILT_IN, *(each.name for each in applications))
+    check_names(policies, known, file.profiles)
+    options = file.monitor.options()
+    said = {name: getattr(options, name) for name in file.monitor.model_fields_set}
+    return Policies(policies, file.profiles, applications), said
+
+
+def receiver_of(text: str) -> Receiver:
+    """`SRC:PORT-DST:PORT`, IPv6 addresses in brackets. Raises UsageError."""
+    found = _RECEIVER.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"receiver {text!r} is not understood",
+            hint="SRC:PORT-DST:PORT, such as 192.0.2.1:5000-192.0.2.2:6343 or [::1]:1-[::2]:2",
+        )
+    source, source_4, source_port, destination, destination_4, destination_port = found.groups()
+    receiver = Receiver(
+        source or source_4, int(source_port), destination or destination_4, int(destination_port)
+    )
+    receiver.check()
+    return receiver

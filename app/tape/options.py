@@ -1,0 +1,85 @@
+"""The options that say what is played at the start of a console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app import VERSION
+from app.config.model import Settings
+
+if TYPE_CHECKING:
+    # The first paint does without tapes.
+    from app.tape.model import Tape
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is played at the start, and what tapes may do."""
+
+    tape: Tape | None = None
+    allow_write: bool = False
+    """Whether they may change what runs."""
+    shown: bool = True
+    """Whether on a terminal, whose size is the screen's and which goes on afterwards."""
+
+    def check(self) -> None:
+        """StepError where it needs what is not here, or does what it may not."""
+        if self.tape is None:
+            return
+        from app.tape.load import refused, unmet
+        from app.tape.model import StepError
+
+        for place, reason in unmet(self.tape, VERSION):
+            raise StepError(place, reason)
+        for step in self.tape.steps:
+            if step.writes and not self.allow_write:
+                raise StepError(step.place, refused(step.text))
+
+
+NOTHING = Script()
+
+
+@dataclass(frozen=True, slots=True)
+class Playing:
+    """What is played, and what it may do."""
+
+    macro: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE",
+            help="Play a tape first: its file or name, see macro list, or -, standard input; may "
+            "be repeated. With --headless on a screen that is not shown, and the run ends with it; "
+            "tables go to -o DIR only.",
+        ),
+    ] = field(default_factory=list)
+    execute: Annotated[
+        list[str],
+        typer.Option(
+            "--exec",
+            metavar="COMMAND",
+            help="Do a command of the console first, such as 'flow.sort bytes'; may be repeated.",
+        ),
+    ] = field(default_factory=list)
+    allow_write: Annotated[
+        bool, typer.Option("--allow-write", help="Let tapes change what runs.")
+    ] = False
+
+    def script(self, settings: Settings, *, shown: bool) -> Script:
+        """What is to be played.
+
+        Raises UsageError for what is wrong with it, StepError for what it needs and is not so.
+        """
+        if not (self.macro or self.execute):
+            return Script(None, self.allow_write, shown)
+        from app.tape.load import joined, of_commands
+        from app.tape.store import Shelf
+
+        shelf = Shelf(settings.macros, settings.filters)
+        tapes = [shelf.given(name) for name in self.macro]
+        tapes += [of_commands(self.execute, settings.filters)] if self.execute else []
+        script = Script(joined(tapes), self.allow_write, shown)
+        script.check()
+        return script

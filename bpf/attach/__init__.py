@@ -1,0 +1,1 @@
+"""Attaching programs to hooks: links, filters, chains, and the choice of a hook."""

@@ -1,0 +1,116 @@
+"""Attaching a program to an interface: by bpf_link, or to TC by netlink before kernel 6.6.
+
+A bpf_link ends with the process that holds it, however that ends. Nobody else's program is ever
+replaced or removed. On TC hooks the program becomes the first in line: an earlier one could keep
+packets from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bpf.abi import BEFORE, AttachType
+from bpf.attach import order
+from bpf.attach.hook import Hook
+from bpf.attach.interface import Interface
+from bpf.errors import DeckError, KernelError
+from bpf.syscall import PRIVILEGES, link_create
+
+__all__ = ["Attachment", "Hook", "attach"]
+
+XDP_FLAGS_SKB_MODE = 1 << 1
+XDP_FLAGS_DRV_MODE = 1 << 2
+_GENERIC = "large segments count as one packet"
+_TCX = {Hook.TC_INGRESS: AttachType.TCX_INGRESS, Hook.TC_EGRESS: AttachType.TCX_EGRESS}
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An attached program."""
+
+    mode: str
+    """`native` or `generic` (XDP), `tcx` or `clsact` (TC)."""
+    close: Callable[[], None]
+    """Detach it; `clsact` in the network namespace where it was attached."""
+    note: str = ""
+    """Why the mode is not the best one; empty where it is."""
+
+
+def attach(
+    hook: Hook, prog_fd: int, interface: Interface, *, by_link: bool = True, generic: bool = True
+) -> Attachment:
+    """Attach a program.
+
+    `by_link=False` attaches to TC as kernels before 6.6 need it. `generic=False` refuses an XDP
+    hook that the driver does not run itself.
+
+    Raises DeckError if another XDP program holds the interface, KernelError if nothing works.
+    """
+    ways: list[tuple[str, Callable[[], Callable[[], None]]]] = []
+    if hook is Hook.XDP:
+        ways.append(("native", _linker(prog_fd, interface, AttachType.XDP, XDP_FLAGS_DRV_MODE)))
+        if generic:
+            flags = XDP_FLAGS_SKB_MODE
+            ways.append(("generic", _linker(prog_fd, interface, AttachType.XDP, flags)))
+    else:
+        if by_link:
+            ways.append(("tcx", _linker(prog_fd, interface, _TCX[hook], BEFORE)))
+        ways.append(("clsact", _clsact(hook, prog_fd, interface)))
+
+    refusals: list[str] = []
+    for mode, way in ways:
+        try:
+            close = way()
+        except OSError as error:
+            if error.errno == errno.EPERM:
+                raise KernelError(
+                    f"not allowed to attach to {interface.name}", hint=PRIVILEGES
+                ) from None
+            refusals.append(f"{mode}: {_reason(mode, hook, interface, error)}")
+        else:
+            notes = [*refusals, _GENERIC] if mode == "generic" else refusals
+            return Attachment(mode, close, "; ".join(notes))
+    raise KernelError(f"{interface.name} takes no {hook.value} program ({'; '.join(refusals)})")
+
+
+def _linker(
+    prog_fd: int, interface: Interface, kind: AttachType, flags: int
+) -> Callable[[], Callable[[], None]]:
+    def link() -> Callable[[], None]:
+        fd = link_create(prog_fd, interface.index, kind, flags)
+        return lambda: os.close(fd)
+
+    return link
+
+
+def _clsact(hook: Hook, prog_fd: int, interface: Interface) -> Callable[[], Callable[[], None]]:
+    def attach_it() -> Callable[[], None]:
+        from bpf.attach import netlink  # pyroute2 takes 100 ms to import, and is seldom needed
+
+        return netlink.attach_tc(prog_fd, interface.index, egress=hook is Hook.TC_EGRESS)
+
+    return attach_it
+
+
+def _reason(mode: str, hook: Hook, interface: Interface, error: OSError) -> str:
+    """Why the kernel refused. Raises DeckError if another XDP program holds the interface.
+
+    Drivers return EBUSY and EEXIST for other reasons, too.
+    """
+    if hook is Hook.XDP and error.errno in (errno.EBUSY, errno.EEXIST):
+        if programs := order.xdp_programs(interface.index):
+            raise DeckError(
+                f"{programs[-1]} is on {interface.name} and is left alone",
+                hint="--ingress auto or tc counts beside it",
+            ) from None
+        if error.errno == errno.EEXIST:
+            return "an interface above it has an XDP program"
+    # A link on an interface that is gone is an invalid argument to the kernel.
+    if not interface.exists():
+        return os.strerror(errno.ENODEV)
+    if mode == "tcx" and error.errno == errno.EINVAL:
+        return "kernel 6.6 has it"
+    return os.strerror(error.errno or 0)

@@ -1,0 +1,149 @@
+"""The dispatcher of a hook: several probes on one hook, in order, each replaceable alone.
+
+The program that is attached calls the first probe through a program array, and every probe calls
+the next through one of its own (`bpf.programs.verdict`). So a chain is a linked list of program
+arrays: to add, remove or replace a probe is one atomic write into the array before it, and no
+packet sees a chain that is half changed. Index 0, a constant, makes each call a direct jump.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from bpf.abi import MapType, ProgType
+from bpf.errors import KernelError, UsageError
+from bpf.programs import grace
+from bpf.programs.verdict import VERDICT_PASS, calling, pack
+from bpf.syscall import (
+    PRIVILEGES,
+    MapSpec,
+    ProgInfo,
+    map_create,
+    prog_array_clear,
+    prog_array_set,
+    prog_info,
+    prog_load,
+)
+
+MAX_PROBES = 32
+"""The kernel allows 33 tail calls (MAX_TAIL_CALL_CNT); a user's program may want one for itself."""
+
+
+class Stage:
+    """A probe's place in a chain. Its programs pass packets on through the array `next_fd`."""
+
+    def __init__(self, name: str = "") -> None:
+        """`name` is the probe's."""
+        self.name = name
+        self.next_fd = _program_array("probe_next")
+        self.prog_fd = -1
+        """The program that runs here now, which its owner keeps open; -1 outside a chain."""
+
+    def close(self) -> None:
+        """Give it up, when it is in no chain; a chain closes those that are in it."""
+        os.close(self.next_fd)
+
+
+class Chain:
+    """The probes of one hook, and the program to attach there. For use by several threads."""
+
+    def __init__(self, prog_type: ProgType) -> None:
+        """Load the dispatcher; KernelError where that is not allowed."""
+        self._stages: list[Stage] = []
+        self._reserved = 0
+        """Calls that probes here make beside the one to the next."""
+        self._lock = threading.Lock()
+        try:
+            self._head_fd = _program_array("chain_head")
+            self.fd = prog_load(
+                pack(calling(self._head_fd, VERDICT_PASS[prog_type])), prog_type, "probedeck"
+            )
+            """The dispatcher, to be attached."""
+        except PermissionError:
+            raise KernelError("not allowed to load packet programs", hint=PRIVILEGES) from None
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def info(self) -> ProgInfo:
+        """Identity and statistics of the dispatcher.
+
+        The kernel counts a tail-called program's time and runs in the one that was attached: these
+        are the whole chain's.
+        """
+        return prog_info(self.fd)
+
+    def append(self, stage: Stage, prog_fd: int) -> None:
+        """Put a probe at the chain's end; packets reach it from the next one on.
+
+        Raises UsageError where there is no room for it.
+        """
+        with self._lock:
+            self._refuse_too_many()
+            stage.prog_fd = prog_fd
+            prog_array_set(self._entry(len(self._stages)), 0, prog_fd)
+            self._stages.append(stage)
+
+    def prepend(self, stage: Stage, prog_fd: int) -> None:
+        """Put a probe at the chain's start: others only see what it passes on. As `append`."""
+        with self._lock:
+            self._refuse_too_many()
+            stage.prog_fd = prog_fd
+            if self._stages:
+                prog_array_set(stage.next_fd, 0, self._stages[0].prog_fd)
+            prog_array_set(self._head_fd, 0, prog_fd)
+            self._stages.insert(0, stage)
+
+    def reserve(self, calls: int) -> None:
+        """Keep so many of the kernel's tail calls for a probe's own programs; negative: give back.
+
+        Raises UsageError where there are not so many left.
+        """
+        with self._lock:
+            if calls > 0:
+                self._refuse_too_many(calls)
+            self._reserved += calls
+
+    def replace(self, stage: Stage, prog_fd: int) -> None:
+        """Swap a probe's program. The old one may still run until the grace period is over."""
+        with self._lock:
+            prog_array_set(self._entry(self._stages.index(stage)), 0, prog_fd)
+            stage.prog_fd = prog_fd
+
+    def remove(self, stage: Stage) -> grace.Grace:
+        """Take a probe out; on return no CPU runs it any more. The stage may come in again."""
+        with self._lock:
+            at = self._stages.index(stage)
+            if at + 1 < len(self._stages):
+                prog_array_set(self._entry(at), 0, self._stages[at + 1].prog_fd)
+            else:
+                prog_array_clear(self._entry(at), 0)
+            del self._stages[at]
+            waited = grace.wait()
+            prog_array_clear(stage.next_fd, 0)
+            stage.prog_fd = -1
+            return waited
+
+    def close(self) -> None:
+        os.close(self.fd)
+        os.close(self._head_fd)
+        for stage in self._stages:
+            stage.close()
+        self._stages.clear()
+
+    def _refuse_too_many(self, more: int = 1) -> None:
+        if len(self._stages) + self._reserved + more > MAX_PROBES:
+            applications = " and applications" if self._reserved else ""
+            raise UsageError(
+                f"a hook takes at most {MAX_PROBES} probes{applications}",
+                hint="the kernel allows a packet 33 tail calls",
+            )
+
+    def _entry(self, at: int) -> int:
+        """The array through which stage `at` is called."""
+        return self._stages[at - 1].next_fd if at else self._head_fd
+
+
+def _program_array(name: str) -> int:
+    return map_create(MapSpec(name, MapType.PROG_ARRAY, 4, 4, 1))

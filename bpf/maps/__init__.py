@@ -1,0 +1,1 @@
+"""Maps: types, layouts, and reading them into numpy."""

@@ -1,0 +1,1 @@
+"""Loaded programs: relocation, verdicts, trial runs and grace periods."""

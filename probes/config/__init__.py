@@ -1,0 +1,1 @@
+"""Configurations of probes: the model, its checks, and its errors."""

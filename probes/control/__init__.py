@@ -1,0 +1,1 @@
+"""The controller: runs, replaces, watches and ends probes."""

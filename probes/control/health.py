@@ -1,0 +1,114 @@
+"""Looking at a new generation for a while, and bringing the last good one back if it is no good."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from bpf.attach.interface import Interface
+from bpf.errors import DeckError
+from bpf.maps.layout import Array
+from probes.config.model import ProbeConfig, Side
+from probes.snapshot import Event, Item, Snapshot
+from probes.tables.conversion import TableKind
+
+_COUNTED_BY_PLACE = frozenset({TableKind.ARRAY, TableKind.HISTOGRAM})
+
+
+class HealthWatch:
+    """One generation's health window. Takes in what is published of its probe.
+
+    Good is: every metric named (or, where none is, any that is exported) has moved while packets
+    passed, and no error was published. At the end, or at the first error, `decide` is called with
+    why it is not good, or with nothing.
+    """
+
+    def __init__(
+        self,
+        config: ProbeConfig,
+        generation: int,
+        watched: Sequence[tuple[Interface, Side]],
+        before: Mapping[str, Array],
+        export: Callable[[], object],
+        decide: Callable[[str], None],
+    ) -> None:
+        """`before` are the last rows, by metric, of maps that the generation took over.
+
+        `export` ends the window, for metrics that did not show that they moved until the end.
+        """
+        assert config.health is not None
+        self._name = config.name
+        self.generation = generation
+        """Number of the generation that is watched."""
+        self._health = config.health
+        self._exports = any(m.export for _, side in config.directions() for m in side.metrics)
+        self._watched = watched
+        self._before = before
+        self._export = export
+        self._decide = decide
+        self._packets = self._passed()
+        self._moved: set[str] = set()
+        self._trouble = ""
+        self._over = threading.Event()
+        self._cancelled = False
+        self._thread = threading.Thread(target=self._run, name=f"health {config.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def take(self, item: Item) -> None:
+        """Look at something that was published."""
+        if isinstance(item, Event):
+            if item.severity == "error" and item.source == self._name:
+                self._trouble = item.text
+                self._over.set()
+        elif item.probe == self._name and item.generation == self.generation:
+            metric = f"{item.side}.{item.metric}"
+            if has_moved(item, self._before.get(metric)):
+                self._moved |= {metric, item.metric}
+
+    def cancel(self) -> None:
+        """Decide nothing any more."""
+        self._cancelled = True
+        self._over.set()
+
+    def _run(self) -> None:
+        self._over.wait(self._health.seconds)
+        passed = self._passed() - self._packets
+        if self._still() and not self._over.is_set():
+            # The window may be longer than this, or not end by itself at all.
+            with contextlib.suppress(DeckError):
+                self._export()
+        if not self._cancelled:
+            self._decide(self._verdict(passed))
+
+    def _passed(self) -> int:
+        """Packets that came to the interfaces so far, the way that is watched."""
+        return sum(interface.packets()[side == "egress"] for interface, side in self._watched)
+
+    def _still(self) -> str:
+        """What should have moved and has not."""
+        if self._health.metrics:
+            still = [name for name in self._health.metrics if name not in self._moved]
+            return f"{', '.join(still)} did not move" if still else ""
+        return "no metric moved" if self._exports and not self._moved else ""
+
+    def _verdict(self, passed: int) -> str:
+        still = self._still()
+        if self._trouble or not still or passed <= 0:
+            return self._trouble
+        return f"{still} in {self._health.seconds:g} s, and {passed} packets passed"
+
+
+def has_moved(snapshot: Snapshot, before: Array | None) -> bool:
+    """Whether a table shows that something was counted since `before`, or since it was empty."""
+    rows = snapshot.rows
+    if before is not None:
+        return rows.tobytes() != before.tobytes()
+    kind = snapshot.schema.kind if snapshot.schema else None
+    if kind in _COUNTED_BY_PLACE:
+        return bool(np.ascontiguousarray(rows["value"]).view("u1").any())
+    return len(rows) > 0

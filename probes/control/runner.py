@@ -1,0 +1,411 @@
+"""Running probes, whatever they measure: started, polled, replaced, watched, rolled back, ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from bpf.attach import ingress
+from bpf.attach.attachment import Hook
+from bpf.compiler import Compiler
+from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
+from bpf.maps.memory import held_maps, map_memory
+from bpf.programs import trial
+from probes.control.health_watches import HealthWatches
+from probes.control.hook_watch import HookWatch, attached, order_changed
+from probes.control.loss_events import LossEvents
+from probes.control.running_probe import Compiled, Replaceable, Running
+from probes.control.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
+from probes.control_plane import (
+    Check,
+    Compatibility,
+    Cost,
+    Entry,
+    Fate,
+    Listener,
+    MemoryUse,
+    NoProbeError,
+    ProbeInfo,
+    Replacement,
+    Value,
+)
+from probes.hooks import HookPoint, Hooks, XdpRefusedError
+from probes.memory_limit import default_limit, refuse_over
+from probes.snapshot import REMOVED, Event, History, HookStatus, Item, Snapshot
+
+if TYPE_CHECKING:
+    from probes.config.model import ProbeConfig
+    from probes.program import ProgramProbe
+
+_T = TypeVar("_T")
+_KEPT = 4
+"""Names in an event's list of maps before it is cut."""
+
+
+class Runner:
+    """Runs probes, and tells its listeners of each window and event, from the probes' threads.
+
+    Its methods may be called from any thread.
+    """
+
+    def __init__(self, compiler: Compiler, *, by_link: bool = True) -> None:
+        self.history = History()
+        """The last snapshots of every probe."""
+        self.read_only = ""
+        """Why changes, and loading any code, are refused; empty if they are allowed."""
+        self.unwritten: Mapping[str, int] = {}
+        """Rows that could not be written to this run's tables, by table."""
+        self._loss_events = LossEvents()
+        self.memory_limit = default_limit()
+        """Bytes of kernel memory that the maps of all probes may take."""
+        self._by_link = by_link
+        self._compiler = compiler
+        self._hooks = Hooks(self._attach)
+        self._hook_watch = HookWatch(self._look_at_hooks)
+        self._running: dict[str, Running] = {}
+        self._changing = threading.RLock()
+        self._health = HealthWatches(self.publish, self._roll_back, self._changing)
+        self._listeners: tuple[Listener, ...] = ()
+        self._checked: tuple[Running | None, Compiled] | None = None
+        """What the last check compiled, and what ran under its name."""
+        self._closed = False
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener` called, by any thread, with all that is published from now on.
+
+        It may ask, but change nothing: what publishes is often in the middle of a change.
+        """
+        self._listeners = (*self._listeners, listener)
+
+    def publish(self, item: Item) -> None:
+        """Keep a snapshot in the history, and tell the listeners."""
+        if isinstance(item, Snapshot):
+            self.history.append(item)
+        self._health.take(item)
+        for listener in self._listeners:
+            listener(item)
+        for event in self._loss_events.take(item):
+            self.publish(event)
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        """All, in the order in which they were added."""
+        # Without the lock: a change that waits for a slow listener keeps nobody from looking.
+        return tuple(running.info() for running in tuple(self._running.values()))
+
+    def limit_maps(self, limit: int) -> None:
+        """Set how many bytes of maps a user's probe may have."""
+        self._compiler.map_limit = limit
+
+    def memory(self) -> MemoryUse:
+        """Kernel memory in use, generations kept for a roll-back too, and its limit."""
+        return MemoryUse(sum(held_maps().values()), self.memory_limit)
+
+    def unconfined(self) -> str:
+        """Why the compile helper could not confine itself; empty if it is confined."""
+        return self._compiler.unconfined()
+
+    def check(self, config: ProbeConfig) -> Check:
+        """Compile and verify without changing anything that runs.
+
+        The result is kept until the next check: a replacement by the same configuration does
+        not compile again. Raises ReadOnlyError if the controller is read-only:
+        verifying loads the program, and its cost and verdicts are measured by running it.
+        """
+        self._refuse_changes()
+        started = time.perf_counter()
+        running = self._running.get(config.name)
+        compiled = running.probe.compile(config) if running else self._compile(config)
+        costs = tuple(_costs(compiled))
+        verdicts = verdicts_of(compiled)
+        report = self._compare(running, compiled, verdicts) if running else None
+        cut = cuts(running, compiled, verdicts)
+        with self._changing:
+            self._forget_check()
+            self._checked = running, compiled
+        return Check(compiled.diagnostics, report, time.perf_counter() - started, costs, cut)
+
+    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
+        """Start a probe. Nothing changes on an error.
+
+        Raises UsageError if a probe of this name runs, and CutError, unless `force`, if a program
+        lets no test frame pass.
+        """
+        self._refuse_changes()
+        self._refuse_twice(config.name)
+        return self._placed(lambda: self._add(config, force))
+
+    def _add(self, config: ProbeConfig, force: bool) -> ProbeInfo:
+        from probes.program import ProgramProbe
+        from probes.program.loading import CompiledProbe
+
+        with closing(self._taken_check(config, None) or self._compile(config)) as compiled:
+            assert isinstance(compiled, CompiledProbe)
+            verdicts = verdicts_of(compiled)
+            cut = self._refuse_cuts(None, compiled, verdicts, force)
+            with self._changing:
+                self._refuse_twice(config.name)
+                self._refuse_memory(config.name, compiled.memory(), besides=compiled)
+                kind: type[ProgramProbe] = ProgramProbe
+                if config.is_application:
+                    from probes.monitor.applications.application import ApplicationProbe
+
+                    kind = ApplicationProbe
+                running = self._run(
+                    kind(self._compiler, compiled, self._hooks), config.interval, None
+                )
+                running.verdicts = verdicts
+            self._tell_warnings(compiled, cut)
+            return running.info()
+
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
+        """Put another generation in the place of the one of this name; no packet is lost.
+
+        Raises CutError, unless `force`, if it begins to let no test frame pass.
+        """
+        self._refuse_changes()
+        started = time.perf_counter()
+        running = self._find(config.name)
+        report = self._placed(lambda: self._replace(running, config, force))
+        return self._replaced(running, started, report)
+
+    def _replace(self, running: Running, config: ProbeConfig, force: bool) -> Compatibility:
+        checked = self._taken_check(config, running)
+        with closing(checked or running.probe.compile(config)) as compiled:
+            verdicts = verdicts_of(compiled)
+            cut = self._refuse_cuts(running, compiled, verdicts, force)
+            with self._changing:
+                if self._running.get(config.name) is not running:
+                    raise NoProbeError(f"probe {config.name} was removed meanwhile")
+                report = self._compare(running, compiled, verdicts)
+                kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
+                self._refuse_memory(config.name, compiled.memory(kept), besides=compiled)
+                running.replace(compiled, verdicts)
+                self._health.stop(config.name)
+                self._health.start(running, report)
+            self._tell_warnings(compiled, cut)
+            return report
+
+    def roll_back(self, name: str) -> Replacement:
+        """Put the generation before back, as a new one."""
+        self._refuse_changes()
+        return self._roll_back(name)
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        """End a probe; what it had collected is published, and returned."""
+        self._refuse_changes()
+        return self._remove(name)
+
+    def _remove(self, name: str) -> tuple[Snapshot, ...]:
+        return self._finish(self._taken_out(name))
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        """End the probe's window now; its tables, which are published too."""
+        return self._find(name).export_now()
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        """Return the entries of a writable map. UsageError if it is unknown or not writable."""
+        return self._own(name).entries(map_name)
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        """Store an entry of a writable map; UsageError if a value does not fit its type."""
+        self._refuse_changes()
+        self._own(name).set_entry(map_name, key, value)
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        """Delete an entry of a writable map, of an array set it to zero; False if it is missing."""
+        self._refuse_changes()
+        return self._own(name).delete_entry(map_name, key)
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        """Run time of the programs that run now, measured once for each generation.
+
+        The measurement compiles and loads a copy. Raises ReadOnlyError if the controller is
+        read-only and this generation was not measured before.
+        """
+        running = self._find(name)
+        with running.measuring:
+            generation = running.probe.generation
+            if running.costs is None or running.costs[0] != generation:
+                self._refuse_changes()
+                with closing(running.probe.compile(running.probe.config)) as compiled:
+                    running.costs = generation, tuple(_costs(compiled))
+            return running.costs[1]
+
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        """How each hook in use is attached, and the programs that run before it."""
+        return tuple(point.status for point in self._hooks.points())
+
+    def hooks(self) -> Sequence[HookPoint]:
+        """Every hook in use."""
+        return self._hooks.points()
+
+    def close(self) -> None:
+        """Poll every probe a last time, publish that, and detach everything."""
+        with self._changing:
+            self._closed = True
+            self._health.stop_all()
+            running, self._running = self._running, {}
+        self._hook_watch.stop()
+        for each in running.values():
+            each.stop()
+        # Applications leave the monitor before it ends.
+        for each in reversed(running.values()):
+            each.close()
+        self._forget_check()
+        self._compiler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _taken_out(self, name: str) -> Running:
+        """A probe that is to end; under its name another can be started from now on."""
+        with self._changing:
+            running = self._find(name)
+            self._health.stop(name)
+            del self._running[name]
+            return running
+
+    def _finish(self, running: Running) -> tuple[Snapshot, ...]:
+        """End it. It publishes its last window: a slow listener is waited for."""
+        running.stop()
+        latest = running.close()
+        self.publish(Event.now("info", running.name, REMOVED))
+        return latest
+
+    def _run(self, probe: Replaceable, interval: float, first: float | None) -> Running:
+        running = Running(probe, interval, self.publish, first)
+        self._running[probe.name] = running
+        running.start()
+        return running
+
+    def _find(self, name: str) -> Running:
+        running = self._running.get(name)
+        if running is None:
+            hint = did_you_mean(name, sorted(self._running)) or "there are none"
+            raise NoProbeError(f"no probe {name!r}", hint=hint)
+        return running
+
+    def _own(self, name: str) -> ProgramProbe:
+        """A user's probe; UsageError for another."""
+        from probes.program import ProgramProbe
+
+        probe = self._find(name).probe
+        if not isinstance(probe, ProgramProbe):
+            raise UsageError(f"probe {name} is built in, and has no writable maps")
+        return probe
+
+    def _refuse_twice(self, name: str) -> None:
+        if self._closed:
+            raise DeckError("the controller is closed")
+        if name in self._running:
+            raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
+
+    def _refuse_memory(self, name: str, needed: int, besides: Compiled | None = None) -> None:
+        """Raise UsageError if a probe needs more kernel memory than is left.
+
+        Maps of `besides` and of the last check do not count: their holders close them soon.
+        """
+        passing = [besides, self._checked[1] if self._checked else None]
+        fds = (fd for compiled in passing if compiled for fd in compiled.map_fds())
+        used = self.memory().used - sum(map(map_memory, fds))
+        refuse_over(self.memory_limit, used, needed, name)
+
+    def _refuse_changes(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(f"read only: {self.read_only}")
+
+    def _compile(self, config: ProbeConfig) -> Compiled:
+        from probes.program.loading import compile_probe
+
+        return compile_probe(self._compiler, config, self._hooks)
+
+    def _taken_check(self, config: ProbeConfig, running: Running | None) -> Compiled | None:
+        """What the last check compiled, if that was this configuration; now the caller's."""
+        with self._changing:
+            if self._checked is None:
+                return None
+            against, compiled = self._checked
+            if against is not running or compiled.config != config:
+                return None
+            self._checked = None
+            return compiled
+
+    def _forget_check(self) -> None:
+        if self._checked is not None:
+            self._checked[1].close()
+            self._checked = None
+
+    def _compare(self, running: Running, compiled: Compiled, verdicts: Verdicts) -> Compatibility:
+        """The probe's report, with what the test frames tell."""
+        report = running.probe.compare(compiled)
+        warnings = (*report.warnings, *changes(running.verdicts, verdicts))
+        return Compatibility(report.maps, report.lost_metrics, report.new_metrics, warnings)
+
+    def _refuse_cuts(
+        self, running: Running | None, compiled: Compiled, verdicts: Verdicts, force: bool
+    ) -> Sequence[str]:
+        """Return what a forced change cuts off. Raises CutError for one that is not forced."""
+        found = cuts(running, compiled, verdicts)
+        if found and not force:
+            raise CutError(compiled.config.name, found)
+        return found
+
+    def _roll_back(self, name: str) -> Replacement:
+        started = time.perf_counter()
+        with self._changing:
+            running = self._find(name)
+            report = running.roll_back()
+            self._health.stop(name)
+        return self._replaced(running, started, report)
+
+    def _replaced(self, running: Running, started: float, report: Compatibility) -> Replacement:
+        seconds = time.perf_counter() - started
+        generation = running.probe.generation
+        lost = [f"{m.map} {m.fate.value}" for m in report.maps if m.fate in (Fate.EMPTY, Fate.GONE)]
+        more = f", and {len(lost) - _KEPT} more" if len(lost) > _KEPT else ""
+        what = f"; {', '.join(lost[:_KEPT])}{more}" if lost else ""
+        text = f"generation {generation} runs, after {seconds * 1000:.0f} ms{what}"
+        self.publish(Event.now("info", running.name, text))
+        return Replacement(generation, seconds, report)
+
+    def _tell_warnings(self, compiled: Compiled, cut: Sequence[str]) -> None:
+        for text in cut:
+            self.publish(Event.now("warning", compiled.config.name, text))
+        for diagnostic in compiled.diagnostics:
+            if diagnostic.severity == "warning":
+                text = str(diagnostic.renamed(compiled.config.files()))
+                self.publish(Event.now("warning", compiled.config.name, text))
+
+    def _placed(self, make: Callable[[], _T]) -> _T:
+        """Call `make`; once more, which then chooses TC, if the driver refused native XDP."""
+        try:
+            return make()
+        except XdpRefusedError:
+            return make()
+
+    def _attach(self, point: HookPoint) -> None:
+        name = point.interface.name
+        if point.hook is Hook.XDP and (cost := ingress.interruption(point.interface)):
+            self.publish(Event.now("warning", name, cost))
+        point.attach(by_link=self._by_link)
+        point.look({other.program_id for other in self._hooks.points()})
+        self._hook_watch.start()
+        self.publish(attached(point.status))
+
+    def _look_at_hooks(self) -> None:
+        """Publish what changed about the order of programs."""
+        for status in [point.status for point in self._hooks.look()]:
+            self.publish(order_changed(status))
+
+
+def _costs(compiled: Compiled) -> Iterator[Cost]:
+    for side, program in compiled.programs():
+        if trial.is_harmless(program.instructions):
+            with suppress(OSError):
+                yield Cost(side, trial.cost(program.fd, program.type))

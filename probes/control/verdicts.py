@@ -1,0 +1,69 @@
+"""Verdicts of a probe's programs on the test frames, before a packet of an interface meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from bpf.errors import UsageError
+from bpf.programs import trial
+from probes.control.running_probe import Compiled, Running
+
+Verdicts = Mapping[str, Mapping[str, int]]
+"""By direction and by the frame's name. A direction is missing if its program can't be tried."""
+
+
+class CutError(UsageError):
+    """A program that would take every packet of its interface, and that nobody forced."""
+
+    def __init__(self, name: str, cuts: Sequence[str]) -> None:
+        super().__init__(f"{name}: {cuts[0]}", hint="use --force to run it anyway")
+
+
+def verdicts_of(compiled: Compiled) -> Verdicts:
+    """Run the test frames through each program that has no effect outside."""
+    found: dict[str, Mapping[str, int]] = {}
+    for side, program in compiled.programs():
+        if trial.is_harmless(program.instructions):
+            with suppress(OSError):
+                found[side] = trial.verdicts(program.fd)
+    return found
+
+
+def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
+    """Yield warnings: a monitoring program seldom means to pass other packets than it did."""
+    for side, said in after.items():
+        for frame, verdict in said.items():
+            old = before.get(side, {}).get(frame, verdict)
+            if verdict != old:
+                yield f"{side}: {frame} gets verdict {verdict}, was {old}"
+
+
+def cuts(running: Running | None, compiled: Compiled, verdicts: Verdicts) -> tuple[str, ...]:
+    """Return what an operator must confirm before `compiled` runs, in place of `running` if any:
+    each direction that lets no test frame pass.
+
+    A direction whose program said the same before is left out. An application is, too: the
+    monitor ignores its verdict.
+    """
+    if compiled.config.is_application:
+        return ()
+    if running and running.probe.builtin and not running.verdicts:
+        return ()  # The monitor, for one: its verdicts were never tried.
+    return tuple(_cuts(compiled, running.verdicts if running else {}, verdicts))
+
+
+def _cuts(compiled: Compiled, before: Verdicts, after: Verdicts) -> Iterator[str]:
+    directions = dict(compiled.config.directions())
+    for side, program in compiled.programs():
+        said = after.get(side)
+        if said is None or said == before.get(side):
+            continue
+        endings = {trial.ending(program.type, verdict) for verdict in said.values()}
+        if "" not in endings:
+            of = directions[side].interface
+            moved = "sends" if side == "egress" else "receives"
+            yield (
+                f"{side} lets none of the test frames pass ({', '.join(sorted(endings))}): "
+                f"{of} {moved} nothing then"
+            )

@@ -1,0 +1,296 @@
+"""The hooks in use: each the chain of its probes, and its attachment to an interface."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple, Protocol
+
+from bpf.attach import ingress, order
+from bpf.attach.attachment import Attachment, Hook, attach
+from bpf.attach.chain import Chain, Stage
+from bpf.attach.ingress import Choice
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiled
+from bpf.errors import DeckError, KernelError, UsageError
+from bpf.programs import grace
+from probes.sharing import SharedMaps
+from probes.snapshot import HookStatus
+
+
+class XdpRefusedError(KernelError):
+    """The driver refused native XDP, and nobody insists on it: TC can take its place."""
+
+
+class Where(NamedTuple):
+    """Which place of which interface programs are put at."""
+
+    interface_index: int
+
+    hook: Hook
+    monitored: bool = False
+    """Behind the monitoring primitive of that hook, for packets that policies select."""
+
+
+class Stages(Protocol):
+    """Programs that packets come to one after another, as `bpf.attach.chain.Chain` has them."""
+
+    def append(self, stage: Stage, prog_fd: int) -> None: ...
+
+    def replace(self, stage: Stage, prog_fd: int) -> None: ...
+
+    def remove(self, stage: Stage) -> grace.Grace: ...
+
+
+class Point(Protocol):
+    """Where a probe's program can be put."""
+
+    interface: Interface
+    hook: Hook
+    users: int
+
+    @property
+    def chain(self) -> Stages: ...
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def status(self) -> HookStatus: ...
+
+    @property
+    def macros(self) -> Mapping[str, int | str]:
+        """What a source is compiled with to run here."""
+
+    @property
+    def shared(self) -> Mapping[str, int]:
+        """Maps, by name, that all programs here work on."""
+
+
+class HookPoint:
+    """One hook of one interface. Packets pass it, with probes in its chain and without."""
+
+    shared: Mapping[str, int] = {}
+
+    def __init__(self, interface: Interface, choice: Choice) -> None:
+        """`choice` is why packets are to be seen at its hook."""
+        self.interface = interface
+        self.hook = choice.hook
+        self.choice = choice
+        self.chain = Chain(self.hook.prog_type)
+        self.macros = macros_of(interface, self.hook)
+        self.program_id = self.chain.info().id
+        self.before: tuple[str, ...] = ()
+        """Other people's programs that run before this one, as `look` found them."""
+        self.removed = False
+        """Whether somebody else took the program off the interface."""
+        self.attachment: Attachment | None = None
+        """None before `attach`: only PROG_TEST_RUN brings packets then."""
+        self.users = 0
+        """Programs that have a place here; `Hooks` counts them."""
+
+    def attach(self, *, by_link: bool = True) -> Attachment:
+        """Attach the chain to the interface. Raises as bpf.attach.attachment.attach does."""
+        self.attachment = attach(
+            self.hook,
+            self.chain.fd,
+            self.interface,
+            by_link=by_link,
+            generic=not self.choice.auto,
+        )
+        return self.attachment
+
+    @property
+    def mode(self) -> str:
+        """How it is attached."""
+        if self.removed:
+            return "removed"
+        return self.attachment.mode if self.attachment else "not attached"
+
+    @property
+    def status(self) -> HookStatus:
+        """How packets are seen here."""
+        note = self.attachment.note if self.attachment else ""
+        reason = "; ".join(filter(None, (self.choice.reason, note)))
+        return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
+
+    def look(self, own: set[int]) -> bool:
+        """List the programs that run before this one; return whether the list changed.
+
+        `own` are the ids of this process's programs.
+        """
+        try:
+            found = order.on_hook(self.hook, self.interface.index)
+        except OSError:
+            return False  # the interface is gone, which pollers report
+        known = (self.before, self.removed)
+        self.removed = self.program_id not in [program.id for program in found]
+        earlier = takewhile(lambda program: program.id != self.program_id, found)
+        others = tuple(str(program) for program in earlier if program.id not in own)
+        self.before = () if self.removed else others
+        return (self.before, self.removed) != known
+
+    def close(self) -> None:
+        """Detach; the probes have left before."""
+        if self.attachment:
+            self.attachment.close()
+        self.chain.close()
+
+
+class MonitoredPoint:
+    """Behind the monitoring primitive of a hook, which is what attaches it."""
+
+    def __init__(
+        self,
+        point: HookPoint,
+        chain: Stages,
+        macros: Mapping[str, int | str],
+        shared: Mapping[str, int],
+        prepare: Callable[[Compiled], None],
+    ) -> None:
+        self.prepare = prepare
+        """Has trials of a program, on the maps that it was compiled with, run as here."""
+        self.interface = point.interface
+        self.hook = point.hook
+        self._point = point
+        self.chain = chain
+        self.macros = macros
+        self.shared = shared
+        self.users = 0
+        self.mode = "monitor"
+
+    @property
+    def status(self) -> HookStatus:
+        """The status of the monitor's hook."""
+        return replace(self._point.status, mode=self.mode)
+
+
+def macros_of(interface: Interface, hook: Hook) -> dict[str, int | str]:
+    """What a source is compiled with for a hook."""
+    return {hook.macro: 1, "LINK_ETHERNET": int(interface.ethernet)}
+
+
+class Hooks:
+    """Every hook in use, detached after its last user. For use by several threads."""
+
+    def __init__(self, attach: Callable[[HookPoint], None]) -> None:
+        """`attach` attaches a point, or does not where packets come from test runs alone."""
+        self._attach = attach
+        self._points: dict[Where, HookPoint] = {}
+        self.maps = SharedMaps()
+        """Maps that programs of several hooks or probes use."""
+        self._choices: dict[Where, Choice] = {}
+        """The last decision about each place."""
+        self._refused: dict[int, str] = {}
+        """By interface, why its driver refused native XDP."""
+        self._monitored: dict[int, MonitoredPoint] = {}
+        """By interface."""
+        # Attaching publishes an event, and listeners may call back: hence the RLock.
+        self._lock = threading.RLock()
+
+    def choose(self, interface: Interface, wish: Hook | None, reason: str = "") -> Choice:
+        """Return where a probe is to see packets; None as `wish` leaves it open on ingress.
+
+        `reason` is why the wish is one, if the operator did not name the hook.
+        """
+        with self._lock:
+            choice = self._choice(interface, wish, reason)
+            self._choices[Where(interface.index, choice.hook)] = choice
+            return choice
+
+    def _choice(self, interface: Interface, wish: Hook | None, reason: str) -> Choice:
+        if wish is Hook.XDP and not interface.ethernet:
+            # Without Ethernet, drivers give XDP programs different data.
+            return Choice(Hook.TC_INGRESS, "no Ethernet header")
+        if wish is not None:
+            return Choice(wish, reason)
+        if point := self._points.get(Where(interface.index, Hook.XDP)):
+            if point.mode == "native":
+                return Choice(Hook.XDP, "native XDP is in use already", auto=True)
+            return Choice(Hook.TC_INGRESS, "only generic XDP is possible", auto=True)
+        if why := self._refused.get(interface.index):
+            return Choice(Hook.TC_INGRESS, why, auto=True)
+        try:
+            return ingress.choose(interface)
+        except OSError as error:
+            raise KernelError(f"{interface.name} is gone: {error.strerror}") from None
+
+    def acquire(self, interface: Interface, hook: Hook) -> HookPoint:
+        """A hook, not yet attached if it is new; to be given back by `release`."""
+        with self._lock:
+            key = Where(interface.index, hook)
+            point = self._points.get(key)
+            if point is None:
+                choice = self._choices.get(key, Choice(hook))
+                point = self._points[key] = HookPoint(interface, choice)
+            point.users += 1
+            return point
+
+    def place(self, interface: Interface, where: Where) -> Point:
+        """As `acquire`, or behind the interface's monitor; to be given back by `release`."""
+        with self._lock:
+            if not where.monitored:
+                return self.acquire(interface, where.hook)
+            point = self.monitored(interface)
+            point.users += 1
+            return point
+
+    def offer(self, point: MonitoredPoint) -> None:
+        """Have programs put behind a monitor, until `withdraw`."""
+        with self._lock:
+            self._monitored[point.interface.index] = point
+
+    def withdraw(self, point: MonitoredPoint) -> None:
+        """UsageError while there are programs."""
+        with self._lock:
+            if point.users:
+                raise UsageError("the monitor has applications", hint="remove them first")
+            del self._monitored[point.interface.index]
+
+    def monitored(self, interface: Interface) -> MonitoredPoint:
+        """The place behind its monitor; UsageError where it has none."""
+        with self._lock:
+            point = self._monitored.get(interface.index)
+            if point is None:
+                raise UsageError(
+                    f"no monitor runs on {interface.name}, and so no application of it can",
+                    hint="give --monitor, or a policy",
+                )
+            return point
+
+    def attach(self, point: Point) -> None:
+        """Attach a hook unless it is attached already. Raises as bpf.attach.attachment.attach does.
+
+        Raises XdpRefusedError if nobody insists on XDP: `choose` returns TC from then on.
+        """
+        with self._lock:
+            if not isinstance(point, HookPoint) or point.attachment is not None:
+                return
+            try:
+                self._attach(point)
+            except DeckError as error:
+                if point.hook is not Hook.XDP or not point.choice.auto:
+                    raise
+                self._refused[point.interface.index] = error.message
+                raise XdpRefusedError(error.message, hint=error.hint) from None
+
+    def look(self) -> list[HookPoint]:
+        """List the programs before ours on each hook; return the hooks whose list changed."""
+        with self._lock:
+            attached = [point for point in self._points.values() if point.attachment]
+            own = {point.program_id for point in attached}
+            return [point for point in attached if point.look(own)]
+
+    def release(self, point: Point) -> None:
+        """Give a hook back; it is detached when nobody has it any more."""
+        with self._lock:
+            point.users -= 1
+            if isinstance(point, HookPoint) and not point.users:
+                del self._points[Where(point.interface.index, point.hook)]
+                point.close()
+
+    def points(self) -> Sequence[HookPoint]:
+        with self._lock:
+            return tuple(self._points.values())

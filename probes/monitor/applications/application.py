@@ -1,0 +1,42 @@
+"""An application as a probe: a user's, whose windows are looked at for what stands out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+
+from bpf.compiler import Compiler
+from bpf.programs import trial
+from probes.hooks import Hooks
+from probes.monitor.applications import catalog
+from probes.monitor.applications.views import findings
+from probes.program import ProgramProbe
+from probes.program.loading import Clone, CompiledProbe, LoadedSide
+from probes.program.probe import Generation
+from probes.snapshot import Event, Item
+
+
+class ApplicationProbe(ProgramProbe):
+    """Behind the monitor of its interface; packets that policies select come to it (S2.16)."""
+
+    def __init__(self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks) -> None:
+        self._told: frozenset[str] = frozenset()
+        """What the findings of the last window were about."""
+        self.ns = math.nan
+        """What a packet costs, measured once; NaN where it could not be."""
+        for _, program in compiled.programs():
+            with suppress(OSError):
+                self.ns = trial.cost(program.fd, program.type)
+        super().__init__(compiler, compiled, hooks)
+
+    def _end_window(
+        self, generation: Generation, ended: Sequence[tuple[LoadedSide, Clone]], started_ns: int
+    ) -> tuple[Item, ...]:
+        items = super()._end_window(generation, ended, started_ns)
+        found = findings(self.name, catalog.defines(generation.config), self.latest)
+        # By what each is about, its first word: its numbers change with every window.
+        about = {text.partition(" ")[0]: text for text in reversed(found)}
+        new = [text for subject, text in reversed(about.items()) if subject not in self._told]
+        self._told = frozenset(about)
+        return (*items, *(Event.now("warning", self.name, text) for text in new))

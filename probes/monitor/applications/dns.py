@@ -1,0 +1,212 @@
+"""DNS as a reader sees it (S2.19): who asks how much of whom, and what comes back.
+
+The amplification is the bytes of responses against those of queries. Where responses come to a host
+that did not ask, somebody may have asked in its name; on a host's own interface its queries are not
+seen either, as they go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.flow.filter import protocol_name
+from probes.monitor.applications.top import (
+    ApplicationView,
+    Array,
+    Cell,
+    TopTable,
+    addresses,
+    clock,
+    counted,
+    groups,
+    is_incomplete,
+    largest,
+    metric,
+)
+from probes.snapshot import Snapshot
+
+_PEERS = {"client": "server", "server": "client"}
+_MEASURES = ("queries/s", "responses/s", "bytes/response", "largest", "amplification")
+
+
+@dataclass(frozen=True, slots=True)
+class _Alarm:
+    """What is a finding where there is more of it than THRESHOLD."""
+
+    end: str
+    direction: str
+    verb: str
+    preposition: str
+
+
+_ALARMS = (
+    _Alarm("client", "responses", "gets", "from"),
+    _Alarm("server", "queries", "gets", "from"),
+    _Alarm("client", "queries", "sends", "to"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Exchanges added up, all of shape (n,)."""
+
+    packets: Mapping[str, Array]
+    """By direction, `queries` and `responses`."""
+    bytes: Mapping[str, Array]
+    largest: Array
+
+    @classmethod
+    def of(cls, values: Array, groups_: Array, count: int) -> _Sums:
+        """Of `struct exchange` (m,), of which each belongs to one of `count` groups."""
+        packets, size = (
+            {d: np.bincount(groups_, values[d][unit], count) for d in ("queries", "responses")}
+            for unit in ("packets", "bytes")
+        )
+        most = np.zeros(count, "u8")
+        np.maximum.at(most, groups_, values["largest"])
+        return cls(packets, size, most)
+
+    def top(self, most: int) -> Array:
+        """Those with the most packets."""
+        return largest(self.packets["queries"] + self.packets["responses"], most)
+
+    def columns(self, at: Array, seconds: float) -> tuple[list[Cell], ...]:
+        """The _MEASURES of some."""
+        queries, responses = (self.packets[d][at] for d in ("queries", "responses"))
+        asked, answered = (self.bytes[d][at] for d in ("queries", "responses"))
+        return (
+            (queries / seconds).tolist(),
+            (responses / seconds).tolist(),
+            (answered / np.maximum(responses, 1)).tolist(),
+            self.largest[at].tolist(),
+            [_ratio(*each) for each in zip(answered.tolist(), asked.tolist(), strict=True)],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """Clients, or servers, of a window."""
+
+    end: str
+    rows: Array
+    """The metric's, (m,)."""
+    first: Array
+    """A row of each host, (n,)."""
+    of: Array
+    """Which host each row has, (m,)."""
+    sums: _Sums
+
+    @classmethod
+    def at(cls, end: str, rows: Array) -> _Hosts:
+        """Those at one end of each exchange."""
+        first, of = groups(rows["key"][f"{end}_address"])
+        return cls(end, rows, first, of, _Sums.of(rows["value"], of, len(first)))
+
+    def names(self, hosts: Array) -> list[str]:
+        return addresses(self.rows["key"][f"{self.end}_address"][self.first[hosts]])
+
+    def peers(self, hosts: Array, there: Array) -> list[int]:
+        """How many others each of some has, in the rows that are `there`, bool (m,)."""
+        wanted = np.zeros(len(self.first), bool)
+        wanted[hosts] = True
+        rows = np.flatnonzero(wanted[self.of] & there)
+        key = self.rows["key"][rows]
+        first, _ = groups(np.column_stack([key["client_address"], key["server_address"]]))
+        counts = np.bincount(self.of[rows[first]], minlength=len(wanted))
+        result: list[int] = counts[hosts].tolist()
+        return result
+
+
+def _table(hosts: _Hosts, seconds: float, most: int) -> TopTable:
+    top = hosts.sums.top(most)
+    columns = (
+        hosts.names(top),
+        hosts.peers(top, np.ones(len(hosts.rows), bool)),
+        *hosts.sums.columns(top, seconds),
+    )
+    names = (hosts.end, f"{_PEERS[hosts.end]}s", *_MEASURES)
+    return TopTable(f"DNS by {hosts.end}", names, tuple(zip(*columns, strict=True)))
+
+
+def _flows(window: Snapshot, most: int) -> TopTable:
+    key, value = window.rows["key"], window.rows["value"]
+    sums = _Sums.of(value, np.arange(len(key)), len(key))
+    top = sums.top(most)
+    # A direction that there was nothing of has no first time.
+    starts = [value[d]["first_ns"][top] for d in ("queries", "responses")]
+    first = np.minimum(*(np.where(each, each, np.iinfo("u8").max) for each in starts))
+    last = np.maximum(*(value[d]["last_ns"][top] for d in ("queries", "responses")))
+    columns = (
+        addresses(key["client_address"][top]),
+        addresses(key["server_address"][top]),
+        [protocol_name(number) for number in key["protocol"][top].tolist()],
+        *sums.columns(top, window.seconds),
+        clock(window, first),
+        clock(window, last),
+    )
+    names = ("client", "server", "protocol", *_MEASURES, "first", "last")
+    return TopTable("DNS flows", names, tuple(zip(*columns, strict=True)))
+
+
+def _tables(
+    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
+) -> tuple[TopTable, ...]:
+    window = metric(snapshots, "flows")
+    if window is None:
+        return ()
+    by_host = (_table(_Hosts.at(end, window.rows), window.seconds, most) for end in _PEERS)
+    return (*by_host, _flows(window, most))
+
+
+def _findings(
+    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
+) -> tuple[str, ...]:
+    window = metric(snapshots, "flows")
+    if window is None:
+        return ()
+    limit = define["THRESHOLD"] * window.seconds
+    values = window.rows["value"]
+    # Most windows have so little of everything that it need not be added up by host.
+    alarms = [a for a in _ALARMS if values[a.direction]["packets"].sum() > limit]
+    hosts = {end: _Hosts.at(end, window.rows) for end in {alarm.end for alarm in alarms}}
+    least = "at least " if is_incomplete(snapshots) else ""
+    found: list[tuple[int, str]] = []
+    for alarm in alarms:
+        found += _lines(alarm, hosts[alarm.end], limit, window.seconds, least, most)
+    return tuple(text for _, text in sorted(found, reverse=True)[:most])
+
+
+def _lines(
+    alarm: _Alarm, hosts: _Hosts, limit: float, seconds: float, least: str, most: int
+) -> Iterator[tuple[int, str]]:
+    """Of hosts with more packets than the limit the `most` largest: how many, and what is said."""
+    packets = hosts.sums.packets[alarm.direction]
+    above = np.flatnonzero(packets > limit)
+    top = above[largest(packets[above], most)]
+    peers = hosts.peers(top, hosts.rows["value"][alarm.direction]["packets"] > 0)
+    for name, n, others in zip(hosts.names(top), top.tolist(), peers, strict=True):
+        text = (
+            f"{name} {alarm.verb} {least}{packets[n] / seconds:.0f} DNS {alarm.direction}/s "
+            f"{alarm.preposition} {counted(others, _PEERS[alarm.end])}"
+        )
+        if alarm.direction == "responses":
+            text += f", {_times(hosts.sums.bytes['responses'][n], hosts.sums.bytes['queries'][n])}"
+        yield int(packets[n]), text
+
+
+def _times(answered: float, asked: float) -> str:
+    if not asked:
+        return "and no query was seen"
+    times = answered / asked
+    return f"{times:.{0 if times >= 10 else 1}f} times the bytes of its queries"
+
+
+def _ratio(answered: float, asked: float) -> Cell:
+    """The amplification; there is none where nothing was asked."""
+    return answered / asked if asked else "no query"
+
+
+VIEW = ApplicationView(_tables, _findings)

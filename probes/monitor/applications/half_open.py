@@ -1,0 +1,136 @@
+"""Half-open TCP as a reader sees it (S2.18): whom SYNs flood, from where, and what came of them.
+
+A connection is half-open from its first SYN until the client's ACK or RST, and is reported in the
+window in which it is older than TIMEOUT. Where a flood has filled the table, the SYNs that found no
+room in it say the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.monitor.applications.top import (
+    ApplicationView,
+    Array,
+    Cell,
+    TopTable,
+    addresses,
+    groups,
+    largest,
+    metric,
+)
+from probes.snapshot import Snapshot
+
+_COUNTS = {"syns": "SYNs", "completed": "completed", "resets": "reset", "missed": "no room"}
+"""What is counted of an end in a window, and what it is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What there is of each destination, or each source; all of shape (n,)."""
+
+    keys: Array
+    """(n, 2 or 3) u8: the address, and of a destination the port."""
+    half_open: Array
+    old: Array
+    """Those that are half-open for too long."""
+    counts: Mapping[str, Array]
+    known: Array
+    """False where `counts` had no room for it."""
+
+    @classmethod
+    def of(cls, end: str, handshakes: Snapshot, counted: Snapshot, old: Array) -> _Ends:
+        """By `destination` or `source`, with `old` of the handshakes."""
+        key = handshakes.rows["key"]
+        ours = [key[end], *([key["destination_port"]] if end == "destination" else [])]
+        theirs = [counted.rows["key"][part] for part in ("address", "port")[: len(ours)]]
+        every = np.concatenate([np.column_stack(ours), np.column_stack(theirs)])
+        first, of = groups(every)
+        of_ours, of_theirs = of[: len(key)], of[len(key) :]
+        counts = {name: np.zeros(len(first), "u8") for name in _COUNTS}
+        for name, column in counts.items():
+            column[of_theirs] = counted.rows["value"][name]
+        known = np.full(len(first), counted.occupancy < 1)
+        known[of_theirs] = True
+        half_open = np.bincount(of_ours, minlength=len(first))
+        waiting = np.bincount(of_ours[old], minlength=len(first))
+        return cls(every[first], half_open, waiting, counts, known)
+
+
+def _ages(handshakes: Snapshot, define: Mapping[str, int]) -> tuple[Array, Array]:
+    """For how many seconds each connection is half-open, and whether that is too long."""
+    since = handshakes.rows["value"]["since"]
+    old: Array = since < max(0, handshakes.end_ns - define["TIMEOUT"] * 10**9)
+    return (handshakes.end_ns - since.astype("i8")) / 1e9, old
+
+
+def _tables(
+    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
+) -> tuple[TopTable, ...]:
+    handshakes = metric(snapshots, "handshakes")
+    if handshakes is None:
+        return ()
+    seconds, old = _ages(handshakes, define)
+    tables = [
+        _table(end, _Ends.of(end, handshakes, counted, old), define, most)
+        for end in ("destination", "source")
+        if (counted := metric(snapshots, f"{end}s"))
+    ]
+    return (*tables, _oldest(handshakes.rows[old], seconds[old], define, most))
+
+
+def _table(end: str, ends: _Ends, define: Mapping[str, int], most: int) -> TopTable:
+    top = largest(ends.half_open + ends.counts["missed"], most)
+    known = ends.known[top].tolist()
+    columns: dict[str, Sequence[Cell]] = {end: addresses(ends.keys[top, :2])}
+    if end == "destination":
+        columns["port"] = ends.keys[top, 2].tolist()
+    columns["half-open"] = ends.half_open[top].tolist()
+    columns[f"over {define['TIMEOUT']} s"] = ends.old[top].tolist()
+    for name, title in _COUNTS.items():
+        numbers = ends.counts[name][top].tolist()
+        columns[title] = [n if sure else "?" for n, sure in zip(numbers, known, strict=True)]
+    return TopTable(f"{end}s", tuple(columns), tuple(zip(*columns.values(), strict=True)))
+
+
+def _oldest(old: Array, seconds: Array, define: Mapping[str, int], most: int) -> TopTable:
+    """Connections that are reported now, those that are oldest."""
+    top = largest(seconds, most)
+    key = old["key"][top]
+    columns = {
+        "source": addresses(key["source"]),
+        "source port": key["source_port"].tolist(),
+        "destination": addresses(key["destination"]),
+        "port": key["destination_port"].tolist(),
+        "seconds": seconds[top].round(1).tolist(),
+        "SYNs": old["value"]["syns"][top].tolist(),
+    }
+    title = f"half-open for over {define['TIMEOUT']} s"
+    return TopTable(title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
+
+
+def _findings(
+    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
+) -> tuple[str, ...]:
+    handshakes, counted = metric(snapshots, "handshakes"), metric(snapshots, "destinations")
+    if handshakes is None or counted is None:
+        return ()
+    ends = _Ends.of("destination", handshakes, counted, _ages(handshakes, define)[1])
+    old, half_open, missed = ends.old, ends.half_open, ends.counts["missed"]
+    # All of a full table grows old at once; before that, what found no room tells.
+    limit = define["THRESHOLD"]
+    flooded = np.flatnonzero((old > limit) | ((half_open > limit) & (missed > limit)))
+    top = flooded[largest((half_open + missed)[flooded], most)]
+    return tuple(
+        f"{name} port {ends.keys[at, 2]}: {half_open[at]} half-open connections, {old[at]} of them "
+        f"for over {define['TIMEOUT']} s; {ends.counts['syns'][at]} SYNs, "
+        f"{ends.counts['completed'][at]} completed"
+        + (f"; {missed[at]} SYNs found no room" if missed[at] else "")
+        for name, at in zip(addresses(ends.keys[top, :2]), top, strict=True)
+    )
+
+
+VIEW = ApplicationView(_tables, _findings)

@@ -1,0 +1,123 @@
+"""Heavy hitters as a reader sees them: each flow's share, and the bounds between which it lies.
+
+What heavy_hitters.c tells of each CPU is added up. On a CPU that has no row of a flow it may have
+had a quarter of the share that makes a heavy hitter there, less one byte or packet, at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from probes.monitor.applications import keys
+from probes.monitor.applications.top import (
+    ApplicationView,
+    Array,
+    TopTable,
+    groups,
+    largest,
+    metric,
+)
+from probes.snapshot import Snapshot
+
+_NOTICED = 4
+"""A flow is in the table from so many parts of the share on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hitters:
+    """Flows of a window, all CPUs together; arrays of shape (n,)."""
+
+    keys: Array
+    """`struct key`."""
+    packets: Array
+    bytes: Array
+    """Counted: there were so many at least."""
+    least: Array
+    most: Array
+    """Bounds of the share, 0 to 1, of bytes or packets."""
+    seconds: float
+
+
+def _hitters(define: Mapping[str, int], snapshots: Sequence[Snapshot]) -> _Hitters | None:
+    """Those that may have the share; None where the window has no tables, or no packets."""
+    window, totals = metric(snapshots, "hitters"), metric(snapshots, "totals")
+    if window is None or totals is None:
+        return None
+    unit = unit_of(define)
+    by_cpu = totals.rows["value"][unit][0].astype("f8")
+    total = by_cpu.sum()
+    if not total:
+        return None
+    key, value = window.rows["key"], window.rows["value"]
+    first, of = groups(key["flow"])
+    counted = {name: np.bincount(of, value[name], len(first)) for name in ("packets", "bytes")}
+    noticed = by_cpu * define["SHARE"] / (1000 * _NOTICED)
+    seen = np.bincount(of, noticed[key["cpu"]], len(first))
+    missed = np.bincount(of, value["missed"], len(first)) + noticed.sum() - seen
+    # A flow that found no room in the table is not there with what was counted until then.
+    missed += getattr(window.lost, unit) + getattr(totals.lost, unit)
+    least = counted[unit] / total
+    most = np.minimum((counted[unit] + missed) / total, 1)
+    heavy = most * 1000 >= define["SHARE"]
+    return _Hitters(
+        key["flow"][first[heavy]],
+        counted["packets"][heavy],
+        counted["bytes"][heavy],
+        least[heavy],
+        most[heavy],
+        window.seconds,
+    )
+
+
+def unit_of(define: Mapping[str, int]) -> str:
+    """What shares are of."""
+    return "bytes" if define["BY_BYTES"] else "packets"
+
+
+def _tables(
+    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
+) -> tuple[TopTable, ...]:
+    found = _hitters(define, snapshots)
+    if found is None:
+        return ()
+    top = largest(found.most, most)
+    columns = (
+        *keys.columns(define, found.keys[top]),
+        (found.packets[top] / found.seconds).tolist(),
+        (found.bytes[top] * 8 / found.seconds).tolist(),
+        (100 * found.least[top]).tolist(),
+        (100 * found.most[top]).tolist(),
+    )
+    title = f"{define['SHARE'] / 10:g} % of {unit_of(define)} or more"
+    names = (*keys.parts(define), "packets/s", "bit/s", "% at least", "% at most")
+    return (TopTable(title, names, tuple(zip(*columns, strict=True))),)
+
+
+def _findings(
+    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
+) -> tuple[str, ...]:
+    found = _hitters(define, snapshots)
+    if found is None:
+        return ()
+    rates = found.packets / found.seconds
+    certain = np.flatnonzero(
+        (found.least * 1000 >= define["ALARM"]) & (rates > define["THRESHOLD"])
+    )
+    top = certain[largest(found.least[certain], most)]
+    return tuple(
+        f"{text} has {_share(found.least[n], found.most[n])} of the {unit_of(define)}, "
+        f"{rates[n]:.0f} packets/s"
+        for text, n in zip(keys.texts(define, found.keys[top]), top.tolist(), strict=True)
+    )
+
+
+def _share(least: float, most: float) -> str:
+    """`12.3 %`, or `12.3 to 12.5 %` where that is all that is known."""
+    low, high = f"{100 * least:.1f}", f"{100 * most:.1f}"
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+VIEW = ApplicationView(_tables, _findings)

@@ -1,0 +1,48 @@
+"""Keys that are chosen by macros (bpf/include/key.h), as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from probes.flow.filter import protocol_name
+from probes.monitor.applications.top import Array, Cell, addresses
+
+_PARTS = {
+    "source": "KEY_SOURCE",
+    "source port": "KEY_SOURCE_PORT",
+    "destination": "KEY_DESTINATION",
+    "destination port": "KEY_DESTINATION_PORT",
+    "protocol": "KEY_PROTOCOL",
+}
+"""What may be in a key, and the macro that says whether it is."""
+
+
+def parts(define: Mapping[str, int]) -> tuple[str, ...]:
+    """What is in the key, in the order in which it is shown."""
+    return tuple(part for part, macro in _PARTS.items() if define[macro])
+
+
+def columns(define: Mapping[str, int], keys: Array) -> list[list[Cell]]:
+    """Those parts of `struct key` (n,), each a list of n; a network as `192.0.2.0/24`."""
+    return [_column(define, keys, part) for part in parts(define)]
+
+
+def texts(define: Mapping[str, int], keys: Array) -> list[str]:
+    """Each key in one phrase: `source 192.0.2.1, destination port 53`."""
+    names = parts(define)
+    rows = zip(*columns(define, keys), strict=True)
+    return [", ".join(f"{n} {c}" for n, c in zip(names, row, strict=True)) for row in rows]
+
+
+def _column(define: Mapping[str, int], keys: Array, part: str) -> list[Cell]:
+    if part == "protocol":
+        return [protocol_name(number) for number in keys["protocol"].tolist()]
+    if part.endswith("port"):
+        ports: list[Cell] = keys[part.replace(" ", "_")].tolist()
+        return ports
+    return [_network(define, text) for text in addresses(keys[f"{part}_address"])]
+
+
+def _network(define: Mapping[str, int], address: str) -> str:
+    length, whole = (define["PREFIX_V6"], 128) if ":" in address else (define["PREFIX_V4"], 32)
+    return address if length >= whole else f"{address}/{length}"

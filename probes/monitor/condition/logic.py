@@ -1,0 +1,219 @@
+"""Comparisons, what joins them, and what comes of them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import isnan
+from typing import NamedTuple, TypeAlias
+
+from probes.monitor.condition.terms import Band, Frame, Number, Term, Values
+
+MAX_WORDS = 256
+"""Bytes of `Outcome.words`."""
+OPERATORS: dict[str, Callable[[Values, Values], Values]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+OPPOSITES = {">": "<=", ">=": "<", "<": ">=", "<=": ">", "==": "!=", "!=": "=="}
+MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "==": "==", "!=": "!="}
+"""With its sides exchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of one."""
+
+    of: Compare
+    value: float
+    """Its left side, where what is measured is; NaN where that is not known, or is 0 / 0."""
+    low: float
+    high: float
+    """Between which it lies, by the error of the estimate of flows, and by what was not seen."""
+    threshold: float
+    """Its right side; NaN as above."""
+    holds: bool | None
+    """None where it is not known."""
+    certain: bool
+    """Whether it is the same at all limits of both sides."""
+
+    @property
+    def text(self) -> str:
+        """`udp_packets / packets > 80%`."""
+        return str(self.of)
+
+    @property
+    def words(self) -> str:
+        """`udp_packets / packets 93 % > 80 %`; what holds, or why that can't be said."""
+        left, symbol, right = self.of.left, self.of.symbol, self.of.right
+        if self.holds is None:
+            return f"{self.text} is not known yet"
+        if isnan(self.value) or isnan(self.threshold):
+            undefined = "" if self.holds else " does not hold"
+            return f"{left} is 0 / 0" if isnan(self.low) else self.text + undefined
+        symbol = symbol if self.holds else OPPOSITES[symbol]
+        scale, suffix = (right.scale, right.suffix) if isinstance(right, Number) else (1.0, "")
+        unit = f" {suffix}" if suffix else ""
+        value, threshold = _figures(self.value / scale, self.threshold / scale)
+        said = f"{left} {value}{unit}"
+        if not self.certain and self.low < self.high:
+            low, high = _figures(self.low / scale, self.high / scale)
+            said += f" ({low} to {high})"
+        if isinstance(right, Number):
+            threshold += unit
+        elif str(right) != threshold:
+            threshold = f"{right} = {threshold}"
+        return f"{said} {symbol} {threshold}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a condition."""
+
+    holds: bool | None
+    """None where it is not known: that is no reason to activate, nor to deactivate."""
+    certain: bool
+    """Whether it is known, and the same wherever the number of flows lies within its limits."""
+    comparisons: tuple[Comparison, ...]
+    """All, in their order."""
+    reasons: tuple[Comparison, ...]
+    """Those that decided: where it is not known, those that are not."""
+
+    @property
+    def deciding(self) -> Comparison:
+        """The first of those."""
+        return self.reasons[0]
+
+    @property
+    def words(self) -> str:
+        """`flows 24791 > 10000, udp_packets / packets 93 % > 80 %`: ASCII, at most MAX_WORDS."""
+        text = self.deciding.words
+        for reason in self.reasons[1:]:
+            more = f"{text}, {reason.words}"
+            if len(more) > MAX_WORDS - len(", ..."):
+                text += ", ..."
+                break
+            text = more
+        return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 3]}..."
+
+
+class Judgement(NamedTuple):
+    """What came of a part of a condition."""
+
+    holds: bool | None
+    sure: bool | None
+    """The same by the limits: None where it depends on where between them a value is."""
+    comparisons: tuple[Comparison, ...]
+    reasons: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Two quantities."""
+
+    left: Term
+    symbol: str
+    right: Term
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.symbol} {self.right}"
+
+    def judge(self, frame: Frame) -> Judgement:
+        left, right = self.left.band(frame), self.right.band(frame)
+        seen = left.seen and right.seen
+        holds = sure = None if seen else _by_limits(self.symbol, left, right)
+        if seen:
+            defined = left.value == left.value and right.value == right.value
+            holds = bool(defined and OPERATORS[self.symbol](left.value, right.value))
+            exact = left.exact and right.exact
+            sure = holds if exact else _by_limits(self.symbol, left, right)
+        comparison = Comparison(
+            self,
+            float(left.value),
+            float(left.low),
+            float(left.high),
+            float(right.value),
+            holds,
+            holds is not None and sure is holds,
+        )
+        return Judgement(holds, sure, (comparison,), (comparison,))
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The contrary."""
+
+    of: Logic
+
+    def __str__(self) -> str:
+        return f"not ({self.of})" if isinstance(self.of, Joined) else f"not {self.of}"
+
+    def judge(self, frame: Frame) -> Judgement:
+        judged = self.of.judge(frame)
+        return judged._replace(holds=_contrary(judged.holds), sure=_contrary(judged.sure))
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Several, of which all (`and`) or one (`or`) must hold."""
+
+    word: str
+    of: tuple[Logic, ...]
+
+    def __str__(self) -> str:
+        inner = (f"({p})" if isinstance(p, Joined) and p.word == "or" else str(p) for p in self.of)
+        return f" {self.word} ".join(inner)
+
+    def judge(self, frame: Frame) -> Judgement:
+        judged = [part.judge(frame) for part in self.of]
+        holds = self._verdict(part.holds for part in judged)
+        return Judgement(
+            holds,
+            self._verdict(part.sure for part in judged),
+            tuple(c for part in judged for c in part.comparisons),
+            tuple(c for part in judged if part.holds is holds for c in part.reasons),
+        )
+
+    def _verdict(self, verdicts: Iterable[bool | None]) -> bool | None:
+        found = set(verdicts)
+        decides = self.word == "or"
+        if decides in found:
+            return decides
+        return None if None in found else not decides
+
+
+Logic: TypeAlias = Compare | Not | Joined
+
+
+def _contrary(verdict: bool | None) -> bool | None:
+    return None if verdict is None else not verdict
+
+
+def _by_limits(symbol: str, left: Band, right: Band) -> bool | None:
+    """Whether it holds wherever the two are; None where that depends."""
+    if symbol in ("<", "<="):
+        return _by_limits(MIRRORED[symbol], right, left)
+    if symbol == "!=":
+        return _contrary(_by_limits("==", left, right))
+    if symbol == "==":
+        if left.low > right.high or left.high < right.low:
+            return False
+        return True if left.low == left.high == right.low == right.high else None
+    if OPERATORS[symbol](left.low, right.high):
+        return True
+    return False if OPERATORS[OPPOSITES[symbol]](left.high, right.low) else None
+
+
+def _figures(a: float, b: float) -> tuple[str, str]:
+    """Two numbers with as many digits as they need to be told apart."""
+    short = _figure(a), _figure(b)
+    return short if short[0] != short[1] or a == b else (f"{a:.9g}", f"{b:.9g}")
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if 100 <= abs(value) < 1e15 else f"{value:.3g}"

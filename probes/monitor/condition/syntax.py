@@ -1,0 +1,331 @@
+"""The language of conditions: text to `logic` and `terms`, or an error with its column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn, TypeAlias
+
+from probes.monitor.condition.error import ConditionError, nearest, shown
+from probes.monitor.condition.logic import MIRRORED, OPERATORS, Compare, Joined, Logic, Not
+from probes.monitor.condition.terms import (
+    BASELINE,
+    FUNCTIONS,
+    Chain,
+    Metric,
+    Negative,
+    Number,
+    Over,
+    Rate,
+    Step,
+    Term,
+    measured,
+    parts,
+    rate_hint,
+    resolved,
+)
+from probes.monitor.condition.tokens import WORDS, Token, tokens
+from probes.monitor.condition.units import COUNTS, RATIO
+from probes.monitor.series import METRICS
+
+MAX_LENGTH = 1000
+MAX_DEPTH = 20
+"""Of parentheses, functions, `not` and `-`, one in another."""
+MAX_TIME = 3600.0
+"""Seconds."""
+EXAMPLE = "such as flows > 10000"
+Node: TypeAlias = Term | Logic
+
+
+def parse(text: str, where: str) -> tuple[Logic, float]:
+    """The condition, and the longest time in it in seconds. ConditionError where it is none."""
+    try:
+        if len(text) > MAX_LENGTH:
+            problem = f"it is longer than {MAX_LENGTH} characters"
+            raise ConditionError(problem, column=MAX_LENGTH + 1)
+        parser = _Parser(text)
+        return parser.condition(), parser.span
+    except ConditionError as error:
+        raise ConditionError(
+            error.problem, column=error.column, hint=error.hint, where=where
+        ) from None
+
+
+class _Parser:
+    """Recursive descent; the methods follow precedence, from `or` to a name."""
+
+    def __init__(self, text: str) -> None:
+        self.span = 0.0
+        self._tokens = tokens(text)
+        self._token = next(self._tokens)
+        self._before = ""
+        self._depth = 0
+
+    def condition(self) -> Logic:
+        if self._token.kind == "end":
+            self._fail("it is empty", EXAMPLE)
+        column = self._token.column
+        root = self._either()
+        if self._token.kind != "end":
+            self._not_continued()
+        return self._logic(root, column)
+
+    def _either(self) -> Node:
+        return self._joined("or", lambda: self._joined("and", self._inverted))
+
+    def _joined(self, word: str, operand: Callable[[], Node]) -> Node:
+        column = self._token.column
+        first = operand()
+        if self._token.text != word:
+            return first
+        of = [self._logic(first, column)]
+        while self._take(word):
+            column = self._token.column
+            of.append(self._logic(operand(), column))
+        return Joined(word, tuple(of))
+
+    def _inverted(self) -> Node:
+        if self._token.text != "not":
+            return self._compared()
+        self._enter()
+        column = self._token.column
+        inverted = Not(self._logic(self._inverted(), column))
+        self._depth -= 1
+        return inverted
+
+    def _compared(self) -> Node:
+        start = self._token.column
+        left = self._sum()
+        if self._token.text not in OPERATORS:
+            return left
+        left = self._term(left, start)
+        symbol, column = self._token.text, self._token.column
+        self._next()
+        begin = self._token.column
+        right = self._term(self._sum(), begin)
+        if self._token.text in OPERATORS:
+            self._fail(
+                "comparisons are not chained",
+                f"write {left} {symbol} {right} and {right} {self._token.text} ...",
+            )
+        self._check_continued()
+        sides = _given(left, right), _given(right, left)
+        weights = [_weight(side) for side in sides]
+        if not any(weights):
+            raise ConditionError("no metric is compared here", column=start, hint=EXAMPLE)
+        _check_units(*sides, column)
+        if weights[0] < weights[1]:
+            return Compare(sides[1], MIRRORED[symbol], sides[0])
+        return Compare(sides[0], symbol, sides[1])
+
+    def _sum(self) -> Node:
+        return self._chain("+-", lambda: self._chain("*/", self._factor))
+
+    def _chain(self, symbols: str, operand: Callable[[], Node]) -> Node:
+        start = self._token.column
+        first = operand()
+        steps = []
+        while self._token.kind == "symbol" and self._token.text in symbols:
+            symbol, column = self._token.text, self._token.column
+            self._next()
+            begin = self._token.column
+            steps.append(Step(symbol, self._term(operand(), begin), column))
+        return Chain(self._term(first, start), tuple(steps)) if steps else first
+
+    def _factor(self) -> Node:
+        if self._token.text != "-":
+            return self._primary()
+        self._enter()
+        column = self._token.column
+        negative = Negative(self._term(self._factor(), column))
+        self._depth -= 1
+        return negative
+
+    def _primary(self) -> Node:
+        token = self._token
+        if isinstance(token.value, Number):
+            self._next()
+            return token.value
+        if token.kind == "name" and token.text not in WORDS:
+            return self._metric()
+        if token.text == "(":
+            self._enter()
+            inner = self._either()
+            self._close(token)
+            return inner
+        if token.kind == "time":
+            hint = f"only {', '.join(FUNCTIONS)} take one"
+            self._fail(f"{token.text} is a time", hint)
+        if token.kind == "wrong":
+            self._fail(*token.problem)
+        if token.kind == "end":
+            self._fail(f"nothing follows {self._before!r}", "a metric or a number should")
+        self._fail(f"{token.text!r} where a metric or a number should be", EXAMPLE)
+
+    def _metric(self) -> Term:
+        token = self._token
+        functions = ("rate", *FUNCTIONS)
+        if token.text in functions:
+            self._next()
+            return self._called(token)
+        if token.text in METRICS:
+            self._next()
+            if self._token.text == "(":
+                hint = f"write {token.text}, or {FUNCTIONS[0]}({token.text}, 60s)"
+                problem = f"{token.text!r} is no function"
+                raise ConditionError(problem, column=token.column, hint=hint)
+            return Metric(token.text)
+        if token.text == "s":
+            self._fail("'s' is no metric", "rate(packets) is packets per second")
+        self._next()
+        what, names = ("function", functions) if self._token.text == "(" else ("metric", METRICS)
+        problem = f"{shown(token.text)} is no {what}"
+        raise ConditionError(problem, column=token.column, hint=nearest(token.text, names))
+
+    def _called(self, name: Token) -> Term:
+        function = name.text
+        example = "rate(packets)" if function == "rate" else f"{function}(packets, 60s)"
+        opening = self._token
+        if opening.text != "(":
+            problem, hint = f"{function} is a function", f"such as {example}"
+            raise ConditionError(problem, column=name.column, hint=hint)
+        self._enter()
+        if self._token.text == ")" or (self._token.kind == "time" and function != BASELINE):
+            self._fail(f"{function}() without what it is of", f"such as {example}")
+        of = None
+        start = self._token.column
+        if function != BASELINE or self._token.kind != "time":
+            of = self._term(self._sum(), start)
+            self._check_of(of, function, start, example)
+        if function == "rate":
+            assert of
+            if self._token.text == ",":
+                self._fail("rate() has no time", f"write avg(rate({of}), 60s)")
+            self._close(opening)
+            return Rate(of)
+        if of:
+            if self._token.text == ")":
+                self._fail(f"{function}() without a time", f"write {function}({of}, 60s)")
+            if not self._take(","):
+                self._not_continued(opening)
+        time, seconds = self._time(function)
+        self._close(opening)
+        return Over(function, of, seconds, time, name.column, alone=of is None)
+
+    def _check_of(self, of: Term, function: str, column: int, example: str) -> None:
+        for part in parts(of):
+            if isinstance(part, Over):
+                inner = f"{part.function}(rate({part.of}), {part.time})"
+                hint = f"write {inner}" if function == "rate" and part.of else ""
+                problem = f"{shown(part)} can't be within {function}()"
+                raise ConditionError(problem, column=part.column, hint=hint)
+        if not measured(of):
+            problem = f"{shown(of)} in {function}() is no metric"
+            raise ConditionError(problem, column=column, hint=f"such as {example}")
+        if (unit := of.unit) not in COUNTS and function == "rate":
+            problem = f"rate() is of packets, bytes or flows, not of {unit.words}"
+            raise ConditionError(problem, column=column)
+
+    def _time(self, function: str) -> tuple[str, float]:
+        token = self._token
+        if token.kind == "wrong":
+            self._fail(*token.problem)
+        if not isinstance(token.value, float):
+            plain = isinstance(token.value, Number) and not token.value.suffix
+            hint = f"write {token.text}s" if plain else "such as 60s"
+            self._fail(f"{function}() needs a time here", hint)
+        if not 0 < token.value <= MAX_TIME:
+            self._fail(f"a time is above 0 and at most 1h, not {token.text}")
+        self.span = max(self.span, token.value)
+        self._next()
+        return token.text, token.value
+
+    def _next(self) -> None:
+        self._before = self._token.text
+        self._token = next(self._tokens)
+
+    def _take(self, text: str) -> bool:
+        if self._token.text != text:
+            return False
+        self._next()
+        return True
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._fail(f"more than {MAX_DEPTH} levels")
+        self._next()
+
+    def _close(self, opening: Token) -> None:
+        if not self._take(")"):
+            self._not_continued(opening)
+        self._depth -= 1
+
+    def _term(self, node: Node, column: int) -> Term:
+        if isinstance(node, Logic):
+            hint = "and, or and not join conditions"
+            problem = f"{shown(node)} is a condition, not a quantity"
+            raise ConditionError(problem, column=column, hint=hint)
+        return node
+
+    def _logic(self, node: Node, column: int) -> Logic:
+        if not isinstance(node, Logic):
+            self._check_continued()
+            example = f"flows > {node}" if isinstance(node, Number) else f"{node} > 10000"
+            problem = f"{shown(node)} alone is no condition"
+            raise ConditionError(problem, column=column, hint=f"compare it, such as {example}")
+        return node
+
+    def _check_continued(self) -> None:
+        if self._token.kind != "end" and self._token.text not in (")", ",", "and", "or"):
+            self._not_continued()
+
+    def _not_continued(self, opening: Token | None = None) -> NoReturn:
+        """What comes after something complete is nothing that can."""
+        token = self._token
+        if token.kind == "end" and opening:
+            raise ConditionError(f"{opening.text!r} is not closed", column=opening.column)
+        if token.kind == "wrong":
+            self._fail(*token.problem)
+        if token.text == ")":
+            self._fail("')' closes nothing")
+        if token.text == ",":
+            self._fail("',' is only between what a function takes", "10,000 is 10000 or 10k")
+        if self._before.endswith("%"):
+            self._fail(f"{shown(token.text)} follows a percentage", "there is no remainder")
+        if token.text in OPERATORS:
+            self._fail(f"{token.text!r} where ',' or ')' should be")
+        hint = "" if token.kind == "time" else "such as *, > or and"
+        if token.text.lower() in ("and", "or"):
+            hint = f"write {token.text.lower()}"
+        missing = "a comma" if token.kind == "time" else "an operator"
+        self._fail(f"{missing} is missing before {shown(token.text)}", hint)
+
+    def _fail(self, problem: str, hint: str = "") -> NoReturn:
+        raise ConditionError(problem, column=self._token.column, hint=hint)
+
+
+def _weight(term: Term) -> int:
+    """How much it is what is compared: more than what it is compared with."""
+    return measured(term) + any(isinstance(part, Metric) for part in parts(term))
+
+
+def _given(term: Term, other: Term) -> Term:
+    """With `other`, the other side of the comparison, for a baseline alone."""
+    unnamed = not measured(other) or any(isinstance(part, Over) for part in parts(other))
+    for part in parts(term):
+        if isinstance(part, Over) and part.of is None and unnamed:
+            problem = f"{part} can't be of {shown(other)}, the other side"
+            hint = f"say of what it is: baseline(flows, {part.time})"
+            raise ConditionError(problem, column=part.column, hint=hint)
+    return resolved(term, other)
+
+
+def _check_units(left: Term, right: Term, column: int) -> None:
+    units = left.unit, right.unit
+    if units[0].fits(units[1]):
+        return
+    hint = rate_hint((left, units[0]), (right, units[1]))
+    if not hint and RATIO in units:
+        hint = "a ratio is that of two alike, as udp_packets / packets"
+    problem = f"{units[0].words} can't be compared with {units[1].words}"
+    raise ConditionError(problem, column=column, hint=hint)

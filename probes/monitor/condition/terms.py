@@ -1,0 +1,360 @@
+"""Quantities: numbers, metrics, and what is made of them, evaluated with the limits between which
+they lie.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from probes.monitor.condition.error import ConditionError
+from probes.monitor.condition.units import BYTES, COUNTS, FLOWS, PACKETS, Unit
+from probes.monitor.series import Series
+
+Values: TypeAlias = Any
+"""np.float64, or an array of them (n,) where there are several windows."""
+LEAST_WINDOWS = 3
+"""Of which a baseline is made."""
+LEAST_SHARE = 0.25
+"""Of the time that a baseline is asked for."""
+BASELINE = "baseline"
+NAN, INFINITE = np.float64(np.nan), np.float64(np.inf)
+
+
+class Band(NamedTuple):
+    """A value, and the limits between which it may lie."""
+
+    value: Values
+    low: Values
+    """NaN, as `high` is, where it may be 0 / 0."""
+    high: Values
+    exact: bool = False
+    """Whether there are no other limits than the value."""
+    seen: bool = True
+    """Whether `value` is what was measured, with the estimate of flows within its limits; else
+    only the limits are of use, as some of the windows are not there."""
+
+
+class Frame(NamedTuple):
+    """The windows for which a quantity is asked."""
+
+    series: Series
+    quiet: Series | None
+    """Of what baselines are made; None: of `series`."""
+    key: int | slice | None
+    """Of `series`: one or several; None: a window that was not seen."""
+
+    def metric(self, name: str) -> Band:
+        """One of METRICS."""
+        if self.key is None:
+            return Band(NAN, np.float64(0), INFINITE, seen=False)
+        value = self.series.column(name)[self.key]
+        if name != "flows":
+            return Band(value, value, value, exact=True)
+        low, high = (self.series.column(limit)[self.key] for limit in ("flows_low", "flows_high"))
+        return Band(value, low, high, exact=bool((low == high).all()))
+
+    @property
+    def seconds(self) -> Values:
+        """How long each is."""
+        return 1.0 if self.key is None else self.series.column("seconds")[self.key]
+
+
+_UNSEEN = Frame(Series(), None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number in the text."""
+
+    digits: str
+    suffix: str
+    scale: float
+    unit: Unit
+    value: np.float64
+
+    def __str__(self) -> str:
+        return self.digits + self.suffix
+
+    def band(self, frame: Frame) -> Band:
+        return Band(self.value, self.value, self.value, exact=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One of METRICS."""
+
+    name: str
+
+    @property
+    def unit(self) -> Unit:
+        kind = self.name.rpartition("_")[2]
+        return {"packets": PACKETS, "bytes": BYTES, "flows": FLOWS}[kind]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def band(self, frame: Frame) -> Band:
+        return frame.metric(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """-x."""
+
+    of: Term
+
+    @property
+    def unit(self) -> Unit:
+        return self.of.unit
+
+    def __str__(self) -> str:
+        return f"-({self.of})" if isinstance(self.of, Chain) else f"-{self.of}"
+
+    def band(self, frame: Frame) -> Band:
+        x = self.of.band(frame)
+        return x._replace(value=-x.value, low=-x.high, high=-x.low)
+
+
+class Step(NamedTuple):
+    """A link of a chain."""
+
+    symbol: str
+    term: Term
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Terms joined by + and -, or by * and /, from left to right."""
+
+    first: Term
+    steps: tuple[Step, ...]
+
+    @property
+    def adds(self) -> bool:
+        return self.steps[0].symbol in "+-"
+
+    @property
+    def unit(self) -> Unit:
+        """ConditionError where a sum is of what is not alike."""
+        unit = self.first.unit
+        for symbol, term, column in self.steps:
+            other = term.unit
+            if symbol in "*/":
+                unit = unit.times(other if symbol == "*" else other.inverse())
+            elif unit.fits(other):
+                unit = unit.joined(other)
+            else:
+                problem = f"{unit.words} and {other.words} can't be added"
+                hint = rate_hint((self.first, unit), (term, other))
+                raise ConditionError(problem, column=column, hint=hint)
+        return unit
+
+    def __str__(self) -> str:
+        text = self._part(self.first)
+        return text + "".join(f" {s.symbol} {self._part(s.term)}" for s in self.steps)
+
+    def _part(self, term: Term) -> str:
+        return f"({term})" if isinstance(term, Chain) and not (self.adds > term.adds) else f"{term}"
+
+    def band(self, frame: Frame) -> Band:
+        a = self.first.band(frame)
+        for symbol, term, _ in self.steps:
+            b = term.band(frame)
+            value, exact = _OPERATORS[symbol](a.value, b.value), a.exact and b.exact
+            low, high = (value, value) if exact else _LIMITS[symbol](a, b)
+            a = Band(value, low, high, exact, a.seen and b.seen)
+        return a
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """x per second."""
+
+    of: Term
+
+    @property
+    def unit(self) -> Unit:
+        return self.of.unit._replace(seconds=-1)
+
+    def __str__(self) -> str:
+        return f"rate({self.of})"
+
+    def band(self, frame: Frame) -> Band:
+        x, seconds = self.of.band(frame), frame.seconds
+        return x._replace(value=x.value / seconds, low=x.low / seconds, high=x.high / seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A function of the windows of a time."""
+
+    function: str
+    of: Term | None
+    """None: the other side of the comparison, until `resolved` says what that is."""
+    seconds: float
+    time: str
+    """As it is written."""
+    column: int
+    alone: bool
+    """Whether what it is of is not written."""
+
+    @property
+    def unit(self) -> Unit:
+        assert self.of
+        return self.of.unit
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.time if self.alone else f'{self.of}, {self.time}'})"
+
+    def band(self, frame: Frame) -> Band:
+        assert self.of
+        series, whole = frame.series, True
+        if self.function == BASELINE:
+            before = len(series) - 1
+            if frame.quiet is not None:
+                series, before = frame.quiet, len(frame.quiet)
+            key = series.usual(self.seconds, before, LEAST_WINDOWS)
+        else:
+            key, whole = series.recent(self.seconds)
+        x = self.of.band(Frame(series, None, key))
+        lengths = series.column("seconds")[key]
+        vague = not x.exact and bool(np.isnan(x.low + x.high).any())
+        undefined = np.isnan(x.value)
+        if undefined.any():
+            kept = ~undefined
+            lengths = lengths[kept]
+            x = x._replace(value=x.value[kept], low=x.low[kept], high=x.high[kept])
+        if self.function == BASELINE and not self._learnt(lengths):
+            return self.of.band(_UNSEEN)
+        if not len(lengths):
+            return Band(NAN, NAN, NAN, not vague) if whole else self.of.band(_UNSEEN)
+        reduce = _REDUCE[self.function]
+        value = low = high = reduce(x.value, lengths)
+        if not x.exact:
+            low, high = (NAN if vague else reduce(limit, lengths) for limit in (x.low, x.high))
+        if whole or self.function == "avg":
+            return Band(value, low, high, x.exact)
+        unseen = self.of.band(_UNSEEN)
+        match self.function:
+            case "sum":
+                low, high = low if unseen.low >= 0 else -INFINITE, INFINITE
+            case "min":
+                low = np.minimum(low, unseen.low)
+            case "max":
+                high = np.maximum(high, unseen.high)
+            case other:
+                raise NotImplementedError(f"limits of {other} if some windows are missing")
+        return Band(value, low, high, seen=False)
+
+    def _learnt(self, lengths: Values) -> bool:
+        # To half a window, as with every time.
+        needed = LEAST_SHARE * self.seconds
+        return len(lengths) >= LEAST_WINDOWS and lengths.sum() > needed - lengths[-1] / 2
+
+
+Term: TypeAlias = Number | Metric | Negative | Chain | Rate | Over
+
+
+def parts(term: Term) -> Iterator[Term]:
+    """The term, and all of which it is made."""
+    yield term
+    match term:
+        case Negative(of) | Rate(of) | Over(of=of) if of:
+            yield from parts(of)
+        case Chain(first, steps):
+            yield from parts(first)
+            for step in steps:
+                yield from parts(step.term)
+
+
+def rate_hint(*sides: tuple[Term, Unit]) -> str:
+    """How to write one of two sides that differ, where it is only not per second."""
+    for (term, unit), (_, other) in zip(sides, reversed(sides), strict=True):
+        if unit.seconds == 0 and unit._replace(seconds=-1).fits(other):
+            return f"write {written}" if (written := _per_second(term)) else ""
+    return ""
+
+
+def _per_second(term: Term) -> str:
+    match term:
+        case Number():
+            return f"{term}/s"
+        case Over(function, of, time=time) if of:
+            return f"{function}({_per_second(of)}, {time})"
+    possible = term.unit in COUNTS and not any(isinstance(part, Over) for part in parts(term))
+    return f"rate({term})" if possible else ""
+
+
+def measured(term: Term) -> bool:
+    """Whether it says what is measured now, rather than a number or what is usual."""
+    match term:
+        case Metric():
+            return True
+        case Negative(of) | Rate(of):
+            return measured(of)
+        case Over(function, of) if of:
+            return function != BASELINE and measured(of)
+        case Chain(first, steps):
+            return measured(first) or any(measured(step.term) for step in steps)
+    return False
+
+
+def resolved(term: Term, other: Term) -> Term:
+    """With `other` as that of which a baseline is that is alone."""
+    match term:
+        case Over(of=None):
+            return replace(term, of=other)
+        case Negative(of):
+            return Negative(resolved(of, other))
+        case Chain(first, steps):
+            links = (step._replace(term=resolved(step.term, other)) for step in steps)
+            return Chain(resolved(first, other), tuple(links))
+    return term
+
+
+def _median(x: Values, _: Values) -> Values:
+    x = np.sort(x)
+    return (x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
+
+
+_REDUCE: dict[str, Callable[[Values, Values], Values]] = {
+    "avg": lambda x, seconds: x @ seconds / seconds.sum(),
+    "min": lambda x, _: x.min(),
+    "max": lambda x, _: x.max(),
+    "sum": lambda x, _: x.sum(),
+    BASELINE: _median,
+}
+FUNCTIONS = tuple(_REDUCE)
+"""Of the windows of a time."""
+
+
+def _product(a: Band, low: Values, high: Values) -> tuple[Values, Values]:
+    """Limits of a times what lies between `low` and `high`."""
+    corners = np.array([a.low * low, a.low * high, a.high * low, a.high * high])
+    return corners.min(axis=0), corners.max(axis=0)
+
+
+def _quotient(a: Band, b: Band) -> tuple[Values, Values]:
+    around_zero = (b.low < 0) & (b.high >= 0)
+    low = np.where(around_zero, -INFINITE, 1 / (b.high + 0.0))
+    return _product(a, low, np.where(around_zero, INFINITE, 1 / (b.low + 0.0)))
+
+
+_OPERATORS: dict[str, Callable[[Values, Values], Values]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": lambda a, b: a / (b + 0.0),  # 0 has no sign here.
+}
+_LIMITS: dict[str, Callable[[Band, Band], tuple[Values, Values]]] = {
+    "+": lambda a, b: (a.low + b.low, a.high + b.high),
+    "-": lambda a, b: (a.low - b.high, a.high - b.low),
+    "*": lambda a, b: _product(a, b.low, b.high),
+    "/": _quotient,
+}

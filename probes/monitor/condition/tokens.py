@@ -1,0 +1,95 @@
+"""A condition's text as words: names, numbers with their units, times and symbols."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from probes.monitor.condition.error import nearest, shown
+from probes.monitor.condition.logic import OPERATORS
+from probes.monitor.condition.terms import Number
+from probes.monitor.condition.units import RATIO, SUFFIXES, TIMES
+
+WORDS = ("and", "or", "not")
+"""Names that are none."""
+_INSTEAD = {
+    "=": "==", "===": "==", "&&": "and", "&": "and", "||": "or", "|": "or", "!": "not",
+    "<>": "!=", "=>": ">=", "=<": "<=", "\u2265": ">=", "\u2264": "<=", "\u2260": "!=",
+    "\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-",
+}  # fmt: skip
+"""What others write, by what it is here."""
+_SYMBOLS = frozenset("()+-*/,") | frozenset(OPERATORS)
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z_0-9]*)"
+    r"|(?P<symbol>===|>=|<=|==|!=|<>|=>|=<|&&|\|\||\S)"
+    r"|(?P<end>\Z))"
+)
+_UNIT = re.compile(r"(?P<space>\s*)(?P<name>%|[A-Za-z_][A-Za-z_0-9]*)?")
+_PER_SECOND = re.compile(r"\s*/\s*s(?![A-Za-z_0-9(])")
+
+
+class Token(NamedTuple):
+    """One of the text."""
+
+    kind: str
+    """number, time, name, symbol, end, or wrong."""
+    text: str
+    column: int
+    value: Number | float | None = None
+    problem: tuple[str, str] = ("", "")
+    """Of a wrong one, with a hint."""
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """Up to the end, and that for ever."""
+    at = 0
+    while True:
+        found = _TOKEN.match(text, at)
+        assert found
+        assert found.lastgroup
+        kind, said = found.lastgroup, found[found.lastgroup]
+        column, at = found.start(kind) + 1, found.end()
+        if kind == "number":
+            token, at = _number(text, said, column, at)
+            yield token
+        elif kind == "symbol" and said not in _SYMBOLS:
+            hint = f"write {_INSTEAD[said]}" if said in _INSTEAD else ""
+            if said == "%":
+                hint = "it only follows a number: 80%"
+            yield Token("wrong", said, column, None, (f"{said!r} is not understood", hint))
+        else:
+            yield Token(kind, said, len(text.rstrip()) + 1 if kind == "end" else column)
+
+
+def _number(text: str, digits: str, column: int, at: int) -> tuple[Token, int]:
+    """The token of a number with its unit, and where it ends."""
+    found = _UNIT.match(text, at)
+    assert found
+    name = found["name"] or ""
+    if name in TIMES:
+        said = digits + name
+        return Token("time", said, column, float(digits) * TIMES[name]), found.end()
+    if name in SUFFIXES:
+        at = found.end() if name else at
+    elif name in WORDS or found["space"]:
+        name = ""
+    else:
+        hint = nearest(name, filter(None, (*SUFFIXES, *TIMES)))
+        if name.endswith(("bps", "pps")):
+            hint = "bits are bit, per second is /s: 100Mbit/s, 10k/s"
+        wrong = Token(
+            "wrong", name, found.start("name") + 1, None, (f"{shown(name)} is no unit", hint)
+        )
+        return wrong, found.end()
+    scale, unit = SUFFIXES[name]
+    if unit != RATIO and (second := _PER_SECOND.match(text, at)):
+        name, unit, at = f"{name}/s", unit._replace(seconds=-1), second.end()
+    value = np.float64(float(digits) * scale)
+    if np.isinf(value):
+        return Token("wrong", digits, column, None, (f"{shown(digits)} is too large", "")), at
+    number = Number(digits, name, scale, unit, value)
+    return Token("number", str(number), column, number), at

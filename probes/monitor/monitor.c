@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * The monitoring primitive (S2.5 to S2.9): every packet counted by protocol, and its flow in a
+ * HyperLogLog; where a policy is active, packets that it selects go to the applications.
+ *
+ * `monitor` parses for all. A register keeps the largest hash value that it has seen, not its
+ * number of leading zeros: that takes no counting of zeros here, and tells user space more
+ * (probes/monitor/sketch.py). Each CPU counts for itself (S2.21). There are two generations of
+ * this program, each with `sketches` of its own: one is written while the other is read (S2.8).
+ * Up to `count` it has no state: a NIC could do that much (S2.20).
+ *
+ * `route` looks a packet up in match+action tables, and calls the applications that it is for, each
+ * of which calls the next; `finish` is behind the last one.
+ *
+ * CPUS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY, VERDICT_END,
+ * VERDICT_OTHERS, HASH_0 .. HASH_5 (odd secrets) and LINK_ETHERNET come from
+ * probes/monitor/programs.py.
+ */
+#include "application.h"
+#include "hash.h"
+#include "kernel.h"
+#include <uapi/linux/udp.h>
+
+#define POLICIES 32
+#define TABLES 8
+#define RULES 16384
+
+#define NO_PROTOCOL 256 /* not IP, or not to be parsed */
+
+/* What one CPU has seen in this window. */
+struct sketch {
+    struct wire_size
+        tallies[NO_PROTOCOL + 1]; /* by protocol: user space makes the eight counters of it */
+    u32 unused;
+    u32 routed; /* whether a policy may be active: spares packets the router, and a look-up */
+    u32 registers[REGISTERS]; /* 0: empty */
+};
+
+/* What user space tells the programs. */
+struct control {
+    u32 active;     /* bit n: policy n is */
+    u32 everything; /* policies that select every packet */
+    u32 tables;     /* in use */
+    u32 unused;
+    u32 applications[POLICIES];    /* by policy; bit n: it runs application n */
+    struct flow_key masks[TABLES]; /* by table: what its rules look at */
+};
+
+/* A match: what its table's mask leaves of a flow is as here. */
+struct rule {
+    struct flow_key key;
+    u64 table;
+};
+
+BPF_F_TABLE("array", u32, struct sketch, sketches, CPUS, BPF_F_MMAPABLE);
+BPF_F_TABLE("array", u32, struct control, controls, 1, BPF_F_MMAPABLE);
+BPF_HASH(rules, struct rule, u32, RULES);      /* which policies the rule is of */
+BPF_PERCPU_ARRAY(chosen, u64, POLICIES);       /* packets that a policy selected while active */
+BPF_HASH(receivers, struct flow_key, u8, 256); /* outer 5-tuples of telemetry */
+BPF_PROG_ARRAY(router, 1);
+
+/* A switch's record of a packet, in network order (S2.2). */
+struct record {
+    __be32 source;
+    __be32 destination;
+    __be16 source_port;
+    __be16 destination_port;
+    __be32 queue_depth;
+    __be64 timestamp_us;
+    __be16 ingress_port;
+    __be16 bytes;
+    __be16 ip_id;
+    u8 protocol;
+    u8 tcp_flags;
+};
+
+/* Before the records of a datagram. */
+struct telemetry {
+    __be16 version;
+    __be16 count;
+};
+#define TELEMETRY_VERSION 1
+
+static __always_inline void count(struct wire_size *tally, struct wire_size size) {
+    tally->packets += size.packets;
+    tally->bytes += size.bytes;
+}
+
+/* Count a packet of a flow; the flow's hash. */
+static __always_inline u64 observe(struct sketch *sketch, struct packet *packet,
+                                   struct wire_size size) {
+    u64 hash = hash_of(&packet->key);
+    count(&sketch->tallies[PROTOCOL(&packet->key)], size);
+    u32 *largest = &sketch->registers[hash & (REGISTERS - 1)];
+    u32 value = hash >> 32 | 1;
+    if (value > *largest)
+        *largest = value;
+    return hash;
+}
+
+#if TELEMETRY
+
+/* Turn a record into what its packet would have been parsed to. */
+static __always_inline void decapsulate(struct record *record, struct selected *selected) {
+    u64 ports = (u64)record->source_port | (u64)record->destination_port << 16;
+    *selected = (struct selected){};
+    selected->packet.key.source[0] = record->source;
+    selected->packet.key.destination[0] = record->destination;
+    selected->packet.key.transport = TRANSPORT(ports, (u64)record->protocol, 4);
+    selected->packet.tcp_flags = record->tcp_flags;
+    selected->packets = 1;
+    selected->bytes = bpf_ntohs(record->bytes);
+    selected->timestamp_us = __be64_to_cpup(&record->timestamp_us);
+    selected->queue_depth = bpf_ntohl(record->queue_depth);
+    selected->ingress_port = bpf_ntohs(record->ingress_port);
+    selected->ip_id = bpf_ntohs(record->ip_id);
+}
+
+/*
+ * Move `c` to the UDP header of a telemetry datagram and make its bytes linear. Returns false for
+ * every other packet, which keeps all but its headers in pages.
+ */
+static __always_inline bool find_telemetry(CONTEXT *ctx, struct cursor *c) {
+    struct packet outer;
+#pragma nounroll
+    for (int attempt = 0; attempt < 3; attempt++) {
+        *c = (struct cursor){(void *)(long)ctx->data, (void *)(long)ctx->data_end};
+        outer = (struct packet){};
+        int result = parse_frame(c, &outer);
+        if (result != PARSED && result != PARSED_CUT && result != PARSED_SHORT)
+            return false;
+        if (result == PARSED &&
+            (PROTOCOL(&outer.key) != IPPROTO_UDP || !receivers.lookup(&outer.key)))
+            return false;
+#ifdef HOOK_XDP
+        return result == PARSED;
+#else
+        if (result == PARSED && (c->end - (void *)(long)ctx->data >= ctx->len || attempt == 2))
+            return true;
+        bpf_skb_pull_data(ctx, result == PARSED ? ctx->len : min(ctx->len, (u32)HEADERS_PULLED));
+#endif
+    }
+    return false;
+}
+
+/* Count the records in a datagram, and have them selected; false: it is none of ours. */
+static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
+    struct cursor c;
+    if (!find_telemetry(ctx, &c))
+        return false;
+    struct selection *selection = selection_of_cpu();
+    if (!selection)
+        return true;
+    struct wire_size size = size_on_wire(ctx);
+    struct telemetry *telemetry = c.at + sizeof(struct udphdr);
+    if ((void *)(telemetry + 1) > c.end || telemetry->version != bpf_htons(TELEMETRY_VERSION)) {
+        lose(LOSS_MALFORMED, size.packets, size.bytes);
+        return true;
+    }
+    u32 promised = bpf_ntohs(telemetry->count), found = 0;
+    struct record *record = (void *)(telemetry + 1);
+    for (; found < RECORDS && found < promised; found++, record++) {
+        if ((void *)(record + 1) > c.end)
+            break;
+        struct selected *selected = &selection->packets[found];
+        decapsulate(record, selected);
+        selected->hash = observe(sketch, &selected->packet, (struct wire_size){1, selected->bytes});
+    }
+    if (found < promised)
+        lose(LOSS_MALFORMED, promised - found, 0);
+    /* Only the first of the datagrams that the kernel has merged (UDP GRO) is read. */
+    if (size.packets > 1)
+        lose(LOSS_MALFORMED, size.packets - 1, 0);
+    selection->count = found;
+    if (sketch->routed)
+        router.call(ctx, 0);
+    return true;
+}
+
+#else
+
+/* Count a packet, and have it selected; true: whatever it is, it is ours. */
+static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
+    struct wire_size size = size_on_wire(ctx);
+    struct packet packet = {};
+    if (!parse_or_lose(ctx, &packet, size.packets, size.bytes)) {
+        count(&sketch->tallies[NO_PROTOCOL], size);
+        return true;
+    }
+    u64 hash = observe(sketch, &packet, size);
+    struct selection *selection = sketch->routed ? selection_of_cpu() : 0;
+    if (!selection)
+        return true;
+    struct selected *selected = &selection->packets[0];
+    *selected = (struct selected){.packet = packet, .packets = size.packets, .bytes = size.bytes};
+    selected->hash = hash;
+    selection->count = 1;
+    router.call(ctx, 0);
+    return true;
+}
+
+#endif
+
+int monitor(CONTEXT *ctx) {
+    u32 cpu = bpf_get_smp_processor_id();
+    struct sketch *sketch = sketches.lookup(&cpu);
+    if (!sketch)
+        return VERDICT_PASS;
+    return observe_frame(ctx, sketch) ? VERDICT_END : VERDICT_OTHERS;
+}
+
+/* Policies that select a flow, by the tables; those that select every packet are among them. */
+static __always_inline u32 policies_of(struct control *control, struct flow_key *key) {
+    u32 found = control->everything, tables = control->tables;
+    struct rule rule = {};
+    for (u64 table = 0; table < TABLES && opaque(table) < tables; table++) {
+        struct flow_key *mask = &control->masks[table];
+        rule.key.source[0] = key->source[0] & mask->source[0];
+        rule.key.source[1] = key->source[1] & mask->source[1];
+        rule.key.destination[0] = key->destination[0] & mask->destination[0];
+        rule.key.destination[1] = key->destination[1] & mask->destination[1];
+        rule.key.transport = key->transport & mask->transport;
+        rule.table = table;
+        u32 *policies = rules.lookup(&rule);
+        if (policies)
+            found |= *policies;
+    }
+    return found;
+}
+
+int route(CONTEXT *ctx) {
+    u32 zero = 0, pending = 0;
+    struct control *control = controls.lookup(&zero);
+    struct selection *selection = selection_of_cpu();
+    if (!control || !selection)
+        return VERDICT_END;
+    u32 active = control->active;
+    u64 now = coarse_ns();
+    for (u64 at = 0; has_record(selection, at); at++) {
+        struct selected *selected = &selection->packets[at];
+        u32 policies = policies_of(control, &selected->packet.key) & active;
+        u32 runs = 0;
+        for (u32 n = 0; n < POLICIES && policies; n++) {
+            u32 policy = lowest(policies);
+            policies &= policies - 1;
+            runs |= control->applications[policy & (POLICIES - 1)];
+            u64 *count = chosen.lookup(&policy);
+            if (count)
+                *count += selected->packets;
+        }
+        selected->applications = runs;
+        selected->now_ns = now;
+        pending |= runs;
+    }
+    selection->pending = pending;
+    call_next(ctx, selection);
+    return VERDICT_END;
+}
+
+int finish(CONTEXT *ctx) {
+    return VERDICT_END;
+}

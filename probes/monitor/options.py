@@ -1,0 +1,98 @@
+"""How the primitive measures: what an operator chooses."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bpf.attach.attachment import Hook
+from bpf.errors import UsageError
+from bpf.syscall import possible_cpus
+
+_GENERATIONS = 2
+_TALLIES = 257 * 16
+"""Bytes of a CPU's counters by protocol."""
+_REGISTER = 4
+BITS = (4, 14)
+"""Least and most bits that choose a register."""
+
+
+class Input(StrEnum):
+    """What the packets of the interface are (S2.3)."""
+
+    REGULAR = "regular"
+    """The host's own traffic: measured as it is, and handed on."""
+    MIRRORED = "mirrored"
+    """Copies of others' traffic: measured as they are, and not for this host: they end here."""
+    TELEMETRY = "telemetry"
+    """Records of packets that switches saw, in UDP datagrams to `receivers` (S2.1, S2.2). They end
+    here; all other packets are handed on and not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Outer 5-tuple of datagrams with telemetry records, all of it exact."""
+
+    source: str
+    source_port: int
+    destination: str
+    destination_port: int
+
+    def check(self) -> None:
+        """UsageError for what no datagram can have."""
+        try:
+            versions = {ipaddress.ip_address(a).version for a in (self.source, self.destination)}
+        except ValueError as error:
+            raise UsageError(f"receiver: {error}") from None
+        if len(versions) > 1:
+            raise UsageError(f"receiver: {self.source} and {self.destination} differ in version")
+        for port in (self.source_port, self.destination_port):
+            if not 0 <= port <= 65535:
+                raise UsageError(f"receiver: {port} is not a port")
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorOptions:
+    """The primitive on one interface."""
+
+    bits: int = 12
+    """2**bits registers: the estimate's standard error is about 1 / sqrt(2**bits) (S2.7)."""
+    interval: float = 1.0
+    """Seconds: conditions are looked at after each."""
+    input: Input = Input.REGULAR
+    receivers: tuple[Receiver, ...] = ()
+    ingress: Hook | None = None
+    """XDP or TC_INGRESS; None: where packets are seen best (`probes.hooks.Hooks.choose`)."""
+    seed: str = ""
+    """Key of the hash; registers of equal seeds merge, so hosts of a fleet share one.
+
+    Empty: the boot's id. Every local user can read that id, and can then choose addresses and ports
+    that spoil the estimate; a seed of a file that only root reads prevents it."""
+    offload: bool = False
+    """Whether the driver is asked to run it on the NIC (S2.20)."""
+    drop_others: bool = False
+    """Whether packets that are no telemetry end here too, instead of being handed on (S2.1)."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of kernel memory of the sketches."""
+        return _GENERATIONS * possible_cpus() * (_TALLIES + (_REGISTER << self.bits))
+
+    def check(self) -> None:
+        """Raises UsageError for what is not possible."""
+        least, most = BITS
+        if not least <= self.bits <= most:
+            raise UsageError(f"bits = {self.bits} is not between {least} and {most}")
+        if not 0.01 <= self.interval <= 300:
+            raise UsageError(f"an interval of {self.interval:g} s is not between 0.01 and 300")
+        if self.ingress is Hook.TC_EGRESS:
+            raise UsageError("the monitor sees incoming packets", hint="xdp or tc ingress")
+        if self.input is Input.TELEMETRY and not self.receivers:
+            raise UsageError("telemetry without receivers", hint="say which datagrams have records")
+        if self.receivers and self.input is not Input.TELEMETRY:
+            raise UsageError(f"receivers are for telemetry, not for {self.input} traffic")
+        if self.drop_others and self.input is not Input.TELEMETRY:
+            raise UsageError(f"of {self.input} traffic there are no others to drop")
+        for receiver in self.receivers:
+            receiver.check()

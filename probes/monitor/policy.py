@@ -1,0 +1,370 @@
+"""Policies of the primitive as an operator gives them: which condition runs which applications.
+
+The same model serves files, REST and the console. The short form says all of it in one line:
+
+    NAME: CONDITION [until CONDITION] [hold 5s] [cooldown 10s] -> RUN[, RUN...] [on FILTER [or ...]]
+
+`always` in place of the condition is the permanent mode, `operator` the one that only an operator
+activates (S2.12). RUN is an application, a profile, or `trace:N`: the paths of the N top flows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
+
+from bpf.errors import TextError, UsageError, did_you_mean
+from probes.config import model as config
+from probes.config.config_errors import refusal, wrong
+from probes.config.files import read_data
+from probes.config.model import MAX_FILE, Name, ProbeConfig, Text
+from probes.flow.filter import FlowFilter
+from probes.monitor.condition import Condition, ConditionError
+from probes.monitor.condition.units import TIMES
+from probes.monitor.engine import MAX_POLICIES
+from probes.monitor.options import Input, MonitorOptions, Receiver
+
+Mode = Literal["triggered", "permanent", "operator"]
+BUILT_IN = ("accounting", "dns", "half_open", "heavy_hitters", "port_scan")
+"""Applications that come with the primitive."""
+TRACE = "trace"
+TOP_FLOWS = 3
+"""What `trace` traces without a number."""
+MAX_TRACED = 16
+MAX_SECONDS = 86400
+"""Of a hold or a cool-down: a day."""
+FORM = (
+    "a policy is NAME: CONDITION -> RUN, or NAME: CONDITION hold 5s cooldown 10s -> RUN on FILTER"
+)
+_WORDS: dict[str, Mode] = {"always": "permanent", "operator": "operator"}
+"""In the place of a condition."""
+_UNITS = {"": 1.0} | TIMES
+_DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*({'|'.join(_UNITS)})")
+_CLAUSE = re.compile(r"(?<!\S)(until|hold|cooldown)(?!\S)")
+_CLAUSES = {"until": "deactivate", "hold": "hold", "cooldown": "cooldown"}
+_THEN = re.compile(r"\s*([^\s,]+(?:\s*,\s*[^\s,]+)*)(?:\s+on\s+(\S.*?))?\s*", re.DOTALL)
+
+
+def _seconds(value: object) -> object:
+    """A number is of seconds; text has a unit too."""
+    if not isinstance(value, str):
+        return value
+    if not (found := _DURATION.fullmatch(value.strip())):
+        raise wrong(f"{value[:40]!a} is no duration", hint="such as 5s, 500ms or 2m")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _traced(value: object, name: Callable[[object], str]) -> str:
+    """`trace:N`, or else a name."""
+    what, colon, count = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if not colon or what != TRACE:
+        return name(value)
+    if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_TRACED):
+        raise wrong(f"{count[:40]!a} is not a number of flows, 1 to {MAX_TRACED}")
+    return f"{TRACE}:{int(count)}"
+
+
+def _some(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise wrong("must not be empty")
+    return names
+
+
+def _filter(text: str) -> str:
+    if not text.strip():
+        raise wrong("must not be empty", hint="leave select out for every packet")
+    try:
+        matches = FlowFilter.parse(text).matches()
+    except TextError as error:
+        raise wrong(f"column {error.column}: {error.problem}", hint=error.hint) from None
+    if not matches:
+        raise wrong(f"{text[:40]!a} passes no packet")
+    return " ".join(text.split())
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds, json_schema_input_type=float | str),
+    Field(ge=0, le=MAX_SECONDS),
+]
+Select = Annotated[Text, AfterValidator(_filter)]
+Run = Annotated[Name, WrapValidator(_traced, json_schema_input_type=str)]
+"""Name of an application or of a profile, `trace`, or `trace:N`."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Policy(_Model):
+    """When which applications get which packets."""
+
+    name: Name
+    mode: Mode = "operator"
+    """Where there is a condition and no mode is given, it is `triggered`. A triggered policy can be
+    activated by an operator as well."""
+    condition: Text = ""
+    """Of a triggered policy: it becomes active when this holds (`probes.monitor.condition`)."""
+    deactivate: Text = ""
+    """It ends when this holds (hysteresis); empty: as soon as `condition` does not."""
+    hold: Seconds = 0.0
+    """For how long it is active at least; a number, or text such as `500ms`."""
+    cooldown: Seconds = 0.0
+    """For how long its condition is not looked at after that."""
+    select: tuple[Select, ...] = ()
+    """Filters (`probes.flow.filter`) of which a packet must pass one; none: every packet."""
+    run: Annotated[tuple[Run, ...], AfterValidator(_some)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_mode(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "mode" not in data and data.get("condition"):
+            return {**data, "mode": "triggered"}
+        return data
+
+    @field_validator("condition", "deactivate")
+    @classmethod
+    def _is_condition(cls, text: str) -> str:
+        try:
+            if text.strip():
+                Condition.parse(text)
+        except ConditionError as error:
+            raise wrong(f"column {error.column}: {error.problem}", hint=error.hint) from None
+        return " ".join(text.split())
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.mode == "triggered" and not self.condition:
+            raise wrong("it is missing", at="condition", hint="mode triggered needs one")
+        if self.mode != "triggered":
+            for key in ("condition", "deactivate", "hold", "cooldown"):
+                if getattr(self, key):
+                    raise wrong(f"mode {self.mode} has none", at=key, hint="triggered has")
+        return self
+
+    @classmethod
+    def parse(cls, data: object, where: str) -> Policy:
+        """A policy as Python has it after JSON. Raises UsageError: `where`, the key, what."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise refusal(error, cls, where) from None
+
+    @classmethod
+    def parse_short(cls, text: str) -> Policy:
+        """A policy in its short form. Raises UsageError, naming the policy and the key."""
+        head, arrow, then = text.partition("->")
+        name, colon, when = head.partition(":")
+        if not (colon and arrow):
+            missing = "->" if colon else ":"
+            raise UsageError(f"policy {text.strip()[:40]!a} has no {missing!r}", hint=FORM)
+        where = f"policy {name.strip()[:40]!a}"
+        found = _THEN.fullmatch(then)
+        if not found:
+            shown = f"{where}: {then.strip()[:40]!a} after '->' is not understood"
+            raise UsageError(shown, hint="say RUN, or RUN, RUN on FILTER or FILTER")
+        condition, *clauses = (part.strip() for part in _CLAUSE.split(when))
+        mode = _WORDS.get(condition, "triggered")
+        data: dict[str, object] = {
+            "name": name.strip(),
+            "mode": mode,
+            "condition": condition if mode == "triggered" else "",
+            "run": tuple(re.split(r"\s*,\s*", found[1])),
+            "select": tuple(re.split(r"\s+or\s+", found[2])) if found[2] else (),
+        }
+        for word, value in zip(clauses[::2], clauses[1::2], strict=True):
+            key = _CLAUSES[word]
+            if key in data:
+                raise UsageError(f"{where}: {word} is given twice")
+            if not value:
+                raise UsageError(f"{where}: nothing follows {word}", hint=FORM)
+            data[key] = value
+        return cls.parse(data, where)
+
+    @property
+    def when(self) -> str:
+        """Its condition, or the word in the place of one."""
+        words = {mode: word for word, mode in _WORDS.items()}
+        return words.get(self.mode, self.condition)
+
+    def to_short(self) -> str:
+        """Of which `parse_short` makes the same policy."""
+        when = [self.when]
+        if self.deactivate:
+            when.append(f"until {self.deactivate}")
+        when += [
+            f"{key} {np.format_float_positional(seconds, trim='-')}s"
+            for key, seconds in (("hold", self.hold), ("cooldown", self.cooldown))
+            if seconds
+        ]
+        then = [", ".join(self.run)]
+        if self.select:
+            then.append(f"on {' or '.join(self.select)}")
+        return f"{self.name}: {' '.join(when)} -> {' '.join(then)}"
+
+    def dump(self) -> dict[str, Any]:
+        """What `parse` makes the same policy of: JSON's types, without defaults."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class _Receiver(_Model):
+    """See `probes.monitor.options.Receiver`."""
+
+    source: Text
+    source_port: int
+    destination: Text
+    destination_port: int
+
+
+_DEFAULT = MonitorOptions()
+
+
+class Monitor(_Model):
+    """See `probes.monitor.options.MonitorOptions`."""
+
+    bits: int = _DEFAULT.bits
+    interval: float = _DEFAULT.interval
+    input: Input = _DEFAULT.input
+    receivers: tuple[_Receiver, ...] = ()
+    drop_others: bool = _DEFAULT.drop_others
+    seed: Text = _DEFAULT.seed
+    offload: bool = _DEFAULT.offload
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        options = self.options()
+        for number, receiver in enumerate(options.receivers):
+            _possible(receiver, at=f"receivers[{number}]")
+        _possible(options)
+        return self
+
+    def options(self) -> MonitorOptions:
+        """As the primitive takes them."""
+        receivers = tuple(Receiver(**receiver.model_dump()) for receiver in self.receivers)
+        return MonitorOptions(**{**dict(self), "receivers": receivers})
+
+
+def _possible(options: MonitorOptions | Receiver, at: str = "") -> None:
+    try:
+        options.check()
+    except UsageError as error:
+        raise wrong(error.message.removeprefix("receiver: "), at=at, hint=error.hint) from None
+
+
+class PolicyFile(_Model):
+    """A file of policies, and what they need."""
+
+    policy: tuple[Policy, ...] = ()
+    profiles: dict[Name, Annotated[tuple[Name, ...], AfterValidator(_some)]] = Field(
+        default_factory=dict
+    )
+    """Named sets of applications (S2.12)."""
+    application: tuple[Text, ...] = ()
+    """Files with configurations of applications, relative to this one (S2.16)."""
+    monitor: Monitor = Monitor()
+    _applications: tuple[ProbeConfig, ...] = PrivateAttr(())
+
+    @property
+    def applications(self) -> tuple[ProbeConfig, ...]:
+        """What those files say."""
+        return self._applications
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if len(self.policy) > MAX_POLICIES:
+            raise wrong(f"there are {len(self.policy)}, and can be {MAX_POLICIES}", at="policy")
+        names = [policy.name for policy in self.policy]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise wrong(f"there are two policies {name!r}", at=f"policy[{number}].name")
+        return self
+
+
+def load(path: str | Path) -> PolicyFile:
+    """The policies in a file, JSON or TOML by its name, with the applications that it names.
+
+    Raises UsageError, naming file and key, for anything that is wrong.
+    """
+    path = Path(path)
+    where = str(path)
+    try:
+        file = PolicyFile.model_validate(read_data(path, MAX_FILE, "a file of policies"))
+    except ValidationError as error:
+        raise refusal(error, PolicyFile, where) from None
+    taken = [*BUILT_IN, TRACE]
+    applications = []
+    for number, name in enumerate(file.application):
+        at = f"{where}: application[{number}]"
+        application = _application(path.parent / name, at)
+        if application.name in taken:
+            raise UsageError(f"{at}: the name {application.name!r} is taken")
+        taken.append(application.name)
+        applications.append(application)
+    taken.remove(TRACE)
+    check_names(file.policy, taken, file.profiles, f"{where}: ")
+    file._applications = tuple(applications)
+    return file
+
+
+def _application(path: Path, where: str) -> ProbeConfig:
+    try:
+        application = config.load(path)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
+    if application.ingress is None or application.ingress.hook != "monitor":
+        hint = 'an application has hook = "monitor"'
+        raise UsageError(f"{where}: {path}: ingress.hook: it is another probe's", hint=hint)
+    return application
+
+
+def check_names(
+    policies: Iterable[Policy],
+    applications: Collection[str],
+    profiles: Mapping[str, Collection[str]],
+    where: str = "",
+) -> None:
+    """Whether all that is to run exists. Raises UsageError, `where` before it, with a hint."""
+    for profile, names in profiles.items():
+        if profile in (*applications, TRACE):
+            what = "path tracing" if profile == TRACE else "an application"
+            raise UsageError(f"{where}profiles.{profile}: {what} has this name")
+        for name in names:
+            if name not in applications:
+                text = f"{where}profiles.{profile}: there is no application {name!r}"
+                raise UsageError(text, hint=did_you_mean(name, sorted(applications)))
+    known = sorted({*applications, *profiles, TRACE})
+    for policy in policies:
+        for name in policy.run:
+            if name.partition(":")[0] not in known:
+                text = f"{where}policy {policy.name!r}: run: there is no application {name!r}"
+                raise UsageError(text, hint=did_you_mean(name, known))
+
+
+def resolve(policy: Policy, profiles: Mapping[str, Collection[str]]) -> tuple[tuple[str, ...], int]:
+    """Its applications, each once and in the order in which they are named, and of how many top
+    flows the paths are traced."""
+    names: dict[str, None] = {}
+    traced = 0
+    for name in policy.run:
+        what, _, count = name.partition(":")
+        if what == TRACE:
+            traced = max(traced, int(count or TOP_FLOWS))
+        else:
+            names.update(dict.fromkeys(profiles.get(name, (name,))))
+    return tuple(names), traced

@@ -1,0 +1,425 @@
+"""The primitive as a probe: its programs, swapped and read, and the policies over what they say."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bpf import features
+from bpf.attach.attachment import Hook
+from bpf.attach.chain import Stage
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiled, Compiler
+from bpf.errors import UsageError
+from bpf.programs import grace
+from probes.builtin import (
+    BuiltinProbe,
+    CompiledSides,
+    SharedMaps,
+    check_maps,
+    check_programs,
+    refuse_other_changes,
+    shape_of,
+)
+from probes.control_plane import Compatibility, Fate, MapFate, PolicyInfo, ProgramInfo
+from probes.flow.filter import Match
+from probes.hooks import Hooks, MonitoredPoint, Point
+from probes.monitor.applications.catalog import give_a_packet
+from probes.monitor.engine import Engine, Standing, Transition
+from probes.monitor.options import MonitorOptions
+from probes.monitor.programs import (
+    FUNCTION,
+    GIVEN,
+    PROGRAMS,
+    SHARED,
+    SOURCE,
+    Generation,
+    Loaded,
+    load,
+    macros_of,
+    own_macros,
+    receiver_key,
+    seed_id,
+    set_router,
+)
+from probes.monitor.records import METRIC, TRIGGER, Array
+from probes.monitor.router import Router
+from probes.monitor.sketch import Sketch
+from probes.monitor.state import METRICS, POLICIES, PROBE, TRIGGERS
+from probes.snapshot import Event, Item
+
+if TYPE_CHECKING:
+    from probes.config.model import ProbeConfig
+    from probes.monitor.policy import Policy
+
+_SKETCHES = 16 << 20
+"""Bytes of registers of past windows that are kept."""
+_MAX_SKETCHES = 3600
+_CALLS = 2
+"""Of the kernel's tail calls: to `route`, and to `finish`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A transition, and the metrics of the window that made it."""
+
+    transition: Transition
+    row: Array
+
+
+class MonitorProbe(BuiltinProbe[Loaded]):
+    """Metrics of all packets that come in (S2.5 to S2.8), and policies over them (S2.9)."""
+
+    name = PROBE
+
+    def __init__(
+        self,
+        compiler: Compiler,
+        interface: Interface,
+        hooks: Hooks,
+        options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
+        changed: Callable[[Sequence[Transition]], None] = lambda transitions: None,
+    ) -> None:
+        """Join the hook's chain, and let applications be put behind it.
+
+        `changed` is told of the policies that became active or inactive, in the thread that made
+        them so. Raises DeckError, and then leaves nothing behind.
+        """
+        options.check()
+        super().__init__(interface)
+        self.options = options
+        self._compiler = compiler
+        self._registry = hooks
+        self._changed = changed
+        self._point = hooks.acquire(interface, hooks.choose(interface, options.ingress).hook)
+        self._stage = Stage(self.name)
+        self._reserved = 0
+        self._active = 0
+        self._engine = Engine()
+        self._selected: dict[str, int] = {}
+        """Packets of each policy until the last window."""
+        self._failed: set[str] = set()
+        """Policies whose condition could not be looked at after the last window."""
+        self._made: list[_Made] = []
+        """Transitions that are to be published with the next window."""
+        self._seed = seed_id(options.seed)
+        size = min(_MAX_SKETCHES, _SKETCHES // (4 << options.bits))
+        self._sketches: deque[Sketch] = deque(maxlen=size)
+        self._shared: SharedMaps | None = None
+        self._router: Router | None = None
+        self._behind: MonitoredPoint | None = None
+        self._current = Loaded(SOURCE.read_text(encoding="utf-8"), (), ())
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        self.offload = _ask_for_offload(interface) if options.offload else ""
+        """What became of a wish for it, in one line; empty where there was none (S2.20)."""
+        self._start_ns = time.monotonic_ns()
+
+    def points(self) -> Sequence[Point]:
+        return (self._point,)
+
+    def _start(self) -> None:
+        with self._compile(self._current.source) as compiled:
+            self._shared = SharedMaps(compiled, SHARED)
+            self._router = Router(compiled, self._shared, self._point.chain.reserve)
+            self._shapes = {name: shape_of(compiled.maps[name]) for name in (*SHARED, "sketches")}
+            self._current = self._load(self._current.source, compiled)
+        for receiver in self.options.receivers:
+            self._router.receive(receiver_key(receiver))
+        self._lead_to(self._current)
+        self._point.chain.append(self._stage, self._current.generations[0].program.fd)
+        self._point.chain.reserve(_CALLS)
+        self._reserved = _CALLS
+        # Last: what does not load must not touch the interface.
+        self._registry.attach(self._point)
+        macros = macros_of(self.options, self.interface, self._point.hook)
+        given = {name: self._shared.fds[name] for name in GIVEN}
+        self._behind = MonitoredPoint(self._point, self._router, macros, given, give_a_packet)
+        self._registry.offer(self._behind)
+
+    @property
+    def router(self) -> Router:
+        assert self._router
+        return self._router
+
+    @property
+    def hook(self) -> Hook:
+        return self._point.hook
+
+    @property
+    def config(self) -> ProbeConfig:
+        """As a user's probe would be described; of it, the source can be replaced."""
+        from probes.config import model as config  # pydantic, which the first paint does without
+
+        metrics = (config.Metric(name=METRICS, map="sketches", snapshot=True),)
+        ingress = config.Direction(
+            interface=self.interface.name,
+            hook="xdp" if self._point.hook is Hook.XDP else "tc",
+            source=self._current.source,
+            function=FUNCTION,
+            metrics=metrics,
+        )
+        return config.ProbeConfig(name=self.name, interval=self.options.interval, ingress=ingress)
+
+    def set_policy(
+        self, policy: Policy, applications: Sequence[str], matches: Sequence[Match]
+    ) -> None:
+        """Add a policy, or put it in the place of the one of this name; nothing is stopped."""
+        with self._lock:
+            self.router.set_policy(policy.name, applications, matches)
+            # It refuses nothing that the router takes, and that a policy was made of.
+            transition = self._engine.set(policy, time.monotonic_ns())
+            self._selected.setdefault(policy.name, 0)
+            self.router.activate(self._engine.active())
+            self._made_now(transition)
+
+    def remove_policy(self, name: str) -> None:
+        """Forget a policy. UsageError where there is none of this name."""
+        with self._lock:
+            self._engine.remove(name)
+            self.router.remove_policy(name)
+            self._selected.pop(name, None)
+
+    def activate(self, name: str) -> None:
+        """Have a policy run until `deactivate`."""
+        with self._lock:
+            self._made_now(self._engine.activate(name, time.monotonic_ns()))
+
+    def deactivate(self, name: str) -> None:
+        """End a policy, whatever made it run."""
+        with self._lock:
+            self._made_now(self._engine.deactivate(name, time.monotonic_ns()))
+
+    def policies(self) -> tuple[PolicyInfo, ...]:
+        """Each policy, and where it stands."""
+        with self._lock:
+            selected = self.router.selected()
+            return tuple(self._told(s, selected[s.policy.name]) for s in self._engine.policies())
+
+    def sketch(self, windows: int = 1) -> Sketch:
+        """The last windows' registers, merged. UsageError where there is no window yet."""
+        with self._lock:
+            if windows < 1:
+                raise UsageError(f"a sketch of {windows} windows")
+            if not self._sketches:
+                raise UsageError("no window of the monitor has ended yet")
+            last, *others = list(self._sketches)[-windows:]
+            return last.merged(*others)
+
+    def export(self) -> tuple[Item, ...]:
+        """End the window: swap, wait, read; then look at every policy."""
+        with self._lock:
+            started = time.monotonic_ns()
+            old = self._current.generations[self._active]
+            self._active ^= 1
+            new = self._current.generations[self._active]
+            self._point.chain.replace(self._stage, new.program.fd)
+            return self._end_window(old, started)
+
+    def compile(self, config: ProbeConfig) -> CompiledSides:
+        """Compile another source. Raises CompileError, and UsageError for what can't change."""
+        refuse_other_changes(self.config, config)
+        assert config.ingress
+        compiled = self._compile(config.ingress.source)
+        sides = CompiledSides(config, FUNCTION, {"ingress": compiled})
+        try:
+            check_programs(compiled, "ingress", PROGRAMS)
+            check_maps(compiled, "ingress", self._shapes)
+        except BaseException:
+            sides.close()
+            raise
+        return sides
+
+    def compare(self, compiled: CompiledSides) -> Compatibility:
+        """What `replace` would keep: rules and applications; each window starts empty anyway."""
+        fates = (
+            MapFate("ingress", "sketches", Fate.WINDOW, "", 0),
+            *(MapFate("ingress", name, Fate.KEPT, "", 0) for name in SHARED),
+        )
+        return Compatibility(fates, (), (), ())
+
+    def replace(self, compiled: CompiledSides) -> tuple[Item, ...]:
+        """Put an edited source's programs in the place of those that run; the window that ended."""
+        with self._lock:
+            assert compiled.config.ingress
+            source = compiled.config.ingress.source
+            return self._become(self._load(source, compiled.sides["ingress"]))
+
+    def programs(self) -> tuple[ProgramInfo, ...]:
+        """What of it is in the kernel."""
+        with self._lock:
+            assert self._shared
+            return (
+                ProgramInfo(
+                    "ingress",
+                    self.interface.name,
+                    self._point.hook.value,
+                    self._point.mode,
+                    FUNCTION,
+                    self._current.generations[self._active].program.info().id,
+                    self._current.memory() + self._shared.memory(),
+                ),
+            )
+
+    def close(self) -> None:
+        """Leave the hook. UsageError while there are applications."""
+        with self._lock:
+            if self._behind:
+                self._registry.withdraw(self._behind)
+                self._behind = None
+            if self._stage.prog_fd >= 0:
+                self._point.chain.remove(self._stage)
+            self._point.chain.reserve(-self._reserved)
+            self._stage.close()
+            self._forget_previous()
+            self._current.close()
+            if self._router:
+                self._router.close()
+            if self._shared:
+                self._shared.close()
+            self._registry.release(self._point)
+
+    def _become(self, new: Loaded) -> tuple[Item, ...]:
+        started = time.monotonic_ns()
+        old = self._current.generations[self._active]
+        self._lead_to(new)
+        self._point.chain.replace(self._stage, new.generations[0].program.fd)
+        items = self._end_window(old, started)
+        self._forget_previous()
+        self._previous, self._current, self._active = self._current, new, 0
+        self.generation += 1
+        return items
+
+    def _end_window(self, ended: Generation, started_ns: int) -> tuple[Item, ...]:
+        """The window of a program that was swapped out just now, and what it changes."""
+        end_ns = time.monotonic_ns()
+        grace.wait()
+        quiet_ns = time.monotonic_ns()
+        row, registers = ended.read()
+        losses = ended.losses()
+        sketch = Sketch.of_cpus(registers, self.options.bits, self._seed)
+        ended.clear()
+        row["flows"] = sketch.flows()
+        row["flows_low"], row["flows_high"] = sketch.band()
+        transitions = self._engine.window(row, end_ns, (end_ns - self._start_ns) / 1e9)
+        self._apply(transitions, row)
+        self._sketches.append(sketch)
+        self.window += 1
+        rows = {METRICS: row.reshape(1), POLICIES: self._standing()}
+        if self._made:
+            rows[TRIGGERS] = np.concatenate([_trigger(made) for made in self._made])
+        self.latest = tuple(
+            self._snapshot(
+                table,
+                end_ns,
+                losses if name == METRICS else {},
+                0.0,
+                quiet_ns=quiet_ns,
+                swap_ns=quiet_ns - started_ns,
+                table=name,
+            )
+            for name, table in rows.items()
+        )
+        events = [self._event(made.transition) for made in self._made]
+        self._made.clear()
+        self._start_ns = end_ns
+        return (*self.latest, *events, *self._failures())
+
+    def _made_now(self, transition: Transition | None) -> None:
+        """An operator's."""
+        if transition:
+            self._apply([transition], np.zeros((), METRIC))
+
+    def _apply(self, transitions: Sequence[Transition], row: Array) -> None:
+        if transitions:
+            self.router.activate(self._engine.active())
+            self._made += [_Made(transition, row) for transition in transitions]
+            if changes := [t for t in transitions if t.before.runs != t.after.runs]:
+                self._changed(changes)
+
+    def _standing(self) -> Array:
+        """Rows of dtype POLICY, with what each selected in this window."""
+        rows = self._engine.standing()
+        selected = self.router.selected()
+        for row in rows:
+            name = row["policy"].decode()
+            row["selected"] = selected[name] - self._selected[name]
+        self._selected.update(selected)
+        return rows
+
+    def _failures(self) -> list[Event]:
+        """Of conditions that could be looked at in the window before, and now can't."""
+        found = {each.policy.name: each.failure for each in self._engine.policies()}
+        new = [(name, why) for name, why in found.items() if why and name not in self._failed]
+        self._failed = {name for name, why in found.items() if why}
+        text = "policy {} can't be looked at: {}"
+        return [Event.now("error", self.name, text.format(name, why)) for name, why in new]
+
+    def _told(self, standing: Standing, selected: int) -> PolicyInfo:
+        until = standing.until_ns
+        return PolicyInfo(
+            standing.policy,
+            standing.state,
+            self._utc.utc_ns(standing.since_ns),
+            self._utc.utc_ns(until) if until else 0,
+            standing.forced,
+            standing.cause,
+            selected,
+        )
+
+    def _event(self, transition: Transition) -> Event:
+        name, after = transition.policy, transition.after
+        begins = after.runs and not transition.before.runs
+        at = self._utc.utc_ns(transition.at_ns)
+        text = f"policy {name} is {after.words}: {transition.cause}"
+        return Event(at, "warning" if begins else "info", self.name, text)
+
+    def _lead_to(self, loaded: Loaded) -> None:
+        """Have packets go to this source's router, and come back to it."""
+        assert self._shared
+        set_router(self._shared, loaded)
+        self.router.lead_to(loaded.finish_fd, [each.route for each in loaded.generations])
+
+    def _load(self, source: str, compiled: Compiled) -> Loaded:
+        assert self._shared
+        return load(source, compiled, self._shared, self._stage.next_fd)
+
+    def _compile(self, source: str) -> Compiled:
+        macros = {
+            **macros_of(self.options, self.interface, self._point.hook),
+            **own_macros(self.options),
+        }
+        return self._compiler.compile(
+            source,
+            self._point.hook.prog_type,
+            name=f"{self.name}.ingress.c",
+            cflags=[f"-D{name}={value}" for name, value in macros.items()],
+        )
+
+
+def _trigger(made: _Made) -> Array:
+    """A row of dtype TRIGGER, shape (1,)."""
+    row = np.zeros(1, TRIGGER)
+    transition = made.transition
+    row["policy"], row["cause"] = transition.policy.encode(), transition.cause.encode()
+    row["before"], row["after"] = transition.before, transition.after
+    row["at_ns"], row["metrics"] = transition.at_ns, made.row
+    return row
+
+
+def _ask_for_offload(interface: Interface) -> str:
+    try:
+        features.ask_offload(interface.index)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        return f"{interface.name}: its driver takes no programs ({why}); all runs on the host"
+    return f"{interface.name}: its driver takes programs; this release still runs all on the host"

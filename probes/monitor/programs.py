@@ -1,0 +1,194 @@
+"""The primitive's programs, and the maps that they work on."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from socket import IPPROTO_UDP
+
+import numpy as np
+
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiled
+from bpf.programs.program import Program
+from bpf.syscall import possible_cpus, prog_array_set
+from probes.builtin import SharedMaps
+from probes.losses import read_losses
+from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.records import METRIC, Array
+from probes.program.metrics import open_map
+from probes.snapshot import Loss, LossReason
+
+FUNCTION, ROUTE, FINISH = PROGRAMS = ("monitor", "route", "finish")
+SOURCE = Path(__file__).with_name("monitor.c")
+GIVEN = ("selections", "applications", "given")
+"""Maps that applications share with the primitive (bpf/include/application.h)."""
+SHARED = (*GIVEN, "controls", "rules", "chosen", "receivers", "router")
+"""Maps that all programs and generations share."""
+RECORDS = 45
+"""Telemetry records that one datagram may have: what fits into 1500 bytes."""
+POLICIES = 32
+TABLES = 8
+APPLICATIONS = 16
+
+CONTROL = np.dtype(
+    [
+        ("active", "u4"),
+        ("everything", "u4"),
+        ("tables", "u4"),
+        ("_", "u4"),
+        ("applications", "u4", (POLICIES,)),
+        ("masks", "u8", (TABLES, 5)),
+    ]
+)
+"""`struct control` of monitor.c."""
+_FACTORS = 6
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
+"""IANA's numbers, by what the metrics are called."""
+
+
+def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict[str, int | str]:
+    """What applications, and the primitive itself, are compiled with."""
+    return {
+        hook.macro: 1,
+        "LINK_ETHERNET": int(interface.ethernet),
+        "RECORDS": RECORDS if options.input is Input.TELEMETRY else 1,
+        **{f"HASH_{n}": f"{factor:#x}ULL" for n, factor in enumerate(hash_factors(options.seed))},
+    }
+
+
+def own_macros(options: MonitorOptions) -> dict[str, int | str]:
+    """What only the primitive is compiled with."""
+    ends = options.input is not Input.REGULAR
+    return {
+        "TELEMETRY": int(options.input is Input.TELEMETRY),
+        "VERDICT_END": "VERDICT_DROP" if ends else "VERDICT_PASS",
+        "VERDICT_OTHERS": "VERDICT_DROP" if options.drop_others else "VERDICT_PASS",
+        "CPUS": 1,  # for the compiler
+        "REGISTERS": 1 << options.bits,
+    }
+
+
+def hash_factors(seed: str) -> tuple[int, ...]:
+    """Odd 64-bit factors of the hash, the same for the same seed; empty: this boot's own."""
+    text = seed or _BOOT_ID.read_text(encoding="ascii").strip()
+    digest = hashlib.shake_256(f"probedeck {text}".encode()).digest(8 * _FACTORS)
+    return tuple(int.from_bytes(digest[n : n + 8], "little") | 1 for n in range(0, len(digest), 8))
+
+
+def seed_id(seed: str) -> str:
+    """What tells sketches of different seeds apart, and does not tell the seed."""
+    factors = np.array(hash_factors(seed), "u8").tobytes()
+    return hashlib.sha256(factors).hexdigest()[:16]
+
+
+def receiver_key(receiver: Receiver) -> bytes:
+    """The `struct flow_key` of datagrams to a receiver."""
+    source, destination = map(ipaddress.ip_address, (receiver.source, receiver.destination))
+    ports = (receiver.source_port.to_bytes(2, "big"), receiver.destination_port.to_bytes(2, "big"))
+    transport = b"".join((*ports, bytes([IPPROTO_UDP, source.version]))).ljust(8, b"\0")
+    return source.packed.ljust(16, b"\0") + destination.packed.ljust(16, b"\0") + transport
+
+
+class Generation:
+    """One of the two `monitor` programs, and user space's view of what it counts."""
+
+    def __init__(self, compiled: Compiled, shared: Mapping[str, int], next_fd: int) -> None:
+        # Possible CPUs, not only those that are online: this program has no ring for the others.
+        entries = {"sketches": possible_cpus()}
+        self.program = Program(compiled, FUNCTION, shared=shared, next_fd=next_fd, entries=entries)
+        self._maps = {
+            name: open_map(
+                compiled.maps[name], self.program.map_fd(name), entries=entries.get(name)
+            )
+            for name in ("sketches", "losses")
+        }
+        self._sketches = self._maps["sketches"].view()
+
+    def read(self) -> tuple[Array, Array]:
+        """A row of dtype METRIC, shape (), without its flows; and registers, u4 (CPUs, 2**bits).
+
+        Exact only when no CPU runs the program any more.
+        """
+        row = np.zeros((), METRIC)
+        tallies = self._sketches["tallies"]
+        for name in ("packets", "bytes"):
+            counts = tallies[name].sum(axis=0)
+            row[name] = counts.sum()
+            for each, protocols in _PROTOCOLS.items():
+                row[f"{each}_{name}"] = counts[protocols].sum()
+        return row, self._sketches["registers"]
+
+    def route(self, routed: bool) -> None:
+        """Whether packets are to come to the router."""
+        self._sketches["routed"] = routed
+
+    def losses(self) -> dict[LossReason, Loss]:
+        """What is in no flow; counted from 0 again."""
+        return read_losses(self._maps["losses"])
+
+    def clear(self) -> None:
+        """Forget what was counted."""
+        for name in ("tallies", "registers"):
+            self._sketches[name] = 0
+
+    def close(self) -> None:
+        del self._sketches
+        for owned in self._maps.values():
+            owned.close()
+        self.program.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One source, loaded: two generations of `monitor`, and what they lead to."""
+
+    source: str
+    generations: tuple[Generation, ...]
+    steps: tuple[Program, ...]
+    """`route` and `finish`."""
+
+    @property
+    def finish_fd(self) -> int:
+        """The program behind the last application."""
+        return self.steps[1].fd
+
+    def memory(self) -> int:
+        """Bytes of kernel memory of the maps that are its own."""
+        return sum(each.program.memory() for each in self.generations)
+
+    def close(self) -> None:
+        for generation in self.generations:
+            generation.close()
+        for step in self.steps:
+            step.close()
+
+
+def load(source: str, compiled: Compiled, shared: SharedMaps, next_fd: int) -> Loaded:
+    """Programs that no packet reaches yet, or an error and none at all."""
+    generations: list[Generation] = []
+    steps: list[Program] = []
+    try:
+        for _ in range(2):
+            generations.append(Generation(compiled, shared.fds, next_fd))  # noqa: PERF401
+        one = generations[0].program
+        # What only `monitor` counts in is not made again for those that never touch it.
+        every = {name: one.map_fd(name) for name in compiled.maps}
+        for name in (ROUTE, FINISH):
+            steps.append(  # noqa: PERF401 - what came before an error is closed
+                Program(compiled, name, shared=every, next_fd=next_fd)
+            )
+    except BaseException:
+        Loaded(source, tuple(generations), tuple(steps)).close()
+        raise
+    return Loaded(source, tuple(generations), tuple(steps))
+
+
+def set_router(shared: SharedMaps, loaded: Loaded) -> None:
+    """Have packets that policies may want go to this source's router."""
+    prog_array_set(shared.fds["router"], 0, loaded.steps[0].fd)

@@ -1,0 +1,203 @@
+"""The router's side of user space: which applications there are, and whose packets they get (S2.9).
+
+To an application's probe this is a hook's chain, in which it has its place. No packet comes to that
+place unless an active policy runs it: activation is one store into memory that the programs read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bpf.attach.chain import Stage
+from bpf.compiler import Compiled
+from bpf.errors import UsageError
+from bpf.programs import grace
+from bpf.syscall import map_update, prog_array_clear, prog_array_set
+from probes.builtin import SharedMaps
+from probes.flow.filter import Match
+from probes.monitor.engine import MAX_POLICIES
+from probes.monitor.programs import APPLICATIONS, CONTROL, POLICIES
+from probes.monitor.selection import Rules
+from probes.program.metrics import open_map
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A policy as the kernel has it."""
+
+    bit: int
+    applications: tuple[str, ...]
+    matches: tuple[Match, ...]
+    before: int
+    """What the kernel had counted for that bit before; less what an older policy of the same name
+    had selected."""
+
+
+class Router:
+    """Applications and policies in the kernel's tables. For use by several threads."""
+
+    def __init__(
+        self, compiled: Compiled, shared: SharedMaps, reserve: Callable[[int], None]
+    ) -> None:
+        """`reserve` keeps tail calls of the hook for applications, or gives them back (S2.15)."""
+        self._reserve = reserve
+        self._fds = shared.fds
+        self._maps = {
+            name: open_map(compiled.maps[name], shared.fds[name])
+            for name in ("controls", "given", "chosen")
+        }
+        self._control = self._maps["controls"].view().view(CONTROL)[0]
+        self._rules = Rules(shared.fds["rules"], self._control)
+        self._lock = threading.RLock()
+        self._stages: list[Stage | None] = [None] * APPLICATIONS
+        self._given = np.zeros(APPLICATIONS, "u8")
+        """What the kernel had counted for each place before its application came."""
+        self._policies: dict[str, _Placed] = {}
+        self._active: frozenset[str] = frozenset()
+        self._finish_fd = -1
+        self._gates: Sequence[Callable[[bool], None]] = ()
+
+    def receive(self, key: bytes) -> None:
+        """Take datagrams with this flow key for telemetry."""
+        map_update(self._fds["receivers"], key, b"\1")
+
+    def lead_to(self, finish_fd: int, gates: Sequence[Callable[[bool], None]]) -> None:
+        """Have packets go to program `finish_fd` after their last application; `gates` say whether
+        they come to the router at all."""
+        with self._lock:
+            self._finish_fd = finish_fd
+            self._gates = gates
+            for stage in filter(None, self._stages):
+                prog_array_set(stage.next_fd, 0, finish_fd)
+            self._write_active()
+
+    def append(self, stage: Stage, prog_fd: int) -> None:
+        """Give an application, by its stage's name, a place. UsageError where there is no room."""
+        with self._lock:
+            if None not in self._stages:
+                raise UsageError(f"the monitor takes at most {APPLICATIONS} applications")
+            self._reserve(1)
+            slot = self._stages.index(None)
+            prog_array_set(stage.next_fd, 0, self._finish_fd)
+            prog_array_set(self._fds["applications"], slot, prog_fd)
+            stage.prog_fd = prog_fd
+            self._given[slot] = self._counts("given")[slot]
+            self._stages[slot] = stage
+            self._write_policies()
+
+    def replace(self, stage: Stage, prog_fd: int) -> None:
+        """Swap an application's program. The old one may run until the grace period is over."""
+        with self._lock:
+            prog_array_set(self._fds["applications"], self._stages.index(stage), prog_fd)
+            stage.prog_fd = prog_fd
+
+    def remove(self, stage: Stage) -> grace.Grace:
+        """Take an application out; on return no CPU runs it any more."""
+        with self._lock:
+            slot = self._stages.index(stage)
+            self._stages[slot] = None
+            self._write_policies()
+            waited = grace.wait()
+            prog_array_clear(self._fds["applications"], slot)
+            prog_array_clear(stage.next_fd, 0)
+            stage.prog_fd = -1
+            self._reserve(-1)
+            return waited
+
+    def set_policy(self, name: str, applications: Sequence[str], matches: Sequence[Match]) -> None:
+        """Add a policy, or put it in the place of the one of this name: no packet meets half of
+        either. UsageError where it does not fit, and then nothing is changed."""
+        with self._lock:
+            old = self._policies.get(name)
+            taken = {placed.bit for placed in self._policies.values()}
+            free = [bit for bit in range(POLICIES) if bit not in taken]
+            if len(self._policies) >= MAX_POLICIES and not old:
+                raise UsageError(f"there are {MAX_POLICIES} policies, and no more can be")
+            bit = free[0]
+            self._rules.add(bit, matches)
+            before = int(self._counts("chosen")[bit])
+            placed = _Placed(bit, tuple(applications), tuple(matches), before)
+            self._policies[name] = placed
+            self._write_policies()
+            if old:
+                so_far = self._forget(old)
+                self._policies[name] = replace(placed, before=before - so_far)
+
+    def remove_policy(self, name: str) -> None:
+        """Forget it."""
+        with self._lock:
+            old = self._policies.pop(name)
+            self._write_policies()
+            self._forget(old)
+
+    def activate(self, names: Collection[str]) -> None:
+        """Have these policies' applications run, and no others'."""
+        with self._lock:
+            self._active = frozenset(names)
+            self._write_active()
+
+    def selected(self) -> Mapping[str, int]:
+        """Packets that each policy has selected while it was active, since it was set."""
+        with self._lock:
+            counts = self._counts("chosen")
+            return {
+                name: int(counts[placed.bit]) - placed.before
+                for name, placed in self._policies.items()
+            }
+
+    def given(self) -> Mapping[str, int]:
+        """Packets or records that each application was given, since it was loaded."""
+        with self._lock:
+            counts = self._counts("given") - self._given
+            return {
+                stage.name: int(count)
+                for stage, count in zip(self._stages, counts, strict=True)
+                if stage
+            }
+
+    def running(self) -> frozenset[str]:
+        """Applications that packets may come to now."""
+        with self._lock:
+            here = {stage.name for stage in self._stages if stage}
+            wanted = (p.applications for n, p in self._policies.items() if n in self._active)
+            return frozenset(here.intersection(name for names in wanted for name in names))
+
+    def close(self) -> None:
+        del self._control, self._rules
+        for owned in self._maps.values():
+            owned.close()
+
+    def _forget(self, old: _Placed) -> int:
+        """What it selected."""
+        grace.wait()  # a packet may have been selected by it, and not yet counted
+        self._rules.remove(old.bit, old.matches)
+        self._control["applications"][old.bit] = 0
+        return int(self._counts("chosen")[old.bit]) - old.before
+
+    def _write_policies(self) -> None:
+        """What each policy runs, of the applications that are here; and who is active."""
+        bits = {stage.name: 1 << slot for slot, stage in enumerate(self._stages) if stage}
+        for placed in self._policies.values():
+            runs = sum(bits.get(name, 0) for name in placed.applications)
+            self._control["applications"][placed.bit] = runs
+        self._write_active()
+
+    def _write_active(self) -> None:
+        """One store says who; policies that run nothing here cost no packet anything."""
+        active = 0
+        for name, placed in self._policies.items():
+            if name in self._active and self._control["applications"][placed.bit]:
+                active |= 1 << placed.bit
+        self._control["active"] = active
+        for gate in self._gates:
+            gate(active != 0)
+
+    def _counts(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        """Sums over the CPUs."""
+        counts: np.ndarray[tuple[int], np.dtype[np.uint64]]
+        counts = self._maps[name].read().values.sum(axis=1, dtype="u8")
+        return counts

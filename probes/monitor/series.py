@@ -1,0 +1,100 @@
+"""The last windows of the monitor, as conditions look at them (S2.11, S2.23)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from probes.monitor.records import METRIC, Array
+
+METRICS = (
+    "packets",
+    "bytes",
+    "tcp_packets",
+    "tcp_bytes",
+    "udp_packets",
+    "udp_bytes",
+    "icmp_packets",
+    "icmp_bytes",
+    "other_packets",
+    "other_bytes",
+    "flows",
+)
+"""What a condition can name. `other` is all that is neither TCP nor UDP nor ICMP."""
+LEAST = 4
+"""Windows that are kept however long they are: a baseline is of three before the last."""
+
+_COLUMNS = {
+    name: number
+    for number, name in enumerate(
+        (*(METRIC.names or ()), "other_packets", "other_bytes", "seconds", "middle", "seen")
+    )
+}
+
+
+class Series:
+    """Windows in their order, as long as somebody may ask for them. For one thread at a time."""
+
+    def __init__(self, keep_seconds: float = 0.0) -> None:
+        self._keep = keep_seconds
+        self._table = np.empty((len(_COLUMNS), 64))
+        self._first = self._end = 0
+        self._seen = 0.0
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    def keep(self, seconds: float) -> None:
+        """From now on keep windows for so long at least."""
+        self._keep = max(self._keep, seconds)
+
+    def append(self, row: Array, end_ns: int, seconds: float) -> None:
+        """Add a window of dtype METRIC, shape (), that ended then (CLOCK_MONOTONIC)."""
+        if self._end == self._table.shape[1]:
+            self._make_room()
+        values = row.item()
+        packets, octets, tcp, tcp_octets, udp, udp_octets, icmp, icmp_octets = values[:8]
+        self._seen += seconds
+        self._table[:, self._end] = (
+            *values,
+            packets - tcp - udp - icmp,
+            octets - tcp_octets - udp_octets - icmp_octets,
+            seconds,
+            end_ns / 1e9 - seconds / 2,
+            self._seen - seconds / 2,
+        )
+        self._end += 1
+        # One more than is asked for: it tells that the others are all of that time.
+        middles = self._table[_COLUMNS["seen"]]
+        oldest = self._seen - self._keep
+        while len(self) > LEAST and middles[self._first + 1] <= oldest:
+            self._first += 1
+
+    def column(self, name: str) -> Array:
+        """One of METRICS, `flows_low`, `flows_high`, or `seconds`, of all windows: float (n,)."""
+        return self._table[_COLUMNS[name], self._first : self._end]
+
+    def recent(self, seconds: float) -> tuple[slice, bool]:
+        """The windows more than half of which lies in the last `seconds`, the last one anyway, and
+        whether these are all of that time rather than what there is of it."""
+        return self._since("middle", seconds, len(self), 1)
+
+    def usual(self, seconds: float, before: int, least: int) -> slice:
+        """The last `before` windows but for those that are older than `seconds` of windows, gaps
+        between them not counted; `least` of them anyway."""
+        return self._since("seen", seconds, before, least)[0]
+
+    def _since(self, axis: str, seconds: float, stop: int, least: int) -> tuple[slice, bool]:
+        if stop <= 0:
+            return slice(0), False
+        middles, lengths = self.column(axis)[:stop], self.column("seconds")
+        oldest = middles[-1] + lengths[stop - 1] / 2 - seconds
+        start = min(int(middles.searchsorted(oldest, "right")), max(stop - least, 0))
+        # Up to half a window may be missing, as where one lies half in that time.
+        return slice(start, stop), bool(middles[0] - lengths[0] <= oldest)
+
+    def _make_room(self) -> None:
+        kept = self._table[:, self._first : self._end]
+        wanted = max(2 * kept.shape[1], 64)
+        table = np.empty((len(_COLUMNS), wanted))
+        table[:, : kept.shape[1]] = kept
+        self._table, self._first, self._end = table, 0, kept.shape[1]

@@ -1,0 +1,127 @@
+"""The monitoring primitive under a controller: policies, and the applications that they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from probes.control_plane import ApplicationInfo, MonitorInfo, PolicyInfo, ProbeInfo
+from probes.monitor.applications import catalog
+from probes.monitor.engine import Transition
+from probes.monitor.policy import BUILT_IN, Policy, check_names, resolve
+from probes.monitor.probe import MonitorProbe
+from probes.monitor.selection import matches_of
+from probes.monitor.tracing import Tracing, Wish
+from probes.snapshot import History, Item
+
+if TYPE_CHECKING:
+    from bpf.attach.interface import Interface
+    from bpf.compiler import Compiler
+    from probes.config.model import ProbeConfig
+    from probes.hooks import Hooks
+    from probes.monitor.applications.application import ApplicationProbe
+    from probes.monitor.options import MonitorOptions
+    from probes.path.options import TracedFlow
+
+
+class Host(Protocol):
+    """What a controller does for it."""
+
+    history: History
+
+    def publish(self, item: Item) -> None: ...
+
+    def applications(self) -> Sequence[ApplicationProbe]: ...
+
+    def add(self, config: ProbeConfig) -> ProbeInfo: ...
+
+    def trace_flow(self, destination: str, flow: TracedFlow) -> None: ...
+
+    def untrace_flow(self, destination: str, flow: TracedFlow) -> None: ...
+
+
+class Triggers:
+    """One monitor, and what comes with it. For use by several threads; changes exclude one another
+    by the controller's lock."""
+
+    def __init__(
+        self,
+        host: Host,
+        compiler: Compiler,
+        interface: Interface,
+        hooks: Hooks,
+        options: MonitorOptions,
+        profiles: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """Start the monitor; no poller reads it yet. Raises as MonitorProbe does."""
+        self._host = host
+        self._profiles = dict(profiles)
+        self._traced: dict[str, Wish] = {}
+        """By policy, what it has traced while it is active."""
+        self._tracing = Tracing(host.history, host.trace_flow, host.untrace_flow, host.publish)
+        self.probe = MonitorProbe(compiler, interface, hooks, options, self._follow)
+
+    def info(self) -> MonitorInfo:
+        """All of it."""
+        probe = self.probe
+        running = probe.router.running()
+        applications = {each.name: each for each in self._host.applications()}
+        return MonitorInfo(
+            probe.interface.name,
+            probe.hook.value,
+            probe.options.input,
+            probe.options.bits,
+            probe.options.interval,
+            probe.offload,
+            probe.policies(),
+            tuple(
+                ApplicationInfo(
+                    name,
+                    catalog.summary(applications[name].config),
+                    name in running,
+                    packets,
+                    applications[name].ns,
+                )
+                for name, packets in probe.router.given().items()
+                if name in applications
+            ),
+            self._profiles,
+        )
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        """Add a policy, or put it in the place of the one of this name; see ControlPlane."""
+        loaded = [*self.probe.router.given()]
+        check_names([policy], {*loaded, *BUILT_IN}, self._profiles)
+        applications, traced = resolve(policy, self._profiles)
+        matches = matches_of(policy.select)
+        for name in applications:
+            if name not in loaded:
+                self._host.add(catalog.built_in(name, self.probe.interface.name))
+        old = self._traced.get(policy.name)
+        self.probe.set_policy(policy, applications, matches)
+        wish = self._traced[policy.name] = Wish(policy.name, policy.select, traced)
+        info = self.policy(policy.name)
+        if wish != old and (traced or (old and old.count)):
+            self._tracing.wish(wish if info.state.runs else Wish(policy.name))
+        return info
+
+    def remove_policy(self, name: str) -> None:
+        """Forget it; what it has traced is traced no more."""
+        self.probe.remove_policy(name)
+        if self._traced.pop(name).count:
+            self._tracing.wish(Wish(name))
+
+    def policy(self, name: str) -> PolicyInfo:
+        """One policy."""
+        (found,) = (each for each in self.probe.policies() if each.policy.name == name)
+        return found
+
+    def close(self) -> None:
+        """Trace nothing more for policies. The probe is its poller's to close."""
+        self._tracing.close()
+
+    def _follow(self, transitions: Sequence[Transition]) -> None:
+        for transition in transitions:
+            wish = self._traced.get(transition.policy)
+            if wish and wish.count:
+                self._tracing.wish(wish if transition.after.runs else Wish(wish.policy))

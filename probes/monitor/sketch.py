@@ -1,0 +1,199 @@
+"""How many distinct flows there were, by HyperLogLog registers that keep more than a rank (S2.7).
+
+Of a flow's 64-bit hash the lower bits choose one of m registers, which keeps the largest
+`hash >> 32 | 1`; 0 where there was none. Let U be what a register leaves of 1, 1 - value / 2**32, P
+the mean of all U, and D the number of registers in use. Those of n flows are below x_1 .. x_m with
+probability (mean x)**n, so the likelihood of n is n! / (n - D)! * (1 - P)**(n - D): that of n
+trials, had they had D successes of probability P each. Hence
+
+- it is largest at n = D / P: one formula for any n, with no table and no linear counting;
+- that is too large by c / P, c = 1 - L / (exp(L) - 1), L = n / m, but for terms of second order in
+  1 / m: the estimate is (D - c) / P;
+- given the registers, n - D is negative binomial (with 1 / n as the prior): the band. It is nearly
+  exact where flows are few.
+
+A value is the middle of a cell that is 2**-31 wide, which matters where n is as large as m * 2**28:
+the likelihood of D cells is exp(-L * m * P) * sinh(L / 2**32)**D, and largest where
+L = 2**32 * atanh(D / S), S = 2**32 * m * P. With that the estimate is right to n = m * 2**31, and
+the band, which does not widen with cells, to m * 2**30.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from bpf.errors import UsageError
+from probes.monitor.options import BITS
+from probes.monitor.records import Array
+
+_T = TypeVar("_T", int, str)
+
+_FULL = 1 << 32
+"""What an empty register leaves."""
+_SPREADS = 10.0
+"""Standard deviations to each side that a band is looked for in."""
+_HARDLY = 0.1
+"""Flows, of which it is not worth to say that there may be so many more."""
+_POINTS = 2000
+"""At most so many counts are weighed for a band: each of them, or evenly spaced ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sketch:
+    """Distinct flows of a window, of several, or of several hosts."""
+
+    bits: int
+    registers: Array
+    """(2**bits,) u4, read only: the largest `hash >> 32 | 1` of each, 0: none."""
+    seed: str
+    """Which key the flows were hashed with: registers of different keys have nothing in common."""
+
+    def __post_init__(self) -> None:
+        least, most = BITS
+        if not least <= self.bits <= most:
+            raise UsageError(f"sketch: bits = {self.bits} is not between {least} and {most}")
+        if self.registers.shape != (1 << self.bits,) or self.registers.dtype != np.dtype("u4"):
+            raise UsageError(
+                f"sketch: {self.registers.shape} registers of {self.registers.dtype}",
+                hint=f"{self.bits} bits have {1 << self.bits} of uint32",
+            )
+        self.registers.flags.writeable = False
+
+    @classmethod
+    def of(cls, hashes: Array, bits: int, seed: str) -> Sketch:
+        """What the kernel would have kept of hashes (n,) u8."""
+        registers = np.zeros(1 << bits, "u4")
+        values = (hashes >> np.uint64(32)).astype("u4") | np.uint32(1)
+        np.maximum.at(registers, hashes & np.uint64(len(registers) - 1), values)
+        return cls(bits, registers, seed)
+
+    @classmethod
+    def of_cpus(cls, registers: Array, bits: int, seed: str) -> Sketch:
+        """What the CPUs kept, (cpus, 2**bits) u4, copied."""
+        return cls(bits, registers.max(axis=0), seed)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, object]) -> Sketch:
+        """What `to_dict` gave: of `bits`, `seed` and `registers`; the rest follows from them.
+
+        UsageError says which of these is missing or wrong.
+        """
+        bits = _field(document, "bits", int)
+        seed = _field(document, "seed", str)
+        text = _field(document, "registers", str)
+        try:
+            data = base64.b64decode(text, validate=True)
+        except ValueError as error:
+            raise UsageError(f"sketch: registers are not base64: {error}") from None
+        if len(data) % 4:
+            raise UsageError(f"sketch: registers of {len(data)} bytes", hint="each has 4 bytes")
+        registers = np.frombuffer(data, "<u4").astype("u4")
+        if np.any((registers != 0) & (registers % 2 == 0)):
+            raise UsageError("sketch: registers with even values", hint="little-endian, odd or 0")
+        return cls(bits, registers, seed)
+
+    def to_dict(self) -> dict[str, int | float | str]:
+        """For JSON: `bits`, `seed`, `estimate`, `low`, `high` (95 %), and in base64 `registers`
+        (little-endian u4) and `ranks` (u1)."""
+        low, high = self.band()
+        return {
+            "bits": self.bits,
+            "seed": self.seed,
+            "estimate": self.estimate(),
+            "low": low,
+            "high": high,
+            "registers": base64.b64encode(self.registers.astype("<u4").tobytes()).decode(),
+            "ranks": base64.b64encode(self.ranks().tobytes()).decode(),
+        }
+
+    def merged(self, *others: Sketch) -> Sketch:
+        """That of the flows that are in any of them, exactly: a flow in several counts once."""
+        for other in others:
+            if other.bits != self.bits:
+                raise UsageError(
+                    f"sketches of {self.bits} and {other.bits} bits can't be merged",
+                    hint="have all monitors use the same bits",
+                )
+            if other.seed != self.seed:
+                raise UsageError(
+                    f"sketches of seeds {self.seed} and {other.seed} can't be merged",
+                    hint="have all monitors use the same seed",
+                )
+        registers = (sketch.registers for sketch in others)
+        return Sketch(self.bits, functools.reduce(np.maximum, registers, self.registers), self.seed)
+
+    def ranks(self) -> Array:
+        """(2**bits,) u1: the registers of a classic HyperLogLog, for other tools.
+
+        Of one that takes the register by the hash's lowest bits, and as the rank the place, 1 to
+        32, of the first 0 (others: of the first 1) among its upper 31 bits. 0: empty.
+        """
+        zero = 32 - np.frexp(~self.registers >> np.uint32(1))[1]
+        return np.where(self.registers, zero, 0).astype("u1")
+
+    def estimate(self) -> float:
+        """Of the number of distinct flows: its standard error is 1 / sqrt(2**bits - 2) of it at
+        most, and it has no bias."""
+        return self._moments()[1]
+
+    def flows(self) -> float:
+        """The estimate, whole where hardly any two flows share a register: five are five then, and
+        `flows > 5` does not hold. What that takes off is a tenth of a flow at most."""
+        used, estimate, _ = self._moments()
+        return float(used) if estimate - used < _HARDLY else estimate
+
+    def band(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Limits between which the number of distinct flows lies with that confidence, with the
+        estimate between them."""
+        if not 0 < confidence < 1:
+            raise UsageError(f"a confidence of {confidence:g} is not between 0 and 1")
+        used, estimate, chance = self._moments()
+        if not used:
+            return 0.0, 0.0
+        mean = used * (1 - chance) / chance
+        spread = math.sqrt(mean / chance)
+        least = math.floor(max(0.0, mean - _SPREADS * spread))
+        # One more: where flows are few, a spread is less than one flow.
+        most = math.ceil(mean + _SPREADS * (spread + 1))
+        hidden = least + np.arange(0, most - least, max(1.0, (most - least) / _POINTS))
+        # ln((hidden + used - 1)! / hidden! * (1 - chance)**hidden) by Stirling's series, put so
+        # that no large number is subtracted from another.
+        weight = (
+            (hidden + 0.5) * np.log1p((used - 1) / (hidden + 1))
+            + (used - 1) * np.log(hidden + used)
+            + (1 / (hidden + used) - 1 / (hidden + 1)) / 12
+            + hidden * math.log1p(-chance)
+        )
+        below = np.cumsum(np.exp(weight - weight.max()))
+        tails = np.array([1 - confidence, 1 + confidence]) / 2 * below[-1]
+        low, high = used + hidden[np.searchsorted(below, tails)]
+        return min(float(low), estimate), max(float(high), estimate)
+
+    def _moments(self) -> tuple[int, float, float]:
+        """D, the estimate, and P with the correction for cells in it."""
+        used = int(np.count_nonzero(self.registers))
+        if not used:
+            return 0, 0.0, 1.0
+        left = (_FULL << self.bits) - int(self.registers.sum(dtype="u8"))
+        rate = used / left * _FULL
+        excess = 1 + rate * math.exp(-rate) / math.expm1(-rate)
+        share = (used - excess) / left
+        chance = share / math.atanh(share) * left / (_FULL << self.bits)
+        return used, max(float(used), (used - excess) / chance), chance
+
+
+def _field(document: Mapping[str, object], name: str, kind: type[_T]) -> _T:
+    """A field of the document, checked to be there and of that type."""
+    if name not in document:
+        raise UsageError(f"sketch: no {name}")
+    value = document[name]
+    if not isinstance(value, kind):
+        raise UsageError(f"sketch: {name} is {type(value).__name__}, not {kind.__name__}")
+    return value

@@ -1,0 +1,147 @@
+"""Tracing the paths of the flows that a policy is about, as long as it is active."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+import numpy as np
+
+from bpf.errors import DeckError
+from probes.flow.filter import FlowFilter, address_text
+from probes.flow.records import FLOW, Direction
+from probes.monitor.records import Array
+from probes.monitor.state import PROBE
+from probes.path.options import TracedFlow
+from probes.snapshot import Event, History
+
+_ANSWER = {
+    "source": "destination",
+    "destination": "source",
+    "source_port": "destination_port",
+    "destination_port": "source_port",
+    "protocol": "protocol",
+    "version": "version",
+}
+"""Where the fields of an answer's flow come from."""
+_KEY = np.dtype([(name, FLOW[name]) for name in _ANSWER])
+
+
+Traced = tuple[str, TracedFlow]
+"""A destination, and one flow to it."""
+_RENEW = 5.0
+"""Seconds after which it is looked whether other flows are to be traced."""
+_GONE = 10.0
+"""Seconds without a packet after which a flow is traced no more, if there is another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a policy has traced; nothing: it is not active any more."""
+
+    policy: str
+    select: tuple[str, ...] = ()
+    count: int = 0
+
+
+def top_flows(rows: Array, select: Sequence[str]) -> list[Traced]:
+    """Of the flows that come in and pass one of the filters, those that this host answers, busiest
+    first: where their answers go, which is what can be traced. Rows are of dtype FLOW (n,).
+    """
+    incoming = rows[rows["direction"] == Direction.INGRESS]
+    outgoing = rows[rows["direction"] == Direction.EGRESS]
+    if select:
+        passed = [FlowFilter.parse(text).mask(incoming) for text in select]
+        incoming = incoming[np.logical_or.reduce(passed)]
+    busiest = incoming[np.argsort(incoming["packets"], kind="stable")[::-1]]
+    answers, answered = np.empty(len(busiest), _KEY), np.empty(len(outgoing), _KEY)
+    for name, of in _ANSWER.items():
+        answers[name], answered[name] = busiest[of], outgoing[name]
+    known = set(answered.view(f"V{_KEY.itemsize}").tolist())
+    which = [key in known for key in answers.view(f"V{_KEY.itemsize}").tolist()]
+    found = (
+        (
+            address_text(row["destination"].tobytes(), int(row["version"])),
+            TracedFlow(int(row["protocol"]), int(row["source_port"]), int(row["destination_port"])),
+        )
+        for row in answers[which]
+    )
+    return list(dict.fromkeys(found))  # of several windows
+
+
+class Tracing:
+    """A thread that traces what policies wish: starting to may take as long as a compile.
+
+    As long as a policy is active, flows that have ended make room for others.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        trace: Callable[[str, TracedFlow], None],
+        untrace: Callable[[str, TracedFlow], None],
+        publish: Callable[[Event], None],
+    ) -> None:
+        self._history = history
+        self._trace = trace
+        self._untrace = untrace
+        self._publish = publish
+        self._wishes: SimpleQueue[Wish | None] = SimpleQueue()
+        self._active: dict[str, Wish] = {}
+        self._traced: dict[str, list[Traced]] = {}
+        """By policy, what it began to trace."""
+        threading.Thread(target=self._run, name="trace for policies", daemon=True).start()
+
+    def wish(self, wish: Wish) -> None:
+        """Have it done; returns at once."""
+        self._wishes.put(wish)
+
+    def close(self) -> None:
+        """Begin nothing more, after what is under way; what is traced goes on."""
+        self._wishes.put(None)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                wish = self._wishes.get(timeout=_RENEW if self._active else None)
+            except Empty:
+                for each in self._active.values():
+                    self._renew(each)
+                continue
+            if wish is None:
+                return
+            self._active.pop(wish.policy, None)
+            for flow in self._traced.pop(wish.policy, ()):
+                self._end(flow)
+            if wish.count:
+                self._active[wish.policy] = wish
+                if why := self._renew(wish):
+                    text = f"policy {wish.policy} traces fewer than {wish.count} flows: {why}"
+                    self._publish(Event.now("warning", PROBE, text))
+
+    def _renew(self, wish: Wish) -> str:
+        """Trace as many flows as are wished; why there are fewer, if it is more than that."""
+        windows = self._history.snapshots("flow")
+        since = windows[-1].end_ns - _GONE * 1e9 if windows else 0
+        recent = [window.rows for window in windows if window.end_ns > since]
+        found = top_flows(np.concatenate(recent, dtype=FLOW), wish.select) if recent else []
+        begun = self._traced.setdefault(wish.policy, [])
+        others = [flow for flow in found if flow not in begun]
+        for ended in [flow for flow in begun if flow not in found][: len(others)]:
+            begun.remove(ended)
+            self._end(ended)
+        why = "" if found else "no flow that it selects is answered by this host"
+        for flow in others[: wish.count - len(begun)]:
+            try:
+                self._trace(*flow)
+                begun.append(flow)
+            except DeckError as error:
+                why = str(error)
+        return why
+
+    def _end(self, flow: Traced) -> None:
+        with suppress(DeckError):  # an operator ended it
+            self._untrace(*flow)

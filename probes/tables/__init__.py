@@ -1,0 +1,1 @@
+"""Tables of metrics: from the bytes of map entries to columns."""

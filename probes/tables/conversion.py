@@ -1,0 +1,353 @@
+"""Tables of metrics: what the bytes of a map's keys and values mean, and their conversion (S1.10).
+
+A table is read in two ways: as flat rows with one scalar a column (`key.saddr`, `value.first[2]`),
+and as nested objects. A per-CPU value that is not aggregated is a row for each CPU, or a list.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpf.errors import UsageError, did_you_mean
+from bpf.maps.kinds import Shape
+from probes.tables.field_types import (
+    FIELD_TYPES,
+    PLAIN,
+    SLOT,
+    SLOT_TYPES,
+    is_number,
+    packed,
+    unsigned,
+)
+from probes.tables.value_decoding import Meaning
+
+if TYPE_CHECKING:
+    from bpf.compiler import CompiledMap
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
+_Convert = Callable[[Array], list[Any]]
+_PART = 8192
+"""Rows that are turned into Python's values at a time."""
+
+
+class TableKind(StrEnum):
+    """What a map's entries are to a reader."""
+
+    HASH = "hash"
+    ARRAY = "array"
+    LPM = "lpm"
+    """Keys are prefixes."""
+    QUEUE = "queue"
+    STACK = "stack"
+    HISTOGRAM = "histogram"
+    """BPF_HISTOGRAM: keys are slots, or end with one."""
+
+
+_NUMBERED = {TableKind.ARRAY: "index", TableKind.QUEUE: "position", TableKind.STACK: "position"}
+"""What a key is called that is the entry's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """What the rows of a metric are: dtype `[("key", K), ("value", V)]` or, for each CPU's value
+    apart, `[("key", K), ("value", V, (CPUs,))]`."""
+
+    kind: TableKind
+    help: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What a field is beyond its C type, by path: `{"key.saddr": "ipv4"}`. A name of FIELD_TYPES;
+    a histogram's `slot` may be `linear`. An array's elements are `value.first[]`."""
+    names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """Names of numbers, by path: of the enumerators of an enum."""
+    bits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Shift and width of bit fields, by path, in the number or the bytes (V3) that stand there."""
+
+
+def schema_of(
+    found: CompiledMap,
+    types: Mapping[str, str] | None = None,
+    help: str = "",  # noqa: A002 - the field's name
+) -> TableSchema:
+    """Return the schema of a map's entries.
+
+    `types` are types of fields by path; they override any guess. Raises UsageError for the first
+    of `type_findings`.
+    """
+    for path, text, hint in type_findings(found, types or {}):
+        raise UsageError(f"map {found.spec.name}: types: {path}: {text}", hint=hint)
+    meaning = Meaning(found)
+    fields, names = meaning.fields, meaning.names
+    for path, type_ in (types or {}).items():
+        if type_ == PLAIN and path in meaning.bits:
+            continue
+        # What was guessed of it, of a part of it, or of what it is a part of does not hold.
+        for each in list(fields):
+            if _is_part(path, each) or _is_part(each, path):
+                del fields[each]
+        names.pop(path, None)
+    fields |= {path: type_ for path, type_ in (types or {}).items() if type_ != PLAIN}
+    return TableSchema(_kind(found), help, fields, names, meaning.bits)
+
+
+def type_findings(found: CompiledMap, types: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield a path of `types`, what is wrong with its type, and a hint."""
+    dtypes = Meaning(found).dtypes
+    histogram = _kind(found) == TableKind.HISTOGRAM
+    paths = [*dtypes, SLOT] if histogram else list(dtypes)
+    for path, type_ in types.items():
+        known = list(SLOT_TYPES) if histogram and path == SLOT else [*FIELD_TYPES, PLAIN]
+        if path not in paths:
+            yield path, f"{found.spec.name} has no such field", did_you_mean(path, paths)
+        elif type_ not in known:
+            yield path, f"no type {type_!r}", did_you_mean(type_, known)
+        elif path in dtypes and type_ != PLAIN and not FIELD_TYPES[type_].takes(dtypes[path]):
+            needs = FIELD_TYPES[type_].needs
+            yield (
+                path,
+                f"can't be {type_}: that takes {needs}",
+                f"it has {dtypes[path].itemsize} bytes",
+            )
+
+
+def _kind(found: CompiledMap) -> TableKind:
+    shape = found.spec.kind.shape or Shape.HASH
+    if found.histogram and (shape == Shape.ARRAY or _has_slot(found.key)):
+        return TableKind.HISTOGRAM
+    return TableKind(shape)
+
+
+def _has_slot(key: DType | None) -> bool:
+    return key is not None and is_number(key[key.names[-1]] if key.names else key)
+
+
+def _is_part(path: str, of: str) -> bool:
+    return path == of or path.startswith((f"{of}.", f"{of}["))
+
+
+def columns(schema: TableSchema, dtype: DType) -> tuple[str, ...]:
+    """The columns of `flat_rows`; `dtype` is the rows'."""
+    return _Table(schema, dtype).columns
+
+
+def flat_rows(schema: TableSchema, rows: Array) -> Iterator[tuple[Any, ...]]:
+    """One scalar a column; without the empty slots at the end of a histogram."""
+    return _Table(schema, rows.dtype).flat(rows)
+
+
+def objects(schema: TableSchema, rows: Array) -> Iterator[dict[str, Any]]:
+    """Nested dicts and lists of numbers, texts and booleans, an entry each.
+
+    `key` and `value`; `index` in place of `key` for an array, `position` for a queue and a stack;
+    `slot`, `low`, `high` and `count` for a histogram.
+    """
+    return _Table(schema, rows.dtype).objects(rows)
+
+
+class _Scalar:
+    """A field that is one value to a reader."""
+
+    def __init__(self, convert: _Convert, cut: _Cut | None = None) -> None:
+        self._convert = convert
+        self._cut = cut
+
+    def columns(self, path: str) -> list[str]:
+        return [path]
+
+    def flat(self, array: Array) -> list[list[Any]]:
+        return [self.objects(array)]
+
+    def objects(self, array: Array) -> list[Any]:
+        return self._convert(self._cut(array) if self._cut else array)
+
+
+class _Record:
+    """A struct or union, by its members."""
+
+    def __init__(self, members: Mapping[str, _Node]) -> None:
+        self._members = members
+
+    def columns(self, path: str) -> list[str]:
+        return [c for name, node in self._members.items() for c in node.columns(f"{path}.{name}")]
+
+    def flat(self, array: Array) -> list[list[Any]]:
+        return [column for name, node in self._members.items() for column in node.flat(array[name])]
+
+    def objects(self, array: Array) -> list[Any]:
+        values = [node.objects(array[name]) for name, node in self._members.items()]
+        return [dict(zip(self._members, each, strict=True)) for each in zip(*values, strict=True)]
+
+
+class _Items:
+    """An array; its elements lie along the second dimension."""
+
+    def __init__(self, element: _Node, count: int) -> None:
+        self._element = element
+        self._count = count
+
+    def columns(self, path: str) -> list[str]:
+        return [c for i in range(self._count) for c in self._element.columns(f"{path}[{i}]")]
+
+    def flat(self, array: Array) -> list[list[Any]]:
+        return [column for i in range(self._count) for column in self._element.flat(array[:, i])]
+
+    def objects(self, array: Array) -> list[Any]:
+        values = [self._element.objects(array[:, i]) for i in range(self._count)]
+        return list(map(list, zip(*values, strict=True))) if values else [[] for _ in array]
+
+
+_Node = _Scalar | _Record | _Items
+
+
+_KEY, _VALUE = itemgetter("key"), itemgetter("value")
+_Columns = Sequence[tuple[str, _Node, Callable[[Array], Array]]]
+"""Name, meaning, and where it is in rows."""
+
+
+class _Table:
+    """A schema with a layout: how rows of it are turned into Python's values."""
+
+    def __init__(self, schema: TableSchema, dtype: DType) -> None:
+        self._schema = schema
+        key, value = dtype["key"], dtype["value"]
+        if schema.kind == TableKind.HISTOGRAM:
+            self._nested = self._flat = self._histogram(key, value)
+            return
+        name = _NUMBERED.get(schema.kind, "key")
+        keys, values = self._node("key", key), self._node("value", value.base)
+        if not value.shape:
+            self._nested = self._flat = (name, keys, _KEY), ("value", values, _VALUE)
+            return
+        cpus = value.shape[0]
+        self._nested = (name, keys, _KEY), ("value", _Items(values, cpus), _VALUE)
+        self._flat = (
+            (name, keys, lambda rows: np.repeat(rows["key"], cpus)),
+            ("cpu", _Scalar(_plain), lambda rows: np.tile(np.arange(cpus), len(rows))),
+            ("value", values, lambda rows: rows["value"].reshape(-1)),
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(column for name, node, _ in self._flat for column in node.columns(name))
+
+    def flat(self, rows: Array) -> Iterator[tuple[Any, ...]]:
+        for part in self._parts(rows):
+            columns_ = [column for _, node, at in self._flat for column in node.flat(at(part))]
+            yield from zip(*columns_, strict=True)
+
+    def objects(self, rows: Array) -> Iterator[dict[str, Any]]:
+        names = [name for name, _, _ in self._nested]
+        for part in self._parts(rows):
+            values = [node.objects(at(part)) for _, node, at in self._nested]
+            yield from (dict(zip(names, each, strict=True)) for each in zip(*values, strict=True))
+
+    def _parts(self, rows: Array) -> Iterator[Array]:
+        if self._schema.kind == TableKind.HISTOGRAM and rows.dtype["key"].names is None:
+            rows = rows[np.argsort(rows["key"], kind="stable")]
+            used = np.flatnonzero(rows["value"])
+            rows = rows[: used[-1] + 1] if len(used) else rows[:0]
+        return (rows[at : at + _PART] for at in range(0, len(rows), _PART))
+
+    def _histogram(self, key: DType, value: DType) -> _Columns:
+        linear = self._schema.fields.get(SLOT) == "linear"
+        low, high = (_plain, _plain) if linear else (_low, _high)
+        if key.names:
+            *before, last = key.names
+            bucket: _Columns = [("key", self._record("key", key, before), _KEY)] if before else []
+            slot: Callable[[Array], Array] = lambda rows: rows["key"][last]  # noqa: E731
+        else:
+            bucket, slot = [], _KEY
+        return (
+            *bucket,
+            (SLOT, _Scalar(_plain), slot),
+            ("low", _Scalar(low), slot),
+            ("high", _Scalar(high), slot),
+            ("count", self._node("value", value), _VALUE),
+        )
+
+    def _node(self, path: str, dtype: DType) -> _Node:
+        """What is at `path`."""
+        kind = self._schema.fields.get(path, "")
+        place = self._schema.bits.get(path)
+        cut = None
+        if place and dtype.kind in "iuV":
+            cut = _Cut(dtype, *place, kind == "signed")
+            dtype = cut.dtype
+        # A sum or a mean is wider than what was aggregated, and no address.
+        if kind in FIELD_TYPES and FIELD_TYPES[kind].takes(dtype):
+            return _Scalar(FIELD_TYPES[kind].values, cut)
+        if not (dtype.shape or dtype.names):
+            names = self._schema.names.get(path)
+            return _Scalar(_named(names) if names else _plain, cut)
+        if dtype.shape:
+            element = np.dtype((dtype.base, dtype.shape[1:]))
+            return _Items(self._node(f"{path}[]", element), dtype.shape[0])
+        return self._record(path, dtype, dtype.names or ())
+
+    def _record(self, path: str, dtype: DType, names: Iterable[str]) -> _Record:
+        return _Record({name: self._node(f"{path}.{name}", dtype[name]) for name in names})
+
+
+def _plain(array: Array) -> list[Any]:
+    """Numbers and truth values, as their C type says."""
+    if array.dtype.kind == "V":
+        return unsigned(array)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return [value if np.isfinite(value) else str(value) for value in array.tolist()]
+    values: list[Any] = array.tolist()
+    return values
+
+
+def _named(names: Mapping[int, str]) -> _Convert:
+    return lambda array: [names.get(value, value) for value in _plain(array)]
+
+
+class _Cut:
+    """Takes bit fields out of their words."""
+
+    def __init__(self, word: DType, shift: int, width: int, signed: bool) -> None:
+        """`signed` is of opaque words; other words know their sign."""
+        self._shift, self._width, self._signed = shift, width, signed
+        self.dtype = word
+        """Of the bit fields."""
+        if word.kind == "V":
+            size = next(size for size in (1, 2, 4, 8, 16) if 8 * size >= width)
+            self.dtype = np.dtype("V16" if size == 16 else f"{'i' if signed else 'u'}{size}")
+
+    def __call__(self, array: Array) -> Array:
+        if array.dtype.kind != "V":
+            # To the word's upper end and back: so the sign of a signed field is kept.
+            spare = 8 * array.dtype.itemsize - self._width
+            shifted: Array = (array << (spare - self._shift)) >> spare
+            return shifted
+        numbers = [int.from_bytes(each, sys.byteorder) >> self._shift for each in packed(array)]
+        mask, sign = (1 << self._width) - 1, (1 << self._width >> 1) if self._signed else 0
+        size = self.dtype.itemsize
+        data = b"".join(
+            ((number & mask ^ sign) - sign).to_bytes(size, sys.byteorder, signed=self._signed)
+            for number in numbers
+        )
+        return np.frombuffer(data, self.dtype)
+
+
+def _low(slots: Array) -> list[int]:
+    return [_range(slot)[0] for slot in _plain(slots)]
+
+
+def _high(slots: Array) -> list[int]:
+    return [_range(slot)[1] for slot in _plain(slots)]
+
+
+def _range(slot: int) -> tuple[int, int]:
+    """The values that bpf_log2l() puts into a slot: 1 has 0 and 1, 2 has 2 and 3."""
+    if not 0 < slot <= 64:
+        return slot, slot
+    return (1 << slot) >> 1 if slot > 1 else 0, (1 << slot) - 1

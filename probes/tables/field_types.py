@@ -1,0 +1,248 @@
+"""What a field is beyond its C type: an address, a name, text. Told by its name, or by an operator.
+
+A guess never hides a value: what it gives can be turned back, and what is not known is a number.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from socket import AF_INET, AF_INET6, inet_ntop
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpf.maps.ctype import CType
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
+
+_ADDRESS = re.compile(
+    r"(s|d|src|dst|source|dest|destination|local|remote|peer|l(?=addr)|r(?=addr))?"
+    r"(ip|ipv4|ip4|ipv6|ip6|addr|address|ipaddr|inaddr|in6addr)(v?[46])?(src|dst)?"
+)
+_ENDS = frozenset({
+    "src", "dst", "source", "dest", "destination", "local", "remote", "peer", "client", "server",
+    "next", "hop", "nexthop", "gw", "gateway", "host", "router", "sender", "receiver",
+})  # fmt: skip
+"""Words that say whose address it is."""
+_BESIDES = frozenset({
+    "s", "d", "a", "b", "h", "0", "1", "2", "4", "6", "v4", "v6", "l3", "in", "out", "inner",
+    "outer", "orig", "original", "reply", "prev", "bgp", "nat", "net", "network", "tun", "tunnel",
+    "from", "to", "target", "victim", "attacker",
+})  # fmt: skip
+"""Words that may stand beside, and say nothing alone."""
+_MAC = frozenset({
+    "mac", "macaddr", "smac", "dmac", "srcmac", "dstmac", "eth", "ether", "ethernet", "hw",
+    "hwaddr", "ll", "lladdr", "sha", "tha", "saddr", "daddr", "addr", "address",
+})  # fmt: skip
+_BIG_ENDIAN = frozenset({"__be16", "__be32", "__be64", "__sum16"})
+_VERSIONS = frozenset({"v4", "v6", "ip4", "ip6"})
+"""Members of a union that is itself named as an address."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """One meaning."""
+
+    about: str
+    """In words, for a manual."""
+    needs: str
+    """What it can be of, in words."""
+    takes: Callable[[DType], bool]
+    """Whether a field of this dtype can be it."""
+    values: Callable[[Array], list[Any]]
+    """From an array of such fields, shape (n,) and the field's own, to Python's values."""
+
+
+def packed(array: Array) -> list[bytes]:
+    """The bytes of each field of an array, shape (n,) and the field's own."""
+    size = array.dtype.itemsize
+    if array.ndim > 1:
+        array = array.reshape(len(array), -1)
+        size *= array.shape[1]
+    result: list[bytes] = array.view(f"V{size}").reshape(-1).tolist()
+    return result
+
+
+def unsigned(array: Array) -> list[int]:
+    """Integers of up to 128 bits, from host order."""
+    if array.dtype.kind == "V":
+        return [int.from_bytes(each, sys.byteorder) for each in packed(array)]
+    result: list[int] = array.view(f"u{array.dtype.itemsize}").tolist()
+    return result
+
+
+def _signed(array: Array) -> list[int]:
+    if array.dtype.kind == "V":
+        return [int.from_bytes(each, sys.byteorder, signed=True) for each in packed(array)]
+    result: list[int] = array.view(f"i{array.dtype.itemsize}").tolist()
+    return result
+
+
+def _truth(array: Array) -> list[bool]:
+    return [value != 0 for value in unsigned(array)]
+
+
+def _network_order(array: Array) -> list[int]:
+    if array.dtype.kind == "V":
+        return [int.from_bytes(each, "big") for each in packed(array)]
+    result: list[int] = array.view(f">u{array.dtype.itemsize}").tolist()
+    return result
+
+
+def _ipv4(array: Array) -> list[str]:
+    return [inet_ntop(AF_INET, each) for each in packed(array)]
+
+
+def _ipv4_host(array: Array) -> list[str]:
+    return [inet_ntop(AF_INET, value.to_bytes(4, "big")) for value in unsigned(array)]
+
+
+def _ipv6(array: Array) -> list[str]:
+    return [inet_ntop(AF_INET6, each) for each in packed(array)]
+
+
+def _mac(array: Array) -> list[str]:
+    return [each.hex(":") for each in packed(array)]
+
+
+def _hex(array: Array) -> list[str]:
+    if array.ndim == 1 and array.dtype.kind in "iu":
+        digits = 2 * array.dtype.itemsize
+        return [f"{value:#0{digits + 2}x}" for value in unsigned(array)]
+    return [each.hex() for each in packed(array)]
+
+
+def _text(array: Array) -> list[str]:
+    return [_readable(each.rstrip(b"\0")) for each in packed(array)]
+
+
+def _readable(raw: bytes) -> str:
+    """Text without control characters: `\\x07` for what can't be shown, so that nothing is lost."""
+    text = raw.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _prefix(array: Array) -> list[str]:
+    family = AF_INET if array.dtype.itemsize == 8 else AF_INET6
+    return [
+        f"{inet_ntop(family, each[4:])}/{int.from_bytes(each[:4], sys.byteorder)}"
+        for each in packed(array)
+    ]
+
+
+def _sized(size: int) -> Callable[[DType], bool]:
+    return lambda dtype: dtype.itemsize == size
+
+
+def is_number(dtype: DType) -> bool:
+    """Whether it is one integer: `V16` is one of 128 bits."""
+    return not dtype.shape and (dtype.kind in "iu" or (dtype.names is None and dtype.kind == "V"))
+
+
+def _is_prefix(dtype: DType) -> bool:
+    """Whether it is a prefix length with an address: a key of an LPM trie."""
+    if dtype.names is None or len(dtype.names) != 2 or dtype.itemsize not in (8, 20):
+        return False
+    (_, first), (_, second) = (dtype.fields or {}).items()
+    return first[:2] == (np.dtype("u4"), 0) and second[1] == 4
+
+
+FIELD_TYPES = {
+    "ipv4": FieldType("an IPv4 address in network order", "4 bytes", _sized(4), _ipv4),
+    "ipv4-host": FieldType(
+        "an IPv4 address in host order",
+        "4 bytes",
+        lambda dtype: is_number(dtype) and dtype.itemsize == 4,
+        _ipv4_host,
+    ),
+    "ipv6": FieldType("an IPv6 address", "16 bytes", _sized(16), _ipv6),
+    "mac": FieldType("a MAC address", "6 bytes", _sized(6), _mac),
+    "prefix": FieldType(
+        "a prefix, as the key of an LPM trie", "a u32 and an address", _is_prefix, _prefix
+    ),
+    "be": FieldType("a number in network order", "an integer", is_number, _network_order),
+    "unsigned": FieldType("a number without a sign", "an integer", is_number, unsigned),
+    "signed": FieldType("a number with a sign", "an integer", is_number, _signed),
+    "bool": FieldType("true or false", "an integer", is_number, _truth),
+    "text": FieldType(
+        "text without the NULs at its end", "bytes", lambda dtype: dtype.base.itemsize == 1, _text
+    ),
+    "hex": FieldType("hexadecimal digits", "anything", lambda dtype: True, _hex),
+}
+"""By the name that a configuration uses (`types`)."""
+
+PLAIN = "host"
+"""The type of a field that its C type describes, despite its name."""
+SLOT = "slot"
+SLOT_TYPES = {"log2": "ranges of bpf_log2l()", "linear": "each slot is one value"}
+"""Types of a histogram's slots."""
+
+
+def guess(type_: CType, name: str, inside: str = "") -> str:
+    """Return the name in FIELD_TYPES that fits a field; empty for a plain number or a record.
+
+    The typedefs of its type tell the meaning, and so do the names: `name` of the field, `inside` of
+    the enclosing struct or union.
+    """
+    dtype = type_.dtype
+    size, base = dtype.itemsize, dtype.base
+    if dtype.names is not None:
+        return {"s_addr": "ipv4", "in6_u": "ipv6"}.get(" ".join(dtype.names), "")
+    if base.names is not None:
+        return ""
+    types = _type_names(type_)
+    if len(dtype.shape) == 1 and base == np.dtype("i1") and "signed char" not in types:
+        return "text"
+    words = [_words(each.removesuffix("_t")) for each in types] + [_words(name)]
+    network = not _BIG_ENDIAN.isdisjoint(types)
+    if network or name in _VERSIONS:
+        words.append(_words(inside) + _words(name))
+    wide = size == 16 and (dtype.shape or base.kind == "V")
+    if wide and (name == "v6" or any(map(_is_address, words))):
+        return "ipv6"
+    if (
+        size == 6
+        and base.itemsize == 1
+        and dtype.shape
+        and any(_say(each, _MAC | _ENDS) for each in words)
+    ):
+        return "mac"
+    is_word = size == 4 and base.kind in "iu" and (not dtype.shape or base.itemsize == 1)
+    if is_word and any(map(_is_address, words)):
+        return "ipv4"
+    if base.kind == "V" and not dtype.shape and "__int128" in types:
+        return "signed"
+    if network and not dtype.shape:
+        address = size == 4 and (name == "v4" or any(_say(each, _ENDS) for each in words))
+        return "ipv4" if address else "be"
+    return ""
+
+
+def _type_names(type_: CType) -> list[str]:
+    """Names of a type's typedefs and of the type itself; for an array, of its elements' too."""
+    names = list(type_.names)
+    while type_.element is not None:
+        type_ = type_.element
+        names += type_.names
+    return names
+
+
+def _words(name: str) -> list[str]:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip("_")).lower().split("_")
+
+
+def _is_address(words: list[str]) -> bool:
+    """Whether every word belongs to an address: `src_ip`, but neither `ip_len` nor `ip_count`."""
+    return _say(words, frozenset(word for word in words if _ADDRESS.fullmatch(word)))
+
+
+def _say(words: list[str], what: frozenset[str]) -> bool:
+    """Whether `words` are of `what`, beside words that fit any address."""
+    return not what.isdisjoint(words) and (what | _ENDS | _BESIDES).issuperset(words)

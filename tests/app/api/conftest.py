@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.client import Client, Remote
+from app.api.server.listener import Api, Listener, serve
+from tests.app.api.fake import FakePlane
+
+TOKEN, READ_TOKEN = "write-4711-abcdefgh", "read-0815-abcdefgh"
+ASK = f"GET /v1/probes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n"
+"""The beginning of a request that is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A controller that is served, and ways to it."""
+
+    plane: FakePlane
+    listener: Listener
+    options: Api
+
+    @property
+    def unix(self) -> Remote:
+        return Remote(f"unix:{self.options.socket}")
+
+    @property
+    def url(self) -> str:
+        assert self.listener.address is not None
+        scheme = "https" if self.options.certificate else "http"
+        return f"{scheme}://127.0.0.1:{self.listener.address[1]}"
+
+    def client(self) -> Client:
+        """By the Unix socket."""
+        return Client(self.unix)
+
+    def http(self, token: str = TOKEN) -> httpx.Client:
+        """By TCP; with no token where it is empty."""
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False)
+
+    def raw(self) -> socket.socket:
+        """A connection by TCP, of which nothing has been sent."""
+        assert self.listener.address is not None
+        return socket.create_connection(self.listener.address[:2], timeout=10)
+
+
+MakeSite = Callable[..., Site]
+
+
+@pytest.fixture
+def make_site(tmp_path: Path) -> Iterator[MakeSite]:
+    """Serves a fake plane; keywords are those of `Api`."""
+    sites: list[Site] = []
+
+    def make(plane: FakePlane | None = None, **options: Any) -> Site:
+        plane = plane or FakePlane()
+        directory = {"socket": str(tmp_path / "api.sock")}
+        chosen = Api(version="1.2.3", **(directory | options))
+        sites.append(Site(plane, serve(plane, chosen), chosen))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.plane.gate.set()
+        site.listener.close()
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> dict[str, Any]:
+    """Options of `Api` for TCP on this host, with both tokens."""
+    return {"address": "127.0.0.1:0", **token_files(tmp_path)}
+
+
+@pytest.fixture
+def site(make_site: MakeSite) -> Site:
+    return make_site()
+
+
+@pytest.fixture
+def tcp(make_site: MakeSite, tokens: dict[str, Any]) -> Site:
+    return make_site(socket="", **tokens)
+
+
+def token_files(directory: Path) -> dict[str, Any]:
+    """A file each, that only its owner can read."""
+    made: dict[str, Any] = {}
+    for name, token in (("token", TOKEN), ("read_token", READ_TOKEN)):
+        path = directory / name
+        path.touch(mode=0o600)
+        path.write_text(f"{token}\n")
+        made[name] = str(path)
+    return made
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Options of `Api` for TLS on 127.0.0.1, signed by itself."""
+    directory = tmp_path_factory.mktemp("tls")
+    cert, key = str(directory / "cert.pem"), str(directory / "key.pem")
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+        f"-subj /CN=probedeck -addext subjectAltName=IP:127.0.0.1 -keyout {key} -out {cert}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return {"certificate": cert, "key": key}
+
+
+def answer(raw: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := raw.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def body_of(response: httpx.Response) -> Any:
+    """A JSON answer; it must say so."""
+    assert response.headers["content-type"] == "application/json"
+    return json.loads(response.content)

@@ -1,0 +1,226 @@
+"""The monitoring primitive by the API: its policies, its registers and its tables (S2.13)."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.api import wire
+from app.api.remote import RemoteController
+from bpf.errors import UsageError
+from probes.monitor.policy import Policy
+from probes.monitor.sketch import Sketch
+from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
+from probes.snapshot import Snapshot
+from tests.app.api.conftest import READ_TOKEN, Site, body_of
+from tests.app.api.fake import PROFILES, config
+from tests.app.api.test_api import problem
+from tests.app.api.test_remote import Heard
+from tests.app.run import monitors
+from tests.app.run.sight import becomes
+
+FLOOD = "flood: flows > 500 until flows < 300 hold 5s -> both, trace:2 on proto:udp or port:53"
+POLICIES_PATH = "/v1/monitor/policies"
+
+
+@pytest.fixture
+def http(tcp: Site) -> Iterator[httpx.Client]:
+    with tcp.http() as client:
+        yield client
+
+
+def test_a_policys_life(tcp: Site, http: httpx.Client) -> None:
+    """S2.12, S2.13: added in one line, replaced as an object, activated, ended, removed."""
+    made = http.post(POLICIES_PATH, json={"short": FLOOD})
+    assert (made.status_code, made.headers["location"]) == (201, f"{POLICIES_PATH}/flood")
+    assert body_of(made) == body_of(http.get(made.headers["location"]))
+    assert body_of(made)["policy"] == {
+        "name": "flood", "mode": "triggered", "condition": "flows > 500",
+        "deactivate": "flows < 300", "hold": 5.0, "cooldown": 0.0,
+        "select": ["proto:udp", "port:53"], "run": ["both", "trace:2"],
+    }  # fmt: skip
+    assert tcp.plane.monitor().policies[0].policy == Policy.parse_short(FLOOD)  # type: ignore[union-attr]
+    told = problem(http.post(POLICIES_PATH, json={"short": FLOOD}), 409)
+    assert told["error"] == "there is a policy flood"
+
+    path = f"{POLICIES_PATH}/flood"
+    assert body_of(http.put(path, json={"name": "flood", "run": ["dns"]}))["state"] == "armed"
+    other = http.put(f"{POLICIES_PATH}/x", json={"short": "x: always -> dns"})
+    assert other.status_code == 201
+    listed = body_of(http.get(POLICIES_PATH))
+    assert [found["policy"]["mode"] for found in listed] == ["operator", "permanent"]
+
+    active = body_of(http.post(f"{path}/activate"))
+    assert (active["state"], active["forced"]) == ("active", True)
+    ended = body_of(http.post(f"{path}/deactivate"))
+    assert (ended["state"], ended["until_utc_ns"]) == ("cool-down", 99)
+    gone = http.delete(path)
+    assert (gone.status_code, gone.content) == (204, b"")
+    assert [found["policy"]["name"] for found in body_of(http.get(POLICIES_PATH))] == ["x"]
+
+
+def test_the_monitor_says_what_it_runs(http: httpx.Client) -> None:
+    """What could not be measured is null: JSON has no NaN."""
+    told = body_of(http.get("/v1/monitor"))
+    assert (told["input"], told["bits"], told["interval"]) == ("regular", 8, 1.0)
+    assert [found["ns"] for found in told["applications"]] == [21.5, None]
+    assert told["profiles"] == {"both": ["dns", "half_open"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"short": "flood: flows > -> dns"}, 422, "column"),
+        ({"short": "flood"}, 422, "':'"),
+        ({"short": "flood: flows > 1 -> dsn"}, 422, "no application 'dsn'"),
+        ({"short": 7}, 422, "short"),
+        ({"short": FLOOD, "hold": 1}, 422, "short"),
+        ({"name": "flood", "condition": "flows >> 1", "run": ["dns"]}, 422, "condition"),
+        ({"name": "flood", "run": []}, 422, "run"),
+        ({"name": "a b", "run": ["dns"]}, 422, "name"),
+        ({"name": "flood", "run": ["dns"], "select": ["!port:1"]}, 422, "select"),
+        ([], 422, "request"),
+        (b"flood: always -> dns", 415, "sent as JSON"),
+    ],
+)
+def test_what_is_no_policy_is_refused_with_the_reason(
+    tcp: Site, http: httpx.Client, body: Any, status: int, words: str
+) -> None:
+    """Of issue 5: a bad expression is refused with the column."""
+    given: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
+    for method, path in (("POST", POLICIES_PATH), ("PUT", f"{POLICIES_PATH}/flood")):
+        assert words in problem(http.request(method, path, **given), status)["error"]
+    assert body_of(http.get(POLICIES_PATH)) == []
+
+
+def test_an_unknown_policy_is_told_apart_and_the_nearest_one_offered(http: httpx.Client) -> None:
+    http.post(POLICIES_PATH, json={"short": FLOOD})
+    for method, end in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("POST", "/activate"),
+        ("POST", "/deactivate"),
+    ):
+        told = problem(http.request(method, f"{POLICIES_PATH}/floot{end}"), 404)
+        assert (told["error"], told["hint"]) == ("no policy 'floot'", "did you mean flood?")
+    told = problem(http.put(f"{POLICIES_PATH}/x", json={"short": FLOOD}), 422)
+    assert told["error"] == "the policy is flood, not x"
+
+
+def test_who_may_only_read_changes_no_policy(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.set_policy(Policy.parse_short(FLOOD))
+    changes = (
+        ("POST", "", {"short": "x: always -> dns"}),
+        ("PUT", "/flood", {"short": FLOOD}),
+        ("DELETE", "/flood", None),
+        ("POST", "/flood/activate", None),
+        ("POST", "/flood/deactivate", None),
+    )
+    before = tcp.plane.monitor()
+    with tcp.http(READ_TOKEN) as reader:
+        for method, end, body in changes:
+            assert problem(reader.request(method, POLICIES_PATH + end, json=body), 403)
+        assert len(body_of(reader.get(POLICIES_PATH))) == 1
+        assert reader.get("/v1/monitor/sketch").status_code == 200
+    tcp.plane.read_only = "started with --read-only"
+    for method, end, body in changes:
+        told = problem(http.request(method, POLICIES_PATH + end, json=body), 403)
+        assert told["error"] == "started with --read-only"
+    assert tcp.plane.monitor() is not None
+    assert str(tcp.plane.monitor()) == str(before)
+
+
+def test_the_first_policy_may_start_the_monitor(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.monitors = False
+    assert body_of(http.get("/v1/monitor")) is None
+    assert body_of(http.get(POLICIES_PATH)) == []
+    assert problem(http.post(f"{POLICIES_PATH}/flood/activate"), 404)["hint"] == "there are none"
+    assert problem(http.get("/v1/monitor/sketch"), 422)["error"] == "no monitor runs"
+    assert http.post(POLICIES_PATH, json={"short": FLOOD}).status_code == 201
+    assert len(body_of(http.get("/v1/monitor"))["policies"]) == 1
+
+
+def test_registers_are_given_for_others_to_merge(tcp: Site, http: httpx.Client) -> None:
+    """S2.7: classic ranks too, and an estimate with its band."""
+    told = body_of(http.get("/v1/monitor/sketch", params={"windows": 3}))
+    assert (told["bits"], told["seed"]) == (8, "seed")
+    assert told["low"] < told["estimate"] < told["high"]
+    assert abs(told["estimate"] - 300) < 60
+    registers = np.frombuffer(base64.b64decode(told["registers"]), "<u4")
+    ranks = np.frombuffer(base64.b64decode(told["ranks"]), "u1")
+    truth = tcp.plane.sketch(3)
+    assert registers.tolist() == truth.registers.tolist()
+    assert ranks.tolist() == truth.ranks().tolist()
+    assert body_of(http.get("/v1/monitor/sketch")) == tcp.plane.sketch(1).to_dict()
+    for wrong in ("0", "1.5", "x", "-1", "9" * 30):
+        assert problem(http.get("/v1/monitor/sketch", params={"windows": wrong}), 422)
+
+
+def test_a_remote_console_does_as_a_local_one(site: Site) -> None:
+    with RemoteController(site.unix) as remote:
+        policy = Policy.parse_short(FLOOD)
+        assert remote.set_policy(policy) == site.plane.monitor().policies[0]  # type: ignore[union-attr]
+        assert remote.activate_policy("flood").state is State.ACTIVE
+        told, truth = remote.monitor(), site.plane.monitor()
+        assert told is not None
+        assert truth is not None
+        assert (told.policies, told.profiles) == (truth.policies, PROFILES)
+        assert told.policies[0].policy == policy
+        assert [math.isnan(found.ns) for found in told.applications] == [False, True]
+        assert remote.deactivate_policy("flood").state is State.COOLDOWN
+        assert remote.set_policy(Policy.parse_short("flood: always -> dns")).selected == 0
+        merged = remote.sketch(5).merged(Sketch.of(np.zeros(0, "u8"), 8, "seed"))
+        assert merged.registers.tolist() == site.plane.sketch(5).registers.tolist()
+        remote.remove_policy("flood")
+        with pytest.raises(UsageError, match="no policy 'flood'"):
+            remote.activate_policy("flood")
+        site.plane.monitors = False
+        assert remote.monitor() is None
+        with pytest.raises(UsageError, match="no monitor runs"):
+            remote.sketch()
+
+
+def test_the_last_windows_tables_come_in_every_format(tcp: Site, http: httpx.Client) -> None:
+    tcp.plane.add(config("monitor"))
+    latest = (
+        monitors.metrics(window=2),
+        monitors.policies(State.ACTIVE, window=2),
+        monitors.triggers(State.ACTIVE, window=2),
+    )
+    for item in (monitors.metrics(), *latest):
+        tcp.plane.publish(item)
+
+    def got(kind: str) -> httpx.Response:
+        answer = http.get("/v1/probes/monitor/metrics", params={"format": kind})
+        assert answer.status_code == 200
+        return answer
+
+    whole = body_of(got("json"))
+    assert [len(whole[name]) for name in (METRICS, POLICIES, TRIGGERS)] == [1, 1, 1]
+    assert whole["triggers"][0]["cause"] == monitors.CAUSE
+    tables = got("csv").text.split("\n\n")
+    assert [len(list(csv.DictReader(io.StringIO(text)))) for text in tables] == [1, 1, 1]
+    records = list(wire.Decoder().feed(got("binary").content))
+    assert [record.rows.tobytes() for record in records if isinstance(record, Snapshot)] == [
+        table.rows.tobytes() for table in latest
+    ]
+
+
+def test_what_is_decided_there_is_heard_here(site: Site) -> None:
+    sent = monitors.triggers(State.ACTIVE, State.HOLD)
+    with RemoteController(site.unix) as remote:
+        heard = Heard(remote)
+        site.plane.publish(sent)
+        assert becomes(lambda: len(heard.snapshots) == 1)
+    got = heard.snapshots[0]
+    assert got.rows.dtype == sent.rows.dtype
+    assert got.rows.tobytes() == sent.rows.tobytes()
+    assert not got.is_metric

@@ -1,0 +1,225 @@
+"""What is wrong is said in one line, with the exit code of its kind; help is true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.app.run.runs import COMMAND, deck_ends
+from tests.nobody import become_nobody
+
+HEADLESS = ("run", "-i", "lo", "--headless")
+EXTENT = " is not between 0.01 and 300 seconds"
+
+
+def complaint(*arguments: str, **options: object) -> tuple[int, str]:
+    """Exit code, and the one line on standard error without `probedeck: `; else there is none, but
+    for two that mark a place in what was typed."""
+    code, out, err = deck_ends(*arguments, **options)  # type: ignore[arg-type]
+    assert out == ""
+    assert err.startswith("probedeck: ")
+    line, *marked = err.removeprefix("probedeck: ").splitlines()
+    if found := re.search(r"\(column (\d+)\)", line):
+        assert marked[0] in arguments
+        assert marked[1:] == [" " * (int(found[1]) - 1) + "^"]
+    else:
+        assert not marked
+    return code, line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("runn", "No such command 'runn'. Did you mean 'run'?"),
+        ("--verson", "No such option: --verson (Possible options: --version); see --help"),
+        ("run", "nothing to watch; give -i NAME, or --only with --probe FILE"),
+        ("run -i lo --hedless", "No such option: --hedless (Possible options: --headless"),
+        ("run -i lo also", "Got unexpected extra argument(s) (also); see --help"),
+        ("run -i lp", "no interface 'lp'; "),
+        ("run -i lo --interval fast", "Invalid value for '--interval': "),
+        ("run -i lo --interval 0", "--interval 0" + EXTENT),
+        ("run -i lo --memory 64X", "--memory: '64X' is no size; write a number with K, M or G, "),
+        ("run -i lo --headless --memory 100K", "the flow tables of "),
+        ("run -i lo --probe-memory much", "--probe-memory: 'much' is no size"),
+        ("run -i lo --interval -1", "--interval -1" + EXTENT),
+        ("run -i lo --interval 301", "--interval 301" + EXTENT),
+        ("run -i lo --interval nan", "--interval nan" + EXTENT),
+        ("run -i lo --duration 0", "--duration 0 is not more than 0"),
+        ("run -i lo --duration nan", "--duration nan is not more than 0"),
+        ("run -i lo --format yaml", "no format 'yaml'; there are csv, jsonl, json, xml"),
+        ("run -i lo --ingress nat", "--ingress 'nat' is not auto, xdp, tc"),
+        (
+            "run -i lo --headless --views hop",
+            "no view 'hop'; there are flows, hops, paths, metrics, triggers, policies, windows, "
+            "events",
+        ),
+        ("run -i lo --headless --views flows,events", "standard output takes one view, not 2; "),
+        ("run -i lo --headless --capture prot:tcp", "--capture: flows have no 'prot' (column 1); "),
+        ("run -i lo --headless --capture port:http", "--capture: 'http' is not a port (column 6)"),
+        ("run -i lo --headless --capture dir:in", "--capture: 'dir:in' can't choose what is capt"),
+        ("run -i lo --headless --filter rtt>5", "--filter: flows have no 'rtt' (column 1); "),
+        ("run -i lo --headless --filter @x", "--filter: no filter is saved as 'x' (column 1); "),
+        ("run -i lo --headless --views windows --filter tcp", "there is no filter for windows"),
+        ("run -i lo --filter tcp", "--filter is for what is written; add --headless"),
+        ("lab --headless --rate 99", "traffic rate 99.0 is not possible; 0.1 to 10"),
+        ("lab --headless --rate nan", "traffic rate nan is not possible; 0.1 to 10"),
+        ("doctor -i lp", "no interface 'lp'; "),
+        ("test", "the tests are run by the launcher; ./probedeck test"),
+    ],
+)
+def test_wrong_usage(arguments: str, words: str) -> None:
+    code, line = complaint(*arguments.split())
+    assert line.startswith(words)
+    assert code == 2
+
+
+def test_the_nearest_interface_is_named_and_no_table_begun(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    code, line = complaint("run", "-i", "loo", "--headless", "-o", str(directory))
+    assert (code, line) == (2, "no interface 'loo'; did you mean lo?")
+    assert not directory.exists()
+
+
+def test_a_capture_that_cannot_be_one_touches_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    assert complaint(*HEADLESS, "-o", str(directory), "--capture", "dir:in")[0] == 2
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        ("run -i lo", "probedeck run -i lo --headless"),
+        ("lab", "probedeck lab --headless --duration 10"),
+    ],
+)
+def test_a_console_needs_a_terminal(arguments: str, instead: str) -> None:
+    code, line = complaint(*arguments.split())
+    assert (code, line) == (2, f"the console needs a terminal; without one: {instead}")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+def test_a_console_without_standard_input_or_output(closed: str) -> None:
+    run = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} run -i lo {closed}"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, timeout=20,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert run.stderr.startswith("probedeck: the console needs a terminal")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("run -i lo --headless", "not allowed to .*; run as root, or with CAP_BPF"),
+        ("lab --headless", "making a lab needs root; start it with sudo"),
+    ],
+)
+def test_without_privileges(arguments: str, words: str) -> None:
+    code, line = complaint(*arguments.split(), preexec_fn=become_nobody)
+    assert code == 4
+    assert re.match(words, line)
+
+
+def test_without_bcc() -> None:
+    # The interpreter of the tests, as every venv, does not have it.
+    code = (
+        "import sys, bpf.compiler.client as client\n"
+        "from app.cli.main import main\n"
+        "client.SYSTEM_PYTHON = sys.executable\n"
+        f"sys.argv = ['probedeck', *{HEADLESS!r}]\n"
+        "main()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=20
+    )
+    assert run.returncode == 4
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
+    assert "cannot import bcc" in run.stderr
+    assert "apt install python3-bpfcc" in run.stderr
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    code, line = complaint(*HEADLESS, "-o", str(file))
+    assert (code, line) == (2, f"cannot write to {file}: it is not a directory")
+    code, line = complaint(*HEADLESS, "-o", "/proc/new")
+    assert (code, line) == (2, "cannot write to /proc/new: No such file or directory")
+
+
+def test_tables_of_another_schema_are_left_alone(tmp_path: Path) -> None:
+    table = tmp_path / "flows.csv"
+    table.write_text("what,is,this\n1,2,3\n")
+    code, line = complaint(*HEADLESS, "-o", str(tmp_path))
+    assert code == 2
+    assert line.startswith(f"{table} is not a flows/1 table and is left alone; ")
+    assert table.read_text() == "what,is,this\n1,2,3\n"
+
+
+def test_full_standard_output() -> None:
+    with Path("/dev/full").open("w") as full:
+        code, _, err = deck_ends(
+            *HEADLESS, "--interval", "0.1", "--ingress", "tc", "--duration", "0.5", stdout=full
+        )
+    assert code == 1
+    assert err.count("standard output: No space left on device") == 1
+    assert err.splitlines()[-1].startswith("probedeck: could not be written: ")
+    assert "Traceback" not in err
+    assert "Exception" not in err
+
+
+def test_version() -> None:
+    assert deck_ends("--version") == deck_ends("version") == (0, "probedeck 0.6.0\n", "")
+
+
+def test_without_arguments_it_helps() -> None:
+    code, out, err = deck_ends()
+    assert (code, err) == (0, "")
+    assert out == deck_ends("--help")[1] == deck_ends("-h")[1]
+    for command in ("run", "lab", "trace", "doctor", "version"):
+        assert re.search(rf"^  {command} +[A-Z].*\.$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "command", ["", "run", "lab", "trace", "doctor", "version", "test", "policy", "policy check"]
+)
+def test_help_fits_a_terminal(command: str) -> None:
+    code, out, err = deck_ends(*command.split(), "--help", env={"COLUMNS": "80"})
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: probedeck {command}".rstrip())
+    assert max(map(len, out.splitlines())) <= 80
+    assert not re.search(r"[a-z,;]\.\.\.", out)  # nothing is cut off
+    assert "\b" not in out
+
+
+@pytest.mark.parametrize("command", ["run", "lab", "trace", "doctor"])
+def test_examples_in_the_help_are_understood(command: str) -> None:
+    """All of their options exist: what is wrong is only what this puts in."""
+    examples = re.findall(r"^ +probedeck (.*)$", deck_ends(command, "--help")[1], re.MULTILINE)
+    assert examples
+    for example in examples:
+        arguments = example.partition(" | ")[0].replace("eth0", "none-such")
+        if command == "lab":
+            arguments += " --rate 99"
+        _, _, err = deck_ends(*shlex.split(arguments))
+        assert re.match(
+            r"probedeck: (no interface 'none-such'|the console needs a|traffic rate 99|"
+            r"cannot read attack.pcap)",
+            err,
+        )
+
+
+def test_a_reader_that_has_left_is_no_error() -> None:
+    for arguments in ("version", "--version"):
+        run = subprocess.run(
+            ["bash", "-c", f"{' '.join(COMMAND)} {arguments} | true; echo ${{PIPESTATUS[0]}}"],
+            capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+        assert (run.stdout, run.stderr) == ("0\n", "")

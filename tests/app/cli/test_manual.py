@@ -1,0 +1,60 @@
+"""The manual page and the shell's completion."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from app import VERSION
+from app.cli import manual_page as manual
+from app.cli.main import cli
+from app.cli.man import ASKED, SHELLS
+from app.commands import REGISTRY
+from app.tape.grammar import SETTINGS, STATEMENTS
+from app.tape.keys import MODIFIERS, VERBS
+from probes.tables.field_types import FIELD_TYPES, SLOT_TYPES
+from tests.app.run.runs import deck_ends
+
+
+def test_the_page_has_every_option_and_every_command() -> None:
+    page = manual.page(typer.main.get_command(cli), VERSION)
+    plain = page.replace(r"\-", "-").replace(r"\(aq", "'").replace(r"\e", "\\")
+    for words in ("--interval SECONDS", "--policies FILE", "probe rollback", "EXIT STATUS"):
+        assert words in plain
+    verbs = set(re.findall(r"\w+", plain.partition("TAPES")[2]))
+    assert verbs.issuperset((*STATEMENTS, *MODIFIERS, *SETTINGS))
+    assert verbs.issuperset(verb for verb in VERBS if not re.match(r"F\d", verb))
+    for command in REGISTRY.values():
+        assert command.usage in plain, command.name
+    # A line of text that begins with a dot or a quote would be taken for a request.
+    requests = {"TH", "SH", "SS", "TP", "PP", "B", "I", "BR", "nf", "fi"}
+    for line in page.splitlines():
+        if re.match(r"[.']", line):
+            assert line[1:].split()[0] in requests, line
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_gets_its_completion(shell: str) -> None:
+    code, out, _ = deck_ends("completion", shell)
+    assert code == 0
+    assert f"{ASKED}=complete_{shell}" in out
+
+
+def test_the_page_and_the_readme_tell_every_type_of_a_field() -> None:
+    """S1.10: an operator need not provoke an error to learn them."""
+    page = manual.page(typer.main.get_command(cli), VERSION).replace(r"\-", "-")
+    readme = Path(__file__).parents[3].joinpath("README.md").read_text()
+    for name, about in {**SLOT_TYPES, **{n: t.about for n, t in FIELD_TYPES.items()}}.items():
+        assert f".B {name}\n" in page
+        assert f"`{name}`" in readme
+        assert about in page
+
+
+def test_completion_knows_commands_and_options() -> None:
+    asked = {ASKED: "complete_bash", "COMP_WORDS": "probedeck run --int", "COMP_CWORD": "2"}
+    _, out, _ = deck_ends(env={**os.environ, **asked})
+    assert out.split() == ["--interface", "--interval"]

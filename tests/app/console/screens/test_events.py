@@ -1,0 +1,112 @@
+"""Screen 6: events, the whole text of one, and the way from one to its moment."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from bench.feed import window
+from probes.flow.records import FLOW
+from probes.snapshot import Event, Loss, LossReason
+from probes.tables.conversion import TableKind, TableSchema
+from tests.app.console.fake import Desk, desk, flow
+from tests.app.console.fake_plane import FakePlane, config
+
+LONG = "it failed: " + " ".join(f"word{number}" for number in range(40))
+
+
+async def say(console: Desk, source: str, text: str, *, ago: float = 0.0) -> None:
+    utc_ns = time.time_ns() - round(ago * 1e9)
+    console.controller.publish(Event(utc_ns, "warning", source, text))
+    await console.still()
+
+
+@pytest.mark.parametrize(
+    ("source", "mode"),
+    [("flow", "flows"), ("path", "paths"), ("monitor", "triggers"), ("eth0", "events")],
+)
+async def test_enter_turns_to_what_an_event_is_about(source: str, mode: str) -> None:
+    async with desk() as console:
+        await console.press("6")
+        await console.feed(flow(1, 8))
+        await say(console, source, "something happened")
+        await console.feed(flow(1, 8), flow(2, 8))
+        await console.feed(flow(1, 8), flow(2, 8), flow(3, 8))
+        await console.press("enter")
+        assert console.app.current_mode == mode
+        assert "PAUSED " in console.strip
+        assert "event of " in console.strip
+        await console.press("3")
+        # The first window that ended after it.
+        assert sorted(console.sources) == [1, 2]
+        await console.press("escape")
+        assert "LIVE" in console.strip
+        assert "event of" not in console.strip
+        assert sorted(console.sources) == [1, 2, 3]
+
+
+async def test_events_of_a_users_program_lead_to_programs() -> None:
+    async with desk(controller=FakePlane(config("hello"))) as console:
+        await console.press("6")
+        schema = TableSchema(TableKind.HASH)
+        made = replace(window(flow(1, 8)), probe="hello", metric="senders", schema=schema)
+        console.controller.publish(made)
+        await say(console, "hello", "it was swapped")
+        await console.press("enter")
+        assert console.app.current_mode == "programs"
+        assert "PAUSED " in console.strip
+        await console.press("escape")
+        assert "LIVE" in console.strip
+
+
+async def test_what_came_after_the_moment_is_not_shown() -> None:
+    async with desk() as console:
+        await console.press("6")
+        await console.feed(flow(1, 8), losses={LossReason.TABLE_FULL: Loss(5, 300)})
+        await console.feed(flow(1, 8))
+        await say(console, "eth0", "later")
+        assert "later" in console.text
+        await console.press("j", "enter", "6")
+        assert "lost in window 1" in console.text
+        assert "later" not in console.text
+        await say(console, "eth0", "much later")
+        assert "later" not in console.text
+        await console.press("escape")
+        assert "much later" in console.text
+
+
+async def test_an_event_before_all_that_is_kept_is_refused() -> None:
+    async with desk() as console:
+        await console.press("6")
+        await say(console, "flow", "early", ago=3600)
+        await console.press("enter")
+        assert "there was no window yet" in console.complaints[-1]
+        console.controller.publish(window(flow(1, 8)[:0].astype(FLOW)))
+        await console.still()
+        await console.press("enter")
+        assert "nothing is kept of " in console.complaints[-1]
+        assert "kept since " in console.complaints[-1]
+        assert console.app.current_mode == "events"
+        assert "LIVE" in console.strip
+
+
+async def test_the_whole_of_a_long_text_is_shown_below() -> None:
+    async with desk(80, 24) as console:
+        await console.press("6")
+        await say(console, "flow", LONG)
+        await say(console, "flow", "first line\nsecond \x1b[31m line")
+        await console.press("d")
+        assert whole(console) == ["", " first line", " second ·[31m line"]
+        await console.press("j")
+        assert "word39" in whole(console)[-1]
+        assert max(map(len, whole(console))) <= 80
+        await console.press("escape")
+        assert whole(console) == []
+
+
+def whole(console: Desk) -> list[str]:
+    """The lines of the whole text, below a line that sets it apart."""
+    region = console.app.screen.query_one("#text").region
+    return [line.rstrip("─ ") for line in console.lines[region.y : region.bottom]]

@@ -1,0 +1,468 @@
+"""Screen 2 as an operator sees it (S3.20): paths, hops, time lines, detail, start and stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.console.app import ConsoleApp
+from app.console.host_names import Names
+from app.console.screens.flows.rows import path_of
+from app.console.screens.paths.detail import PathDetail
+from app.console.screens.paths.model import Choice
+from bench.feed import window
+from bpf.errors import UsageError
+from probes.control_plane import Traced
+from probes.flow.records import Array, Direction
+from probes.path.options import TracedFlow
+from probes.path.records import Kind
+from tests.app.console.fake import Desk, becomes, desk, flow
+from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
+from tests.app.console.fake_plane import FakePlane
+from widgets.sparkline import LOST, MARK
+from widgets.table.table import VirtualTable
+from widgets.tones import Tone
+
+UDP = TracedFlow(17, 5004, 9000)
+
+
+@pytest.fixture(autouse=True)
+def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is traced is looked at as soon as there is something."""
+    monkeypatch.setattr("app.console.polling._LOOK", 0.1)
+
+
+class Tracer:
+    """An operator at screen 2, and the network that is traced."""
+
+    def __init__(self, desk: Desk, plane: FakePlane) -> None:
+        self.desk, self.plane = desk, plane
+        self.now_ns = time.monotonic_ns() // SECOND_NS // 2 * 2 * SECOND_NS
+
+    async def play(self, *paths: FakePath, seconds: int = 1) -> None:
+        """What is measured in so many seconds; then wait until it is shown."""
+        for _ in range(seconds):
+            end = self.now_ns + SECOND_NS - 1
+            for path in paths:
+                self.plane.publish(table(path.second(self.now_ns), end))
+                self.plane.publish(table(path.summaries(self.now_ns), end))
+            self.now_ns += SECOND_NS
+        await self.still()
+
+    async def still(self) -> None:
+        await self.desk.still()
+
+    async def find_out(self, rows: Array) -> None:
+        self.plane.publish(table(rows, self.now_ns - 1))
+        await self.still()
+
+    def traced(self, path: FakePath, length: int = 0) -> None:
+        self.plane.paths[path.destination] = Traced(
+            path.destination, (), length, (), (), packets=0, sent=0, matched=0
+        )
+
+    @property
+    def hops(self) -> VirtualTable:
+        return self.desk.app.screen.query_one("#hops", VirtualTable)
+
+    @property
+    def listing(self) -> VirtualTable:
+        return self.desk.app.screen.query_one("#paths", VirtualTable)
+
+    @property
+    def detail(self) -> str:
+        region = self.desk.app.screen.query_one(PathDetail).region
+        return "\n".join(self.desk.lines[region.y : region.bottom])
+
+    def row(self, number: int) -> list[str]:
+        """The words of a hop's row on the screen, up to its time line."""
+        lines = (line.split() for line in self.desk.lines)
+        return next(line for line in lines if line[:1] == [str(number)])
+
+    def line(self, number: int) -> str:
+        """A hop's time line."""
+        pieces = self.hops.source.cells(number - 1)[-1]
+        assert not isinstance(pieces, str)
+        return "".join(text for text, _ in pieces)
+
+    def tones(self, number: int) -> set[Tone]:
+        pieces = self.hops.source.cells(number - 1)[-1]
+        assert not isinstance(pieces, str)
+        return {tone for text, tone in pieces if text.strip()}
+
+
+@asynccontextmanager
+async def tracer(
+    *paths: FakePath, width: int = 120, height: int = 40, length: int = 6, seconds: int = 10
+) -> AsyncIterator[Tracer]:
+    plane = FakePlane()
+    async with desk(width, height, plane) as console:
+        shown = Tracer(console, plane)
+        for path in paths:
+            shown.traced(path, length)
+        await shown.play(*paths, seconds=seconds)
+        await console.press("2")
+        await shown.still()
+        yield shown
+
+
+async def test_a_row_a_hop_with_every_number() -> None:
+    path = FakePath([FakeHop(2.0, ("10.0.0.1",), noise=0), FakeHop(40.0, ("10.0.1.1",), loss=0.25)])
+    async with tracer(path, length=2) as t:
+        header = " ".join(t.desk.lines[3].split())
+        assert header.startswith("Hop▲ Host Loss Last ms Median p95 Jitter Recv/sent last 1m")
+        assert t.row(1)[:8] == ["1", "10.0.0.1", "0", "%", "2.00", "2.00", "2.00", "0.000"]
+        assert t.row(1)[8] == "200/200"
+        second = t.row(2)
+        assert second[1:4] == ["10.0.1.1", "25.0", "%"]
+        assert float(second[5]) == pytest.approx(40, rel=0.02)
+        assert second[8] == "150/200"
+        assert t.row(3)[1:] == ["10.94.6.2", "2", "routers", "away"]
+
+
+async def test_all_time_lines_share_one_scale_and_time_runs_to_the_right() -> None:
+    path = FakePath([FakeHop(10.0, ("10.0.0.1",), noise=0), FakeHop(80.0, ("10.0.1.1",), noise=0)])
+    async with tracer(path, length=2) as t:
+        assert "up to 100 ms" in t.desk.lines[3]
+        assert t.line(1).strip() == "▁" * 5
+        assert t.line(2).strip() == "▇" * 5
+        path.with_hop(1, rtt=80.0)
+        await t.play(path, seconds=2)
+        assert t.line(1).strip() == "▁" * 5 + "▇"
+        assert not t.line(1).endswith(" ")
+
+
+async def test_a_cell_of_the_past_stays_as_it_is_until_all_move_together() -> None:
+    path = FakePath([FakeHop(10.0, ("10.0.0.1",), noise=0)])
+    async with tracer(path, length=1, seconds=0) as t:
+        for second in range(9):
+            path.with_hop(1, rtt=(10.0, 10.0, 90.0, 90.0)[second % 4])
+            await t.play(path)
+        before = t.line(1)
+        assert before.strip() == "▁█▁█▁"
+        await t.play(path)
+        assert t.line(1) == before
+        await t.play(path)
+        assert t.line(1)[:-1] == before[1:]
+
+
+async def test_losses_are_seen_and_those_that_a_later_hop_clears_are_muted() -> None:
+    path = FakePath([*LAB[:5], FakeHop(17.3, ("10.94.5.2",), loss=0.1)])
+    async with tracer(path) as t:
+        assert t.row(4)[1:5] == ["no", "answer", "100", "%"]
+        assert set(t.line(4).strip()) == {LOST}
+        assert t.tones(4) == {Tone.MUTED}
+        assert Tone.LOST not in t.tones(5)
+        assert t.tones(6) == {Tone.LOST}
+        tones = [t.hops.source.tones(n) for n in (4, 5)]
+        assert [tone[2] for tone in tones] == [Tone.MUTED, Tone.BAD]
+        path.with_hop(6, loss=1.0)
+        await t.play(path, seconds=2)
+        assert t.line(6).endswith(LOST)
+        assert Tone.BAD in t.tones(6)
+
+
+async def test_a_change_of_route_is_marked_where_it_happened_and_told() -> None:
+    path = FakePath(LAB)
+    async with tracer(path) as t:
+        path.with_hop(2, routers=("10.94.8.2",))
+        at = t.now_ns
+        await t.play(path, seconds=4)
+        await t.find_out(
+            path.change(
+                Kind.RESPONDER, 2, at + 10, since_ns=at, responder="10.94.8.2", previous="10.94.1.2"
+            )
+        )
+        assert t.row(2)[1:3] == ["10.94.8.2", "+1"]
+        assert t.line(2).index(MARK) == len(t.line(2)) - 2
+        assert MARK not in t.line(1) + t.line(3)
+        assert "another way 3 s ago, hop 2" in t.desk.lines[2]
+        await t.desk.press("j", "enter")
+        assert "answered by 10.94.8.2, was 10.94.1.2" in t.detail
+
+
+async def test_a_queue_is_pointed_out_at_its_hop_until_it_is_over() -> None:
+    path = FakePath(LAB)
+    async with tracer(path) as t:
+        await t.find_out(path.change(Kind.QUEUE, 5, t.now_ns, amount_ns=160_000_000))
+        assert "hop 5 queues 160 ms" in t.desk.lines[2]
+        assert t.tones(5) == {Tone.WARN}
+        await t.desk.pilot.resize_terminal(80, 24)
+        await t.desk.press("enter")
+        await becomes(t.desk, lambda: "hop 5 queues 160 ms" in t.desk.strip)
+        assert "Destination or flow" not in t.desk.text
+        assert Tone.WARN not in t.tones(6)
+        await t.find_out(path.change(Kind.QUEUE_OVER, 5, t.now_ns))
+        assert "queues" not in t.desk.text
+        assert Tone.WARN not in t.tones(5)
+
+
+async def test_flows_are_told_apart_and_chosen_by_key() -> None:
+    path = FakePath(LAB)
+    other = FakePath((*LAB[:5], FakeHop(99.0, ("10.94.9.2",))), flow=UDP)
+    far = FakePath(LAB[:2], destination="10.9.9.9")
+    async with tracer(path, other, far) as t:
+        names = [" ".join(line.split()[:4]) for line in t.desk.lines[2:6]]
+        assert names[0].startswith("10.94.6.2 2 flows")
+        assert names[1:3] == ["tcp 40001 to 443", "udp 5004 to 9000"]
+        assert names[3].startswith("10.9.9.9")
+        assert t.row(6)[1:3] in (["10.94.5.2", "+1"], ["10.94.9.2", "+1"])
+        await t.desk.press("n", "n")
+        assert t.row(6)[1:3] == ["10.94.9.2", "+1"]
+        assert t.row(6)[6].startswith("9")
+        await t.desk.press("n")
+        assert t.hops.source.rows == 7
+        await t.desk.press("p", "p", "p", "p")
+        assert t.hops.source.cells(1)[1] == "10.94.1.2"
+        assert "3 destinations" not in t.desk.strip
+        assert "2 destinations" in t.desk.strip
+
+
+async def test_the_detail_tells_routers_labels_totals_and_follows_the_cursor() -> None:
+    async with tracer(FakePath(LAB)) as t:
+        await t.desk.press("j", "j", "enter")
+        for words in (
+            "10.94.2.2", "10.94.7.2", "50.0 % of answers", "MPLS label 16004, class 0, TTL 1",
+            "200 sent in ", "0 lost (0 %)", "Hop 3", "median 5.", "200 answers",
+        ):  # fmt: skip
+            assert words in t.detail, words
+        await t.desk.press("j")
+        assert "no answer" in t.detail
+        assert "200 lost (100 %)" in t.detail
+        await t.desk.press("j")
+        assert "later hops lose none" in t.detail
+        await t.desk.press("end")
+        assert "10.94.6.2 is the destination" in t.detail
+        await t.desk.press("escape")
+        assert not t.desk.app.screen.query_one(PathDetail).is_open
+
+
+@pytest.mark.parametrize(("rtt", "words"), [(48.0, "differ (KS 1.00, p "), (2.0, "don't differ")])
+async def test_flows_by_two_routers_are_compared(rtt: float, words: str) -> None:
+    """S3.20: by the Kolmogorov-Smirnov test; of one flow there is nothing to compare."""
+    one = FakePath((FakeHop(1.0, ("10.94.1.2",)), FakeHop(2.0, ("10.94.2.2",))))
+    hops = (FakeHop(1.0, ("10.94.1.2",)), FakeHop(rtt, ("10.94.3.2",)))
+    other = FakePath(hops, flow=UDP, _random=np.random.default_rng(7))
+    async with tracer(one, other, width=200, length=2) as t:
+        await t.desk.press("j", "enter")
+        compared = next(line for line in t.detail.split("\n") if "Compare" in line)
+        assert words in compared
+        assert "10.94.2.2" in compared
+        assert "10.94.3.2" in compared
+        await t.desk.press("n")
+        assert "Compare" not in t.detail
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
+async def test_it_fits_with_and_without_detail(width: int, height: int) -> None:
+    async with tracer(FakePath(LAB), FakePath(LAB, flow=UDP), width=width, height=height) as t:
+        header = t.desk.lines[5]
+        for title in ("Hop", "Host", "Loss", "Last ms", "Median", "p95", "Jitter", "ms"):
+            assert title in header
+        assert ("Recv/sent" in header) == (width >= 100)
+        assert "6 routers away" in t.desk.text
+        for word in ("T Trace", "x Stop", "n Next", "space Pause", "? Keys", "q Quit"):
+            assert word in t.desk.lines[-1]
+        await t.desk.press("enter")
+        await t.desk.pilot.pause()
+        assert t.hops.size.height >= 9
+        assert "median" in t.detail
+        assert "answers" in t.detail
+        assert "1  10.94.0.254" in t.desk.text
+
+
+async def test_a_silent_hop_in_front_of_nothing_known_and_a_destination_without_packets() -> None:
+    path = FakePath(LAB)
+    async with tracer(path, length=0) as t:
+        assert t.row(4)[1:3] == ["no", "answer"]
+        assert "not known yet" in t.desk.text
+        assert "?  10.94.6.2" in t.desk.text
+        t.plane.paths["192.0.2.9"] = replace(t.plane.paths["10.94.6.2"], destination="192.0.2.9")
+        await becomes(t.desk, lambda: "waits for packets to it" in t.desk.text)
+        await t.desk.press("n")
+        assert "no router has answered yet" in t.desk.text
+        # What was measured of a flow that has ended is not kept for ever.
+        t.plane.paths["192.0.2.9"] = replace(t.plane.paths["192.0.2.9"], flows=(UDP,), matched=5)
+        await becomes(t.desk, lambda: t.desk.text.count("no packets any more") == 2)
+
+
+async def test_a_paused_view_stays_and_can_be_looked_at() -> None:
+    path = FakePath(LAB)
+    async with tracer(path) as t:
+        await t.desk.press("space")
+        frozen = t.desk.lines[1:]
+        path.with_hop(1, rtt=500.0)
+        del t.plane.paths[path.destination]
+        await t.play(path, seconds=3)
+        await t.desk.pilot.pause(0.3)
+        assert t.desk.lines[1:] == frozen
+        await t.desk.press("j", "enter")
+        assert "200 sent" in t.detail
+        await t.desk.press("space")
+        await becomes(t.desk, lambda: "tracing has ended" in t.desk.text)
+        assert "up to 500 ms" in t.desk.text
+
+
+async def test_enter_on_a_flow_traces_its_path_and_shows_it() -> None:
+    async with desk(controller=(plane := FakePlane())) as console:
+        leaving = flow(1, 10)
+        leaving["direction"] = Direction.EGRESS
+        await console.feed(leaving)
+        await console.press("enter")
+        await becomes(console, lambda: console.app.current_mode == "paths")
+        assert plane.asked == [("trace", "192.0.2.1 (6, 40001, 443)")]
+        await becomes(console, lambda: "192.0.2.1" in console.text)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "port", "traced"),
+    [
+        (17, 443, TracedFlow(17, 443, 40001)),
+        (1, 8 << 8, TracedFlow(1, 0, 0)),
+        (1, 0, TracedFlow(1, 0, 0)),
+        (58, 129 << 8, TracedFlow(58, 0, 0)),
+        (1, 3 << 8, None),
+        (47, 0, None),
+    ],
+)
+def test_the_path_of_a_flow_into_this_host_is_that_of_its_answers(
+    protocol: int, port: int, traced: TracedFlow | None
+) -> None:
+    row = flow(1, 10, proto=protocol)
+    row["destination_port"] = port
+    if traced is not None:
+        assert path_of(row[0]) == Choice("10.0.0.1", traced)
+        return
+    with pytest.raises(UsageError, match=r"has no path to trace; TCP, UDP and ICMP echo have one"):
+        path_of(row[0])
+
+
+async def test_what_cannot_be_traced_is_said_and_the_screen_stays() -> None:
+    async with desk(controller=(plane := FakePlane())) as console:
+        plane.refusal = UsageError("10.0.0.1 is a neighbour")
+        await console.feed(flow(1, 10))
+        await console.press("enter")
+        await becomes(console, lambda: bool(console.complaints))
+        assert console.complaints == ["10.0.0.1 is a neighbour"]
+        await console.feed(flow(1, 0), flow(2, 10, proto=47))
+        await console.press("home", "enter")
+        assert "this gre flow has no path to trace" in console.complaints[-1]
+        assert console.app.current_mode == "flows"
+
+
+async def test_a_destination_is_typed_and_stopped_by_key() -> None:
+    async with tracer() as t:
+        assert "T traces a destination" in t.desk.text
+        await t.desk.press("T")
+        await t.desk.type("192.0.2.7")
+        await t.desk.press("enter")
+        await becomes(t.desk, lambda: ("trace", "192.0.2.7") in t.plane.asked)
+        await becomes(t.desk, lambda: "waits for packets to it" in t.desk.text)
+        await t.desk.press("T")
+        await t.desk.type("::1")
+        await t.desk.press("enter")
+        await becomes(t.desk, lambda: bool("cannot trace ::1" in "".join(t.desk.complaints)))
+        await t.desk.press("x")
+        await becomes(t.desk, lambda: ("untrace", "192.0.2.7") in t.plane.asked)
+        await becomes(t.desk, lambda: "nothing is traced" in t.desk.text)
+        await t.desk.press("x")
+        assert "no tracing to stop" in t.desk.complaints[-1]
+
+
+async def test_a_flow_that_was_asked_for_is_stopped_alone() -> None:
+    flows = (UDP, TracedFlow(6, 40001, 443))
+    path = FakePath(LAB)
+    async with tracer(path) as t:
+        t.plane.paths[path.destination] = replace(t.plane.paths[path.destination], flows=flows)
+        await becomes(t.desk, lambda: "udp 5004 to 9000" in t.desk.text)
+        await t.desk.press("n", "x")
+        await becomes(t.desk, lambda: ("untrace", "10.94.6.2 (17, 5004, 9000)") in t.plane.asked)
+
+
+async def test_a_read_only_console_traces_nothing() -> None:
+    async with desk(controller=(plane := FakePlane())) as console:
+        plane.read_only = "it was started so"
+        await console.feed(flow(1, 10))
+        await console.press("enter")
+        assert "flow.trace is refused: it was started so" in console.complaints
+        await console.press("2", "T", "x")
+        assert len(console.complaints) == 3
+        assert not plane.asked
+
+
+async def test_names_take_the_place_of_addresses_and_cannot_break_the_screen() -> None:
+    async with tracer(FakePath(LAB[:2]), length=2) as t:
+        app: ConsoleApp = t.desk.app
+        app.names = Names(app._named, lambda address: f"r.{address}\x1b[31m", enabled=False)
+        await t.desk.press("a")
+        await becomes(t.desk, lambda: "r.10.94.0.254·[31m" in t.desk.text)
+        await becomes(t.desk, lambda: "r.10.94.6.2·[31m" in t.desk.lines[2])
+        await t.desk.press("a")
+        assert "r.10" not in t.desk.text
+        assert "10.94.0.254" in t.desk.text
+
+
+async def test_results_that_were_overwritten_are_called_so_and_the_flows_window_stays_last() -> (
+    None
+):
+    async with tracer(FakePath(LAB)) as t:
+        t.plane.publish(window(flow(1, 10), end_ns=t.now_ns))
+        t.plane.publish(table(FakePath(LAB).second(t.now_ns), t.now_ns, window=9, lost=12))
+        await t.still()
+        assert "map 6.0 %" in t.desk.strip
+        await becomes(t.desk, lambda: "lost 12" in t.desk.strip)
+        await t.desk.press("6")
+        assert "results lost in window 9: 12 overrun" in t.desk.text
+
+
+def test_no_name_server_is_waited_for_and_each_address_is_asked_once() -> None:
+    asked, gate, found = [], threading.Event(), threading.Event()
+
+    def slow(address: str) -> str:
+        asked.append(address)
+        gate.wait(10)
+        if address == "10.0.0.2":
+            raise OSError("no such host")
+        return f"name-of-{address}\x1b"
+
+    names = Names(found.set, slow)
+    started = time.monotonic()
+    for _ in range(3):
+        assert [names.name(f"10.0.0.{n}") for n in range(1, 400)] == [""] * 399
+    assert time.monotonic() - started < 1
+    gate.set()
+    assert found.wait(5)
+    end = time.monotonic() + 5
+    while names.name("10.0.0.1") != "name-of-10.0.0.1·":
+        assert time.monotonic() < end
+    assert names.name("10.0.0.2") == ""
+    assert len(asked) == len(set(asked))
+    assert all(t.daemon for t in threading.enumerate() if t.name == "names")
+
+
+async def test_losses_marks_and_silence_are_told_apart_without_colours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    path = FakePath([*LAB[:5], FakeHop(17.3, ("10.94.5.2",), loss=0.1)])
+    async with tracer(path) as t:
+        strips = t.desk.app.screen._compositor.render_strips()
+
+        def hanging(number: int) -> int:
+            """Cells of a hop's time line that are drawn in reverse."""
+            y = next(n for n, line in enumerate(t.desk.lines) if line.split()[:1] == [str(number)])
+            parts = (
+                s for s in strips[y] if s.style and s.style.reverse and "▁" <= s.text[0] <= "█"
+            )
+            return sum(len(part.text) for part in parts)
+
+        assert hanging(6) == 5
+        assert hanging(2) == hanging(5) == 0
+        colours = {s.style.color for strip in strips for s in strip if s.style and s.style.color}
+        assert all(c.triplet and len(set(c.triplet)) == 1 for c in colours)

@@ -1,0 +1,460 @@
+"""Captures replayed in the lab: what was recorded comes in, and wakes the right policies."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
+from scapy.packet import Packet, Raw
+from scapy.utils import PcapNgWriter, PcapWriter
+
+from app.lab import Lab
+from app.lab.capture import Capture, Frame
+from app.lab.replay import Replay, speed_of
+from app.lab.sender import Outcome
+from bpf.errors import DeckError, UsageError
+from probes.control.controller import Controller
+from probes.monitor.options import MonitorOptions
+from probes.monitor.policy import load
+from probes.monitor.state import METRICS, PROBE, TRIGGERS, State
+from probes.snapshot import Item, Snapshot
+from tests.app.run.runs import children, deck, deck_ends
+from tests.app.run.sight import ETH_P_ALL, alive, becomes, node
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "policies.toml"
+START_NS = 1_700_000_000_123_456_789
+HOST, PEER = "192.0.2.9", "198.51.100.7"
+ETHER = Ether(dst="02:00:00:00:00:09", src="02:00:00:00:00:07")
+INTERVAL = 0.25
+
+
+def frames_of(data: bytes) -> tuple[list[Frame], Capture]:
+    capture = Capture(BytesIO(data), "x.pcap")
+    return list(capture), capture
+
+
+def pcap(*frames: tuple[int, bytes], link: int = 1, order: str = "<", nano: bool = True) -> bytes:
+    """Of (ns, frame)."""
+    magic, unit = (0xA1B23C4D, 1) if nano else (0xA1B2C3D4, 1000)
+    parts = [struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)]
+    for ns, frame in frames:
+        seconds, rest = divmod(ns, 10**9)
+        sizes = (seconds, rest // unit, len(frame), len(frame))
+        parts += [struct.pack(order + "4I", *sizes), frame]
+    return b"".join(parts)
+
+
+def block(kind: int, body: bytes, order: str = "<") -> bytes:
+    body += bytes(-len(body) % 4)
+    size = struct.pack(order + "I", len(body) + 12)
+    return struct.pack(order + "I", kind) + size + body + size
+
+
+def section(order: str = "<") -> bytes:
+    return block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1), order)
+
+
+def described(link: int = 1, resolution: int = 6, offset: int = 0, order: str = "<") -> bytes:
+    options = struct.pack(order + "HHB3xHHqHH", 9, 1, resolution, 14, 8, offset, 0, 0)
+    return block(1, struct.pack(order + "HHI", link, 0, 0) + options, order)
+
+
+def enhanced(interface: int, units: int, frame: bytes, cut: int = 0, order: str = "<") -> bytes:
+    high, low = divmod(units, 1 << 32)
+    head = struct.pack(order + "5I", interface, high, low, len(frame), len(frame) + cut)
+    return block(6, head + frame + bytes(-len(frame) % 4), order)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("nano", [True, False])
+def test_pcap_in_both_orders_and_units(order: str, nano: bool) -> None:
+    sent = [(START_NS, b"\1" * 60), (START_NS + 1, b"\2" * 61)]
+    found, capture = frames_of(pcap(*sent, order=order, nano=nano))
+    times = [ns if nano else ns // 1000 * 1000 for ns, _ in sent]
+    assert found == [Frame(ns, data, len(data)) for ns, (_, data) in zip(times, sent, strict=True)]
+    assert not capture.broken
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_pcapng_with_several_clocks_sections_and_kinds_of_blocks(order: str) -> None:
+    frame = b"\7" * 61
+    old = struct.pack(order + "HH4I", 1, 5, 0, 2048, len(frame), len(frame)) + frame
+    text = section(order) + described(order=order) + block(5, b"statistics", order)
+    # The second one counts in 1/1024 s, a minute later.
+    text += described(1, 0x80 | 10, 60, order) + enhanced(0, 1_500_000, frame, order=order)
+    text += block(2, old, order) + block(3, struct.pack(order + "I", 61) + frame, order)
+    other = ">" if order == "<" else "<"
+    text += section(other) + described(1, 9, 0, other) + enhanced(0, 7, frame, 9, other)
+    found, capture = frames_of(text)
+    assert [each.time_ns for each in found] == [1_500_000_000, 62 * 10**9, 62 * 10**9, 7]
+    assert {each.data for each in found} == {frame}
+    assert [each.length for each in found] == [61, 61, 61, 70]
+    assert not capture.broken
+
+
+def test_what_others_write_is_read(tmp_path: Path) -> None:
+    packets = [ETHER / IP(dst=HOST) / UDP() / bytes(n) for n in range(5)]
+    for writer in (PcapWriter, PcapNgWriter):
+        with writer(str(tmp_path / "x")) as out:
+            for number, packet in enumerate(packets):
+                packet.time = 1_700_000_000 + number / 8
+                out.write(packet)
+        found, _ = frames_of((tmp_path / "x").read_bytes())
+        assert [each.data for each in found] == [bytes(packet) for packet in packets]
+        assert [b.time_ns - a.time_ns for a, b in pairwise(found)] == [125_000_000] * 4
+
+
+@pytest.mark.parametrize(
+    ("link", "head"),
+    [
+        (101, b""), (12, b""), (228, b""), (0, struct.pack("<I", 2)),
+        (113, bytes(CookedLinux(src=b"\2\0\0\0\0\7", proto=0x800))),
+        (276, bytes(CookedLinuxV2(src=b"\2\0\0\0\0\7", proto=0x800))),
+    ],
+)  # fmt: skip
+def test_other_link_types_become_ethernet(link: int, head: bytes) -> None:
+    packet = IP(src=PEER, dst=HOST) / UDP(sport=1, dport=2) / b"payload"
+    (frame,), _ = frames_of(pcap((START_NS, head + bytes(packet)), link=link))
+    assert bytes(Ether(frame.data)[IP]) == bytes(packet)
+    assert frame.length == len(frame.data) == 14 + len(packet)
+
+
+def test_ipv6_becomes_ethernet() -> None:
+    packet = IPv6(src="2001:db8::1", dst="2001:db8::2") / UDP(sport=1, dport=2)
+    (frame,), _ = frames_of(pcap((START_NS, bytes(packet)), link=101))
+    assert bytes(Ether(frame.data)[IPv6]) == bytes(packet)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "x.pcap is neither a pcap nor a pcapng file"),
+        (b"\x1f\x8b\x08\x00" * 9, "x.pcap is neither a pcap nor a pcapng file"),
+        (pcap()[:20], "x.pcap has no frame: it breaks off"),
+        (pcap(link=105), "x.pcap has link type 105 (802.11); Ethernet, raw IP, "),
+        (section() + described(147), "x.pcap has link type 147; Ethernet, raw IP, "),
+        (section()[:20], "x.pcap has no frame: it breaks off"),
+        (b"\n\r\r\n" + bytes(40), "x.pcap has no frame: a section has no byte order"),
+    ],
+)
+def test_what_is_no_capture_is_refused(data: bytes, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        frames_of(data)
+    assert str(caught.value).startswith(words)
+
+
+WHOLE = section() + described() + enhanced(0, 1, bytes(60)) + enhanced(0, 2, bytes(60))
+
+
+@pytest.mark.parametrize(
+    ("data", "count", "words"),
+    [
+        (pcap((1, bytes(60)), (2, bytes(60)))[:-1], 1, "it breaks off"),
+        (pcap((1, bytes(60)))[:-60], 0, "it breaks off"),
+        (pcap((1, bytes(60))) + b"\1", 1, "it breaks off"),
+        (WHOLE[:-1], 1, "it breaks off"),
+        (WHOLE[:-93], 0, "it breaks off"),
+        (
+            pcap() + struct.pack("<4I", 0, 0, 1 << 25, 60),
+            0,
+            "a frame claims to have 33554432 bytes",
+        ),
+        (WHOLE + struct.pack("<2I", 6, 7), 2, "a block claims to have 7 bytes"),
+        (WHOLE + block(6, bytes(8)), 2, "a block is shorter than what is in it"),
+        (WHOLE + enhanced(1, 1, b""), 2, "a frame is of interface 1, and there are 1"),
+    ],
+)
+def test_frames_before_the_fault_are_read_and_the_fault_is_told(
+    data: bytes, count: int, words: str
+) -> None:
+    found, capture = frames_of(data)
+    assert (len(found), capture.broken) == (count, words)
+
+
+def test_frames_of_other_links_are_counted() -> None:
+    text = section() + described(105) + described(1)
+    found, capture = frames_of(text + enhanced(0, 1, bytes(60)) + enhanced(1, 2, bytes(60)))
+    assert (len(found), capture.left_out) == (1, {105: 1})
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab(traffic=False) as network:
+        network.settle()
+        yield network
+
+
+def tap(lab: Lab) -> socket.socket:
+    """Gets what comes in at the client."""
+    with node(lab):
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        sock.bind((lab.interface, 0))
+    sock.settimeout(2)
+    return sock
+
+
+def replayed(lab: Lab, path: Path, speed: float = 0.0) -> Outcome:
+    return lab.replay(Replay(str(path), speed)).wait()
+
+
+def test_frames_arrive_as_they_were_recorded(lab: Lab, tmp_path: Path) -> None:
+    frames = [bytes(ETHER / IP() / bytes(2000))[:size] for size in (60, 61, 1000, 1514, 60)]
+    spaces = [0.0, 0.01, 0.15, 0.1, 0.08]
+    times = [START_NS + round(sum(spaces[: n + 1]) * 1e9) for n in range(5)]
+    (tmp_path / "x.pcap").write_bytes(pcap(*zip(times, frames, strict=True)))
+    for speed in (1.0, 2.0):
+        with tap(lab) as cable:
+            replaying = lab.replay(Replay(str(tmp_path / "x.pcap"), speed))
+            arrived = [(cable.recv(2000), time.monotonic()) for _ in frames]
+        outcome = replaying.wait()
+        assert (outcome.frames, outcome.sent, outcome.whole) == (5, 5, True)
+        assert outcome.seconds == pytest.approx(0.34 / speed, abs=0.03)
+        assert [frame for frame, _ in arrived] == frames
+        gaps = [(b[1] - a[1]) * speed for a, b in pairwise(arrived)]
+        assert gaps == pytest.approx(spaces[1:], abs=0.03)
+
+
+def test_nothing_is_left_out_silently(lab: Lab, tmp_path: Path) -> None:
+    tagged = bytes(ETHER / Dot1Q(vlan=1) / IP() / bytes(1480))
+    text = section() + described() + described(105) + enhanced(0, 1, tagged)
+    for interface, size, cut in (
+        (0, 60, 0), (0, 60, 1000), (0, 1515, 0), (0, 60, 70_000), (0, 5, 0), (1, 60, 0),
+    ):  # fmt: skip
+        text += enhanced(interface, 1, bytes(size), cut)
+    (tmp_path / "x.pcapng").write_bytes(text + b"\6\0\0")
+    before = lab.interface_counters("client", "eth0")
+    outcome = replayed(lab, tmp_path / "x.pcapng")
+    after = lab.interface_counters("client", "eth0")
+    assert after.received_packets - before.received_packets == outcome.sent
+    assert after.received_bytes - before.received_bytes == len(tagged) + 60 + 1060
+    assert outcome.words("x.pcapng") == (
+        "replayed 3 of 7 frames of x.pcapng in 0.0 s, 2 longer than the cable's 1500 bytes, 1 too "
+        "short for Ethernet, 1 of link type 105 (802.11), 1 cut when they were captured and filled "
+        "up with zeros; the file is not whole: it breaks off"
+    )
+    assert not outcome.whole
+
+
+def test_a_replay_can_be_stopped_and_ends_with_its_process(lab: Lab, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap((START_NS, bytes(60)), (START_NS + 10**12, bytes(60))))
+    with tap(lab) as cable:
+        replaying = lab.replay(Replay(str(path)))
+        assert cable.recv(2000) == bytes(60)
+    (pid,) = lab.pids[1:]
+    replaying.stop()
+    outcome = replaying.wait()
+    assert outcome.words("x").startswith("replayed 1 frames of x in 0.")
+    assert outcome.words("x").endswith("; it was stopped before the end")
+    assert becomes(lambda: not alive((pid,)))
+    replaying = lab.replay(Replay(str(path)))
+    assert becomes(lambda: len(lab.pids) == 2)
+    os.kill(lab.pids[1], signal.SIGKILL)
+    with pytest.raises(DeckError, match="its process has ended"):
+        replaying.wait()
+
+
+def spread(seconds: float, frames: list[bytes]) -> list[tuple[int, bytes]]:
+    """Evenly over a time."""
+    step = seconds * 1e9 / len(frames)
+    return [(START_NS + round(n * step), frame) for n, frame in enumerate(frames)]
+
+
+def varied(packet: Packet, count: int, sources: bool = True, ports: bool = True) -> list[bytes]:
+    """Copies with random source addresses and ports; scapy would take seconds for each thousand."""
+    frame = bytearray(bytes(packet))
+    found = []
+    for _ in range(count):
+        if sources:
+            frame[26:30] = random.randbytes(4)
+        if ports:
+            frame[34:36] = random.randrange(1024, 65536).to_bytes(2, "big")
+        found.append(bytes(frame))
+    return found
+
+
+def scan() -> list[bytes]:
+    """A thousand closed ports, as nmap -sS asks for them."""
+    ask = IP(src=PEER, dst=HOST) / TCP(sport=44_444, options=[("MSS", 1460)])
+    answer = IP(src=HOST, dst=PEER) / TCP(dport=44_444, flags="RA")
+    asked, answered = bytes(ETHER / ask), bytes(ETHER / answer)
+    found = []
+    for number in random.sample(range(1, 10_000), 1000):
+        port = number.to_bytes(2, "big")
+        found += [asked[:36] + port + asked[38:], answered[:34] + port + answered[36:]]
+    return found
+
+
+def amplified() -> list[bytes]:
+    """Answers of 4,000 bytes in three fragments, of 300 name servers."""
+    frames = []
+    first = IP(dst=HOST, flags="MF") / UDP(sport=53, dport=1234, len=4008) / Raw(bytes(1472))
+    middle = IP(dst=HOST, flags="MF", frag=185, proto=17) / Raw(bytes(1480))
+    last = IP(dst=HOST, frag=370, proto=17) / Raw(bytes(1048))
+    parts = [bytes(ETHER / part) for part in (first, middle, last)]
+    servers = [random.randbytes(4) for _ in range(300)]
+    for server in random.choices(servers, k=400):
+        frames += [part[:26] + server + part[30:] for part in parts]
+    return frames
+
+
+def ordinary() -> list[bytes]:
+    """Web, name look-ups, a video call, and pings: both ways, some seconds of it."""
+    frames = []
+    for number in range(60):
+        near, far = IP(src=HOST, dst=f"203.0.113.{number}"), IP(src=f"203.0.113.{number}", dst=HOST)
+        port = 40_000 + number
+        frames += [bytes(ETHER / near / UDP(sport=port, dport=53) / bytes(40))]
+        frames += [bytes(ETHER / far / UDP(sport=53, dport=port) / bytes(140))]
+        up, down = TCP(sport=port, dport=443, flags="A"), TCP(sport=443, dport=port, flags="A")
+        frames += [bytes(ETHER / near / up)] * 8 + [bytes(ETHER / far / down / bytes(1400))] * 16
+    peer = ETHER / IP(src=PEER, dst=HOST)
+    frames += [bytes(peer / UDP(sport=3478, dport=3478) / bytes(1100))] * 1500
+    frames += [bytes(peer / ICMP() / bytes(56))] * 10
+    random.shuffle(frames)
+    return frames
+
+
+def captures() -> dict[str, list[tuple[int, bytes]]]:
+    """By the policy that they are to wake; empty: none."""
+    to_host = ETHER / IP(dst=HOST)
+    return {
+        # First, as it would be hidden by what comes after it.
+        "port_scan": spread(0.5, scan()),
+        "": spread(2, ordinary()),
+        "icmp_flood": spread(1, varied(to_host / ICMP() / bytes(56), 2000, ports=False)),
+        "dns_amplification": spread(1, amplified()),
+        "udp_flood": spread(1, varied(to_host / UDP(dport=80) / bytes(512), 3000)),
+        "syn_flood": spread(1, varied(to_host / TCP(dport=80, flags="S"), 10_000)),
+    }
+
+
+class Watched:
+    """A controller on the client, with the example's policies."""
+
+    def __init__(self, lab: Lab, stack: ExitStack) -> None:
+        self.items: list[Item] = []
+        file = load(EXAMPLE)
+        controller = stack.enter_context(Controller())
+        controller.listen(self.items.append)
+        with node(lab):
+            controller.watch_metrics(
+                lab.interface,
+                MonitorOptions(interval=INTERVAL),
+                policies=file.policy,
+                profiles=file.profiles,
+            )
+
+    def tables(self, metric: str) -> list[Snapshot]:
+        return [
+            item
+            for item in tuple(self.items)
+            if isinstance(item, Snapshot) and (item.probe, item.metric) == (PROBE, metric)
+        ]
+
+    def counted(self, field: str) -> int:
+        return sum(int(item.rows[field].sum()) for item in self.tables(METRICS))
+
+    def windows(self, count: int) -> None:
+        """Wait for so many more."""
+        before = len(self.tables(METRICS))
+        assert becomes(lambda: len(self.tables(METRICS)) >= before + count, 10)
+
+    def fired(self) -> list[str]:
+        """Every time that a policy became active."""
+        return [
+            row["policy"].decode()
+            for item in self.tables(TRIGGERS)
+            for row in item.rows
+            if State(row["after"]).runs and not State(row["before"]).runs
+        ]
+
+
+def test_each_attack_wakes_its_policy_and_every_frame_is_counted_once(
+    lab: Lab, tmp_path: Path
+) -> None:
+    random.seed(5)
+    path = tmp_path / "x.pcap"
+    with ExitStack() as stack:
+        watched = Watched(lab, stack)
+        told: list[str] = []
+        packets = octets = 0
+        recorded = captures()
+        # Seconds of silence, from which a scan is told.
+        assert becomes(lambda: len(watched.tables(METRICS)) * INTERVAL >= 2, 5)
+        for policy, frames in recorded.items():
+            path.write_bytes(pcap(*frames))
+            # 0: as fast as it goes.
+            assert replayed(lab, path, 0.0 if policy == "syn_flood" else 2.0).whole
+            # A scan is told a window late.
+            watched.windows(2 if policy == "port_scan" else 1)
+            told += [policy] if policy else []
+            assert watched.fired() == told
+            packets += len(frames)
+            octets += sum(len(frame) for _, frame in frames)
+            assert (watched.counted("packets"), watched.counted("bytes")) == (packets, octets)
+
+
+def test_the_command_replays_and_ends_a_window_later(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap(*spread(4, varied(ETHER / IP(dst=HOST) / UDP(), 400))) + b"cut")
+    options = ("--only", "--monitor", "--views", "metrics", "--interval", "0.3", "--speed", "10")
+    code, out, err = deck_ends("lab", "--headless", "--replay", str(path), *options)
+    assert code == 0
+    header, *rows = (line.split(",") for line in out.splitlines())
+    assert sum(int(row[header.index("packets")]) for row in rows) == 400
+    words = f"probedeck: replay: replayed 400 of 400 frames of {path} in 0.4 s"
+    assert f"{words}; the file is not whole: it breaks off" in err.splitlines()
+
+
+def test_killed_while_it_replays_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap(*spread(100, [bytes(60)] * 100_000)))
+    options = ("--only", "--monitor", "--interval", "0.1", "-o", str(tmp_path / "out"))
+    with deck("lab", "--headless", "--replay", str(path), *options) as run:
+        assert becomes(lambda: len(senders(run.pid)) == 1, 10)
+        (sender,) = senders(run.pid)
+        run.kill()
+        run.wait()
+    assert becomes(lambda: not alive((sender,)))
+
+
+def senders(pid: int) -> tuple[int, ...]:
+    """Children of the lab that a run has."""
+    return tuple(below for child in children(pid) for below in children(child))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--replay", "/nowhere"), "cannot read /nowhere: No such file or directory"),
+        (("--replay", "/dev/null"), "/dev/null is not a file of its own; write the capture to one"),
+        (("--speed", "2"), "--speed without a capture; give --replay FILE"),
+        (("--replay", __file__), f"{__file__} is neither a pcap nor a pcapng file"),
+    ],
+)
+def test_wrong_captures_are_told_in_one_line(options: tuple[str, ...], words: str) -> None:
+    assert deck_ends("lab", "--headless", *options) == (2, "", f"probedeck: {words}\n")
+
+
+@pytest.mark.parametrize(("speed", "words"), [(-1.0, "a speed of -1"), (float("nan"), "of nan")])
+def test_impossible_speeds_are_refused(tmp_path: Path, speed: float, words: str) -> None:
+    (tmp_path / "x.pcap").write_bytes(pcap())
+    with pytest.raises(UsageError, match=f"{words} is not possible; 0: without a pause"):
+        Replay(str(tmp_path / "x.pcap"), speed)
+    assert speed_of("max") == 0
+    with pytest.raises(UsageError, match="--speed 'fast' is no number; "):
+        speed_of("fast")

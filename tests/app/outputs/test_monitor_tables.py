@@ -1,0 +1,165 @@
+"""Tables of the monitoring primitive: what each column says, and which of them are written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from app.cli.options import Options
+from app.outputs import VIEWS, Sink, document
+from app.run.headless import Totals
+from app.run.output_spec import Target
+from probes.monitor.records import METRIC, POLICY, TRIGGER
+from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
+from tests.app.outputs.test_metric_files import flows, metric, narrow
+from tests.app.run import monitors
+from tests.app.run.tables import records_in, rows_in
+
+MEASURED = (
+    "packets,bytes,tcp_packets,tcp_bytes,udp_packets,udp_bytes,icmp_packets,icmp_bytes,"
+    "other_packets,other_bytes,flows,flows_low,flows_high"
+)
+VALUES = "20,2000,8,800,5,500,3,300,4,400,812.4,770.0,859.0"
+START, END = "2025-12-31T23:59:59.123456789Z", "2026-01-01T00:00:00.123456789Z"
+
+
+def written(directory: Path, name: str, *items: Any) -> list[str]:
+    with Sink(str(directory), "csv", [VIEWS[name]]) as sink:
+        for item in items:
+            sink.write(item)
+    return (directory / f"{name}.csv").read_text().splitlines()
+
+
+def test_the_columns_of_metrics(tmp_path: Path) -> None:
+    """S2.6, S2.7: a row a window; what is of no protocol, and the estimate with its band."""
+    assert written(tmp_path, METRICS, monitors.metrics(), monitors.metrics(window=2)) == [
+        f"schema,window,start,end,interface,{MEASURED}",
+        f"metrics/1,1,{START},{END},eth0,{VALUES}",
+        f"metrics/1,2,{START},{END},eth0,{VALUES}",
+    ]
+
+
+def test_the_columns_of_triggers(tmp_path: Path) -> None:
+    """S2.11: a row a transition, with what caused it."""
+    cause = monitors.CAUSE.replace('"', '""')
+    assert written(tmp_path, TRIGGERS, monitors.triggers(State.ACTIVE, State.COOLDOWN)) == [
+        f"schema,window,interface,time,policy,before,after,cause,{MEASURED}",
+        f'triggers/1,1,eth0,2026-01-01T00:00:00.122456789Z,flood,armed,active,"{cause}",{VALUES}',
+        "triggers/1,1,eth0,2026-01-01T00:00:00.122456789Z,flood,active,cool-down,"
+        f'"{cause}",{VALUES}',
+    ]
+
+
+def test_the_columns_of_policies(tmp_path: Path) -> None:
+    """S2.12, S2.23: where each policy stands after each window."""
+    since = "2025-12-31T23:59:58.123456789Z"
+    assert written(tmp_path, POLICIES, monitors.policies(State.OFF, State.HOLD)) == [
+        "schema,window,start,end,interface,policy,state,since,value,low,high,threshold,holds,"
+        "certain,selected",
+        f"policies/1,1,{START},{END},eth0,p0,off,{since},,,,,true,false,7",
+        f"policies/1,1,{START},{END},eth0,p1,hold,{since},812.4,770.0,859.0,500.0,true,false,7",
+    ]
+
+
+def test_every_state_has_its_word_and_infinity_is_no_number(tmp_path: Path) -> None:
+    item = monitors.policies(*State)
+    rows = item.rows.copy()
+    rows["high"] = np.inf
+    with Sink(str(tmp_path), "jsonl", [VIEWS[POLICIES]]) as sink:
+        sink.write(monitors.table(POLICIES, rows))
+    table = records_in(tmp_path / "policies.jsonl")
+    assert [row["state"] for row in table] == ["off", "armed", "active", "hold", "cool-down"]
+    assert {row["high"] for row in table} == {None}
+
+
+def test_a_cause_that_is_cut_within_a_character_is_text(tmp_path: Path) -> None:
+    item = monitors.triggers(State.ACTIVE)
+    rows = item.rows.copy()
+    rows["cause"] = ("é" * 128 + "x").encode()[1:256]
+    assert "�" in written(tmp_path, TRIGGERS, monitors.table(TRIGGERS, rows))[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(METRICS, METRIC), (TRIGGERS, TRIGGER), (POLICIES, POLICY)]
+)
+def test_a_table_without_rows(tmp_path: Path, name: str, dtype: Any) -> None:
+    assert len(written(tmp_path, name, monitors.table(name, np.zeros(0, dtype)))) == 1
+
+
+def test_metrics_are_the_monitors_and_a_table_for_each_of_the_probes(tmp_path: Path) -> None:
+    """Of issue 5: `--views metrics` gives both; a probe called as the monitor is another's."""
+    target = Target.of(str(tmp_path), None, "metrics", (), "", monitor=True)
+    called_so = metric(narrow(), probe="monitor", name="metrics")
+    views = [VIEWS[name] for name in target.views]
+    with Sink(target.out, "csv", views, metrics=target.metrics) as sink:
+        for item in (flows(), monitors.metrics(), metric(narrow(), probe="dns"), called_so):
+            sink.write(item)
+    counts = {path.stem: len(rows_in(path)) for path in tmp_path.iterdir()}
+    assert counts == {"metrics": 1, "dns.ingress.hits": 2, "monitor.ingress.metrics": 2}
+
+
+def target(*, out: str = "dir", views: str | None = None, **options: Any) -> Target:
+    return Options(out=out, views=views, **options).target({})
+
+
+def test_a_directory_gets_all_that_a_monitor_gives() -> None:
+    """Of issue 5, 8."""
+    told = target(monitor=True)
+    assert told.views == ("flows", "metrics", "triggers", "policies", "windows", "events")
+    assert told.metrics
+    told = target(policy=["a: always -> trace"])
+    assert {"hops", "paths", "triggers"} <= {*told.views}
+    told = target(bits=8, only=True)
+    assert told.views == ("metrics", "triggers", "policies", "windows", "events")
+    assert target().views == ("flows", "windows", "events")
+    assert target().metrics
+    told = target(views="metrics,triggers", policy=["a: always -> dns"])
+    assert (told.views, told.metrics) == (("metrics", "triggers"), True)
+    # The API may add a policy, and that starts a monitor.
+    assert target(views="metrics,triggers", api=True) == told
+
+
+def test_standard_output_gets_one_table_the_monitors_where_it_runs() -> None:
+    assert target(out="-", views="metrics", monitor=True) == Target("-", None, ("metrics",), False)
+    assert target(out="-", only=True, offload=True) == Target("-", None, ("metrics",), False)
+    assert target(out="-", views="metrics") == Target("-", None, (), True)
+    assert target(out="-", monitor=True).views == ("flows",)
+
+
+def test_an_export_names_all_tables() -> None:
+    items = [
+        monitors.metrics(),
+        monitors.policies(State.ARMED),
+        monitors.triggers(State.ACTIVE, State.HOLD),
+    ]
+    whole = json.loads(document(items, "json"))
+    assert whole["probe"] == "monitor"
+    assert [row["udp_packets"] for row in whole["metrics"]] == [5]
+    assert [row["state"] for row in whole["policies"]] == ["armed"]
+    assert [row["after"] for row in whole["triggers"]] == ["active", "hold"]
+    root = ElementTree.fromstring(document(items, "xml"))
+    assert [len(root.findall(f"{name}/row")) for name in (METRICS, POLICIES, TRIGGERS)] == [1, 1, 2]
+    assert len(document(items, "csv").split("\n\n")) == 3
+
+
+def said(*items: Any) -> str:
+    totals = Totals()
+    for item in items:
+        totals.add(item)
+    return str(totals)
+
+
+def test_what_was_monitored_is_summed_up() -> None:
+    """S2.5: a baseline monitor by itself."""
+    window = (monitors.metrics(), monitors.policies(State.ARMED))
+    assert said(*window, *window, monitors.triggers(State.ACTIVE, State.HOLD)) == (
+        "2 windows monitored, 40 packets, 2 transitions"
+    )
+    assert said(flows(), *window) == (
+        "1 windows, 6 packets in flows, 0 lost; 1 windows monitored, 20 packets, 0 transitions"
+    )

@@ -1,0 +1,118 @@
+"""Runs of probedeck as its users start it: processes, what they hold, and what they wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.lab import netns
+from bpf.syscall import prog_fd_by_id
+from tests.app.run.sight import alive, becomes
+from tests.app.run.warm import WarmRun
+
+COMMAND = (sys.executable, "-I", "-m", "app")
+Run = subprocess.Popen[str]
+Row = Mapping[str, str]
+
+
+def _start(arguments: tuple[str, ...], ns: int | None, cold: bool, **options: Any) -> Run:
+    """Start it as its users do where it is to be `cold`, or where more than streams is given."""
+    cold = cold or not options.keys() <= {"stdin", "stdout", "stderr"}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    with contextlib.nullcontext() if ns is None else netns.inside(ns):
+        if cold:
+            return subprocess.Popen([*COMMAND, *arguments], text=True, **options)
+        return WarmRun(arguments, text=True, **options)
+
+
+@contextlib.contextmanager
+def deck(
+    *arguments: str, ns: int | None = None, cold: bool = False, **options: Any
+) -> Iterator[Run]:
+    """A running `probedeck`, in namespace `ns`; killed where the block leaves it running.
+
+    Its libraries are there already, unless it is to start `cold`.
+    """
+    with _start(arguments, ns, cold, **options) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
+
+
+def deck_ends(*arguments: str, ns: int | None = None, **options: Any) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a `probedeck` that ends by itself."""
+    options = {"stdin": subprocess.DEVNULL} | options
+    with deck(*arguments, ns=ns, **options) as run:
+        out, err = run.communicate(timeout=30)
+    return run.returncode, out, err
+
+
+def stop(run: Run, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+    """Send a signal; exit code, standard output and standard error."""
+    run.send_signal(number)
+    out, err = run.communicate(timeout=10)
+    return run.returncode, out, err
+
+
+def rows(path: Path) -> list[Row]:
+    """Of a CSV table; empty while there is none. Every row must be whole."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    assert text == "" or text.endswith("\n")
+    table: list[Row] = list(csv.DictReader(text.splitlines()))
+    assert all(None not in row and None not in row.values() for row in table)
+    return table
+
+
+def measures(directory: Path) -> bool:
+    """Whether a run has attached, and has written its first window there; waits for it."""
+    return becomes(lambda: len(rows(directory / "windows.csv")) > 0, 10)
+
+
+def children(pid: int) -> tuple[int, ...]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return tuple(found)
+
+
+def program_ids(*pids: int) -> set[int]:
+    """Ids of the eBPF programs that the processes hold."""
+    ids = set()
+    for pid in pids:
+        for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+            for line in info.read_text().splitlines():
+                if line.startswith("prog_id:"):
+                    ids.add(int(line.split()[1]))
+    return ids
+
+
+def is_loaded(prog_id: int) -> bool:
+    try:
+        os.close(prog_fd_by_id(prog_id))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class Remains:
+    """What a run holds now, to be gone when it has ended: its processes and its programs."""
+
+    def __init__(self, run: Run) -> None:
+        self.pids = (run.pid, *children(run.pid))
+        self.programs = program_ids(*self.pids)
+        assert len(self.pids) > 1
+        assert len(self.programs) >= 6  # dispatcher and two generations for two hooks
+
+    def assert_gone(self) -> None:
+        assert becomes(lambda: not alive(self.pids))
+        assert becomes(lambda: not any(map(is_loaded, self.programs)))

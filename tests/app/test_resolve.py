@@ -1,0 +1,389 @@
+"""`probedeck trace` without a kernel: what it understands, and the program that it starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from threading import Event as Flag
+from threading import Timer
+from typing import Any
+
+import pytest
+import typer
+
+from app.cli.main import cli
+from app.resolve import address, addresses
+from app.run import headless
+from app.run.child_process import Program
+from app.run.output_spec import Target
+from app.run.spec import Watch
+from bpf.attach.attachment import Hook
+from bpf.errors import DeckError, UsageError
+from probes.control_plane import Traced
+from probes.path.options import Guard, Order, PathOptions, Per
+from probes.path.records import Outcome
+from probes.snapshot import Event, Item
+from tests.app.run import paths
+from tests.app.run.runs import deck_ends
+from tests.nobody import become_nobody
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:DB8:0::1", "2001:db8::1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+    ],
+)
+def test_an_address_is_its_own(text: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "getaddrinfo")  # nobody is asked
+    assert addresses(text) == (found,)
+    assert address(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("127.0.0.1", "this host"),
+        ("::1", "this host"),
+        ("0.0.0.0", "nobody's"),
+        ("224.0.0.5", "not of one host"),
+        ("ff02::1", "not of one host"),
+        ("255.255.255.255", "not of one host"),
+        ("fe80::1%lo", "on the link itself"),
+        ("2001:db8::1%2", "on the link itself"),
+    ],
+)
+def test_an_address_without_a_path_is_refused_with_the_reason(text: str, reason: str) -> None:
+    for ask in (address, addresses):
+        with pytest.raises(UsageError, match=rf"^cannot trace {text}: it is .*{reason}"):
+            ask(text)
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, *found: str) -> None:
+    """Have every name resolved so."""
+
+    def getaddrinfo(*_: Any, **__: Any) -> Any:
+        return [(socket.AF_UNSPEC, socket.SOCK_DGRAM, 0, "", (each, 0)) for each in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+def test_a_name_is_all_addresses_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3.1, S3.22."""
+    answer(monkeypatch, "192.0.2.1", "2001:db8::1", "fe80::1%3", "192.0.2.1", "192.0.2.2")
+    assert addresses("example.org") == ("192.0.2.1", "2001:db8::1", "192.0.2.2")
+    answer(monkeypatch, "127.0.1.1", "::1")
+    with pytest.raises(UsageError, match=r"^here: cannot trace 127.0.1.1: it is this host"):
+        addresses("here")
+
+
+@pytest.mark.parametrize("name", ["no-such.invalid", "", "a..b", "x" * 300, "a\0b", "[::1]"])
+def test_a_name_that_does_not_resolve_is_named(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        addresses(name)
+    assert str(caught.value).startswith(f"cannot resolve {name!r}: ")
+
+
+Asked = tuple[Watch, Target, Program | None]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    """What runs are asked for, instead of doing it."""
+    calls: list[Asked] = []
+    monkeypatch.setattr(headless, "run", lambda *call: calls.append(call))
+    return calls
+
+
+def trace(*arguments: str) -> Any:
+    return cli(["trace", *arguments], standalone_mode=False)
+
+
+def test_what_is_not_said_is_as_documented(asked: list[Asked]) -> None:
+    """S3.1, S3.19."""
+    trace("-i", "lo", "192.0.2.1", "2001:db8::1", "192.0.2.1")
+    [(watch, target, program)] = asked
+    assert (watch.interface, watch.trace) == ("lo", ("192.0.2.1", "2001:db8::1"))
+    assert (watch.flows, watch.ingress, watch.duration) == (False, None, None)
+    assert watch.paths == PathOptions()
+    assert watch.paths.burst == 1
+    assert target == Target("-", None, ("hops",), metrics=False)
+    assert program is None
+
+
+def test_every_option_arrives(asked: list[Asked]) -> None:
+    options = (
+        "--rate 250.5 --per global --burst 3 --order probe --guard checksum --pass-answers "
+        "--timeout 0.5 --max-hops 12 --ingress tc --duration 7 --format jsonl -o dir "
+        "--views paths,events"
+    )
+    trace("-i", "lo", "192.0.2.1", *options.split(), "--", "prog", "--rate", "9", "--", "-x")
+    [(watch, target, program)] = asked
+    assert watch.paths == PathOptions(
+        250.5, Per.GLOBAL, 3, Order.PROBE, Guard.CHECKSUM, True, 0.5, 12
+    )
+    assert (watch.ingress, watch.duration) == (Hook.TC_INGRESS, 7)
+    assert target == Target("dir", "jsonl", ("paths", "events"), metrics=False)
+    assert program is not None
+
+
+def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
+    trace("-i", "lo", "192.0.2.1", "-o", "dir", "--ingress", "xdp")
+    [(watch, target, _)] = asked
+    assert target.views == ("hops", "paths", "windows", "events")
+    assert watch.ingress is Hook.XDP
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("-i none-such 192.0.2.1", "no interface 'none-such'"),
+        ("-i lo 127.0.0.1", "cannot trace 127.0.0.1: it is this host"),
+        ("-i lo no-such.invalid", "cannot resolve 'no-such.invalid'"),
+        ("-i lo 192.0.2.1 --rate 0", "a rate of 0 is not between"),
+        ("-i lo 192.0.2.1 --rate nan", "a rate of nan is not between"),
+        ("-i lo 192.0.2.1 --burst 9", "a burst of 9 is not"),
+        ("-i lo 192.0.2.1 --burst 2 --order application", "one packet becomes one probe"),
+        ("-i lo 192.0.2.1 --timeout 61", "a timeout of 61 is not"),
+        ("-i lo 192.0.2.1 --max-hops 31", "at most 31 hops is not"),
+        ("-i lo 192.0.2.1 --ingress nat", "--ingress 'nat' is not auto, xdp, tc"),
+        ("-i lo 192.0.2.1 --views hop", "no view 'hop'"),
+        ("-i lo 192.0.2.1 --format yaml", "no format 'yaml'"),
+        ("-i lo 192.0.2.1 --duration 0", "--duration 0 is not more than 0"),
+        ("-i lo 192.0.2.1 --", "no program after --"),
+    ],
+)
+def test_wrong_usage(asked: list[Asked], arguments: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        trace(*arguments.split())
+    assert str(caught.value).startswith(words)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", "-i lo", "192.0.2.1", "-i lo 192.0.2.1 --per net", "-i lo a --guard off"]
+)
+def test_what_the_command_line_refuses(asked: list[Asked], arguments: str) -> None:
+    with pytest.raises(typer.TyperException):
+        trace(*arguments.split())
+    assert asked == []
+
+
+def test_without_privileges() -> None:
+    code, out, err = deck_ends("trace", "-i", "lo", "192.0.2.1", preexec_fn=become_nobody)
+    assert (code, out) == (4, "")
+    assert err.startswith("probedeck: not allowed to ")
+    assert err.count("\n") == 1
+
+
+def python(code: str, **options: Any) -> Program:
+    return Program([sys.executable, "-I", "-c", code], **options)
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        ("pass", 0),
+        ("raise SystemExit(7)", 7),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 128 + 9),
+    ],
+)
+def test_a_programs_end_is_told_with_its_code(code: str, ended: int) -> None:
+    program, told = python(code), Flag()
+    with program.running(told.set):
+        assert told.wait(10)
+    assert program.code == ended
+
+
+def test_a_program_that_can_not_be_run(tmp_path: Any) -> None:
+    for name, words in (
+        ("no-such-program", "No such file or directory"),
+        (str(tmp_path), "Permission denied"),
+        ("a\0b", "embedded null byte"),
+    ):
+        with pytest.raises(UsageError) as caught, Program([name]).running(Flag().set):
+            pytest.fail("it runs")
+        assert caught.value.message == f"cannot run {name}: {words}"
+
+
+STUBBORN = """\
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(end="x", flush=True)
+time.sleep(60)
+"""
+POLITE = STUBBORN.replace("signal.SIG_IGN", "lambda *_: exit(3)")
+
+
+@pytest.mark.parametrize(("code", "ended"), [(POLITE, 3), (STUBBORN, 128 + 9)], ids=["", "not"])
+def test_a_program_is_told_to_end_and_killed_where_it_does_not(
+    monkeypatch: pytest.MonkeyPatch, code: str, ended: int
+) -> None:
+    monkeypatch.setattr("app.run.child_process._PATIENCE_S", 0.3)
+    reading, writing = os.pipe()
+    program, told = python(code, stdout=writing), Flag()
+    with program.running(told.set):
+        assert os.read(reading, 1) == b"x"  # by now it has its handler
+    assert told.is_set()
+    assert program.code == ended
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_program_that_ends_by_itself_is_not_told_to() -> None:
+    """As one does that had the ctrl+c of the terminal, too."""
+    reading, writing = os.pipe()
+    program = python(
+        "import time; print(end='x', flush=True); time.sleep(0.2); exit(5)", stdout=writing
+    )
+    with program.running(Flag().set):
+        assert os.read(reading, 1) == b"x"
+    assert program.code == 5
+    os.close(reading)
+    os.close(writing)
+
+
+class FakeController:
+    """Has sent ten probes to a destination; rows of five are published at once."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.sent = 10
+        self.listener: Any = None
+
+    def listen(self, listener: Any) -> None:
+        self.listener = listener
+
+    def publish(self, item: Item) -> None:
+        self.listener(item)
+
+    def failure(self) -> DeckError | None:
+        return None
+
+    def traced(self) -> tuple[Traced, ...]:
+        return (Traced("192.0.2.2", (), 5, (), (), 20, self.sent, 5),)
+
+    def close(self) -> None:
+        self.closed = True
+        self.publish(paths.probes(Outcome.IN_FLIGHT))
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
+    fake = FakeController()
+
+    def start(controller: FakeController, watch: Watch, stack: object, **_: object) -> None:
+        controller.publish(paths.probes(*[Outcome.ANSWERED] * 5))
+
+    monkeypatch.setattr(headless, "Controller", lambda: fake)
+    monkeypatch.setattr(headless, "start", start)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield fake
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+TRACE = ("-i", "lo", "192.0.2.2", "--timeout", "1")
+NOTHING = ("--", sys.executable, "-I", "-c", "exit(6)")
+
+
+def test_it_ends_when_the_last_answers_have_come(
+    controller: FakeController, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """S3.1: with the program, and its code."""
+    late = paths.probes(*[Outcome.UNANSWERED] * 5)
+    started = time.monotonic()
+    Timer(0.4, controller.publish, [late]).start()
+    assert trace(*TRACE, *NOTHING) == 6
+    assert 0.4 < time.monotonic() - started < 1.2
+    out, err = capfd.readouterr()
+    assert [line.partition(",")[0] for line in out.splitlines()] == ["schema"] + ["hops/1"] * 11
+    assert err == "probedeck: 11 probes, 5 answered, 5 lost, 0 overrun, 1 in flight\n"
+    assert controller.closed
+
+
+def test_it_waits_no_longer_than_an_answer_may_take(
+    controller: FakeController, capfd: pytest.CaptureFixture[str]
+) -> None:
+    started = time.monotonic()
+    assert trace(*TRACE, *NOTHING) == 6
+    assert 1 < time.monotonic() - started < 2.2
+    assert capfd.readouterr().out.count("hops/1") == 6
+
+
+def test_a_program_writes_beside_the_tables_not_into_them(
+    controller: FakeController, tmp_path: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    controller.sent = 0
+    talk = ("--", sys.executable, "-I", "-c", "import sys; print('mine'); print(input())")
+    reading, writing = os.pipe()
+    os.write(writing, b"given\n")
+    before = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        assert trace(*TRACE, *talk) == 0
+        out, err = capfd.readouterr()
+        assert "mine" not in out
+        assert "mine\ngiven\n" in err
+        os.write(writing, b"given\n")
+        assert trace(*TRACE, "-o", str(tmp_path), *talk) == 0
+        out, err = capfd.readouterr()
+        assert out == "mine\ngiven\n"
+    finally:
+        os.dup2(before, 0)
+        for fd in (before, reading, writing):
+            os.close(fd)
+
+
+def test_a_signal_ends_the_program_too_and_nothing_is_lost(
+    controller: FakeController, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sleep = ("--", sys.executable, "-I", "-c", "import time; time.sleep(60)")
+    started = time.monotonic()
+    Timer(0.3, os.kill, [os.getpid(), signal.SIGTERM]).start()
+    assert trace(*TRACE, *sleep) == 128 + signal.SIGTERM
+    assert time.monotonic() - started < 2
+    assert capfd.readouterr().out.count("hops/1") == 6
+    assert controller.closed
+
+
+def test_a_program_that_is_not_there_ends_all(
+    controller: FakeController, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match="cannot run no-such-program: No such file"):
+        trace(*TRACE, "--", "no-such-program")
+    assert controller.closed
+    assert capfd.readouterr().out == ""
+
+
+def test_a_disk_that_is_full_ends_the_program(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(self: object, item: Item) -> None:
+        raise DeckError("no space")
+
+    monkeypatch.setattr("app.outputs.sink.Sink.write", write)
+    started = time.monotonic()
+    with pytest.raises(DeckError, match="no space"):
+        trace(*TRACE, "--", sys.executable, "-I", "-c", "import time; time.sleep(60)")
+    assert time.monotonic() - started < 2
+    assert controller.closed
+
+
+def test_what_is_found_out_is_said(
+    controller: FakeController, capfd: pytest.CaptureFixture[str]
+) -> None:
+    controller.sent = 0
+    event = Event.now("info", "path", "192.0.2.2 hop 3: answered by 198.51.100.7")
+    Timer(0.2, controller.publish, [event]).start()
+    trace(*TRACE, "--views", "paths", "--duration", "0.4")
+    out, err = capfd.readouterr()
+    assert out.startswith("schema,")
+    assert "probedeck: path: 192.0.2.2 hop 3: answered by 198.51.100.7\n" in err

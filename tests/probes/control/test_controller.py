@@ -1,0 +1,449 @@
+"""The controller: what a configuration becomes, what is refused, and what nobody gets to see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from bpf.attach.attachment import Hook, attach
+from bpf.attach.interface import find
+from bpf.compiler import CompileError, Compiler
+from bpf.errors import DeckError, KernelError, UsageError
+from probes.config.model import ProbeConfig
+from probes.control_plane import ControlPlane, Fate
+from probes.flow.filter import FlowFilter
+from tests.app.run.sight import becomes
+from tests.kernel import TC_MODE
+from tests.probes.deck import DEAD, DROPS, UDP, Deck, deck, dispatcher, udp
+from tests.probes.program.tools import (
+    COUNTER,
+    DEEP,
+    PACKETS,
+    TC_COUNTER,
+    held_ids,
+    metric,
+    snapshots,
+    total,
+)
+
+__all__ = ["deck"]
+
+
+def test_a_configuration_is_all_that_a_probe_needs(deck: Deck) -> None:
+    """S1.2, S1.5, S1.6: compiled, verified, injected, exported and taken away again."""
+    before = held_ids()
+    info = deck.controller.add(deck.config())
+    assert deck.xdp() == dispatcher(deck)
+    (program,) = info.programs
+    assert (info.name, info.builtin, info.generation, info.previous) == ("probe", False, 1, None)
+    assert (info.metrics, info.failure) == (("ingress.packets",), "")
+    assert (program.side, program.interface, program.hook) == ("ingress", "right", "xdp")
+    assert program.function == "count"
+    assert program.memory > 0
+    deck.receive(5)
+    assert total(deck.controller.export("probe")) == 5
+    deck.receive(3)
+    assert total(deck.controller.remove("probe")) == 3
+    assert deck.controller.probes() == ()
+    assert deck.xdp() == 0
+    assert deck.said("info") == ["removed"]
+    assert deck.said("info", "right") == [f"xdp: {program.mode} (the source is for XDP only)"]
+    assert total(deck.items) == 8
+    assert held_ids() == before
+
+
+def test_the_controller_is_a_control_plane(deck: Deck) -> None:
+    plane: ControlPlane = deck.controller
+    assert plane.hook_status() == ()
+    plane.add(deck.config(TC_COUNTER, hook="tc"))
+    assert [(h.hook, h.mode) for h in plane.hook_status()] == [("tc ingress", TC_MODE)]
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one(deck: Deck) -> None:
+    """S1.25: by everything that takes one; a name that is taken, too."""
+    deck.controller.add(deck.config())
+    asked: list[Callable[[], object]] = [
+        lambda: deck.controller.export("prob"),
+        lambda: deck.controller.roll_back("prob"),
+        lambda: deck.controller.remove("prob"),
+        lambda: deck.controller.cost("prob"),
+        lambda: deck.controller.replace(deck.config(name="prob")),
+    ]
+    for ask in asked:
+        with pytest.raises(UsageError) as caught:
+            ask()
+        assert str(caught.value) == "no probe 'prob'; did you mean probe?"
+    with pytest.raises(UsageError, match="there is a probe 'probe' already; replace it"):
+        deck.controller.add(deck.config(DEAD))
+    with pytest.raises(UsageError, match="no probe 'flow'"):
+        deck.controller.export("flow")
+    assert deck.info().generation == 1
+    deck.controller.remove("probe")
+    with pytest.raises(UsageError, match="no probe 'probe'; there are none"):
+        deck.controller.export("probe")
+
+
+def test_where_it_is_read_only_nothing_is_changed_and_all_may_look(
+    deck: Deck, compiled: list[str]
+) -> None:
+    deck.controller.add(deck.config())
+    deck.controller.read_only = "started with --read-only"
+    refused: list[Callable[[], object]] = [
+        lambda: deck.controller.add(deck.config(name="other")),
+        lambda: deck.controller.replace(deck.config(DEAD)),
+        lambda: deck.controller.roll_back("probe"),
+        lambda: deck.controller.remove("probe"),
+        lambda: deck.controller.check(deck.config(DEAD)),
+        lambda: deck.controller.cost("probe"),
+    ]
+    compiled.clear()
+    for change in refused:
+        with pytest.raises(UsageError, match="read only: started with --read-only"):
+            change()
+    assert compiled == []
+    deck.run(3, udp())
+    assert total(deck.controller.export("probe")) == 3
+    assert deck.info().generation == 1
+
+
+@pytest.fixture
+def compiled(deck: Deck, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of what was compiled."""
+    names: list[str] = []
+    shared: Any = deck.controller._compiler
+    compile_ = shared.compile
+
+    def compiling(source: str, prog_type: Any, **options: Any) -> Any:
+        names.append(options["name"])
+        return compile_(source, prog_type, **options)
+
+    monkeypatch.setattr(shared, "compile", compiling)
+    return names
+
+
+def test_a_check_changes_nothing_and_is_not_done_twice(deck: Deck, compiled: list[str]) -> None:
+    """S1.6: compile without loading; what was checked is what is swapped in."""
+    deck.controller.add(deck.config())
+    compiled.clear()
+    before, ids = deck.info(), (deck.xdp(), dispatcher(deck))
+    check = deck.controller.check(deck.config(DEAD))
+    assert compiled == ["probe.ingress.c"]
+    assert check.compatibility
+    assert [(m.map, m.fate) for m in check.compatibility.maps] == [("packets", Fate.WINDOW)]
+    assert check.compatibility.warnings == ()
+    assert check.seconds > 0
+    assert [cost.side for cost in check.costs] == ["ingress"]
+    assert deck.info() == before
+    assert (deck.xdp(), dispatcher(deck)) == ids
+    deck.controller.replace(deck.config(DEAD))
+    assert len(compiled) == 1
+    # Of another configuration, or for another probe, it is of no use.
+    deck.controller.check(deck.config())
+    deck.controller.replace(deck.config(UDP, PACKETS, interval=300))
+    assert len(compiled) == 3
+    assert deck.controller.check(deck.config(name="other")).compatibility is None
+    deck.controller.add(deck.config(name="other"))
+    assert len(compiled) == 4
+
+
+def test_what_was_checked_against_another_probe_is_compiled_again(
+    deck: Deck, compiled: list[str]
+) -> None:
+    deck.controller.add(deck.config())
+    deck.controller.check(deck.config(DEAD))
+    deck.controller.remove("probe")
+    deck.controller.add(deck.config(DEAD))
+    assert len(compiled) == 3
+
+
+def test_a_program_that_passes_other_packets_is_warned_of(deck: Deck) -> None:
+    """By running test frames through both; and against what runs, after a roll-back too."""
+    drops = ("ingress: IPv4 UDP gets verdict 1, was 2",)
+    passes = ("ingress: IPv4 UDP gets verdict 2, was 1",)
+
+    def warnings(source: str) -> tuple[str, ...]:
+        report = deck.controller.check(deck.config(source)).compatibility
+        assert report
+        return report.warnings
+
+    deck.controller.add(deck.config())
+    assert (warnings(UDP), warnings(DROPS)) == ((), drops)
+    assert deck.controller.replace(deck.config(DROPS)).compatibility.warnings == drops
+    assert (warnings(UDP), warnings(DROPS)) == (passes, ())
+    deck.controller.roll_back("probe")
+    assert (warnings(UDP), warnings(DROPS)) == ((), drops)
+    deck.controller.roll_back("probe")
+    assert (warnings(UDP), warnings(DROPS)) == (passes, ())
+    deck.run(1)
+    assert total(deck.controller.export("probe")) == 0, "test frames are counted nowhere"
+
+
+def verdict(value: str, kind: str = "xdp_md") -> str:
+    return (
+        "#include <uapi/linux/pkt_cls.h>\nBPF_ARRAY(packets, u64, 1);\n"
+        f"int f(struct {kind} *ctx) {{ packets.increment(0); return {value}; }}\n"
+    )
+
+
+CUTS = {
+    "XDP_ABORTED": ("xdp", verdict("0")),
+    "XDP_DROP": ("xdp", verdict("XDP_DROP")),
+    "XDP_TX": ("xdp", verdict("XDP_TX")),
+    "XDP_REDIRECT": ("xdp", verdict("bpf_redirect(1, 0)")),
+    "XDP_ABORTED, for 77": ("xdp", verdict("77")),
+    "TC_ACT_SHOT": ("tc", verdict("TC_ACT_SHOT", "__sk_buff")),
+    "TC_ACT_REDIRECT": ("tc", verdict("bpf_redirect(1, 0)", "__sk_buff")),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_program_that_takes_every_packet_must_be_forced(deck: Deck, name: str) -> None:
+    hook, source = CUTS[name]
+    cuts = f"ingress lets none of the test frames pass ({name}): right receives nothing then"
+    cutting = deck.config(source, hook=hook)
+    assert deck.controller.check(cutting).cuts == (cuts,)
+    with pytest.raises(UsageError) as caught:
+        deck.controller.add(cutting)
+    assert str(caught.value) == f"probe: {cuts}; use --force to run it anyway"
+    assert (deck.controller.probes(), deck.xdp(), deck.items) == ((), 0, [])
+
+    # In the place of a program that passes packets it is refused, too. Forced, it warns once.
+    passing = source.replace("return", "if (ctx->data_end - ctx->data < 1) return") + " "
+    passing = passing.replace("}\n", f"return {'XDP_PASS' if hook == 'xdp' else 'TC_ACT_OK'}; }}\n")
+    deck.controller.add(deck.config(passing, hook=hook))
+    with pytest.raises(UsageError, match="ingress lets none of the test frames pass"):
+        deck.controller.replace(cutting)
+    assert deck.info().generation == 1
+    deck.controller.replace(cutting, force=True)
+    assert deck.said("warning") == [cuts]
+    assert deck.controller.check(cutting).cuts == ()
+    deck.controller.replace(cutting)
+    assert deck.info().generation == 3
+
+
+def test_what_takes_every_packet_runs_if_it_is_forced(deck: Deck) -> None:
+    deck.receive(3)
+    deck.controller.add(deck.config(verdict("0")), force=True)
+    with pytest.raises(AssertionError):
+        deck.receive(3)
+    assert [text[:31] for text in deck.said("warning")] == ["ingress lets none of the test f"]
+
+
+@pytest.mark.parametrize("value", ["TC_ACT_OK", "0", "TC_ACT_UNSPEC", "TC_ACT_PIPE"])
+def test_a_program_that_lets_packets_go_on_needs_no_force(deck: Deck, value: str) -> None:
+    deck.controller.add(deck.config(verdict(value, "__sk_buff"), hook="tc"))
+    assert deck.controller.check(deck.config(DROPS)).cuts == ()
+
+
+WRONG: dict[str, tuple[Any, dict[str, str], type[DeckError]]] = {
+    "source": (["int count("], {}, CompileError),
+    "verifier": ([UDP.replace("frame + 34 >", "frame + 3 >")], {}, CompileError),
+    "metric": ([UDP, metric("packet")], {}, UsageError),
+    "interface": ([], {"interface": "rihgt"}, UsageError),
+    "stack": ([DEEP], {}, KernelError),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_changes_nothing(deck: Deck, what: str) -> None:
+    """S1.6: the same programs run on, to the packet; nothing is attached for what failed."""
+    given, more, error = WRONG[what]
+    deck.controller.add(deck.config())
+    deck.run(4, udp())
+    before, ids, held = deck.info(), (deck.xdp(), dispatcher(deck)), held_ids()
+    wrong = deck.config(*given, **more)
+    with pytest.raises(error):
+        deck.controller.replace(wrong)
+    with pytest.raises(error):
+        deck.controller.add(wrong.model_copy(update={"name": "other"}))
+    assert deck.info() == before
+    assert (deck.xdp(), dispatcher(deck)) == ids
+    assert held_ids() == held
+    deck.run(3, udp())
+    assert total(deck.controller.export("probe")) == 7
+
+
+def test_anothers_program_on_an_interface_is_left_alone(deck: Deck, compiler: Compiler) -> None:
+    """S1.6: nothing is injected, in the other direction neither; beside it, by TC, it works."""
+    held = held_ids()
+    with compiler.compile(COUNTER, Hook.XDP.prog_type) as foreign:
+        attachment = attach(Hook.XDP, foreign.programs["count"].fd, find("right"))
+        theirs = deck.xdp()
+        both = deck.config(COUNTER).model_copy(
+            update={"egress": deck.config(TC_COUNTER, hook="tc").ingress}
+        )
+        with pytest.raises(DeckError, match="is on right and is left alone"):
+            deck.controller.add(both)
+        assert not deck.controller.hooks()
+        assert deck.controller.probes() == ()
+        assert deck.xdp() == theirs
+        deck.controller.add(deck.config(TC_COUNTER, hook="tc"))
+        deck.receive(4)
+        assert total(deck.controller.remove("probe")) >= 4
+        assert deck.xdp() == theirs
+        attachment.close()
+    assert held_ids() == held
+
+
+SECRET = """\
+BPF_ARRAY(packets, u64, 1);
+BPF_HASH(secret, u64, u64, 16);
+BPF_PERCPU_ARRAY(hidden, u64, 1);
+
+int count(struct xdp_md *ctx)
+{
+    u64 value = 0x5ec2e75ec2e75ec2ULL;
+    u32 zero = 0;
+    u64 *h = hidden.lookup(&zero);
+
+    if (h)
+        *h = value;
+    secret.update(&value, &value);
+    packets.increment(0);
+    return XDP_PASS;
+}
+"""
+SECRET_BYTES = 0x5EC2E75EC2E75EC2.to_bytes(8, "little")
+
+
+def test_what_no_metric_names_leaves_by_no_door(deck: Deck) -> None:
+    """S1.9: of all that a front end can ask for, and all that is published."""
+    secret = deck.config(SECRET)
+    shown = deck.config(SECRET, PACKETS, metric("secret"))
+    deck.controller.add(secret)
+    deck.run(3)
+    answers: list[object] = [
+        deck.controller.check(secret),
+        deck.controller.export("probe"),
+        deck.controller.probes(),
+        deck.controller.cost("probe"),
+        deck.controller.replace(secret),
+        deck.controller.roll_back("probe"),
+        deck.controller.hook_status(),
+        deck.controller.remove("probe"),
+        deck.controller.history.snapshots(),
+        tuple(deck.items),
+    ]
+    found = [*leaves(answers)]
+    assert any(isinstance(leaf, bytes) for leaf in found)
+    for leaf in found:
+        assert leaf not in (int.from_bytes(SECRET_BYTES, "little"), SECRET_BYTES)
+        assert not isinstance(leaf, bytes) or SECRET_BYTES not in leaf
+    # The judge sees it where it is shown.
+    deck.controller.add(shown)
+    deck.run(1)
+    answers = [deck.controller.export("probe")]
+    assert any(isinstance(leaf, bytes) and SECRET_BYTES in leaf for leaf in leaves(answers))
+
+
+def leaves(value: object) -> Iterator[object]:
+    """Every number, text and array's bytes in an answer."""
+    if hasattr(value, "tobytes"):
+        yield value.tobytes()
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from leaves(each)
+    elif isinstance(value, dict):
+        yield from leaves([*value.items()])
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from leaves(getattr(value, name))
+    elif not isinstance(value, ProbeConfig):  # what the operator gave himself
+        yield value
+
+
+def test_windows_are_kept_by_metric_and_window(deck: Deck) -> None:
+    metrics = PACKETS, metric("all", "packets", snapshot=True)
+    deck.controller.add(deck.config(COUNTER, *metrics))
+    deck.controller.add(deck.config(COUNTER, name="other"))
+    for packets in (3, 4):
+        deck.run(packets)
+        exported = deck.controller.export("probe")
+        assert [s.metric for s in exported] == ["packets", "all"]
+        assert total(exported) == packets
+    kept = deck.controller.history.snapshots()
+    assert [(s.probe, s.window, s.metric, int(s.rows["value"][0])) for s in kept] == [
+        ("probe", 1, "packets", 3),
+        ("probe", 1, "all", 3),
+        ("probe", 2, "packets", 4),
+        ("probe", 2, "all", 4),
+    ]
+    assert [*kept] == snapshots(deck.items)
+    assert deck.info().window == 2
+    assert total(deck.controller.export("other")) == 7
+
+
+def test_the_interval_of_a_replacement_holds_from_then_on(deck: Deck) -> None:
+    deck.controller.add(deck.config())
+    time.sleep(0.2)
+    assert not snapshots(deck.items)
+    deck.controller.replace(deck.config(interval=0.05))
+    assert becomes(lambda: len(snapshots(deck.items)) > 4)
+    deck.controller.roll_back("probe")
+    time.sleep(0.1)
+    windows = len(snapshots(deck.items))
+    time.sleep(0.2)
+    assert len(snapshots(deck.items)) == windows
+
+
+def test_the_cost_of_what_runs_is_measured_beside_it(deck: Deck) -> None:
+    deck.controller.add(deck.config())
+    deck.run(2, udp())
+    (cost,) = deck.controller.cost("probe")
+    assert cost.side == "ingress"
+    assert 0 <= cost.ns < 10_000
+    assert total(deck.controller.export("probe")) == 2
+
+
+def test_the_cost_of_a_generation_is_measured_once(deck: Deck, compiled: list[str]) -> None:
+    """A client that asks often, even one that may only read, does not occupy the compiler."""
+    deck.controller.add(deck.config())
+    compiled.clear()
+    first = deck.controller.cost("probe")
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(deck.controller.cost, ["probe"] * 8)) == [first] * 8
+    assert len(compiled) == 1
+    deck.controller.read_only = "started with --read-only"
+    assert deck.controller.cost("probe") == first
+    deck.controller.read_only = ""
+    deck.controller.replace(deck.config(DEAD))
+    compiled.clear()
+    deck.controller.cost("probe")
+    assert len(compiled) == 1
+
+
+def test_a_probe_has_only_so_much_memory_for_its_maps(deck: Deck) -> None:
+    """A snapshot metric's map counts twice: packets write to one while the other is read."""
+    source = UDP.replace("packets, u64, 1", "packets, u64, 1000")
+    deck.controller.limit_maps(15_000)
+    for change in (deck.controller.add, deck.controller.check):
+        with pytest.raises(UsageError) as caught:
+            change(deck.config(source))
+        assert "its maps take 16 KiB, and a probe may have 15 KiB" in str(caught.value)
+        assert "--probe-memory" in caught.value.hint
+    assert deck.controller.probes() == ()
+    deck.controller.limit_maps(16_000)
+    deck.controller.add(deck.config(source))
+    with pytest.raises(UsageError, match="may have"):
+        deck.controller.replace(deck.config(UDP.replace("packets, u64, 1", "packets, u64, 1001")))
+    assert deck.info().generation == 1
+
+
+def test_a_filter_is_told_to_everybody_whoever_sets_it(deck: Deck) -> None:
+    """An event tells the change, and every console and the API show the filter."""
+    controller = deck.controller
+    assert (controller.interval, controller.capture) == (0.0, "")
+    controller.watch_flows("right", interval=30, capture=FlowFilter.parse("udp"))
+    assert (controller.interval, controller.capture) == (30.0, "udp")
+    controller.reconfigure(FlowFilter.parse("proto:tcp port:443"))
+    assert controller.capture == "proto:tcp port:443"
+    assert deck.said("info", "flow")[-1].startswith(
+        "generation 2 counts proto:tcp port:443; it took "
+    )
+    controller.reconfigure(FlowFilter())
+    assert controller.capture == ""
+    assert deck.said("info", "flow")[-1].startswith("generation 3 counts every flow; ")

@@ -1,0 +1,1 @@
+"""Tables of tens of thousands of rows."""

@@ -1,0 +1,134 @@
+"""Columns of a table: which of them fit a width, where they stand, how text fills a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len, set_cell_size
+
+from widgets.format import REPLACED, safe
+from widgets.table.rows import Pieces
+from widgets.tones import Tone
+
+Align = Literal["left", "right"]
+MARGIN = 1
+"""Empty cells left and right of the table."""
+GAP = 2
+"""Empty cells between two columns."""
+ELLIPSIS = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column, by what an operator calls it."""
+
+    id: str
+    """Stable name, used in messages and settings."""
+    title: str
+    """Header text."""
+    width: int
+    """Width in cells; of a growing column, the least."""
+    align: Align = "left"
+    """Numbers are aligned right."""
+    priority: int = 0
+    """0 is the most important; the highest numbers are the first to go when the table is narrow."""
+    grows: bool = False
+    """Whether it takes up width that is left over; such columns share it."""
+    hidden: bool = False
+    """Whether it is shown only where it is asked for."""
+    unit: str = ""
+    """Of its values, as a part of a name: `bps`; empty where they have none."""
+
+    @property
+    def field(self) -> str:
+        """What its values are called where they are written: `rate_bps`."""
+        return f"{self.id}_{self.unit}" if self.unit else self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A column that is shown."""
+
+    position: int
+    """Index of the column among all columns, and of its cell in a row."""
+    column: Column
+    x: int
+    """First cell."""
+    width: int
+    """Width in cells, after growing or cutting."""
+
+
+def fit(
+    columns: Sequence[Column], width: int, chosen: Sequence[str] = (), sorted_by: str = ""
+) -> tuple[Placed, ...]:
+    """The columns that `width` cells have room for, from the left.
+
+    They are those of `chosen` (ids) in its order, the first the most important; or all that are not
+    hidden in their own. That of `sorted_by` is always among them. A column is shown only when each
+    more important one is; the most important is always shown, cut if it must be.
+    """
+    positions = {column.id: position for position, column in enumerate(columns)}
+    if chosen:
+        shown = [positions[name] for name in chosen if name in positions]
+    else:
+        shown = [n for n, column in enumerate(columns) if not column.hidden]
+    if sorted_by in positions and positions[sorted_by] not in shown:
+        shown.append(positions[sorted_by])
+
+    def importance(place: int) -> tuple[int, int]:
+        column = columns[shown[place]]
+        if column.id == sorted_by:
+            return -1, 0
+        return 0 if chosen else column.priority, place
+
+    room = width - 2 * MARGIN
+    fitting: list[int] = []
+    used = -GAP
+    for place in sorted(range(len(shown)), key=importance):
+        need = columns[shown[place]].width + GAP
+        if fitting and used + need > room:
+            break
+        fitting.append(place)
+        used += need
+    slack = room - used
+    growing = sum(columns[shown[place]].grows for place in fitting)
+    placed: list[Placed] = []
+    x = MARGIN
+    for place in sorted(fitting):
+        column = columns[shown[place]]
+        cells = column.width
+        if slack < 0:
+            cells = max(0, cells + slack)
+            slack = 0
+        elif column.grows:
+            share = slack // growing
+            cells += share
+            slack -= share
+            growing -= 1
+        placed.append(Placed(shown[place], column, x, cells))
+        x += cells + GAP
+    return tuple(placed)
+
+
+def cell(text: str, width: int, align: Align) -> str:
+    """`text` in exactly `width` cells: harmless, cut with an ellipsis, or padded."""
+    text = safe(text, REPLACED)
+    length = len(text) if text.isascii() else cell_len(text)
+    if length > width:
+        return set_cell_size(text, width - 1) + ELLIPSIS if width else ""
+    padding = " " * (width - length)
+    return padding + text if align == "right" else text + padding
+
+
+def placed_pieces(pieces: Pieces, width: int) -> Pieces:
+    """`pieces` in exactly `width` cells: harmless, and cut or padded at the left."""
+    placed: list[tuple[str, Tone]] = []
+    room = width
+    for text, tone in reversed(pieces):
+        shown = safe(text, REPLACED)[-room:] if room else ""
+        placed.append((shown, tone))
+        room -= len(shown)
+    placed.append((" " * room, Tone.NORMAL))
+    return tuple(piece for piece in reversed(placed) if piece[0])

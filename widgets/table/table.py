@@ -1,0 +1,417 @@
+"""A table of tens of thousands of rows that formats only what is on the screen.
+
+A table is shown one immutable source after another. A new source repaints only the lines whose text
+or tone changed. The cursor belongs to a row's key: once the operator has moved it, it stays on that
+row wherever sorting takes it. Until then it stays at the top, so that a table nobody has touched
+always begins with its first row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Offset, Region, Size
+from textual.message import Message
+from textual.reactive import var
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from widgets.table.columns import GAP, MARGIN, Align, Column, Placed, cell, fit, placed_pieces
+from widgets.table.lines import OwnLines
+from widgets.table.rows import Pieces, Rows, RowSource, Tones
+from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
+
+_HEADER = 1
+"""Lines above the rows."""
+_Line: TypeAlias = "tuple[tuple[Placed, ...], tuple[str | Pieces, ...], Tones, bool] | None"
+"""What a line shows: columns, a row's cells in them, its tones, and whether the cursor is on it."""
+
+
+class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
+    """A sorted list of rows with a cursor, drawn line by line.
+
+    It has no keys of its own: who uses it binds some to its actions. Nor has it a border or
+    padding: what needs them is put around it.
+    """
+
+    COMPONENT_CLASSES = {"table--header", "table--sorted", "table--cursor", *TONE_CLASSES}
+    DEFAULT_CSS = f"""
+    VirtualTable {{
+        background: $surface;
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-gutter: stable;
+        scrollbar-size-vertical: 1;
+        {TONE_RULES}
+        & > .table--header {{ background: $panel; color: $text-muted; text-style: bold; }}
+        & > .table--sorted {{ background: $panel; color: $text-primary; text-style: bold; }}
+        & > .table--cursor {{ background: $block-cursor-blurred-background; }}
+        &:focus > .table--cursor {{
+            background: $block-cursor-background;
+            color: $block-cursor-foreground;
+            text-style: $block-cursor-text-style;
+        }}
+    }}
+    """
+    empty: var[str] = var("")
+    """What is shown instead of rows when there are none."""
+
+    class TableMessage(Message):
+        """Base of a table's messages."""
+
+        def __init__(self, table: VirtualTable) -> None:
+            super().__init__()
+            self.table = table
+
+        @property
+        def control(self) -> VirtualTable:
+            """The table, for `on(..., selector)`."""
+            return self.table
+
+    class RowMessage(TableMessage):
+        """Base of those about a row."""
+
+        def __init__(self, table: VirtualTable, key: Hashable) -> None:
+            super().__init__(table)
+            self.key = key
+
+    class RowHighlighted(RowMessage):
+        """The cursor is on another row than before."""
+
+    class RowSelected(RowMessage):
+        """A row was chosen by Enter or a double click."""
+
+    class HeaderSelected(TableMessage):
+        """A column's title was clicked."""
+
+        def __init__(self, table: VirtualTable, column: str) -> None:
+            super().__init__(table)
+            self.column = column
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        *,
+        empty: str = "",
+        id: str | None = None,  # noqa: A002
+    ) -> None:
+        super().__init__(id=id)
+        self._styles_cache = OwnLines()
+        self._columns = tuple(columns)
+        self._source: RowSource = Rows()
+        self._index = 0
+        self._key: Hashable | None = None
+        self._pinned = False
+        self._wanted: Hashable | None = None
+        self._sorted = ("", False)
+        self._chosen: tuple[str, ...] = ()
+        self._lines: dict[int, _Line] = {}
+        self._fitted: tuple[Size | None, tuple[Placed, ...]] = (None, ())
+        self._tones: dict[Tone, Style] = {}
+        self.set_reactive(VirtualTable.empty, empty)
+
+    @property
+    def source(self) -> RowSource:
+        """What is shown."""
+        return self._source
+
+    @property
+    def cursor_key(self) -> Hashable | None:
+        """The key of the row under the cursor; None in an empty table."""
+        return self._key
+
+    @property
+    def cursor_index(self) -> int:
+        """The row under the cursor."""
+        return self._index
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns, also those that there is no room for."""
+        return self._columns
+
+    @columns.setter
+    def columns(self, columns: Sequence[Column]) -> None:
+        if self._columns != tuple(columns):
+            self._columns = tuple(columns)
+            self._fitted = (None, ())
+            self._repaint()
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The columns (by id) that are shown, from the left; empty for all that are not hidden."""
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, columns: Sequence[str]) -> None:
+        self._chosen = tuple(columns)
+        self._fitted = (None, ())
+        self._repaint()
+
+    @property
+    def shown(self) -> tuple[Placed, ...]:
+        """The columns that there is room for, from the left."""
+        if self._fitted[0] != self.outer_size:
+            width = self.scrollable_content_region.width
+            fitting = fit(self._columns, width, self._chosen, self._sorted[0])
+            self._fitted = (self.outer_size, fitting)
+        return self._fitted[1]
+
+    @property
+    def in_view(self) -> range:
+        """Indices of the rows that the screen shows."""
+        top = self.scroll_offset.y
+        return range(min(top, self._source.rows), min(top + self._visible, self._source.rows))
+
+    @property
+    def cursor_screen_offset(self) -> Offset:
+        """Where the row under the cursor begins on the screen, as inputs tell it of theirs."""
+        return self.content_region.offset + Offset(0, self._index - self.scroll_offset.y + _HEADER)
+
+    def width_of(self, column: str) -> int:
+        """Cells that a column (by id) has; 0 where there is no room for it."""
+        return next((p.width for p in self.shown if p.column.id == column), 0)
+
+    def show(self, source: RowSource) -> None:
+        """Show `source` from now on; the cursor stays on its row, and that row in view."""
+        followed = self._in_view(self._index)
+        had_rows = self._source.rows > 0
+        self._source = source
+        if not source.rows:
+            self._pinned = False
+        self.virtual_size = Size(1, source.rows + _HEADER)
+        if self.scroll_y > self.max_scroll_y:
+            self._scroll(self.max_scroll_y)
+        found = source.index(self._key) if self._pinned and self._key is not None else None
+        self._place(self._index if found is None else found)
+        if followed:
+            self._reveal()
+        if had_rows != (source.rows > 0):
+            self._repaint()
+        else:
+            self._repaint_changed()
+        if self._wanted is not None:
+            self.want(self._wanted)
+
+    def want(self, key: Hashable) -> None:
+        """Put the cursor on a row now, or when it comes, if the cursor is not moved before."""
+        if (index := self._source.index(key)) is not None:
+            self.move_to(index)
+        else:
+            self._wanted = key
+
+    def show_sort(self, column: str, *, descending: bool) -> None:
+        """Mark the column (by id) that the source is sorted by; an empty id marks none.
+
+        That column is shown however narrow the table is.
+        """
+        if self._sorted != (column, descending):
+            self._sorted = (column, descending)
+            self._fitted = (None, ())
+            self._repaint()
+
+    def move_to(self, index: int) -> None:
+        """Put the cursor on row `index`, or the nearest there is, as the operator would."""
+        self._pinned, self._wanted = self._source.rows > 0, None
+        before = self._index
+        self._place(index)
+        self._reveal()
+        for row in {before, self._index}:
+            y = row - self.scroll_offset.y + _HEADER
+            self._lines.pop(y, None)
+            self.refresh(Region(0, y, self.size.width, 1))
+
+    def unpin(self) -> None:
+        """Go back to the top and stay there, whichever row that is."""
+        self.move_to(0)
+        self._pinned = False
+
+    def watch_empty(self) -> None:
+        """Show the new text."""
+        self._repaint()
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor."""
+        self.move_to(self._index + rows)
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by what is visible."""
+        self.move_to(self._index + pages * max(1, self._visible - 1))
+
+    def action_first(self) -> None:
+        """Go to the first row."""
+        self.move_to(0)
+
+    def action_top(self) -> None:
+        """Go to the first row, and stay at the top whichever row is there."""
+        self.unpin()
+
+    def action_last(self) -> None:
+        """Go to the last row."""
+        self.move_to(self._source.rows - 1)
+
+    def action_select(self) -> None:
+        """Choose the row under the cursor."""
+        if self._key is not None:
+            self._pinned = True
+            self.post_message(self.RowSelected(self, self._key))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose a column, move to a row or choose it."""
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        if offset.y < _HEADER:
+            for place in self.shown:
+                if place.x - MARGIN <= offset.x < place.x + place.width + GAP - MARGIN:
+                    self.post_message(self.HeaderSelected(self, place.column.id))
+            return
+        index = offset.y - _HEADER + self.scroll_offset.y
+        if index < self._source.rows:
+            self.move_to(index)
+            if event.chain == 2:
+                self.action_select()
+
+    def on_resize(self) -> None:
+        """Lay out the columns again and keep the cursor in view."""
+        self._reveal()
+        self._repaint()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Draw the rows that came into view."""
+        if round(old_value) != round(new_value):
+            self._lines.clear()
+        super().watch_scroll_y(old_value, new_value)
+
+    def notify_style_update(self) -> None:
+        """Take up new colours."""
+        super().notify_style_update()
+        self._tones.clear()
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the header, a row, or the text of an empty table."""
+        if not self._tones:
+            self._tones = tone_styles(self.get_component_rich_style)
+        if y < _HEADER:
+            return self._header(self.outer_size.width)
+        if not self._source.rows:
+            return self._no_rows(y, self.scrollable_content_region.width)
+        if y not in self._lines:
+            self._lines[y] = self._line(y - _HEADER + self.scroll_offset.y, self.shown)
+        return self._row(self._lines[y])
+
+    @property
+    def _visible(self) -> int:
+        return max(0, self.size.height - _HEADER)
+
+    def _place(self, index: int) -> None:
+        rows = self._source.rows
+        self._index = max(0, min(index, rows - 1))
+        key = self._source.key(self._index) if rows else None
+        if key != self._key:
+            self._key = key
+            if key is not None:
+                self.post_message(self.RowHighlighted(self, key))
+
+    def _in_view(self, index: int) -> bool:
+        return 0 <= index - self.scroll_offset.y < self._visible
+
+    def _reveal(self) -> None:
+        top = self.scroll_offset.y
+        if self._visible and not self._in_view(self._index):
+            above = self._index < top
+            self._scroll(self._index if above else self._index - self._visible + 1)
+
+    def _scroll(self, y: int) -> None:
+        # Whether scrolling is allowed is known only after the next layout, hence force.
+        self.scroll_to(y=y, animate=False, force=True)
+
+    def _repaint(self) -> None:
+        self._lines.clear()
+        self.refresh()
+
+    def _repaint_changed(self) -> None:
+        changed: list[Region] = []
+        shown, size, top = self.shown, self.size, self.scroll_offset.y
+        for y in range(_HEADER, size.height):
+            line = self._line(y - _HEADER + top, shown)
+            if y not in self._lines or self._lines[y] != line:
+                self._lines[y] = line
+                changed.append(Region(0, y, size.width, 1))
+        if changed:
+            self.refresh(*changed)
+
+    def _line(self, index: int, shown: tuple[Placed, ...]) -> _Line:
+        if index >= self._source.rows:
+            return None
+        cells = self._source.cells(index)
+        seen = tuple(cells[place.position] for place in shown)
+        return shown, seen, self._source.tones(index), index == self._index
+
+    def _header(self, width: int) -> Strip:
+        plain = self.get_component_rich_style("table--header")
+        marked = self.get_component_rich_style("table--sorted")
+        segments = [Segment(" " * MARGIN, plain)]
+        for place in self.shown:
+            column = place.column
+            if column.id == self._sorted[0]:
+                # The mark may stand in the gap, so that a title is never cut for it.
+                mark = "▲▼"[self._sorted[1]]
+                if column.align == "right":
+                    text = cell(column.title, place.width, "right") + mark
+                else:
+                    text = cell(column.title + mark, place.width + 1, "left")
+                segments += [Segment(text, marked), Segment(" " * (GAP - 1), plain)]
+            else:
+                text = cell(column.title, place.width, column.align)
+                segments += [Segment(text, plain), Segment(" " * GAP, plain)]
+        return Strip(segments).adjust_cell_length(width, plain)
+
+    def _row(self, line: _Line) -> Strip:
+        base = self._tones[Tone.NORMAL]
+        if line is None:
+            return Strip.blank(self.outer_size.width, base)
+        shown, cells, tones, cursor = line
+        over = self.get_component_rich_style("table--cursor") if cursor else None
+        # A mark where it has no ground of its own: that takes few bytes to move.
+        marked = over is not None and over.bgcolor == base.bgcolor
+        over = None if marked else over
+        base = base if over is None else base + over
+        segments = [Segment((">" if marked else "").ljust(MARGIN), base)]
+        for place, content in zip(shown, cells, strict=True):
+            if not isinstance(content, str):
+                for text, tone in placed_pieces(content, place.width):
+                    style = self._tones[tone]
+                    # A ground that a tone has of its own means something under the cursor too.
+                    if over is not None and style.bgcolor == self._tones[Tone.NORMAL].bgcolor:
+                        style += over.background_style
+                    segments.append(Segment(text, style))
+                segments.append(Segment(" " * GAP, base))
+                continue
+            style = self._tones[tones if isinstance(tones, Tone) else tones[place.position]]
+            if over is not None:
+                style = base if self.has_focus else style + over.background_style
+            segments.append(_segment(content, place.width, place.column.align, style))
+        row = Strip(segments, shown[-1].x + shown[-1].width + GAP)
+        # The cursor is as wide as the table.
+        return row if over is None else row.adjust_cell_length(self.outer_size.width, base)
+
+    def _no_rows(self, y: int, width: int) -> Strip:
+        style = self._tones[Tone.MUTED]
+        lines = self.empty.splitlines()
+        line = y - _HEADER - max(0, (self._visible - len(lines)) // 3)
+        room = width - 2 * MARGIN
+        text = cell((lines[line] if 0 <= line < len(lines) else "").center(room), room, "left")
+        return Strip([Segment(f" {text} ", style)]).adjust_cell_length(width, style)
+
+
+@lru_cache(maxsize=8192)
+def _segment(text: str, width: int, align: Align, style: Style) -> Segment:
+    """A cell and the gap after it."""
+    # By themselves: the terminal is sent only those that changed.
+    return Segment(cell(text, width, align) + " " * GAP, style)

@@ -1,0 +1,1 @@
+"""Terminal output and input. Only this package and the table use Textual's private parts."""

@@ -1,0 +1,274 @@
+"""A terminal that says when it has drawn, which ground it has, and that may go away.
+
+Textual's own driver writes by a blocking thread: where a terminal hangs, nothing ends the program
+any more; and it takes the end of its input for an error, or for nothing. It also gives the terminal
+back and takes it within a signal handler, wherever the program is just then: here that is done by
+the event loop, between two callbacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import select
+import signal
+import time
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+from textual.messages import TerminalSupportsSynchronizedOutput
+
+from widgets.terminal.keyboard import Keyboard
+
+if TYPE_CHECKING:
+    from widgets.terminal.compositor import DiffApp
+
+_ATTRIBUTES = "\x1b[c"
+_SYNC_MODE = "\x1b[?2026$p"
+_GROUND = "\x1b]11;?\x1b\\"
+_ANSWER = re.compile(
+    r"(?P<attributes>\x1b\[\?[\d;]*c)"
+    r"|(?P<sync>\x1b\[\?2026;\d\$y)"
+    r"|\x1b\]11;(?P<ground>[^\x07\x1b]*)(?:\x07|\x1b\\)"
+)
+_BEGUN = re.compile(r"\x1b(?:\[(?:\?[\d;]{0,20}\$?)?|\](?:11?|11;[^\x07\x1b]{0,40}\x1b?)?)?\Z")
+"""An answer of which a part has come."""
+_RGB = re.compile(r"rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
+_UNSURE_MS = 30
+"""How long what may be the beginning of an answer, or of a key, is kept without the rest."""
+_SOON = 0.005
+"""Seconds until it stops that was told to."""
+_SECONDS = 1.0
+"""How long the end waits for a terminal that takes nothing in, or has still to answer."""
+
+
+class TerminalLost(Message):
+    """The terminal is gone."""
+
+
+class GroundKnown(Message):
+    """The terminal has said which ground it has."""
+
+    def __init__(self, dark: bool) -> None:
+        super().__init__()
+        self.dark = dark
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver, which asks the terminal and listens to what it answers."""
+
+    def __init__(self, app: DiffApp[Any], **options: Any) -> None:
+        """`options` are LinuxDriver's."""
+        super().__init__(app, **options)
+        self._output = _Output(self._lose)
+        self._file = cast("Any", self._output)
+        self._question = ""
+        """What the terminal is known to answer."""
+        self._ending = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Readable when no more is to be read."""
+        self._halting: asyncio.Handle | None = None
+        """What will stop the program, unless it is cancelled."""
+        self._loop = asyncio.get_running_loop()
+        # The event loop is told in the order in which they were sent, Python itself at once.
+        self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
+        self._loop.add_signal_handler(signal.SIGCONT, self._go_on)
+        signal.signal(signal.SIGTSTP, self._sigtstp_application)
+        signal.signal(signal.SIGCONT, self._sigcont_application)
+
+    @property
+    def _deck(self) -> DiffApp[Any]:
+        return cast("DiffApp[Any]", self._app)
+
+    @property
+    def _has_terminal(self) -> bool:
+        return self._writer_thread is not None
+
+    def _sigtstp_application(self, *_: object) -> None:
+        if not self._auto_restart:
+            # Another program has the terminal, and the event loop waits for the end of that.
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _sigcont_application(self, *_: object) -> None:
+        if self._halting is not None:
+            self._halting.cancel()
+
+    def _stop(self) -> None:
+        """Give the terminal back, and stop, unless it is told to go on until then."""
+        self._sigcont_application()
+        if self._has_terminal:
+            self.suspend_application_mode()
+        self._halting = self._loop.call_later(_SOON, self._all_heard)
+
+    def _all_heard(self) -> None:
+        # Not before what the event loop has just read, which is in the queue already.
+        self._halting = self._loop.call_soon(os.kill, os.getpid(), signal.SIGSTOP)
+
+    def _go_on(self) -> None:
+        """Take the terminal again, also one that was not given back: who stopped us used it."""
+        self._sigcont_application()
+        if self._has_terminal:
+            self.suspend_application_mode()
+        if not self._deck.ending:
+            self._must_signal_resume = True
+            self.resume_application_mode()
+
+    def start_application_mode(self) -> None:
+        """Take the terminal, and ask it what it is."""
+        self._question = ""
+        self._deck.link.reset()
+        self._output.begin()
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._ending)
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._has_terminal and self.input_tty:
+            now = time.monotonic()
+            self._deck.link.sent(_SYNC_MODE, 0, now)
+            self._deck.link.sent(_ATTRIBUTES, 0, now)
+            self.write(_GROUND + _ATTRIBUTES)
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back, and leave no answer to the next program."""
+        if not self._has_terminal:
+            return
+        end = time.monotonic() + _SECONDS
+        while self._deck.link.pending and time.monotonic() < end:
+            time.sleep(0.005)
+        super().stop_application_mode()
+        self._output.end(_SECONDS)
+
+    def close(self) -> None:
+        """Have all written."""
+        super().close()
+        self._writer_thread = None
+
+    def write(self, data: str) -> None:
+        """Write `data`, while the terminal is ours."""
+        if self._has_terminal:
+            super().write(data)
+
+    def disable_input(self) -> None:
+        """Read no more."""
+        os.eventfd_write(self._ending, 1)
+        super().disable_input()
+
+    def write_piece(self, text: str, *, more: bool) -> None:
+        """Write a piece of which the terminal is to say that it was drawn."""
+        question = self._question
+        if question:
+            self._deck.link.sent(question, len(text.encode()), time.monotonic(), more=more)
+        self.write(text + question)
+
+    def run_input_thread(self) -> None:
+        """Read until the end, or until the terminal is gone."""
+        poll = select.poll()
+        poll.register(self.fileno, select.POLLIN)
+        poll.register(self._ending, select.POLLIN)
+        keyboard = Keyboard(debug=self._debug)
+        decode = getincrementaldecoder("utf-8")(errors="replace").decode
+        begun = ""
+        while True:
+            fresh = ""
+            # Nothing wakes it while nothing is typed: an idle console is to be idle.
+            unsure = begun or keyboard.waiting
+            ready_fds = [fd for fd, _ in poll.poll(_UNSURE_MS if unsure else None)]
+            if self._ending in ready_fds:
+                break
+            if ready_fds:
+                try:
+                    data = os.read(self.fileno, 4096)
+                except OSError:
+                    data = b""
+                if not data:
+                    self._lose()
+                    break
+                fresh = decode(data)
+            text = _ANSWER.sub(self._answer, begun + fresh)
+            tail = _BEGUN.search(text)
+            begun = tail.group() if tail is not None else ""
+            if len(begun) <= 2 and not (fresh and self._deck.link.pending):
+                # It may be the beginning of an answer, but more likely is a key.
+                begun = ""
+            ready = text[: len(text) - len(begun)]
+            try:
+                for event in (*(keyboard.feed(ready) if ready else ()), *keyboard.tick()):
+                    self.process_message(event)
+            except (ValueError, OverflowError):
+                # No terminal sends such numbers, but fingers may; it does not go on after that.
+                keyboard = Keyboard(debug=self._debug)
+
+    def _answer(self, answer: re.Match[str]) -> str:
+        """Take what a terminal answered out of what the operator typed."""
+        if answer["ground"] is not None:
+            if (rgb := _RGB.match(answer["ground"])) is not None:
+                self.process_message(GroundKnown(_luminance(rgb.groups()) < 0.5))
+            return ""
+        if answer["sync"]:
+            question = _SYNC_MODE
+            if answer["sync"][-3] != "0":
+                self.process_message(TerminalSupportsSynchronizedOutput())
+        else:
+            question = _ATTRIBUTES
+        if self._question != _ATTRIBUTES:
+            self._question = question
+        self._deck.link.answered(question, time.monotonic())
+        return ""
+
+    def _lose(self) -> None:
+        """Called by the threads that read and write."""
+        with suppress(RuntimeError):
+            self.send_message(TerminalLost())
+
+
+def _luminance(rgb: Iterable[str]) -> float:
+    """0 to 1, of hexadecimal numbers of one to four digits."""
+    red, green, blue = (int(part, 16) / float(16 ** len(part) - 1) for part in rgb)
+    return 0.3 * red + 0.59 * green + 0.11 * blue
+
+
+class _Output:
+    """The terminal to write to: never fails, and ends though the terminal may not."""
+
+    def __init__(self, lost: Callable[[], None]) -> None:
+        """`lost` is called when nothing can be written any more."""
+        self._lost = lost
+        self._fd = next((fd for fd in (2, 1) if os.isatty(fd)), 2)
+        self._end: float | None = None
+        self._gone = False
+        with suppress(OSError):
+            # Opened anew, so that not waiting is for us alone and not for the shell.
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            self._fd = os.open(f"/proc/self/fd/{self._fd}", flags)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLOUT)
+
+    def begin(self) -> None:
+        """Wait for the terminal as long as it takes."""
+        self._end = None
+
+    def end(self, seconds: float) -> None:
+        """Wait for the terminal so many seconds more, and drop what it then has not taken."""
+        self._end = time.monotonic() + seconds
+
+    def write(self, text: str) -> None:
+        """Write all of `text`, or what can be written of it."""
+        data = text.encode(errors="replace")
+        while data and not self._gone and (self._end is None or time.monotonic() < self._end):
+            try:
+                data = data[os.write(self._fd, data) :]
+            except BlockingIOError:
+                self._poll.poll(100)
+            except OSError:
+                self._gone = True
+                self._lost()
+
+    def flush(self) -> None:
+        """Do nothing: all was written."""
+
+    def fileno(self) -> int:
+        """Give the descriptor."""
+        return self._fd

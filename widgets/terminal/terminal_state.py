@@ -1,0 +1,96 @@
+"""What the terminal shows, as far as it is known, and how it gets to show something else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from rich.segment import Segment
+from textual.geometry import Size
+
+from widgets.terminal.diff_writer import Line, Pen, narrow
+
+_SCROLLED = 4
+"""Lines that must be found elsewhere for the terminal to be told to move them."""
+
+
+class Shadow:
+    """What a terminal of a size shows."""
+
+    __slots__ = ("at", "lines", "owed", "size")
+
+    def __init__(self) -> None:
+        self.size = Size(0, 0)
+        self.lines: list[Line | None] = []
+        """Segments of each line; None where it is not known what the line shows."""
+        self.owed: dict[int, Line] = {}
+        """Lines by number that should be shown, and for which there was no room yet."""
+        self.at = (-1, -1)
+        """Line and column of the cursor, -1 for unknown."""
+
+    def reset(self, size: Size | None = None) -> None:
+        """Know nothing."""
+        self.size = self.size if size is None else size
+        self.lines = [None] * self.size.height
+        self.owed = {}
+        self.at = (-1, -1)
+
+    @property
+    def stale(self) -> bool:
+        """Whether there is a line of which nothing is known, nor what it should show."""
+        return any(line is None and y not in self.owed for y, line in enumerate(self.lines))
+
+    def wanted(self, y: int) -> Line:
+        """What line `y` should show, as far as it is known."""
+        return self.owed.get(y) or self.lines[y] or []
+
+    def draw(self, pen: Pen, lines: Mapping[int, Line], room: int, near: int = 0) -> None:
+        """Have `lines` shown, and what else is owed, until about `room` bytes are written; lines
+        `near` one first."""
+        self._scroll(pen, lines)
+        self.owed |= lines
+        for y in sorted(self.owed, key=lambda y: abs(y - near)):
+            old, line = self.lines[y], self.owed[y]
+            if old != line and pen.written >= room:
+                break
+            del self.owed[y]
+            if old == line:
+                continue
+            self.lines[y] = line
+            if old is None or not (narrow(old) and narrow(line)):
+                pen.whole_line(y, line)
+            else:
+                pen.changes(y, old, line)
+
+    def _scroll(self, pen: Pen, lines: Mapping[int, Line]) -> None:
+        """Have the terminal move lines, where it shows most of them elsewhere."""
+        changed = {y: line for y, line in lines.items() if self.lines[y] != line}
+        # What moves leaves its place.
+        places = {text_of(self.lines[y] or []): y for y in changed}
+        moves = {
+            y: places[text] - y
+            for y, line in changed.items()
+            if (text := text_of(line)) in places and not text.isspace()
+        }
+        found = Counter(moves.values()).most_common(1)
+        if not found or found[0][1] < _SCROLLED or not found[0][0]:
+            return
+        by = found[0][0]
+        moved = [y for y, move in moves.items() if move == by]
+        top, bottom = min(moved), max(moved)
+        top, bottom = min(top, top + by), max(bottom, bottom + by)
+        if bottom - top + 1 > 2 * len(moved) or None in self.lines[top : bottom + 1]:
+            return
+        for y in range(top, bottom + 1):
+            if y not in lines:
+                self.owed[y] = self.wanted(y)
+        pen.scroll(top, bottom, by)
+        blank = [Segment(" " * self.size.width)]
+        kept = self.lines[top : bottom + 1]
+        new: list[Line | None] = [blank] * abs(by)
+        self.lines[top : bottom + 1] = [*kept[by:], *new] if by > 0 else [*new, *kept[:by]]
+
+
+def text_of(line: Line) -> str:
+    """Its characters."""
+    return "".join(segment.text for segment in line)
