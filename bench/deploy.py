@@ -28,7 +28,7 @@ from pathlib import Path
 from app.api.client import Client, Remote
 from app.lab import netns
 from bench.report import Report
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.config.model import ProbeConfig, parse
 
 _STEADY_PORT, _ROUND_PORT = 7001, 7002
@@ -209,7 +209,7 @@ def main() -> None:
     report = Report("a deployment loop")
     try:
         deploy(report, options.rounds)
-    except DeckError as error:
+    except ProbedeckError as error:
         report.target("requests", str(error), False)
     report.end()
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from bpf.attach.attachment import Hook
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.control_plane import Listener, MemoryUse, MonitorInfo, ProbeInfo, Traced
 from probes.flow.records import FLOW, Array, Direction
 from probes.hooks import HookPoint
@@ -154,7 +154,7 @@ class FakeController:
         self.capture = ""
         self.traces: tuple[Traced, ...] = ()
         """What `traced` returns."""
-        self.ended: DeckError | None = None
+        self.ended: ProbedeckError | None = None
         """What `failure` returns."""
         self._listener: Listener = lambda _: None
 
@@ -188,7 +188,7 @@ class FakeController:
     def monitor(self) -> MonitorInfo | None:
         return None
 
-    def failure(self) -> DeckError | None:
+    def failure(self) -> ProbedeckError | None:
         return self.ended
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 
 
-class CancelError(DeckError):
+class CancelError(ProbedeckError):
     """It was ended because somebody asked for that; nothing is changed."""
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 
-class DeckError(Exception):
+class ProbedeckError(Exception):
     """Base of every error that is shown to a user as one line, never as a traceback."""
 
     exit_code = 1
@@ -24,7 +24,7 @@ class DeckError(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
 
-class UsageError(DeckError):
+class UsageError(ProbedeckError):
     """An option, a configuration or a source that is wrong."""
 
     exit_code = 2
@@ -57,7 +57,7 @@ class TextError(UsageError):
         return f"{shown}\n{before}^"
 
 
-class KernelError(DeckError):
+class KernelError(ProbedeckError):
     """A privilege or a kernel feature that monitoring needs and does not have."""
 
     exit_code = 4

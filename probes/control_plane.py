@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.compiler import Diagnostic
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.monitor.options import Input
 from probes.monitor.state import State
 from probes.snapshot import Event, History, HookStatus, Snapshot
@@ -223,7 +223,7 @@ class MemoryUse:
 
 class ControlPlane(Protocol):
     """What screens, REST and scripts may ask. Every method may be called from any thread, may
-    take as long as a compile, and raises DeckError (CompileError for a source)."""
+    take as long as a compile, and raises ProbedeckError (CompileError for a source)."""
 
     history: History
     read_only: str
@@ -332,7 +332,7 @@ class ControlPlane(Protocol):
     def memory(self) -> MemoryUse:
         """Kernel memory in use, and its limit."""
 
-    def failure(self) -> DeckError | None:
+    def failure(self) -> ProbedeckError | None:
         """Why the built-in probe, or the connection, ended by itself; None while it runs."""
 
     def close(self) -> None:

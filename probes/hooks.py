@@ -14,7 +14,7 @@ from bpf.attach.chain import Chain, Stage
 from bpf.attach.ingress import Choice
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.programs import grace
 from probes.sharing import SharedMaps
 from probes.snapshot import HookStatus
@@ -270,7 +270,7 @@ class Hooks:
                 return
             try:
                 self._attach(point)
-            except DeckError as error:
+            except ProbedeckError as error:
                 if point.hook is not Hook.XDP or not point.choice.auto:
                     raise
                 self._refused[point.interface.index] = error.message

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bpf.attach.interface import Interface
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Item
 
 _NICE = -10
@@ -81,7 +81,7 @@ class Poller:
         self._stopping = False
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name=f"poll {probe.name}", daemon=True)
-        self.failure: DeckError | None = None
+        self.failure: ProbedeckError | None = None
         """Why it ended by itself."""
 
     def start(self) -> None:
@@ -115,11 +115,11 @@ class Poller:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
             self._poll_until_stopped()
-        except DeckError as error:
+        except ProbedeckError as error:
             self._fail(error)
         except Exception as error:
             # A fault of ours: it must be seen, and what is attached taken away in good order.
-            self._fail(DeckError(f"{self._probe.name} ended: {type(error).__name__}: {error}"))
+            self._fail(ProbedeckError(f"{self._probe.name} ended: {type(error).__name__}: {error}"))
 
     def _poll_until_stopped(self) -> None:
         down: set[str] = set()
@@ -155,7 +155,7 @@ class Poller:
         if not any(interface.exists() for interface in interfaces):
             if not exported:
                 self._export()
-            raise DeckError(f"interface {interfaces[0].name} went away")
+            raise ProbedeckError(f"interface {interfaces[0].name} went away")
         for interface in interfaces:
             if interface.is_up() == (interface.name in down):
                 down ^= {interface.name}
@@ -164,6 +164,6 @@ class Poller:
                     severity, word = "warning", "is down" if interface.exists() else "went away"
                 self._publish(Event.now(severity, interface.name, f"the interface {word}"))
 
-    def _fail(self, error: DeckError) -> None:
+    def _fail(self, error: ProbedeckError) -> None:
         self.failure = error
         self._publish(Event.now("error", self._probe.name, str(error)))

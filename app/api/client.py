@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.api import wire
 from app.api.models import Problem, Status, error_of
 from app.api.sockets import DEFAULT_SOCKET, read_token
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import ProbeConfig, dump
 from probes.control_plane import (
     Check,
@@ -61,7 +61,7 @@ class Remote:
 
 
 class Client:
-    """Asks a controller; may be used by any thread. Every method raises DeckError."""
+    """Asks a controller; may be used by any thread. Every method raises ProbedeckError."""
 
     def __init__(self, remote: Remote) -> None:
         self.url = remote.url
@@ -191,7 +191,7 @@ class Client:
         try:
             found: _T = _adapter(kind).validate_json(answer)
         except ValidationError:
-            raise DeckError(
+            raise ProbedeckError(
                 f"{self.url} answers what this version can't read",
                 hint="is it a probedeck of another version?",
             ) from None
@@ -217,12 +217,12 @@ class Client:
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
 
-    def _unreachable(self, error: httpx.HTTPError) -> DeckError:
+    def _unreachable(self, error: httpx.HTTPError) -> ProbedeckError:
         words = str(error) or type(error).__name__
         if not isinstance(error, httpx.ConnectError):
-            return DeckError(f"{self.url}: {words}")
+            return ProbedeckError(f"{self.url}: {words}")
         hint = "start one: probedeck run -i eth0 --headless --api"
-        return DeckError(f"no controller at {self.url}: {words}", hint=hint)
+        return ProbedeckError(f"no controller at {self.url}: {words}", hint=hint)
 
 
 def _forced(force: bool) -> dict[str, str]:
@@ -246,11 +246,11 @@ def _quoted(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
-def _refused(response: httpx.Response, url: str) -> DeckError:
+def _refused(response: httpx.Response, url: str) -> ProbedeckError:
     try:
         return error_of(_adapter(Problem).validate_json(_read(response, url)))
     except ValidationError:
-        return DeckError(f"{url} answers {response.status_code} {response.reason_phrase}")
+        return ProbedeckError(f"{url} answers {response.status_code} {response.reason_phrase}")
 
 
 def _read(response: httpx.Response, url: str) -> bytes:
@@ -260,7 +260,7 @@ def _read(response: httpx.Response, url: str) -> bytes:
     for part in response.iter_raw():
         body += part
         if len(body) > _MAX_ANSWER or time.monotonic() > deadline:
-            raise DeckError(f"{url} sends too much, or too slowly")
+            raise ProbedeckError(f"{url} sends too much, or too slowly")
     return bytes(body)
 
 

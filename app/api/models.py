@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from bpf.compiler import CompileError, Diagnostic
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes import control_plane as plane
 from probes.config.model import ProbeConfig, Side
 from probes.monitor.policy import Policy
@@ -92,7 +92,7 @@ class Problem:
     error: str
     hint: str = ""
     """What to do about it."""
-    exit_code: int = DeckError.exit_code
+    exit_code: int = ProbedeckError.exit_code
     """What a command ends with for it: 1 runtime, 2 usage, 4 privilege or kernel."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """Of a source that does not compile or verify, by place."""
@@ -199,19 +199,19 @@ class ForbiddenError(UsageError):
     """This client, or this controller, may only read."""
 
 
-def problem_of(error: DeckError) -> Problem:
+def problem_of(error: ProbedeckError) -> Problem:
     problem = Problem(error.message, error.hint, error.exit_code)
     if isinstance(error, CompileError):
         return replace(problem, diagnostics=error.diagnostics, verifier_log=error.verifier_log)
     return problem
 
 
-def error_of(problem: Problem) -> DeckError:
+def error_of(problem: Problem) -> ProbedeckError:
     """What `problem` was, on the other side."""
     if problem.diagnostics:
-        error: DeckError = CompileError("", problem.diagnostics, problem.verifier_log)
+        error: ProbedeckError = CompileError("", problem.diagnostics, problem.verifier_log)
         error.args = (problem.error,)
         error.message, error.hint = problem.error, problem.hint
         return error
     kinds = {kind.exit_code: kind for kind in (UsageError, KernelError)}
-    return kinds.get(problem.exit_code, DeckError)(problem.error, hint=problem.hint)
+    return kinds.get(problem.exit_code, ProbedeckError)(problem.error, hint=problem.hint)

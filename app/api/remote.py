@@ -10,7 +10,7 @@ from typing import Self
 
 from app.api import wire
 from app.api.client import Client, Remote
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
@@ -27,7 +27,7 @@ class RemoteController(Client):
     """
 
     def __init__(self, remote: Remote) -> None:
-        """Raises DeckError where there is no controller, or it refuses the token."""
+        """Raises ProbedeckError where there is no controller, or it refuses the token."""
         super().__init__(remote)
         self.history = History()
         self.read_only = ""
@@ -40,7 +40,7 @@ class RemoteController(Client):
         self._generation = 0
         """The flow probe's, to which `interval` and `capture` belong."""
         self._listeners: tuple[Listener, ...] = ()
-        self._failure: DeckError | None = None
+        self._failure: ProbedeckError | None = None
         self._is_lost = False
         self._connected: socket.socket | None = None
         self._stopping = threading.Event()
@@ -48,7 +48,7 @@ class RemoteController(Client):
         self._thread = threading.Thread(target=self._follow, name="remote", daemon=True)
         try:
             self._learn()
-        except DeckError:
+        except ProbedeckError:
             super().close()
             raise
         self._thread.start()
@@ -74,7 +74,7 @@ class RemoteController(Client):
         """Return the attachment of each hook there, as of the newest window."""
         return self._hooks
 
-    def failure(self) -> DeckError | None:
+    def failure(self) -> ProbedeckError | None:
         """Why the connection ended for good; None while it stands, or is tried again."""
         return self._failure
 
@@ -104,11 +104,11 @@ class RemoteController(Client):
             except (UsageError, wire.MalformedError) as error:
                 # It would be no better the next time.
                 self._end(error)
-            except DeckError as error:
+            except ProbedeckError as error:
                 why = str(error)
             except Exception as error:
                 # A fault of ours, or of a listener: it must be seen.
-                self._end(DeckError(f"{self.url}: {type(error).__name__}: {error}"))
+                self._end(ProbedeckError(f"{self.url}: {type(error).__name__}: {error}"))
             finally:
                 self._connected = None
                 self._first.set()
@@ -170,7 +170,7 @@ class RemoteController(Client):
             self._learn()
             self._generation = generation
 
-    def _end(self, error: DeckError) -> None:
+    def _end(self, error: ProbedeckError) -> None:
         self._failure = error
         self._say("error", str(error))
 

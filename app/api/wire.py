@@ -15,12 +15,12 @@ from typing import Any, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Snapshot
 from probes.tables.conversion import TableSchema
 
 
-class MalformedError(DeckError):
+class MalformedError(ProbedeckError):
     """Bytes that are no records."""
 
 

@@ -25,7 +25,7 @@ from app.cli.trace import Command, trace
 from app.config.model import Settings, Ui
 from app.run.spec import Beside
 from app.tape.options import NOTHING, Playing, Script
-from bpf.errors import DeckError, TextError, UsageError
+from bpf.errors import ProbedeckError, TextError, UsageError
 
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
 # \b keeps the lines that follow as they are.
@@ -268,13 +268,13 @@ def _need_terminal(instead: str) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; a DeckError becomes one line on standard error."""
+    """Run the command line; a ProbedeckError becomes one line on standard error."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         get_ready()
         code = cli(prog_name="probedeck", standalone_mode=False)
         print(end="", flush=True)
-    except DeckError as error:
+    except ProbedeckError as error:
         # What says in which line of a file it is, says that first, as compilers do.
         print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
         if isinstance(error, TextError):

@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Lock
 
 from app.config.paths import read_private, write_private
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 
 MOST = 1000
 """Lines that are kept."""
@@ -48,13 +48,13 @@ class History:
             lines = _merged(self._read(), line)
             try:
                 write_private(self._path, "".join(f"{each}\n" for each in lines))
-            except DeckError:
+            except ProbedeckError:
                 return
 
     def _read(self) -> list[str]:
         try:
             text = read_private(self._path) or ""
-        except DeckError:
+        except ProbedeckError:
             return []
         return [line for line in text.splitlines() if line and line.isprintable()]
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from app.commands.line import Invocation
 from app.files import as_invoker, expand
 from app.resolve import address, addresses
-from bpf.errors import DeckError, TextError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, PolicyInfo, ProbeInfo
 from probes.flow.filter import FlowFilter
 
 
 def perform(plane: ControlPlane, asked: Invocation) -> None:
-    """Do it, and wait until it is done. DeckError for what needs a console, or does not work."""
+    """Run a command to its end. Raises ProbedeckError if it needs a console or fails."""
     command = asked.command
     if command.name not in PERFORMED:
-        raise DeckError(f"{command.name} needs a console, and this controller has none")
+        raise ProbedeckError(f"{command.name} needs a console, and this controller has none")
     if not asked.values:
         what = command.parameters[0].name
         raise UsageError(f"{command.name} needs a {what}", hint=f"usage: {command.usage}")

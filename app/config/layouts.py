@@ -26,7 +26,7 @@ _NAME = re.compile(r"[\w-][\w.-]{0,63}", re.ASCII)
 def save(name: str, layout: Layout) -> Path:
     """Keep a layout, in the place of the one that had that name; where it is.
 
-    Raises DeckError.
+    Raises ProbedeckError.
     """
     path = path_of(name)
     tables = (
@@ -38,7 +38,7 @@ def save(name: str, layout: Layout) -> Path:
 
 
 def load(name: str) -> Layout:
-    """A layout that was saved. Raises DeckError."""
+    """A layout that was saved. Raises ProbedeckError."""
     path = path_of(name)
     text = read_private(path)
     if text is None:

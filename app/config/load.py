@@ -16,7 +16,7 @@ from app.config import paths
 from app.config.model import Settings, Ui
 from app.config.schema import PREFIX, Setting, Value, settings_of
 from app.config.toml_lines import Document
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
 
 NONE = "none"
 """In the place of a file: no file."""
@@ -73,7 +73,7 @@ def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> 
     except UsageError as error:
         problems.append(error)
         state = "wrong"
-    except DeckError as error:
+    except ProbedeckError as error:
         warnings.append(f"{error}: it is left out")
         state = "left out"
     if document:
@@ -88,7 +88,7 @@ def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> 
 
 def _document(file: str, named: str) -> Document | None:
     """None where there is no file. Raises UsageError for what is wrong with one, and where there is
-    none that was named; DeckError for one of the invoker that is not to be read."""
+    none that was named; ProbedeckError for one of the invoker that is not to be read."""
     path = Path(file)
     if not named:
         text = paths.read_private(path)

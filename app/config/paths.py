@@ -12,7 +12,7 @@ from stat import S_IWGRP, S_IWOTH
 from typing import BinaryIO
 
 from app.files import as_invoker, invoker, write_atomic
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 
 NAME = "probedeck"
 _MOST = 1 << 20
@@ -44,7 +44,7 @@ def _base(variable: str, usual: str) -> Path:
 def read_private(path: Path) -> str | None:
     """The text of an operator's own file; None where there is none.
 
-    Raises DeckError for one that cannot be read, or that under sudo is not to be trusted, and
+    Raises ProbedeckError for one that cannot be read, or that under sudo is not to be trusted, and
     UsageError for one that is no text.
     """
     try:
@@ -54,7 +54,7 @@ def read_private(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise DeckError(f"{path} cannot be read: {error.strerror}") from None
+        raise ProbedeckError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def text_of(file: BinaryIO, path: Path) -> str:
@@ -81,11 +81,11 @@ def _trust(status: os.stat_result) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the user's own file by `text`, all or nothing. Raises DeckError.
+    """Replace the user's own file by `text`, all or nothing. Raises ProbedeckError.
 
     The file has mode 0600, directories made for it 0700.
     """
     try:
         write_atomic(path, [text.encode()], mode=0o600, directories=0o700, sync=False)
     except OSError as error:
-        raise DeckError(f"{path} cannot be written: {error.strerror}") from None
+        raise ProbedeckError(f"{path} cannot be written: {error.strerror}") from None

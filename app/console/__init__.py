@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run(
     watch: Watch, settings: Settings, script: Script = NOTHING, target: Target | None = None
 ) -> int:
-    """Open the console on what is watched; returns the exit code. Raises DeckError subclasses.
+    """Open the console on what is watched; returns the exit code. Raises ProbedeckError subclasses.
 
     `script` is played first. Without a terminal, tables are written to `target` meanwhile.
     """

@@ -32,7 +32,7 @@ from app.console.type_ahead import TypeAheadApp
 from app.console.updates import SHORTEST_INTERVAL, UpdateApp
 from bpf.attach.attachment import Hook
 from bpf.cancel import CancelError, cancelled_by
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.snapshot import Event, History, Snapshot
 from widgets.format import REPLACED, age, duration, percent, poll_time, safe
 from widgets.status import StatusItem
@@ -139,7 +139,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         """Load the rest, now that there is something to be seen; keys wait until it is there."""
         try:
             self.plane = await asyncio.to_thread(self._load)
-        except DeckError as error:
+        except ProbedeckError as error:
             # Tables that are written beside it may have no place.
             self.failure = error
             self.exit(error.exit_code)
@@ -173,9 +173,9 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         except CancelError:
             return  # the console ends
         except Exception as error:
-            if not isinstance(error, DeckError):
+            if not isinstance(error, ProbedeckError):
                 # A fault of ours: it must be seen, and the terminal given back in good order.
-                error = DeckError(f"the probes did not start: {type(error).__name__}: {error}")
+                error = ProbedeckError(f"the probes did not start: {type(error).__name__}: {error}")
             self.failure = error
             self.call_from_thread(self.exit, error.exit_code)
 
@@ -212,7 +212,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         self._notes = notes
         self._show_status()
 
-    def complain(self, error: DeckError) -> None:
+    def complain(self, error: ProbedeckError) -> None:
         super().complain(error)
         if (front := self._front()) is not None and front.takes_blame(error):
             answer = front.prompt.input
@@ -378,7 +378,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
             text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
             self.notify(text, markup=False)
 
-        def failed(error: DeckError) -> None:
+        def failed(error: ProbedeckError) -> None:
             self.plane.publish(Event.now("error", "flow", str(error)))
             self.complain(error)
 

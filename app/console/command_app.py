@@ -18,7 +18,7 @@ from app.commands.keys import CHARACTERS, spoken
 from app.config.keymap import Keymap
 from app.console.bindings import bindings
 from app.console.screen import DeckScreen
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffScreen
 
@@ -53,7 +53,7 @@ class CommandApp(App[int]):
         """Why nothing may be changed; empty where it may."""
         raise NotImplementedError
 
-    def complain(self, error: DeckError) -> None:
+    def complain(self, error: ProbedeckError) -> None:
         """Show it."""
         if (heard := _HEARD.get()) is not None and heard is self._answer:
             heard.append(str(error))
@@ -86,26 +86,26 @@ class CommandApp(App[int]):
         try:
             for line in lines.splitlines():
                 await self.perform(parse(line))
-        except DeckError as error:
+        except ProbedeckError as error:
             self.complain(error)
 
     def ask(self, asked: Invocation) -> Sequence[str]:
         """Have a command done. Returns the complaints until then. For other threads.
 
-        Raises DeckError. A command that the console has not begun in time is given up, not done
-        later: the caller may ask again.
+        Raises ProbedeckError. A command that the console does not begin in time is dropped:
+        the caller may ask again.
         """
         message = Asked(asked)
         if not (self.is_running and self.post_message(message)):
-            raise DeckError("the console does not answer", hint="it has ended")
+            raise ProbedeckError("the console does not answer", hint="it has ended")
         try:
             return message.answer.result(_PATIENCE_S)
         except TimeoutError:
             if message.answer.cancel():
                 text = f"{asked.command.name} is not done: the console is busy"
-                raise DeckError(text, hint="try again") from None
+                raise ProbedeckError(text, hint="try again") from None
             text = f"{asked.command.name} has begun and is not done after {_PATIENCE_S:g} s"
-            raise DeckError(text, hint="it goes on; look before you ask again") from None
+            raise ProbedeckError(text, hint="it goes on; look before you ask again") from None
 
     @on(Asked)
     async def _asked(self, message: Asked) -> None:
@@ -115,7 +115,7 @@ class CommandApp(App[int]):
         token = _HEARD.set(heard)
         try:
             await self.perform(message.asked)
-        except DeckError as error:
+        except ProbedeckError as error:
             message.answer.set_exception(error)
         else:
             message.answer.set_result(tuple(heard))
@@ -124,7 +124,7 @@ class CommandApp(App[int]):
             _HEARD.reset(token)
 
     async def perform(self, asked: Invocation) -> None:
-        """Have a command done by its screen, which is turned to, or by the app. Raises DeckError.
+        """Turn to the screen of a command and run it there, or in the app. Raises ProbedeckError.
 
         What takes its time goes on in a worker afterwards, and complains by itself.
         """

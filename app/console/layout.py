@@ -23,7 +23,7 @@ class LayoutApp(MomentApp, TerminalApp):
     """Of screens that have not been in front since it was loaded."""
 
     def take_layout(self, name: str) -> None:
-        """Begin with this layout; none: with how things usually are. Raises DeckError."""
+        """Begin with this layout; none: with how things usually are. Raises ProbedeckError."""
         self._layout_name = name
         self._waiting = layouts.load(name) if name else {}
 

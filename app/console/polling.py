@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from app.commands import Invocation
 from app.console.screen import DeckScreen
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 
 _T = TypeVar("_T")
 _LOOK = 1.0
@@ -68,6 +68,6 @@ class LookingScreen(DeckScreen, Generic[_T]):
         elif before != (answer, "") or self.deck.since_window > _LOOK:
             self.deck.show_soon()
 
-    def _not_known(self, error: DeckError) -> None:
+    def _not_known(self, error: ProbedeckError) -> None:
         self._looking, self._trouble = False, str(error)
         self.show()

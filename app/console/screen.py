@@ -20,7 +20,7 @@ from app.console.tables.sorted_table import TableScreen
 from app.console.tasks import Work, run_aside
 from app.console.tour import Tour, TourPanel
 from bpf.cancel import CancelError, cancelled_by
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from widgets.keybar import KeyBar
 from widgets.status import StatusItem, StatusStrip
 
@@ -97,12 +97,12 @@ class DeckScreen(TableScreen):
         return True
 
     def do(self, asked: Invocation) -> None:
-        """Do a command of this screen, or cancel what the strip says. Raises DeckError."""
+        """Do a command of this screen, or cancel what the strip says. Raises ProbedeckError."""
         if not (asked.command.leaves and self.deck.cancel_work()):
             self.carry_out(asked)
 
     def carry_out(self, asked: Invocation) -> None:
-        """Do a command of this screen. Raises DeckError."""
+        """Do a command of this screen. Raises ProbedeckError."""
         getattr(self, asked.command.method)(*asked.values)
 
     def carry_out_knowing(
@@ -114,7 +114,7 @@ class DeckScreen(TableScreen):
             take(answer)
             try:
                 DeckScreen.carry_out(self, asked)
-            except DeckError as error:
+            except ProbedeckError as error:
                 self.deck.complain(error)
 
         self.in_thread(ask, known, self.deck.complain)
@@ -148,7 +148,7 @@ class DeckScreen(TableScreen):
             if event.value.strip():
                 self.deck.command_line.remember(asked.line)
             await self.deck.perform(asked)
-        except DeckError as error:
+        except ProbedeckError as error:
             self.deck.complain(error)
         else:
             if not (self._waiting or prompt.mistaken):
@@ -156,11 +156,11 @@ class DeckScreen(TableScreen):
         finally:
             self._answering = 0
 
-    def place_of(self, error: DeckError, text: str) -> int | None:
+    def place_of(self, error: ProbedeckError, text: str) -> int | None:
         """Which character of a prompt's text an error is about, from 0; None: not known."""
         return place_of(error, text)
 
-    def takes_blame(self, error: DeckError) -> bool:
+    def takes_blame(self, error: ProbedeckError) -> bool:
         """Whether the prompt shows an error, because the answer to its question led to it."""
         number = self._answering or self._blamed
         return bool(number) and self.prompt.refuse(number, error, self.place_of)
@@ -170,7 +170,7 @@ class DeckScreen(TableScreen):
 
     def in_thread(
         self, ask: Callable[[], _T], done: Callable[[_T], None],
-        failed: Callable[[DeckError], None], *, asked: bool = True, work: Work | None = None,
+        failed: Callable[[ProbedeckError], None], *, asked: bool = True, work: Work | None = None,
     ) -> None:  # fmt: skip
         """Have something asked in a thread; `done` or `failed` is called in the event loop.
 
@@ -185,7 +185,7 @@ class DeckScreen(TableScreen):
             self.prompt.close(number)
             done(answer)
 
-        def refused(error: DeckError) -> None:
+        def refused(error: ProbedeckError) -> None:
             self._blamed = number
             failed(error)
             self._blamed = 0
@@ -197,9 +197,9 @@ class DeckScreen(TableScreen):
             except CancelError:
                 follow = partial(refused, CancelError(f"{told.title} is cancelled"))
             except Exception as error:
-                if not isinstance(error, DeckError):
+                if not isinstance(error, ProbedeckError):
                     # A fault of ours must be seen, and must not keep the operator from going on.
-                    error = DeckError(f"this failed: {type(error).__name__}: {error}")
+                    error = ProbedeckError(f"this failed: {type(error).__name__}: {error}")
                 follow = partial(refused, error)
             self.post_message(Told(follow, told, asked=asked))
 

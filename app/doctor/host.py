@@ -14,7 +14,7 @@ from bpf import features
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
 from bpf.compiler.packages import install
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from bpf.features import Capability
 from bpf.programs import grace
 
@@ -118,7 +118,7 @@ def _compile() -> Iterator[Check]:
             )
             yield Check(name, Status.NOTE, "installed; compiling needs the privileges above")
             return
-    except DeckError as error:
+    except ProbedeckError as error:
         yield Check(name, Status.FATAL, error.message, error.hint or remedy)
         return
     except (OSError, subprocess.CalledProcessError) as error:

@@ -11,7 +11,7 @@ from app.lab import netns
 from bpf import features
 from bpf.attach import interface
 from bpf.attach.attachment import Hook, attach
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
 from bpf.programs import grace
 from bpf.syscall import reserved_cpus
@@ -65,7 +65,7 @@ def _attach(name: str, hook: Hook) -> Check:
         return _unattachable(name, hook, f"no such programs ({error.strerror})")
     try:
         attachment = attach(hook, program, interface.find("lo"))
-    except DeckError as error:
+    except ProbedeckError as error:
         return _unattachable(name, hook, error.message)
     finally:
         os.close(program)

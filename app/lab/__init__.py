@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from app.lab import netns, topology
 from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, Detour, Plan
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.errors import KernelError, ProbedeckError, UsageError
 
 if TYPE_CHECKING:
     from app.lab.replay import Replay, Replaying
@@ -48,7 +48,7 @@ class Lab:
     """A running network client - r1 - ... - rN - server; ends with its `with` block.
 
     `routers` is short for a plain `Plan(routers)`. Raises UsageError for a wrong parameter,
-    KernelError without root, and DeckError, with the reason, when the network cannot be made.
+    KernelError without root, and ProbedeckError, with the reason, when the network cannot be made.
     """
 
     interface = HOST_INTERFACE
@@ -116,7 +116,7 @@ class Lab:
         """A descriptor of the node's namespace; the caller closes it.
 
         The namespace lives at least as long as the descriptor. Raises UsageError for an unknown
-        node and DeckError when the lab has ended.
+        node and ProbedeckError when the lab has ended.
         """
         self.plan.require(node)
         try:
@@ -124,7 +124,7 @@ class Lab:
                 return os.open(f"/proc/{self._holder.pid}/fd/{self._spaces[node]}", os.O_RDONLY)
         except FileNotFoundError:
             pass
-        raise DeckError("the lab has ended")
+        raise ProbedeckError("the lab has ended")
 
     def enter(self, node: str = CLIENT) -> None:
         """Move the calling thread, and threads and processes it starts later, into the node.
@@ -141,7 +141,7 @@ class Lab:
         """Have packets to the server take the detour of the plan, or the plain path again.
 
         No packet is lost. Returns when it was done, in ns of CLOCK_MONOTONIC. Raises UsageError
-        where the plan has no detour and DeckError when the lab has ended.
+        where the plan has no detour and ProbedeckError when the lab has ended.
         """
         if not self.plan.detour:
             raise UsageError("the lab has no detour", hint="ask for one in its plan")
@@ -158,8 +158,8 @@ class Lab:
     def replay(self, replay: Replay) -> Replaying:
         """Have the frames of a capture come in at the client's interface, from now on.
 
-        Several at once mix. Raises UsageError where the file can't be read any more, and DeckError
-        when the lab has ended.
+        Several at once mix. Raises UsageError if the file can't be read any more, and
+        ProbedeckError if the lab has ended.
         """
         from app.lab.replay import Replaying
 
@@ -215,19 +215,19 @@ class Lab:
         self._errors.close()
 
     def _order(self, what: object, *fds: int) -> None:
-        """Tell the holder, and hand it descriptors; raises DeckError where there is none."""
+        """Tell the holder, and hand it descriptors; raises ProbedeckError where there is none."""
         try:
             socket.send_fds(self._orders, [json.dumps(what).encode()], fds)
         except OSError:
-            raise DeckError("the lab has ended") from None
+            raise ProbedeckError("the lab has ended") from None
 
     def _answer(self, otherwise: str) -> bytes:
-        """What the holder says next; raises DeckError where it ends instead, with its reason."""
+        """Return the next answer of the holder. Raises ProbedeckError if the holder ended."""
         if not select.select([self._output], [], [], _ANSWER_SECONDS)[0]:
-            raise DeckError(f"the lab did not answer within {_ANSWER_SECONDS:.0f} s")
+            raise ProbedeckError(f"the lab did not answer within {_ANSWER_SECONDS:.0f} s")
         line = self._output.readline()
         if not line:
             words = self._errors.read().decode(errors="replace").split("\n")
             reason = next((word for word in reversed(words) if word.strip()), "no reason given")
-            raise DeckError(f"{otherwise}: {reason.strip()}")
+            raise ProbedeckError(f"{otherwise}: {reason.strip()}")
         return line

@@ -27,7 +27,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from app.lab import client, netns, sender, server, topology
 from app.lab.cable import carry
 from app.lab.plan import CLIENT, SERVER, Plan
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -170,5 +170,5 @@ def main(main_pid: int, plan: Plan, rate: float) -> None:
 if __name__ == "__main__":
     try:
         main(int(sys.argv[1]), Plan.parse(sys.argv[2]), float(sys.argv[3]))
-    except (DeckError, OSError) as error:
+    except (ProbedeckError, OSError) as error:
         sys.exit(str(error))

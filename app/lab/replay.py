@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from app.lab.capture import Capture
 from app.lab.sender import READ_BYTES, Outcome
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.snapshot import Event
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Replay:
         """Replay it; where the block is left before the end, it stops.
 
         At the end another thread publishes what became of it, and then calls `over`. Raises
-        UsageError and DeckError.
+        UsageError and ProbedeckError.
         """
         replaying = lab.replay(self)
 
@@ -84,7 +84,7 @@ class Replay:
                 outcome = replaying.wait()
                 severity = "info" if outcome.whole else "warning"
                 event = Event.now(severity, "replay", outcome.words(self.path))
-            except DeckError as error:
+            except ProbedeckError as error:
                 event = Event.now("error", "replay", str(error))
             publish(event)
             over()
@@ -105,11 +105,11 @@ class Replaying:
         self._reports = reports
 
     def wait(self) -> Outcome:
-        """Until it is over; to be called once. Raises DeckError where its process has ended."""
+        """Wait until the replay ends; call it once. Raises ProbedeckError if its process ended."""
         with self._reports, contextlib.suppress(OSError):
             if report := self._reports.recv(_REPORT_BYTES):
                 return Outcome.parse(report)
-        raise DeckError("the replay was cut short: its process has ended")
+        raise ProbedeckError("the replay was cut short: its process has ended")
 
     def stop(self) -> None:
         """Have it stop where it is; nothing happens where it is over."""

@@ -20,7 +20,7 @@ from app.outputs import VIEWS, Sink, counted, is_table
 from app.run.output_spec import Target
 from app.run.spec import Watch
 from app.run.start import start
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.monitor.state import METRICS, PROBE, TRIGGERS
 from probes.path.records import HOPS, Outcome
@@ -191,7 +191,7 @@ def run(watch: Watch, target: Target, program: Program | None = None) -> None:
     """Watch until SIGTERM, SIGINT, SIGHUP, the duration, the end of `program`, which is started
     when all measures, or of who reads standard output; all that was collected is written.
 
-    Raises DeckError subclasses; what was collected before is written then too.
+    Raises ProbedeckError subclasses; what was collected before is written then too.
     """
     try:
         _run(watch, target, program)
@@ -241,9 +241,9 @@ class Tables:
         return {probe.name: self._format or probe.format for probe in probes}
 
     def check(self) -> None:
-        """Raises DeckError if a table lacks rows."""
+        """Raises ProbedeckError if a table lacks rows."""
         if missing := self._sink.incomplete():
-            raise DeckError(f"could not be written: {', '.join(missing)}")
+            raise ProbedeckError(f"could not be written: {', '.join(missing)}")
 
     def write(self, item: Item) -> None:
         """Write the rows of an item. Raises BrokenPipeError for a pipe without a reader."""
@@ -265,7 +265,7 @@ def writing(
 ) -> Iterator[None]:
     """Write tables beside something else, by a thread, until the block is left and all is written.
 
-    Raises DeckError then if rows were lost.
+    Raises ProbedeckError then if rows were lost.
     """
     mailbox = Mailbox()
 
@@ -294,7 +294,7 @@ def writing(
 def _run(watch: Watch, target: Target, program: Program | None) -> None:
     mailbox = Mailbox()
     totals = Totals()
-    failures: list[DeckError] = []
+    failures: list[ProbedeckError] = []
     controller = Controller()
     _on_signals(mailbox.stop)
 

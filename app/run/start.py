@@ -20,7 +20,7 @@ def start(
     controller: Controller, watch: Watch, stack: ExitStack, *, first: float | None = None,
     over: Callable[[], None] = lambda: None, console: Console | None = None,
 ) -> None:  # fmt: skip
-    """Start all of it; `stack` ends what is not the controller's. Raises DeckError.
+    """Start all of it; `stack` ends what is not the controller's. Raises ProbedeckError.
 
     `first` is how long the first window of the flow probe lasts; `over` is called by another thread
     when what goes on beside it is over; `console` does the commands that the API is asked for.

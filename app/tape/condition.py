@@ -47,8 +47,8 @@ class Condition:
     def holds(self, actual: State) -> bool:
         """Whether it does, for what the name stands for now.
 
-        Of what there is none nothing holds but that it is not something. Raises DeckError for a
-        pattern that takes too long.
+        If the state does not exist now, only `!=` and `!~` hold. Raises ProbedeckError if a pattern
+        takes too long.
         """
         if actual is None:
             return self.operator.startswith("!")

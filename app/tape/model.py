@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from app.commands import Invocation
 from app.tape.condition import Condition
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 
 TIMEOUT = 15.0
 """Seconds that a `Wait` has where nothing is said; as with VHS."""
@@ -177,7 +177,7 @@ class TapeError(UsageError):
         self.faults = tuple(faults)
 
 
-class StepError(DeckError):
+class StepError(ProbedeckError):
     """A step that came to something else than the tape expects."""
 
     exit_code = 3

@@ -6,7 +6,7 @@ import re
 import signal
 from typing import NoReturn
 
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 
 LONGEST = 1.0
 """Seconds after which a search is given up: `(a+)+b` may take years, and nothing else is done
@@ -14,14 +14,14 @@ meanwhile, not even a signal is heeded."""
 
 
 def found(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether it is in the text. DeckError where that takes too long. For the main thread only."""
+    """Whether the text has the pattern. Main thread only. Raises ProbedeckError if it is slow."""
     before = signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, LONGEST)
     try:
         return pattern.search(text) is not None
     except TimeoutError:
         problem = f"the search took more than {LONGEST:g} s"
-        raise DeckError(problem, hint="the expression can match in too many ways") from None
+        raise ProbedeckError(problem, hint="the expression can match in too many ways") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -78,7 +78,7 @@ def register(letter: str) -> Path:
 
 
 def record(letter: str, text: str) -> Path:
-    """Put a tape into a register; its file, which is the invoking user's only. Raises DeckError."""
+    """Store a tape under a letter. Returns its file, private to the user. Raises ProbedeckError."""
     path = register(letter)
     write_private(path, text)
     return path

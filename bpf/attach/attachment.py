@@ -16,7 +16,7 @@ from bpf.abi import BEFORE, AttachType
 from bpf.attach import order
 from bpf.attach.hook import Hook
 from bpf.attach.interface import Interface
-from bpf.errors import DeckError, KernelError
+from bpf.errors import KernelError, ProbedeckError
 from bpf.syscall import PRIVILEGES, link_create
 
 __all__ = ["Attachment", "Hook", "attach"]
@@ -47,7 +47,7 @@ def attach(
     `by_link=False` attaches to TC as kernels before 6.6 need it. `generic=False` refuses an XDP
     hook that the driver does not run itself.
 
-    Raises DeckError if another XDP program holds the interface, KernelError if nothing works.
+    Raises ProbedeckError if another XDP program holds the interface, KernelError if nothing works.
     """
     ways: list[tuple[str, Callable[[], Callable[[], None]]]] = []
     if hook is Hook.XDP:
@@ -96,13 +96,13 @@ def _clsact(hook: Hook, prog_fd: int, interface: Interface) -> Callable[[], Call
 
 
 def _reason(mode: str, hook: Hook, interface: Interface, error: OSError) -> str:
-    """Why the kernel refused. Raises DeckError if another XDP program holds the interface.
+    """Why the kernel refused. Raises ProbedeckError if another XDP program holds the interface.
 
     Drivers return EBUSY and EEXIST for other reasons, too.
     """
     if hook is Hook.XDP and error.errno in (errno.EBUSY, errno.EEXIST):
         if programs := order.xdp_programs(interface.index):
-            raise DeckError(
+            raise ProbedeckError(
                 f"{programs[-1]} is on {interface.name} and is left alone",
                 hint="--ingress auto or tc counts beside it",
             ) from None

@@ -26,7 +26,7 @@ from bpf.compiler.diagnostics import (
 )
 from bpf.compiler.packages import install
 from bpf.compiler.source import flatten, place_of
-from bpf.errors import DeckError, KernelError
+from bpf.errors import KernelError, ProbedeckError
 from bpf.features import kernel_macros
 from bpf.syscall import PRIVILEGES
 
@@ -133,7 +133,7 @@ class Compiler:
         try:
             cancel.check()
             return digest(name, source, flat, reply, fds, said, prog_type, started)
-        except DeckError:
+        except ProbedeckError:
             close_all(fds)
             raise
 
@@ -252,7 +252,7 @@ class Compiler:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise DeckError("the compile helper is closed") from None
+            raise ProbedeckError("the compile helper is closed") from None
 
     def _message(self) -> Any:
         """Receive one message of the helper: its length, then JSON."""

@@ -11,7 +11,7 @@ from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
 from bpf.programs import trial
 from bpf.programs.verdict import VERDICT_PASS
@@ -61,7 +61,7 @@ class Controller(Runner):
 
         Windows last `interval` seconds, the first one `first` if that is given.
 
-        Raises UsageError for an unknown interface, KernelError or DeckError if it can't attach.
+        Raises UsageError for an unknown interface, ProbedeckError if it can't attach.
         """
         interface = interfaces.find(interface_name)
 
@@ -198,7 +198,7 @@ class Controller(Runner):
         """Start the monitoring primitive on an interface (S2).
 
         Raises UsageError for an unknown interface and for policies that don't fit, KernelError or
-        DeckError where it can't attach; what was begun of it is ended then.
+        ProbedeckError where it can't attach; what was begun of it is ended then.
         """
         from probes.monitor.service import Triggers
 
@@ -268,7 +268,7 @@ class Controller(Runner):
         """The registers of the last windows merged, at most as many as are kept."""
         return self._monitored().probe.sketch(windows)
 
-    def failure(self) -> DeckError | None:
+    def failure(self) -> ProbedeckError | None:
         """Why the flow probe, or else every probe, ended by itself; None while one runs."""
         failures = {name: running.failure for name, running in tuple(self._running.items())}
         own = failures.get(FlowProbe.name)

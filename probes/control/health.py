@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bpf.attach.interface import Interface
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from bpf.maps.layout import Array
 from probes.config.model import ProbeConfig, Side
 from probes.snapshot import Event, Item, Snapshot
@@ -80,7 +80,7 @@ class HealthWatch:
         passed = self._passed() - self._packets
         if self._still() and not self._over.is_set():
             # The window may be longer than this, or not end by itself at all.
-            with contextlib.suppress(DeckError):
+            with contextlib.suppress(ProbedeckError):
                 self._export()
         if not self._cancelled:
             self._decide(self._verdict(passed))

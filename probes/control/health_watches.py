@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.control.running_probe import Running
 from probes.control_plane import Compatibility, Fate
 from probes.snapshot import Event, Item
@@ -83,7 +83,7 @@ class HealthWatches:
             self._publish(Event.now("warning", name, text))
             try:
                 self._roll_back(name)
-            except DeckError as error:
+            except ProbedeckError as error:
                 self._publish(Event.now("error", name, f"it could not be: {error}"))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from bpf.attach import ingress
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from bpf.maps.memory import held_maps, map_memory
 from bpf.programs import trial
 from probes.control.health_watches import HealthWatches
@@ -302,7 +302,7 @@ class Runner:
 
     def _refuse_twice(self, name: str) -> None:
         if self._closed:
-            raise DeckError("the controller is closed")
+            raise ProbedeckError("the controller is closed")
         if name in self._running:
             raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.attach.interface import Interface
 from bpf.compiler import CompiledProgram, Diagnostic
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.control_plane import Compatibility, Cost, NoProbeError, ProbeInfo, ProgramInfo
 from probes.poller import Poller, Probe, Publish
 from probes.snapshot import Item, Snapshot
@@ -112,7 +112,7 @@ class Running:
         return self.probe.alarm_fd
 
     @property
-    def failure(self) -> DeckError | None:
+    def failure(self) -> ProbedeckError | None:
         """Why it ended by itself."""
         return self._poller.failure
 
@@ -134,7 +134,7 @@ class Running:
             return self.probe.latest
 
     def replace(self, compiled: Compiled, verdicts: Verdicts) -> None:
-        """Replace its programs; raises DeckError, and then everything runs on as before."""
+        """Replace its programs; raises ProbedeckError, and then everything runs on as before."""
         with self._lock:
             self._tell(self.probe.replace(compiled))
             self._verdicts_before, self.verdicts = self.verdicts, verdicts

@@ -17,7 +17,7 @@ from bpf.abi import MapType
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from bpf.maps.ring import RingReader
 from bpf.programs import grace
 from bpf.programs.program import Program
@@ -78,7 +78,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
         memory: int | None = None,
         interval: float = 1.0,
     ) -> None:
-        """Join the chains of the hooks `where`; raises DeckError, and leaves nothing behind.
+        """Join the chains of the hooks `where`; raises ProbedeckError, and leaves nothing behind.
 
         The tables take at most `memory` bytes: by default their share of the default limit.
         `sizes` are chosen accordingly if None. `interval` is the configuration's; a Poller keeps
@@ -251,7 +251,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
             if sizes.memory > self._memory:
                 sizes = TableSizes.within(self._memory, cpus)
             self._resize(sizes)
-        except DeckError as error:
+        except ProbedeckError as error:
             problem = f"{text}, and has no flow tables: {error}"
             return (Event.now("warning", self.name, problem),)
         return (Event.now("info", self.name, f"{text}: {sizes.summary}"),)

@@ -89,7 +89,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         """Join the hook's chain, and let applications be put behind it.
 
         `changed` is told of the policies that became active or inactive, in the thread that made
-        them so. Raises DeckError, and then leaves nothing behind.
+        them so. Raises ProbedeckError, and then leaves nothing behind.
         """
         options.check()
         super().__init__(interface)

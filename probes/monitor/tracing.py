@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.flow.filter import FlowFilter, address_text
 from probes.flow.records import FLOW, Direction
 from probes.monitor.records import Array
@@ -138,10 +138,10 @@ class Tracing:
             try:
                 self._trace(*flow)
                 begun.append(flow)
-            except DeckError as error:
+            except ProbedeckError as error:
                 why = str(error)
         return why
 
     def _end(self, flow: Traced) -> None:
-        with suppress(DeckError):  # an operator ended it
+        with suppress(ProbedeckError):  # an operator ended it
             self._untrace(*flow)

@@ -81,7 +81,7 @@ class PathProbe(BuiltinProbe[Loaded]):
 
         All slots together take at most `memory` bytes, or as few as four targets need.
 
-        If a step fails, raises DeckError and leaves nothing behind.
+        If a step fails, raises ProbedeckError and leaves nothing behind.
         """
         options.check()
         _check_kernel()

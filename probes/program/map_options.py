@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bpf.compiler import Compiled, CompiledMap, Diagnostic
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.maps.kinds import Shape
 from bpf.syscall import map_update
 from probes.config.model import Direction, MapOptions, ProbeConfig
@@ -56,7 +56,7 @@ def shared_name(probe: str, map_name: str, share: str) -> str:
 def new_map(declared: CompiledMap, options: MapOptions | None) -> int:
     """Return a new map with the entries that a configuration gives it; its descriptor.
 
-    Raises KernelError if it can't be made, DeckError if the kernel does not take an entry.
+    Raises KernelError if it can't be made, ProbedeckError if the kernel does not take an entry.
     """
     fd = make_map(declared)
     try:
@@ -70,13 +70,13 @@ def new_map(declared: CompiledMap, options: MapOptions | None) -> int:
 
 
 def write_entry(declared: CompiledMap, fd: int, key: bytes, value: bytes) -> None:
-    """Store an entry; DeckError if the map is full or the kernel refuses."""
+    """Store an entry; ProbedeckError if the map is full or the kernel refuses."""
     try:
         map_update(fd, key, value)
     except OSError as error:
         text = f"map {declared.spec.name} takes no more entries: {error.strerror}"
         hint = f"it has room for {declared.spec.max_entries}"
-        raise DeckError(text, hint=hint) from None
+        raise ProbedeckError(text, hint=hint) from None
 
 
 def codecs_of(

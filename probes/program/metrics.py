@@ -15,7 +15,7 @@ import numpy as np
 
 from bpf.abi import MapFlag
 from bpf.compiler import CompiledMap
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array
 from bpf.maps.map import Entries, Map, Routine, reduce_cpus
@@ -68,7 +68,7 @@ class MetricMap:
         """Take the tables of the window that ended then out of the map, emptying or sweeping it
         where a metric asks for that.
 
-        An entry that is renewed between being read and being swept goes too. Raises DeckError,
+        An entry that is renewed between being read and being swept goes too. Raises ProbedeckError,
         naming the map, where the kernel refuses.
         """
         clears = self.private or any(metric.init for metric, _ in self.metrics)
@@ -81,7 +81,7 @@ class MetricMap:
             if self.expiry:
                 source.discard(entries.keys[_expired(entries, *self.expiry, end_ns)])
         except OSError as error:
-            raise DeckError(f"map {self.name} cannot be read: {error.strerror}") from None
+            raise ProbedeckError(f"map {self.name} cannot be read: {error.strerror}") from None
         full = 0.0 if source.spec.kind.shape == Shape.ARRAY else len(entries)
         return [
             Table(metric, schema, rows_of(entries, metric.agg), full / source.spec.max_entries)

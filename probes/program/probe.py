@@ -13,7 +13,7 @@ from typing import Any
 from bpf.attach.chain import Stage
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.programs import grace
 from probes.config.model import ProbeConfig, Side
 from probes.control_plane import Compatibility, ProgramInfo
@@ -173,7 +173,7 @@ class ProgramProbe:
 
     def replace(self, compiled: CompiledProbe) -> tuple[Item, ...]:
         """Put a new generation in the place of the one that runs; the tables of the window that so
-        ended. Raises DeckError, and then everything runs on as before.
+        ended. Raises ProbedeckError, and then everything runs on as before.
         """
         with self._lock:
             new = self._load(compiled, self._current.number + 1, self._current.sides)
@@ -292,7 +292,7 @@ class ProgramProbe:
             for metric_map in side.metric_maps:
                 try:
                     tables = metric_map.read(side.map_of(metric_map, clone), end_ns)
-                except DeckError as error:
+                except ProbedeckError as error:
                     text = f"window {self.window} is not whole: {error}"
                     events.append(Event.now("error", self.name, text))
                     continue

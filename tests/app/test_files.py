@@ -14,7 +14,7 @@ from app.commands.complete import Completer
 from app.config.paths import read_private
 from app.console.screens.programs.files import write_source
 from app.outputs import VIEWS, Sink
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 
 NOBODY = 65534
 
@@ -67,7 +67,7 @@ def test_another_accounts_link_on_the_way_is_refused(own: Path, shared: Path) ->
     link(own / "out", shared / "elsewhere")
     with pytest.raises(UsageError, match="another account's symbolic link on the way is not"):
         Sink(str(own / "out"), "csv", [VIEWS["flows"]])
-    with pytest.raises(DeckError, match="another account's symbolic link on the way is not"):
+    with pytest.raises(ProbedeckError, match="another account's symbolic link on the way is not"):
         write_source(own / "out" / "x.c", "text")
     assert not os.listdir(shared / "elsewhere")
 
@@ -84,7 +84,7 @@ def test_ones_own_links_and_roots_are_followed_as_far_as_one_may_go(
     link(own / "roots", shared)
     write_source(shared / "home" / "out" / "x.c", "text")
     assert (own / "flows" / "x.c").read_text() == "text"
-    with pytest.raises(DeckError, match="Permission denied"):
+    with pytest.raises(ProbedeckError, match="Permission denied"):
         write_source(shared / "home" / "roots" / "x.c", "text")
     assert sorted(os.listdir(shared)) == ["home", "own"]
 
@@ -102,7 +102,7 @@ def test_under_sudo_all_that_is_made_belongs_to_the_user(own: Path) -> None:
 def test_under_sudo_nothing_is_written_that_the_user_could_not(shared: Path) -> None:
     with pytest.raises(UsageError, match="Permission denied; under sudo tables are written with"):
         Sink(str(shared / "out"), "csv", [VIEWS["flows"]])
-    with pytest.raises(DeckError, match="Permission denied"):
+    with pytest.raises(ProbedeckError, match="Permission denied"):
         write_source(shared / "x.c", "text")
     assert not os.listdir(shared)
 
@@ -117,9 +117,9 @@ def test_under_sudo_the_groups_are_the_users_and_not_roots(
     team.mkdir()
     team.chmod(0o770)
     os.chown(team, 0, 4242)
-    with pytest.raises(DeckError, match="Permission denied"):
+    with pytest.raises(ProbedeckError, match="Permission denied"):
         read_private(secret)
-    with pytest.raises(DeckError, match="Permission denied"):
+    with pytest.raises(ProbedeckError, match="Permission denied"):
         write_source(team / "x.c", "text")
     groups = os.getgroups()
     files._groups_of.cache_clear()
@@ -147,7 +147,7 @@ def test_under_sudo_completion_names_only_what_the_user_may_see(own: Path, share
 def test_loops_of_links_end(shared: Path) -> None:
     (shared / "one").symlink_to("two")
     (shared / "two").symlink_to("one")
-    with pytest.raises(DeckError, match=r"x\.c is not written"):
+    with pytest.raises(ProbedeckError, match=r"x\.c is not written"):
         write_source(shared / "one" / "x.c", "text")
 
 

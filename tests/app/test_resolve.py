@@ -22,7 +22,7 @@ from app.run.child_process import Program
 from app.run.output_spec import Target
 from app.run.spec import Watch
 from bpf.attach.attachment import Hook
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Traced
 from probes.path.options import Guard, Order, PathOptions, Per
 from probes.path.records import Outcome
@@ -263,7 +263,7 @@ class FakeController:
     def publish(self, item: Item) -> None:
         self.listener(item)
 
-    def failure(self) -> DeckError | None:
+    def failure(self) -> ProbedeckError | None:
         return None
 
     def traced(self) -> tuple[Traced, ...]:
@@ -367,11 +367,11 @@ def test_a_disk_that_is_full_ends_the_program(
     controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(self: object, item: Item) -> None:
-        raise DeckError("no space")
+        raise ProbedeckError("no space")
 
     monkeypatch.setattr("app.outputs.sink.Sink.write", write)
     started = time.monotonic()
-    with pytest.raises(DeckError, match="no space"):
+    with pytest.raises(ProbedeckError, match="no space"):
         trace(*TRACE, "--", sys.executable, "-I", "-c", "import time; time.sleep(60)")
     assert time.monotonic() - started < 2
     assert controller.closed

@@ -12,7 +12,7 @@ import pytest
 
 from bpf.attach import interface as interfaces
 from bpf.attach.interface import Interface
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.poller import Poller
 from probes.snapshot import Event, Snapshot
 
@@ -104,7 +104,7 @@ def test_an_alarm_ends_a_window_early(probe: FakeProbe) -> None:
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
-        (DeckError("the disk is full"), "the disk is full"),
+        (ProbedeckError("the disk is full"), "the disk is full"),
         (ZeroDivisionError("oh"), "fake ended: ZeroDivisionError: oh"),
     ],
 )

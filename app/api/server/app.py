@@ -23,11 +23,11 @@ from app.api.server.command_endpoints import CommandEndpoints, Console
 from app.api.server.endpoints import Endpoints
 from app.api.server.executor import Desk
 from app.api.server.monitor_endpoints import MonitorEndpoints
-from bpf.errors import DeckError, ReadOnlyError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, NoProbeError, PolicyInfo, Traced
 from probes.snapshot import Event
 
-_STATUS: dict[type[DeckError], HTTPStatus] = {
+_STATUS: dict[type[ProbedeckError], HTTPStatus] = {
     UnknownError: HTTPStatus.NOT_FOUND,
     NoProbeError: HTTPStatus.NOT_FOUND,
     ExistsError: HTTPStatus.CONFLICT,
@@ -36,7 +36,7 @@ _STATUS: dict[type[DeckError], HTTPStatus] = {
     TooManyError: HTTPStatus.TOO_MANY_REQUESTS,
     UsageError: HTTPStatus.UNPROCESSABLE_ENTITY,
     # Not 5xx: what a kernel or a device refuses depends on what the client wants of it.
-    DeckError: HTTPStatus.CONFLICT,
+    ProbedeckError: HTTPStatus.CONFLICT,
 }
 _TABLES: dict[str, Any] = {
     "description": "One table for each metric.",
@@ -99,7 +99,7 @@ def create(
     _add_command_routes(app, CommandEndpoints(desk, console))
 
     def refuse(_: Request, error: Exception) -> Response:
-        assert isinstance(error, DeckError)
+        assert isinstance(error, ProbedeckError)
         status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
         return refusal(status, problem_of(error))
 
@@ -127,7 +127,7 @@ def create(
         # uvicorn ends the connection after it.
         return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, said, {"connection": "close"})
 
-    app.add_exception_handler(DeckError, refuse)
+    app.add_exception_handler(ProbedeckError, refuse)
     app.add_exception_handler(RequestValidationError, misfit)
     app.add_exception_handler(HTTPException, plain)
     app.add_exception_handler(Exception, fault)

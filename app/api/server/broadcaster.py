@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 
 from app.api import wire
 from app.api.models import Events, Numbered
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Snapshot
 
 _ALIVE_S = 2.0
 """How long a stream may be silent."""
 
 
-class TooManyError(DeckError):
+class TooManyError(ProbedeckError):
     """No more streams."""
 
 

@@ -12,7 +12,7 @@ from app.commands import REGISTRY, Command, Invocation, Kind, parse
 from app.commands.remote import PERFORMED, perform
 
 Console = Callable[[Invocation], Sequence[str]]
-"""Has the console beside the API do something; gives what it complained of. Raises DeckError."""
+"""Run a command in the console beside the API. Returns its complaints. Raises ProbedeckError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from app.config import layouts
 from app.config.paths import state_dir
 from app.console.screen import DeckScreen
 from app.console.tasks import run_aside
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
@@ -61,7 +61,7 @@ class CommandLine:
             self.history.load()
         plane = self._app.plane
         # Where it does not answer, what was known is offered.
-        with suppress(DeckError):
+        with suppress(ProbedeckError):
             monitor = plane.monitor()
             self._names = {
                 Kind.PROBE: tuple(info.name for info in plane.probes()),

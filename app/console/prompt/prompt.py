@@ -19,7 +19,7 @@ from app.commands.complete import Completion, usage
 from app.commands.keys import CHARACTERS
 from app.commands.registry import REGISTRY
 from app.console.prompt.error_line import Mistake
-from bpf.errors import DeckError, TextError
+from bpf.errors import ProbedeckError, TextError
 from widgets.format import REPLACED, safe
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from app.console.prompt.command_line import CommandLine
 
 _MORE = " … "
-Place = Callable[[DeckError, str], int | None]
+Place = Callable[[ProbedeckError, str], int | None]
 """Which character of a text an error is about, from 0; None: it is all of it, or not known."""
 
 
-def place_of(error: DeckError, text: str) -> int | None:
+def place_of(error: ProbedeckError, text: str) -> int | None:
     """As a TextError says it, of a text that is or has its text."""
     if not isinstance(error, TextError):
         return None
@@ -200,7 +200,7 @@ class Prompt(Vertical):
         if self._answers(number):
             self._close()
 
-    def refuse(self, number: int, error: DeckError, place_of: Place) -> bool:
+    def refuse(self, number: int, error: ProbedeckError, place_of: Place) -> bool:
         """Show what is wrong where it is, the text stays to be mended; if that still stands."""
         if not self._answers(number):
             return False

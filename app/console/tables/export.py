@@ -14,7 +14,7 @@ from app.console.tables.clipboard import cell_text
 from app.console.tables.sorted_table import DeckTable
 from app.files import write_atomic
 from bpf.cancel import current
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from widgets.format import REPLACED, safe
 from widgets.table.columns import Column, cell
 from widgets.table.rows import Value, ValueSource
@@ -47,17 +47,17 @@ class View:
 
 
 def write(path: Path, parts: Iterable[bytes]) -> None:
-    """Replace a file by `parts`, all or nothing. Raises DeckError."""
+    """Replace a file by `parts`, all or nothing. Raises ProbedeckError."""
     try:
         write_atomic(path, parts)
     except OSError as error:
-        raise DeckError(f"{path} is not written: {error.strerror}") from None
+        raise ProbedeckError(f"{path} is not written: {error.strerror}") from None
 
 
 def write_view(path: Path, view: View, progress: Progress = lambda share: None) -> int:
     """Write a table, in the format of the file's suffix; returns how many rows.
 
-    Raises DeckError; it can be cancelled (bpf.cancel), and leaves what was there then.
+    Raises ProbedeckError; it can be cancelled (bpf.cancel), and leaves what was there then.
     """
     suffix = suffix_of(path)
     with current().heed():

@@ -17,7 +17,7 @@ from app.config.model import Settings
 from app.console.command_app import CommandApp
 from app.console.screen import DeckScreen
 from app.tape.options import NOTHING, Script
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -43,7 +43,7 @@ class TapeApp(CommandApp):
     settings: Settings
     script = NOTHING
     """What is played as soon as there is something to be seen; the console ends if it fails."""
-    failure: DeckError | None = None
+    failure: ProbedeckError | None = None
     """Why the console ended by itself."""
     message = ""
     """The last one in the corner."""
@@ -169,7 +169,7 @@ class TapeApp(CommandApp):
         if self._recorder is not None:
             self._recorder.put(text, left)
 
-    def complain(self, error: DeckError) -> None:
+    def complain(self, error: ProbedeckError) -> None:
         super().complain(error)
         if self._player is not None:
             self._player.complain(error)
@@ -179,7 +179,7 @@ class TapeApp(CommandApp):
     # Playing
 
     def play(self, name: str) -> None:
-        """Play the tape of a register's letter, a name or a file. Raises DeckError."""
+        """Play the tape of a register's letter, a name or a file. Raises ProbedeckError."""
         from app.tape.store import Shelf
 
         if self._player is not None:
@@ -207,7 +207,7 @@ class TapeApp(CommandApp):
         if self.script.tape is not None:
             self.run_worker(self._play_script(self.script.tape, starting), group="tape")
 
-    def unplayed(self) -> DeckError | None:
+    def unplayed(self) -> ProbedeckError | None:
         """What is wrong where the console has ended before what was to be played first."""
         if self._left is None:
             return None
@@ -220,7 +220,7 @@ class TapeApp(CommandApp):
         try:
             async with self._playing_turn:
                 stopped = await self._played(tape)
-        except DeckError as error:
+        except ProbedeckError as error:
             self.complain(error)
         else:
             self.notify(f"{tape.name} {stopped or 'is done'}", timeout=2.0, markup=False)
@@ -242,7 +242,7 @@ class TapeApp(CommandApp):
             return
         try:
             stopped = await self._played(tape)
-        except DeckError as error:
+        except ProbedeckError as error:
             self.failure = error
             self.exit(error.exit_code)
             return

@@ -35,7 +35,7 @@ from app.tape.model import (
     Wait,
 )
 from app.tape.search import found
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from widgets.format import REPLACED, safe
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ class Player:
         """The step in hand."""
         self._app = app
         self._sending: events.Key | None = None
-        self._complaint: DeckError | None = None
+        self._complaint: ProbedeckError | None = None
         self._stopping = False
 
     def sent(self, event: events.Event) -> bool:
         """Whether this is the key that the tape presses."""
         return event is self._sending
 
-    def complain(self, error: DeckError) -> None:
+    def complain(self, error: ProbedeckError) -> None:
         """What the step in hand led to did not work."""
         self._complaint = self._complaint or error
 
@@ -102,7 +102,7 @@ class Player:
                 return
             if not isinstance(step.deed, Wait | Expect | Sleep):
                 await self._idle(step)
-        except DeckError as error:
+        except ProbedeckError as error:
             if isinstance(error, StepError):
                 raise
             raise self._failure(step, str(error)) from None
@@ -257,8 +257,8 @@ def cursor_line(app: ConsoleApp) -> int | None:
 
 
 def _make_room(path: Path) -> None:
-    """Make the directory of a file. Raises DeckError."""
+    """Make the directory of a file. Raises ProbedeckError."""
     try:
         make_directory(path.parent)
     except OSError as error:
-        raise DeckError(f"{path} cannot be written: {error.strerror}") from None
+        raise ProbedeckError(f"{path} cannot be written: {error.strerror}") from None

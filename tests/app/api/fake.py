@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from bpf.compiler import CompileError, Diagnostic
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import Direction, MapOptions, Metric, ProbeConfig
 from probes.control.verdicts import CutError
 from probes.control_plane import (
@@ -145,7 +145,7 @@ class FakePlane:
         with self._lock:
             info = self._info(name)
             if info.previous is None:
-                raise DeckError(f"{name} has no generation before {info.generation}")
+                raise ProbedeckError(f"{name} has no generation before {info.generation}")
             self.export(name)
             return self._put(info, info.config)
 
@@ -254,7 +254,7 @@ class FakePlane:
     def memory(self) -> MemoryUse:
         return MemoryUse(105 << 20, 256 << 20)
 
-    def failure(self) -> DeckError | None:
+    def failure(self) -> ProbedeckError | None:
         return None
 
     def close(self) -> None:

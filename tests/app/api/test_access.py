@@ -16,7 +16,7 @@ import pytest
 from app.api import sockets
 from app.api.client import Client, Remote
 from app.api.server.listener import Api, serve
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, READ_TOKEN, TOKEN, MakeSite, Site, answer, token_files
 from tests.app.api.fake import FakePlane, config
@@ -253,7 +253,7 @@ def test_tls_is_spoken_and_nothing_else(
     assert client.status().version == "1.2.3"
     client.close()
     stranger = Client(Remote(site.url, tokens["token"]))
-    with pytest.raises(DeckError, match="certificate"):
+    with pytest.raises(ProbedeckError, match="certificate"):
         stranger.status()
     stranger.close()
     with site.raw() as raw:

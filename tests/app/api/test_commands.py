@@ -14,7 +14,7 @@ import pytest
 from app.api.server.listener import Api, serve
 from app.commands import Invocation, parse
 from app.commands.remote import PERFORMED, perform
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
 from tests.app.api.conftest import READ_TOKEN, TOKEN, Site, body_of, token_files
 from tests.app.api.fake import FakePlane, config
@@ -103,7 +103,7 @@ def test_with_a_console_it_does_them_and_its_complaints_are_told(tmp_path: Path)
 
     def console(asked: Invocation) -> Sequence[str]:
         if asked.line == "app.redraw":
-            raise DeckError("the console does not answer")
+            raise ProbedeckError("the console does not answer")
         done.append((asked.line, threading.current_thread().name))
         return ["nothing to see"]
 

@@ -16,7 +16,7 @@ import pytest
 from app.api.client import Client, Remote
 from app.api.server.connections import Limits
 from app.api.server.listener import Api, serve
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, MakeSite, answer, token_files
 from tests.app.api.fake import FakePlane, config
@@ -248,7 +248,7 @@ def test_signals_stay_the_programs_own(tmp_path: Path) -> None:
 
 
 def _ignore(client: Client, name: str) -> None:
-    with contextlib.suppress(DeckError):
+    with contextlib.suppress(ProbedeckError):
         client.export(name)
 
 

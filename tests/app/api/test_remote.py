@@ -20,7 +20,7 @@ from app.api.remote import RemoteController
 from app.api.server.listener import Api, serve
 from bench.feed import window
 from bpf.compiler import CompileError
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import dump
 from probes.control_plane import ControlPlane, ProbeInfo
 from probes.flow.filter import FlowFilter
@@ -135,8 +135,8 @@ def test_what_is_published_here_stays_here(site: Site, remote: RemoteController)
 def test_errors_are_what_they_were(site: Site, remote: RemoteController) -> None:
     """S1.6."""
 
-    def raised(call: Callable[[], object]) -> DeckError:
-        with pytest.raises(DeckError) as caught:
+    def raised(call: Callable[[], object]) -> ProbedeckError:
+        with pytest.raises(ProbedeckError) as caught:
             call()
         return caught.value
 
@@ -161,7 +161,7 @@ def test_errors_are_what_they_were(site: Site, remote: RemoteController) -> None
     nothing_before = raised(lambda: remote.roll_back("counter"))
     assert nothing_before.exit_code == 1
     for name in ("..", "a/b", "a?b#c", "%2e", ""):
-        assert isinstance(raised(lambda name=name: remote.export(name)), DeckError)  # type: ignore[misc]
+        assert isinstance(raised(lambda name=name: remote.export(name)), ProbedeckError)  # type: ignore[misc]
 
 
 def test_a_token_that_may_only_read_says_so(make_site: MakeSite, tokens: dict[str, Any]) -> None:
@@ -192,7 +192,7 @@ def test_a_lost_connection_is_made_again(tmp_path: Path) -> None:
         listener.close()
         assert becomes(lambda: heard.says("connection lost"))
         assert plane.failure() is None
-        with pytest.raises(DeckError, match="no controller at unix:"):
+        with pytest.raises(ProbedeckError, match="no controller at unix:"):
             plane.probes()
         second.read_only = "started with --read-only"
         with serve(second, Api("1", socket=path)):
@@ -255,7 +255,7 @@ def test_a_token_is_not_sent_where_others_can_read_it(tmp_path: Path) -> None:
 
 def test_nobody_there_is_said_with_a_remedy(tmp_path: Path) -> None:
     with contextlib.closing(Client(Remote(f"unix:{tmp_path}/none.sock"))) as client:
-        with pytest.raises(DeckError, match="no controller at unix:") as caught:
+        with pytest.raises(ProbedeckError, match="no controller at unix:") as caught:
             client.probes()
         assert "probedeck run" in caught.value.hint
         assert caught.value.exit_code == 1
@@ -315,7 +315,7 @@ def test_a_server_that_is_none_of_ours_is_an_error_in_words(junk: bytes) -> None
     with (
         hostile(junk) as remote,
         contextlib.closing(Client(remote)) as client,
-        pytest.raises(DeckError, match=r"127\.0\.0\.1"),
+        pytest.raises(ProbedeckError, match=r"127\.0\.0\.1"),
     ):
         client.status()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.config import paths
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from tests.nobody import let_others_reach
 
 NOBODY = 65534
@@ -96,10 +96,10 @@ def test_under_sudo_a_link_leads_no_further_than_the_caller_may_go(
     secret.mkdir(mode=0o700)
     (secret / "file").write_text("hidden")
     (his / "link").symlink_to(secret)
-    with pytest.raises(DeckError, match="link/file cannot be read: Permission denied"):
+    with pytest.raises(ProbedeckError, match="link/file cannot be read: Permission denied"):
         paths.read_private(his / "link" / "file")
     os.chmod(secret, 0o755)
-    with pytest.raises(DeckError, match="link/file cannot be written: Permission denied"):
+    with pytest.raises(ProbedeckError, match="link/file cannot be written: Permission denied"):
         paths.write_private(his / "link" / "file", "overwritten")
     assert (secret / "file").read_text() == "hidden"
     assert os.listdir(secret) == ["file"]
@@ -123,7 +123,7 @@ def test_under_sudo_only_what_nobody_else_can_have_put_there_is_read(
     os.chown(path, owner, owner)
     os.chmod(path, mode)
     if why:
-        with pytest.raises(DeckError, match=why):
+        with pytest.raises(ProbedeckError, match=why):
             paths.read_private(path)
     else:
         assert paths.read_private(path) == "text"

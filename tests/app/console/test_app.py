@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.console.dialogs.program_info import ProgramInfoScreen
-from bpf.errors import DeckError, KernelError
+from bpf.errors import KernelError, ProbedeckError
 from probes.snapshot import Event, HookStatus, Loss, LossReason
 from tests.app.console.fake import desk, flow
 from widgets.table.table import VirtualTable
@@ -66,8 +66,8 @@ async def test_what_is_not_lost_is_not_called_lost() -> None:
 async def test_no_text_can_break_the_screen() -> None:
     async with desk() as console:
         console.controller.publish(Event.now("error", NASTY, NASTY))
-        console.app.complain(DeckError(NASTY))
-        console.controller.ended = DeckError(NASTY)
+        console.app.complain(ProbedeckError(NASTY))
+        console.controller.ended = ProbedeckError(NASTY)
         await console.press("6")
         await console.still()
         assert "[/red] [bold]x[/] ·[31m" in console.text

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.lab import Lab
-from bpf.errors import DeckError, KernelError
+from bpf.errors import KernelError, ProbedeckError
 from tests.app.run.sight import alive, assert_gone, becomes, flow, namespaces_of, sniff
 
 
@@ -27,7 +27,7 @@ def test_leaving_ends_everything() -> None:
     assert not alive(pids)
     assert_gone(pids, spaces)
     assert lab.pids == ()
-    with pytest.raises(DeckError, match="lab has ended"):
+    with pytest.raises(ProbedeckError, match="lab has ended"):
         lab.open_namespace()
     lab.close()
 
@@ -45,7 +45,7 @@ def test_killed_holder_leaves_nothing() -> None:
         spaces = namespaces_of(pids)
         os.kill(pids[0], signal.SIGKILL)
         assert_gone(pids, spaces)
-        with pytest.raises(DeckError, match="lab has ended"):
+        with pytest.raises(ProbedeckError, match="lab has ended"):
             lab.enter()
 
 
@@ -151,7 +151,7 @@ def test_a_lab_that_cannot_be_made_gives_the_reason_in_one_line() -> None:
     )
     with python(code) as main:
         out, err = main.communicate()
-    assert out.startswith("DeckError the lab could not be made: ")
+    assert out.startswith("ProbedeckError the lab could not be made: ")
     assert "Too many open files" in out
     assert out.count("\n") == 1
     assert err == ""

@@ -23,7 +23,7 @@ import pytest
 
 from app.lab import Detour, Lab, Plan
 from app.lab.plan import LIMITED_SECONDS, MAX_DETOUR, TWIN_LINKS
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from tests.app.run.sight import assert_gone, becomes, namespaces_of, node
 
 FAMILIES = pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -295,7 +295,7 @@ def test_killing_the_holder_leaves_nothing() -> None:
         assert len(pids) == 2
         os.kill(pids[0], signal.SIGKILL)
         assert_gone(pids, spaces, len(PLAN.nodes))
-        with pytest.raises(DeckError, match="lab has ended"):
+        with pytest.raises(ProbedeckError, match="lab has ended"):
             lab.detour(True)
 
 

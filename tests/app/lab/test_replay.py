@@ -25,7 +25,7 @@ from app.lab import Lab
 from app.lab.capture import Capture, Frame
 from app.lab.replay import Replay, speed_of
 from app.lab.sender import Outcome
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import load
@@ -263,7 +263,7 @@ def test_a_replay_can_be_stopped_and_ends_with_its_process(lab: Lab, tmp_path: P
     replaying = lab.replay(Replay(str(path)))
     assert becomes(lambda: len(lab.pids) == 2)
     os.kill(lab.pids[1], signal.SIGKILL)
-    with pytest.raises(DeckError, match="its process has ended"):
+    with pytest.raises(ProbedeckError, match="its process has ended"):
         replaying.wait()
 
 

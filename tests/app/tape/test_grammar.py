@@ -19,7 +19,7 @@ from app.tape.model import (
     Type,
     Wait,
 )
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 
 SAVED = {"web": "tcp dport:80,443"}
 
@@ -163,7 +163,7 @@ def test_a_search_that_would_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("app.tape.search.LONGEST", 0.05)
     said = deed("Expect message =~ /(a+)+!/")
     assert isinstance(said, Expect)
-    with pytest.raises(DeckError, match="the search took more"):
+    with pytest.raises(ProbedeckError, match="the search took more"):
         said.condition.holds("a" * 60)
 
 

@@ -19,7 +19,7 @@ from bpf.attach.attachment import XDP_FLAGS_DRV_MODE, Hook, attach
 from bpf.attach.chain import Chain, Stage
 from bpf.attach.interface import find
 from bpf.compiler import Compiled, Compiler
-from bpf.errors import DeckError, KernelError
+from bpf.errors import KernelError, ProbedeckError
 from bpf.programs.program import Program
 from tests.bpf.tools import datagrams, ended, ok_program, open_fds, packets, python, send, xdp_id
 from tests.kernel import TC_MODE, needs_tcx
@@ -116,7 +116,7 @@ def test_a_program_in_the_way_is_named_and_goes_on(
     with foreign_xdp(compiler, right, by_link=by_link) as foreign:
         before = open_fds()
         with probed(Hook.XDP, counters) as (chain, _), inside(right.ns):
-            with pytest.raises(DeckError) as caught:
+            with pytest.raises(ProbedeckError) as caught:
                 attach(Hook.XDP, chain.fd, find(right.ifname))
             assert caught.value.message == (
                 f"XDP program 'firewall' id {foreign.info().id} is on right and is left alone"
@@ -132,7 +132,10 @@ def test_the_console_may_meet_a_foreign_program_inside_its_event_loop(
     compiler: Compiler, counters: dict[Hook, Compiled], pair: tuple[End, End]
 ) -> None:
     async def meet() -> None:
-        with probed(Hook.XDP, counters) as (chain, _), pytest.raises(DeckError, match="firewall"):
+        with (
+            probed(Hook.XDP, counters) as (chain, _),
+            pytest.raises(ProbedeckError, match="firewall"),
+        ):
             attach(Hook.XDP, chain.fd, find("right"))
 
     with foreign_xdp(compiler, pair[1], by_link=False):

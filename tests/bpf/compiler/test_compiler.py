@@ -20,7 +20,7 @@ import pytest
 from bpf import syscall
 from bpf.abi import MapFlag, MapType, ProgType
 from bpf.compiler import Compiled, CompileError, Compiler, client
-from bpf.errors import DeckError, KernelError
+from bpf.errors import KernelError, ProbedeckError
 from bpf.syscall import MapSpec
 from tests.bpf.tools import LADDER, PACKET, ended, open_fds, python, read_u64
 
@@ -315,13 +315,13 @@ def test_closing_ends_a_compile_of_another_thread_at_once() -> None:
     with compiling(compiler) as future:
         pid, started = compiler.pid, time.monotonic()
         compiler.close()
-        with pytest.raises(DeckError, match="closed"):
+        with pytest.raises(ProbedeckError, match="closed"):
             future.result(5)
         assert time.monotonic() - started < 1
     assert compiler.pid == pid
     assert not Path(f"/proc/{pid}").exists()
     compiler.close()
-    with pytest.raises(DeckError, match="closed"):
+    with pytest.raises(ProbedeckError, match="closed"):
         compiler.compile(FINE, ProgType.XDP)
     assert open_fds() == before
 
@@ -333,7 +333,7 @@ def test_closing_does_not_wait_for_the_helper_to_be_warm() -> None:
         future = thread.submit(compiler.compile, FINE, ProgType.XDP)
         time.sleep(0.02)
         compiler.close()
-        with pytest.raises(DeckError, match="closed"):
+        with pytest.raises(ProbedeckError, match="closed"):
             future.result(5)
     assert time.monotonic() - started < 1
     assert open_fds() == before

@@ -20,14 +20,14 @@ COMPILE = """
 import sys
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, packages
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 source = '{include}int f(struct xdp_md *ctx) {{ return XDP_PASS; }}\\n'
 try:
     with Compiler() as compiler:
         print("unconfined:", compiler.unconfined())
         compiler.compile(source, ProgType.XDP, name="my.c").close()
         print("compiled")
-except DeckError as error:
+except ProbedeckError as error:
     print(type(error).__name__, error.exit_code, error)
 """
 

@@ -12,7 +12,7 @@ import pytest
 from bpf.attach.attachment import Hook, attach
 from bpf.attach.interface import find
 from bpf.compiler import CompileError, Compiler
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import ProbeConfig
 from probes.control_plane import ControlPlane, Fate
 from probes.flow.filter import FlowFilter
@@ -239,7 +239,7 @@ def test_a_program_that_lets_packets_go_on_needs_no_force(deck: Deck, value: str
     assert deck.controller.check(deck.config(DROPS)).cuts == ()
 
 
-WRONG: dict[str, tuple[Any, dict[str, str], type[DeckError]]] = {
+WRONG: dict[str, tuple[Any, dict[str, str], type[ProbedeckError]]] = {
     "source": (["int count("], {}, CompileError),
     "verifier": ([UDP.replace("frame + 34 >", "frame + 3 >")], {}, CompileError),
     "metric": ([UDP, metric("packet")], {}, UsageError),
@@ -276,7 +276,7 @@ def test_anothers_program_on_an_interface_is_left_alone(deck: Deck, compiler: Co
         both = deck.config(COUNTER).model_copy(
             update={"egress": deck.config(TC_COUNTER, hook="tc").ingress}
         )
-        with pytest.raises(DeckError, match="is on right and is left alone"):
+        with pytest.raises(ProbedeckError, match="is on right and is left alone"):
             deck.controller.add(both)
         assert not deck.controller.hooks()
         assert deck.controller.probes() == ()

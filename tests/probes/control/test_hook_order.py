@@ -25,7 +25,7 @@ from bpf.attach.attachment import Hook, attach
 from bpf.attach.interface import find
 from bpf.attach.rtnetlink import CLSACT_INGRESS
 from bpf.compiler import Compiler
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.control import controller as controllers
 from probes.control import hook_watch
 from probes.control.controller import Controller
@@ -183,7 +183,7 @@ def test_another_xdp_program_is_named_and_packets_are_counted_at_tc(deck: Deck) 
         assert window["runs_before"] == foreign
         window = window_row(deck.controller.export("probe")[0])
         assert (window["hooks"], window["runs_before"]) == (f"tc ingress {TC_MODE}", foreign)
-        with pytest.raises(DeckError, match=rf"{foreign} is on right and is left alone"):
+        with pytest.raises(ProbedeckError, match=rf"{foreign} is on right and is left alone"):
             deck.controller.add(deck.config(PORTABLE, PACKETS, name="mine", hook="xdp"))
 
 

@@ -17,7 +17,7 @@ from app.lab import netns
 from bench.generator import Generator
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from bpf.syscall import enable_run_time_stats
 from bpf.syscall import prog_test_run as run
 from probes.control import controller as controllers
@@ -205,7 +205,7 @@ def test_reconfiguring_loses_no_packet(compiler: Compiler) -> None:
 
 def test_a_filter_that_is_wrong_changes_nothing(make_probe: MakeProbe) -> None:
     loose = make_probe(capture="udp")
-    with pytest.raises(DeckError):
+    with pytest.raises(ProbedeckError):
         loose.probe.reconfigure(FlowFilter.parse("dir:in"))
     assert loose.probe.capture.text == "udp"
     assert loose.probe.poll().generation == 1

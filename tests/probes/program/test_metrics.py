@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bpf.attach.attachment import Hook
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.maps import map as maps
 from bpf.maps import readers
 from bpf.maps.map import Map, Routine
@@ -504,4 +504,4 @@ def test_where_nothing_can_read_a_map_the_probe_is_refused(
     with pytest.raises(KernelError, match=r"map hash \(HASH\) cannot be read by any"):
         loose.add(config(KINDS, metric("hash")))
     assert not loose.hooks.points()
-    assert issubclass(KernelError, DeckError)
+    assert issubclass(KernelError, ProbedeckError)

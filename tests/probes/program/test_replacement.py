@@ -15,7 +15,7 @@ from bpf.attach import chain
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import MAX_PROBES, Stage
 from bpf.compiler import CompileError, Compiler
-from bpf.errors import DeckError, KernelError, UsageError
+from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.syscall import prog_fd_by_id
 from probes.config.model import ProbeConfig
 from probes.control_plane import Compatibility, Fate
@@ -291,7 +291,7 @@ def test_what_is_wrong_leaves_all_as_it_is(
     wrong, error = BROKEN[what]
     with pytest.raises(error) as caught:
         replace(unchanged, wrong)
-    assert isinstance(caught.value, DeckError)
+    assert isinstance(caught.value, ProbedeckError)
     assert "\n" not in str(caught.value)
     with pytest.raises(error):
         loose.add(wrong.model_copy(update={"name": "other"}))

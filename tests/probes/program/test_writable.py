@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
 from probes.control_plane import Fate
@@ -110,7 +110,9 @@ def test_a_full_map_says_so(loose: Loose) -> None:
     running = loose.add(probe(ALLOW))
     for number in range(4):
         running.set_entry("allow", f"192.0.2.{number}", 1)
-    with pytest.raises(DeckError, match=r"map allow takes no more entries: .*; it has room for 4"):
+    with pytest.raises(
+        ProbedeckError, match=r"map allow takes no more entries: .*; it has room for 4"
+    ):
         running.set_entry("allow", "192.0.2.99", 1)
 
 

@@ -34,7 +34,7 @@ from app.console.tables.sorted_table import OPEN, DeckTable
 from app.console.tapes.state import Values, of_path
 from app.console.tasks import Work
 from app.resolve import address, addresses
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Traced
 from probes.filter import Domain, Filter, Table
 from widgets.status import StatusItem
@@ -137,7 +137,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         follow: Callable[[], None]
         try:
             follow = partial(self.trace, *map(Choice, addresses(destination)))
-        except DeckError as error:
+        except ProbedeckError as error:
             follow = partial(self.deck.complain, error)
         with contextlib.suppress(RuntimeError):  # The console has ended meanwhile.
             self.post_message(Told(follow, asked=True))

@@ -9,22 +9,22 @@ import tempfile
 from pathlib import Path
 
 from app.files import write_atomic
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 
 
 def write_source(path: Path, text: str) -> None:
-    """Replace a file by a source, all or nothing. Raises DeckError."""
+    """Replace a file by a source, all or nothing. Raises ProbedeckError."""
     try:
         write_atomic(path, [text.encode()])
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else str(error)
-        raise DeckError(f"{path} is not written: {words}") from None
+        raise ProbedeckError(f"{path} is not written: {words}") from None
 
 
 def edit_outside(name: str, text: str) -> str:
     """What the operator's editor makes of `text`; the terminal must be its own meanwhile.
 
-    Raises DeckError where there is no such editor, or it failed, or left something unreadable.
+    Raises ProbedeckError where there is no such editor, or it failed, or left something unreadable.
     """
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="probedeck-") as directory:
@@ -35,6 +35,8 @@ def edit_outside(name: str, text: str) -> str:
             with path.open(encoding="utf-8", newline="") as file:
                 return file.read()
         except subprocess.CalledProcessError as error:
-            raise DeckError(f"{command} failed ({error.returncode}); nothing is changed") from None
+            raise ProbedeckError(
+                f"{command} failed ({error.returncode}); nothing is changed"
+            ) from None
         except (OSError, ValueError) as error:
-            raise DeckError(f"{command}: {error}", hint="set EDITOR to an editor") from None
+            raise ProbedeckError(f"{command}: {error}", hint="set EDITOR to an editor") from None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bpf.cancel import CancelError
 from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.config.model import SIDES, Direction, ProbeConfig, Side
 from probes.control_plane import Check, ControlPlane, Cost, Fate, ProbeInfo, ProgramInfo
 
@@ -93,7 +93,7 @@ def examine(plane: ControlPlane, config: ProbeConfig) -> Verdict:
         return Verdict(config, None, error.diagnostics, error.verifier_log)
     except CancelError:
         raise
-    except DeckError as error:
+    except ProbedeckError as error:
         return Verdict(config, None, (Diagnostic("", 0, 0, "error", str(error)),))
     return Verdict(config, check, check.diagnostics)
 

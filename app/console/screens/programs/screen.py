@@ -19,7 +19,7 @@ from app.console.screens.programs.panels import Panel, Spot
 from app.console.screens.programs.view import ProgramView
 from app.console.tasks import Work
 from app.files import expand
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.config.model import ProbeConfig
 from probes.control.verdicts import CutError
 from probes.control_plane import Cost, ProbeInfo, Replacement
@@ -98,7 +98,7 @@ class ProgramsScreen(ProgramView):
         self._show_editing()
         self._show_panel()
 
-    def _unchecked(self, error: DeckError) -> None:
+    def _unchecked(self, error: ProbedeckError) -> None:
         self._checking = self._told_to = self._swap_after = None
         self._failed(error)
 
@@ -253,7 +253,7 @@ class ProgramsScreen(ProgramView):
                 text = edit_outside(self._slot.file, editor.text)
         except SuspendNotSupported:
             self._refuse("this terminal cannot be handed to another editor")
-        except DeckError as error:
+        except ProbedeckError as error:
             self.deck.complain(error)
         else:
             if text != editor.text:

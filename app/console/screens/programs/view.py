@@ -19,7 +19,7 @@ from app.console.screens.programs.rows import COLUMNS, editing_items, program_ro
 from app.console.tables.sorted_table import DeckTable
 from app.console.tapes.state import Values, of_program
 from app.console.tasks import Work
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.config.model import ProbeConfig
 from probes.control_plane import MemoryUse, ProbeInfo
 from widgets.editor import CodeEditor, Mark
@@ -122,7 +122,7 @@ class ProgramView(DeckScreen):
         """The probes that run, and the memory in use; for another thread."""
         return self.deck.plane.probes(), self.deck.plane.memory()
 
-    def _not_known(self, error: DeckError) -> None:
+    def _not_known(self, error: ProbedeckError) -> None:
         self._looked, self._looking = time.monotonic(), False
         self._trouble = str(error)
         self._show_all()
@@ -156,7 +156,7 @@ class ProgramView(DeckScreen):
     def _do(self, what: str, ask: Callable[[], _T], done: Callable[[_T], None]) -> None:
         """Have a change made in a thread, one at a time; then look at what runs."""
         if self._busy:
-            self.deck.complain(DeckError(f"{self._busy} is not done yet"))
+            self.deck.complain(ProbedeckError(f"{self._busy} is not done yet"))
             return
         self._busy = what
         self._show_editing()
@@ -165,7 +165,7 @@ class ProgramView(DeckScreen):
             work=Work(what),
         )  # fmt: skip
 
-    def _failed(self, error: DeckError) -> None:
+    def _failed(self, error: ProbedeckError) -> None:
         self._busy = ""
         self._looked = 0.0
         self.deck.complain(error)

@@ -13,7 +13,7 @@ from app.console.screens.triggers.model import place_of
 from app.console.screens.triggers.rows import EXAMPLE
 from app.console.screens.triggers.view import TriggerView
 from app.console.tasks import Work
-from bpf.errors import DeckError, UsageError, did_you_mean
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.control_plane import PolicyInfo
 from widgets.table.table import VirtualTable
 
@@ -34,11 +34,11 @@ class TriggersScreen(TriggerView):
 
     def _do(
         self, what: str, ask: Callable[[], _T], done: Callable[[_T], None],
-        failed: Callable[[DeckError], None],
+        failed: Callable[[ProbedeckError], None],
     ) -> None:  # fmt: skip
         """Have a change made in a thread, one at a time; then look at what runs."""
         if self._busy:
-            self.deck.complain(DeckError(f"{self._busy} is not done yet"))
+            self.deck.complain(ProbedeckError(f"{self._busy} is not done yet"))
             return
         self._busy, self._warned = what, ""
         self._show_notes()
@@ -109,7 +109,7 @@ class TriggersScreen(TriggerView):
         ask = partial(set_policy, self.deck.plane, text)
         self._do("setting the policy", ask, self._is_now, self.deck.complain)
 
-    def place_of(self, error: DeckError, text: str) -> int | None:
+    def place_of(self, error: ProbedeckError, text: str) -> int | None:
         # One by another host's controller is no TextError any more.
         place = super().place_of(error, text)
         return place_of(str(error), text) if place is None else place

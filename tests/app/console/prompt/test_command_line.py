@@ -12,7 +12,7 @@ from app.config.paths import state_dir
 from app.console import command_app
 from app.console.prompt.error_line import MARK
 from app.console.prompt.prompt import Prompt
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from tests.app.console.fake import Desk, desk, flow
 
 
@@ -201,7 +201,7 @@ async def test_another_thread_has_commands_done_and_hears_what_went_wrong() -> N
         console.controller.read_only = "it was started so"
         with pytest.raises(UsageError, match="refused: it was started so"):
             await ask("path.trace 192.0.2.1")
-    with pytest.raises(DeckError, match="the console does not answer"):
+    with pytest.raises(ProbedeckError, match="the console does not answer"):
         console.app.ask(parse("view.flows"))
 
 
@@ -239,7 +239,7 @@ async def test_a_command_that_came_too_late_is_not_done_and_one_that_began_is_to
         monkeypatch.setattr(app, "perform", perform)
 
         async def ask(line: str) -> str:
-            with pytest.raises(DeckError) as error:
+            with pytest.raises(ProbedeckError) as error:
                 await asyncio.to_thread(app.ask, parse(line))
             return str(error.value)
 

@@ -23,7 +23,7 @@ from app.console.tables.compare import FlowChanges
 from app.console.tables.export import View
 from bench.feed import Flows, window
 from bpf.cancel import Cancel, CancelError, cancelled_by
-from bpf.errors import DeckError, UsageError
+from bpf.errors import ProbedeckError, UsageError
 from probes.flow.filter import FlowFilter
 from tests.app.console.fake import becomes, desk, flow
 from widgets.table.columns import Column
@@ -150,7 +150,7 @@ def test_under_sudo_files_are_of_who_called_it_and_where_he_may_write(home: Path
     assert path == own / "x.csv"
     export.write_view(path, view(("a", 1)))
     assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, NOBODY)
-    with pytest.raises(DeckError, match=r"x\.csv is not written: Permission denied"):
+    with pytest.raises(ProbedeckError, match=r"x\.csv is not written: Permission denied"):
         export.write_view(other / "x.csv", view(("a", 1)))
     assert not os.listdir(other)
 

@@ -10,7 +10,7 @@ import pytest
 from app.commands.tables import TABLES
 from app.console.screens.flows.rows import COLUMNS
 from app.console.tables.sorted_table import DeckTable
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.flow.records import Array
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake import Desk, becomes, desk, flow
@@ -261,7 +261,7 @@ async def test_old_data_and_the_end_are_marked_with_the_reason() -> None:
         console.app._show_status()
         await console.pilot.pause()
         assert "NO DATA FOR 1h01m" in console.strip
-        console.controller.ended = DeckError("interface eth0 went away")
+        console.controller.ended = ProbedeckError("interface eth0 went away")
         await console.feed()
         assert "ENDED" in console.strip
         assert "interface eth0 went away" in console.strip

@@ -18,7 +18,7 @@ from app.console.tables.metric_rows import MOST
 from bench.feed import window
 from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler, Diagnostic
-from bpf.errors import DeckError
+from bpf.errors import ProbedeckError
 from probes.tables.conversion import TableKind, TableSchema
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import LOSING, SOURCE, FakePlane, config
@@ -437,7 +437,7 @@ async def test_an_error_of_the_plane_is_told_and_nothing_is_stuck() -> None:
     async with bench() as b:
         await b.write(SOURCE + "// new\n")
         for error, said in (
-            (DeckError("the connection is gone"), "the connection is gone"),
+            (ProbedeckError("the connection is gone"), "the connection is gone"),
             (ZeroDivisionError("oops"), "this failed: ZeroDivisionError: oops"),
         ):
             await b.press("f5")
