@@ -4,7 +4,7 @@
 
 All run under the same terminal, one after the other, in the same run. The console's windows come
 from a thread, as a probe's do, and take the whole way through the state to the screen; only the
-kernel is left out. Workloads, made by bench.feed:
+kernel is left out. Workloads, made by tests/support/feed.py:
 
     flows    10,000 flows of a busy server, all with packets in each second
     worst    the same with rates thrown anew each second, so that every row is another flow
@@ -23,21 +23,14 @@ import itertools
 import shutil
 import statistics
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
-from bench.pty import Cost, Terminal
+from tests.support.feed import FakeController
+from tests.support.terminal import Cost, Terminal
+from tests.support.workload import DESTINATIONS, FLOWS, HOPS, windows
 
-if TYPE_CHECKING:
-    from bench.feed import FakeController
-    from probes.snapshot import Snapshot
-
-_FLOWS, _DESTINATIONS, _HOPS = 10_000, 10, 15
-_HOPS_S = 0.25
 _MAX_KEY = {"p50": 0.005, "p99": 0.030}
 _MAX_PAINT = 0.350
 _KEYS = 150
@@ -61,70 +54,17 @@ class Workload:
 
 
 WORKLOADS = {
-    "flows": Workload(2048, 2.0, f"{_FLOWS} flows", keys=True),
-    "worst": Workload(float("inf"), float("inf"), f"{_FLOWS} flows", keys=True),
-    "hops": Workload(8192, 3.0, rf"{_DESTINATIONS} destinations[\s\S]*10\.1\.0\.{_HOPS}\b"),
+    "flows": Workload(2048, 2.0, f"{FLOWS} flows", keys=True),
+    "worst": Workload(float("inf"), float("inf"), f"{FLOWS} flows", keys=True),
+    "hops": Workload(8192, 3.0, rf"{DESTINATIONS} destinations[\s\S]*10\.1\.0\.{HOPS}\b"),
     "idle": Workload(0, 0.2, "LIVE"),
-    "compile": Workload(float("inf"), float("inf"), f"{_FLOWS} flows", keys=True),
+    "compile": Workload(float("inf"), float("inf"), f"{FLOWS} flows", keys=True),
 }
 PEERS = {"htop": ("htop", "-d", "10"), "btop": ("btop",), "trippy": ("trip", "{address}")}
 
 
-def console(name: str) -> int:
-    """Be the console, with a workload."""
-    from app.console.app import ConsoleApp
-    from bench.feed import FakeController, Feeder
-    from probes.control_plane import ControlPlane
-
-    controller = FakeController()
-    make, interval = windows(name, controller)
-    feeder = Feeder(controller, make, interval)
-
-    def start() -> None:
-        feeder.start()
-        if name == "compile":
-            threading.Thread(target=compile_again, daemon=True).start()
-
-    plane = cast("ControlPlane", controller)
-    app = ConsoleApp(lambda: plane, start, "eth0", first="flows", names=False)
-    return app.run() or 0
-
-
-def windows(
-    name: str, controller: FakeController
-) -> tuple[Callable[[int, int, int], Snapshot], float]:
-    """What makes the windows of a workload from number, start and end; seconds between them."""
-    import numpy as np
-
-    from bench.feed import Flows, Routes, hops_window, window
-    from probes.flow.records import FLOW
-
-    if name == "hops":
-        routes = Routes(_DESTINATIONS, _HOPS)
-        controller.traces = routes.traced
-        return lambda n, start, end: hops_window(routes.next(start, end), n, start, end), _HOPS_S
-    if name == "idle":
-        return lambda n, start, end: window(np.empty(0, FLOW), n, end_ns=end), 1.0
-    flows = Flows(_FLOWS, churn=name == "worst")
-    return lambda n, start, end: window(flows.next(end), n, end_ns=end), 1.0
-
-
-def compile_again() -> None:
-    """Compile and verify a program for ever, as `f5` does."""
-    from bpf.abi import ProgType
-    from bpf.compiler import Compiler
-
-    source = Path("examples/sizes.c").read_text(encoding="utf-8")
-    with Compiler() as compiler:
-        while True:
-            flags = ("-DHOOK_XDP=1", "-DLINK_ETHERNET=1")
-            compiler.compile(source, ProgType.XDP, cflags=flags).close()
-
-
 def feeding(name: str) -> float:
     """Percent of a core that making up the windows takes."""
-    from bench.feed import FakeController
-
     make, interval = windows(name, FakeController())
     times = []
     for number in range(8):
@@ -174,7 +114,7 @@ def _cursor(terminal: Terminal) -> int:
 def ours(name: str, size: tuple[int, int]) -> list[bool]:
     """Measure one workload; whether each target is met."""
     workload = WORKLOADS[name]
-    command = (sys.executable, "-I", "-m", "bench.console", "--console", name)
+    command = (sys.executable, "-I", "-m", "tests.support.workload", name)
     fed = feeding(name)
     with Terminal(command, columns=size[0], rows=size[1]) as terminal:
         terminal.wait(_PAINTED, 10)
@@ -218,14 +158,10 @@ def main() -> int:
     from app.lab import Lab
 
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--console", choices=WORKLOADS, help="be the console that is measured")
     options.add_argument("--size", nargs="*", default=["120x40", "80x24"], metavar="COLUMNSxROWS")
     options.add_argument("--only", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
     options.add_argument("--trip", default="trip", help="where trippy is")
     given = options.parse_args()
-    if given.console:
-        return console(given.console)
-
     passed: list[bool] = []
     with Lab(traffic=False) as network:
         network.enter()

@@ -3,7 +3,7 @@
     python -I -m bench.control [--rounds 15]
 
 Repeats figures 4a and 4b of the control plane's paper, on live frames over a veth; see
-bench/generator.py for where they come from.
+tests/support/generator.py for where they come from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.lab import netns
-from bench.generator import Generator
 from bench.report import Report
 from bpf.compiler import Compiler
 from probes.config.model import ProbeConfig, parse
@@ -28,6 +27,7 @@ from probes.hooks import Hooks
 from probes.program import ProgramProbe
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot
+from tests.support.generator import Generator
 
 _HERTZ = (1, 10, 100)
 _STRETCH_S = 1.0

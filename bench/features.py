@@ -12,7 +12,6 @@ import argparse
 import statistics
 from contextlib import ExitStack, closing
 
-from bench.generator import frame
 from bench.report import Report
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
@@ -21,6 +20,7 @@ from probes.hooks import Hooks
 from probes.netflow.features import FEATURES, Method
 from probes.program import ProgramProbe
 from probes.program.loading import compile_probe
+from tests.support.generator import frame
 
 _REPEAT = 500_000
 _COUNTS = (1, 2, 4, 6, 8, 10, 12, 14, 15)

@@ -19,7 +19,6 @@ from functools import partial
 import numpy as np
 
 from app.lab import netns
-from bench.generator import Generator, frame
 from bench.report import Report
 from bpf.abi import ProgType
 from bpf.attach import interface as interfaces
@@ -33,6 +32,7 @@ from probes.flow.records import Direction
 from probes.hooks import Hooks
 from probes.poller import Poller, Probe, Publish
 from probes.snapshot import Event, Loss, LossReason, Snapshot
+from tests.support.generator import Generator, frame
 
 FLOWS = 25_000
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from app.lab import Detour, Lab, Plan, netns
 from bench.application import FROM_PORT, PORT, closing_fd, running
-from bench.generator import frame
 from bench.report import Report
 from bpf.abi import ProgType
 from bpf.attach.attachment import Hook
@@ -34,6 +33,7 @@ from probes.path.options import PathOptions, TracedFlow
 from probes.path.probe import PathProbe
 from probes.path.records import HOP, HOPS, Array, Outcome
 from probes.snapshot import Event, Item, Snapshot
+from tests.support.generator import frame
 
 _HOPS = 6
 _PACKETS = 1000

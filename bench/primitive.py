@@ -19,7 +19,6 @@ import numpy as np
 
 from app.lab import netns
 from bench.flow import DROP, FLOWS, VARY, Bench, bench_on
-from bench.generator import Generator, frame
 from bench.report import Report
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
@@ -37,6 +36,7 @@ from probes.monitor.selection import matches_of
 from probes.monitor.state import METRICS
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot
+from tests.support.generator import Generator, frame
 
 _REPEAT = 2_000_000
 _PARSE = """

@@ -27,7 +27,7 @@ from bpf.attach.chain import Chain
 from bpf.compiler import Compiler
 from bpf.errors import KernelError, UsageError
 from bpf.features import Capability
-from tests.nobody import become_nobody
+from tests.support.nobody import become_nobody
 
 PR_CAPBSET_DROP = 24
 TUNSETIFF = 0x400454CA

@@ -27,9 +27,9 @@ from probes.control_plane import Traced
 from probes.path.options import Guard, Order, PathOptions, Per
 from probes.path.records import Outcome
 from probes.snapshot import Event, Item
-from tests.app.run import paths
-from tests.app.run.runs import deck_ends
-from tests.nobody import become_nobody
+from tests.support import paths
+from tests.support.nobody import become_nobody
+from tests.support.runs import deck_ends
 
 
 @pytest.mark.parametrize(

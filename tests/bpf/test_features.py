@@ -16,7 +16,7 @@ from bpf import features
 from bpf.attach.attachment import Hook
 from bpf.features import Capability
 from bpf.syscall import enable_run_time_stats, prog_info, prog_test_run
-from tests.nobody import become_nobody
+from tests.support.nobody import become_nobody
 
 RELEASE = tuple(int(number) for number in os.uname().release.split(".")[:2])
 TRIALS = {

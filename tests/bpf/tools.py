@@ -17,7 +17,7 @@ from bpf.abi import ProgType
 from bpf.assembler import Assembler
 from bpf.attach import rtnetlink
 from bpf.programs.program import Program
-from tests.nobody import become_nobody
+from tests.support.nobody import become_nobody
 
 ROOT = Path(__file__).parents[2]
 PACKET = bytes(64)

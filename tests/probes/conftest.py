@@ -18,7 +18,7 @@ from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
-from tests.compiling import Thrifty
+from tests.support.compiling import Thrifty
 
 
 @dataclass

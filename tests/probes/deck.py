@@ -20,9 +20,9 @@ from probes.control import controller as controllers
 from probes.control.controller import Controller
 from probes.snapshot import Event, Item
 from tests.bpf.tools import send, xdp_id
-from tests.compiling import Shared
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import PACKETS, config
+from tests.support.compiling import Shared
 
 UDP = """\
 BPF_ARRAY(packets, u64, 1);

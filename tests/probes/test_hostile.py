@@ -22,8 +22,8 @@ from probes.config.model import MAX_SOURCE, ProbeConfig, parse
 from probes.control.controller import Controller
 from probes.hooks import Hooks
 from probes.snapshot import Snapshot
-from tests.app.run.sight import becomes
 from tests.probes.program.tools import COUNTER, Traffic, held_ids
+from tests.support.sight import becomes
 
 TIME_LIMIT = 1.0
 """CPU time of a compile."""

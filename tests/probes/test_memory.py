@@ -29,9 +29,9 @@ from probes.monitor.options import MonitorOptions
 from probes.path.options import PathOptions
 from probes.snapshot import Event, Item
 from tests.bpf.tools import python
-from tests.compiling import Shared
 from tests.probes.deck import UDP
 from tests.probes.program.tools import PACKETS, config, held_ids
+from tests.support.compiling import Shared
 
 MIB = 1 << 20
 

@@ -28,8 +28,8 @@ from probes.control import controller as controllers
 from probes.control.controller import Controller
 from probes.flow.records import Array, Direction
 from probes.snapshot import Event, Snapshot
-from tests.compiling import Shared
 from tests.probes.running import running
+from tests.support.compiling import Shared
 
 SIZE = 4_000_000
 LINK, IPV4, IPV6, TCP_HEADER, TIMESTAMP, SYN_OPTIONS = 14, 20, 40, 20, 12, 8

@@ -20,7 +20,7 @@ from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, READ_TOKEN, TOKEN, MakeSite, Site, answer, token_files
 from tests.app.api.fake import FakePlane, config
-from tests.nobody import become_nobody
+from tests.support.nobody import become_nobody
 
 READS = ["status", "probes", "probes/counter", "probes/counter/config", "probes/counter/cost",
          "probes/counter/metrics", "events", "paths", "commands"]  # fmt: skip

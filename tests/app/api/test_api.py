@@ -18,7 +18,7 @@ from probes.control_plane import NoProbeError
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import READ_TOKEN, MakeSite, Site, body_of
 from tests.app.api.fake import BROKEN, NO_KERNEL, REFUSED, VERIFIER_LOG, config
-from tests.app.run.sight import becomes
+from tests.support.sight import becomes
 
 COUNTER = dump(config())
 

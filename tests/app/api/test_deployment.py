@@ -16,7 +16,7 @@ from probes.config.model import ProbeConfig, parse
 from probes.control.controller import Controller
 from probes.snapshot import Snapshot
 from probes.tables.conversion import objects
-from tests.app.run.sight import becomes
+from tests.support.sight import becomes
 
 
 class Node:

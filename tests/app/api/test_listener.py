@@ -20,7 +20,7 @@ from bpf.errors import ProbedeckError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, MakeSite, answer, token_files
 from tests.app.api.fake import FakePlane, config
-from tests.app.run.sight import becomes
+from tests.support.sight import becomes
 
 
 def descriptors() -> int:

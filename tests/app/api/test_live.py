@@ -23,7 +23,7 @@ from probes.config.model import ProbeConfig, dump, parse
 from probes.control.controller import Controller
 from probes.snapshot import Snapshot
 from tests.app.api.test_remote import Heard
-from tests.app.run.sight import becomes
+from tests.support.sight import becomes
 
 # Local experimental: nobody else sends it.
 ETHERTYPE = 0x88B5

@@ -24,8 +24,8 @@ from tests.app.api.conftest import READ_TOKEN, Site, body_of
 from tests.app.api.fake import PROFILES, config
 from tests.app.api.test_api import problem
 from tests.app.api.test_remote import Heard
-from tests.app.run import monitors
-from tests.app.run.sight import becomes
+from tests.support import monitors
+from tests.support.sight import becomes
 
 FLOOD = "flood: flows > 500 until flows < 300 hold 5s -> both, trace:2 on proto:udp or port:53"
 POLICIES_PATH = "/v1/monitor/policies"

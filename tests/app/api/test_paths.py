@@ -21,8 +21,8 @@ from tests.app.api.conftest import Site, body_of
 from tests.app.api.fake import config
 from tests.app.api.test_api import problem
 from tests.app.api.test_remote import Heard
-from tests.app.run import paths
-from tests.app.run.sight import becomes
+from tests.support import paths
+from tests.support.sight import becomes
 
 FLOW = TracedFlow(6, 40000, 443)
 OTHER = TracedFlow(17, 40001, 53)

@@ -18,7 +18,6 @@ from app.api import wire
 from app.api.client import Client, Remote
 from app.api.remote import RemoteController
 from app.api.server.listener import Api, serve
-from bench.feed import window
 from bpf.compiler import CompileError
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import dump
@@ -28,7 +27,8 @@ from probes.flow.records import FLOW
 from probes.snapshot import Event, Snapshot
 from tests.app.api.conftest import MakeSite, Site, token_files
 from tests.app.api.fake import BROKEN, NO_KERNEL, REFUSED, VERIFIER_LOG, FakePlane, config
-from tests.app.run.sight import becomes
+from tests.support.feed import window
+from tests.support.sight import becomes
 
 
 class Heard:

@@ -12,9 +12,9 @@ from app.api.client import Client, Remote
 from bpf.errors import UsageError
 from tests.app.api.conftest import token_files
 from tests.app.api.fake import config
-from tests.app.run.runs import deck, rows, stop
-from tests.app.run.sight import becomes
 from tests.bpf.compiler import confined
+from tests.support.runs import deck, rows, stop
+from tests.support.sight import becomes
 
 FINE = "int f(struct xdp_md *ctx) { return XDP_PASS; }\n"
 

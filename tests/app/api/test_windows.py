@@ -13,7 +13,7 @@ from probes.control_plane import ProbeInfo
 from probes.path.records import Kind, Outcome
 from probes.snapshot import Snapshot
 from tests.app.api.fake import config, window
-from tests.app.run import paths
+from tests.support import paths
 
 METRICS = ("ingress.packets", "ingress.bytes")
 INFO = ProbeInfo("counter", False, 1, None, 4, (), METRICS, "", config())

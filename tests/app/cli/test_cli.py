@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.run.runs import COMMAND, deck_ends
-from tests.nobody import become_nobody
+from tests.support.nobody import become_nobody
+from tests.support.runs import COMMAND, deck_ends
 
 HEADLESS = ("run", "-i", "lo", "--headless")
 EXTENT = " is not between 0.01 and 300 seconds"

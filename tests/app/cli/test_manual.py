@@ -17,7 +17,7 @@ from app.commands import REGISTRY
 from app.tape.grammar import SETTINGS, STATEMENTS
 from app.tape.keys import MODIFIERS, VERBS
 from probes.tables.field_types import FIELD_TYPES, SLOT_TYPES
-from tests.app.run.runs import deck_ends
+from tests.support.runs import deck_ends
 
 
 def test_the_page_has_every_option_and_every_command() -> None:

@@ -19,7 +19,7 @@ from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from probes.control.controller import Controller
 from probes.monitor.options import Input, MonitorOptions, Receiver
-from tests.app.run.runs import deck_ends
+from tests.support.runs import deck_ends
 
 FLOOD = "flood: flows > 500 -> dns"
 APPLICATION = """\

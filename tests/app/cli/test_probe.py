@@ -11,7 +11,7 @@ import pytest
 from app.api.server.listener import Api, serve
 from probes.config.model import dump
 from tests.app.api.fake import BROKEN, CUTS, NO_KERNEL, REFUSED, FakePlane, config
-from tests.app.run.runs import deck_ends
+from tests.support.runs import deck_ends
 
 Probe = Callable[..., tuple[int, str, str]]
 

@@ -19,8 +19,8 @@ from app.api.client import Client, Remote
 from app.lab import Lab
 from app.lab.netns import inside
 from probes.path.records import HOP
-from tests.app.run.runs import Remains, Row, deck, deck_ends, rows, stop
-from tests.app.run.sight import becomes
+from tests.support.runs import Remains, Row, deck, deck_ends, rows, stop
+from tests.support.sight import becomes
 
 HOPS = ["1", "2", "3", "4", "5", "6"]
 TALK = """\

@@ -10,7 +10,7 @@ import pytest
 
 from app.commands.history import MOST, History
 from app.config.paths import state_dir
-from tests.nobody import let_others_reach
+from tests.support.nobody import let_others_reach
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from app.config.model import Ui
 from app.config.schema import settings_of
 from app.config.toml_lines import Document, dumped
 from bpf.errors import UsageError
-from tests.nobody import let_others_reach
+from tests.support.nobody import let_others_reach
 
 Read = Callable[..., Loaded]
 

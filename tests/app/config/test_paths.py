@@ -10,7 +10,7 @@ import pytest
 
 from app.config import paths
 from bpf.errors import ProbedeckError, UsageError
-from tests.nobody import let_others_reach
+from tests.support.nobody import let_others_reach
 
 NOBODY = 65534
 

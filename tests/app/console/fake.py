@@ -13,11 +13,11 @@ from textual.pilot import Pilot
 from app.config.model import Settings
 from app.console.app import ConsoleApp
 from app.console.screens.flows.screen import FlowsScreen
-from bench.feed import FakeController, window
 from probes.control_plane import ControlPlane
 from probes.flow.records import FLOW, Array, Direction
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake_plane import FakePlane
+from tests.support.feed import FakeController, window
 from widgets.table.table import VirtualTable
 
 

@@ -8,7 +8,6 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench.feed import FakeController
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, Diagnostic
 from bpf.errors import UsageError
@@ -31,6 +30,7 @@ from probes.control_plane import (
 from probes.monitor.state import State
 from probes.path.options import TracedFlow
 from probes.snapshot import Event, Snapshot
+from tests.support.feed import FakeController
 
 if TYPE_CHECKING:
     from probes.flow.filter import FlowFilter

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from app.commands import REGISTRY, Command, Kind, Parameter
 from app.console.tapes.state import state_of
 from app.tape.states import STATES
-from bench.feed import Flows, Routes, hops_window, window
 from probes.flow.records import FLOW, Array, Direction
 from probes.monitor.records import METRIC, POLICY, TRIGGER
 from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
@@ -29,6 +28,7 @@ from probes.tables.field_types import FIELD_TYPES
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import monitor, policy
+from tests.support.feed import Flows, Routes, hops_window, window
 
 NASTY = (
     "[/b]\x1b[2J", "\u202ename \ud800", "generation 2 runs", "x" * 300, "", "\0", "漢字 [link=x]",

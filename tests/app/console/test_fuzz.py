@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.fuzz import fuzz
 from tests.app.console import hostile
+from tests.support.console_fuzz import fuzz
 
 
 def test_on_a_terminal() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.pty import Terminal
 from bpf.syscall import prog_fd_by_id
-from tests.app.run.sight import assert_gone, becomes, namespaces, own_cookie
+from tests.support.sight import assert_gone, becomes, namespaces, own_cookie
+from tests.support.terminal import Terminal
 
 ALTERNATE_OFF = b"\x1b[?1049l"
 LAB = (sys.executable, "-I", "-m", "app", "lab")

@@ -19,7 +19,7 @@ from scapy.layers.dns import DNS
 from app.lab import Lab, netns
 from app.lab.server import dns_answer, dns_query
 from bpf.errors import UsageError
-from tests.app.run.sight import cookie, flow, namespaces, node, own_cookie, sniff
+from tests.support.sight import cookie, flow, namespaces, node, own_cookie, sniff
 
 SO_RCVBUFFORCE = 33
 PROBE_PORT = 33434

@@ -15,7 +15,7 @@ import pytest
 
 from app.lab import Lab
 from bpf.errors import KernelError, ProbedeckError
-from tests.app.run.sight import alive, assert_gone, becomes, flow, namespaces_of, sniff
+from tests.support.sight import alive, assert_gone, becomes, flow, namespaces_of, sniff
 
 
 def test_leaving_ends_everything() -> None:

@@ -24,7 +24,7 @@ import pytest
 from app.lab import Detour, Lab, Plan
 from app.lab.plan import LIMITED_SECONDS, MAX_DETOUR, TWIN_LINKS
 from bpf.errors import ProbedeckError, UsageError
-from tests.app.run.sight import assert_gone, becomes, namespaces_of, node
+from tests.support.sight import assert_gone, becomes, namespaces_of, node
 
 FAMILIES = pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 SO_RCVBUFFORCE = 33

@@ -31,8 +31,8 @@ from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import load
 from probes.monitor.state import METRICS, PROBE, TRIGGERS, State
 from probes.snapshot import Item, Snapshot
-from tests.app.run.runs import children, deck, deck_ends
-from tests.app.run.sight import ETH_P_ALL, alive, becomes, node
+from tests.support.runs import children, deck, deck_ends
+from tests.support.sight import ETH_P_ALL, alive, becomes, node
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "policies.toml"
 START_NS = 1_700_000_000_123_456_789

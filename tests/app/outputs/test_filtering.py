@@ -16,8 +16,8 @@ from probes.monitor.state import State
 from probes.path.records import Kind, Outcome
 from probes.snapshot import Event, Item, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
-from tests.app.run import monitors, paths
-from tests.app.run.runs import Row, rows
+from tests.support import monitors, paths
+from tests.support.runs import Row, rows
 
 END = 10**12
 ALL = tuple(VIEWS)

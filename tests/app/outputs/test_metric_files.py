@@ -20,7 +20,7 @@ from bpf.errors import UsageError
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
-from tests.app.run.tables import element_value, records_in, rows_in
+from tests.support.tables import element_value, records_in, rows_in
 
 END = 10**12
 UTC = 1_767_225_600_123_456_789

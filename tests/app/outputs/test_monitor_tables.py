@@ -17,8 +17,8 @@ from app.run.output_spec import Target
 from probes.monitor.records import METRIC, POLICY, TRIGGER
 from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
 from tests.app.outputs.test_metric_files import flows, metric, narrow
-from tests.app.run import monitors
-from tests.app.run.tables import records_in, rows_in
+from tests.support import monitors
+from tests.support.tables import records_in, rows_in
 
 MEASURED = (
     "packets,bytes,tcp_packets,tcp_bytes,udp_packets,udp_bytes,icmp_packets,icmp_bytes,"

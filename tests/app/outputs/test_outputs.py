@@ -21,9 +21,9 @@ from probes.monitor.state import State
 from probes.path.records import Kind, Outcome
 from probes.snapshot import Event, HookStatus, Loss, LossReason, Snapshot
 from tests.app.outputs.disks import LIBC, small_disk
-from tests.app.run import monitors, paths
-from tests.app.run.runs import rows
-from tests.app.run.tables import rows_in
+from tests.support import monitors, paths
+from tests.support.runs import rows
+from tests.support.tables import rows_in
 
 ALL = list(VIEWS.values())
 MS_RDONLY, MS_REMOUNT = 1, 32

@@ -12,8 +12,8 @@ from app.outputs import VIEWS, Sink, counted, document
 from app.run.headless import Totals
 from probes.path.records import HOP, HOPS, PATH, Kind, Outcome
 from tests.app.outputs.test_metric_files import flows, metric, narrow
-from tests.app.run import paths
-from tests.app.run.tables import records_in, rows_in
+from tests.support import paths
+from tests.support.tables import records_in, rows_in
 
 
 def test_the_columns_of_hops(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ import pytest
 
 from app.lab.netns import End, inside, veth_pair
 from tests.app.outputs.test_outputs import tiny
-from tests.app.run.runs import (
+from tests.bpf.tools import xdp_id
+from tests.probes.deck import link
+from tests.support.runs import (
     COMMAND,
     Remains,
     Run,
@@ -26,9 +28,7 @@ from tests.app.run.runs import (
     rows,
     stop,
 )
-from tests.app.run.sight import alive, becomes
-from tests.bpf.tools import xdp_id
-from tests.probes.deck import link
+from tests.support.sight import alive, becomes
 
 __all__ = ["tiny"]
 

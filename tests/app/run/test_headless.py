@@ -24,9 +24,9 @@ from app.outputs import VIEWS
 from app.run.headless import Mailbox
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Snapshot
-from tests.app.run.runs import Remains, Row, deck, deck_ends, measures, rows, stop
-from tests.app.run.sight import becomes
-from tests.kernel import TC_MODE
+from tests.support.kernel import TC_MODE
+from tests.support.runs import Remains, Row, deck, deck_ends, measures, rows, stop
+from tests.support.sight import becomes
 
 UDP_HEADERS = {4: 14 + 20 + 8, 6: 14 + 40 + 8}
 SEGMENTS = slice(136, 144)

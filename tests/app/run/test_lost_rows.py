@@ -32,10 +32,10 @@ from probes.snapshot import Event
 from tests.app.outputs.disks import small_disk
 from tests.app.outputs.test_metric_files import metric, narrow
 from tests.app.outputs.test_outputs import snapshot
-from tests.app.run.runs import deck, deck_ends, measures, rows, stop
-from tests.app.run.sight import becomes
-from tests.app.run.tables import records_in, rows_in
 from tests.app.run.test_run_probes import probe, send
+from tests.support.runs import deck, deck_ends, measures, rows, stop
+from tests.support.sight import becomes
+from tests.support.tables import records_in, rows_in
 
 FLOWS, WINDOWS, EVENTS = VIEWS["flows"], VIEWS["windows"], VIEWS["events"]
 

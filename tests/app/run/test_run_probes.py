@@ -14,9 +14,9 @@ from app.lab.netns import End, inside, veth_pair
 from app.run.spec import probes_of
 from bpf.errors import UsageError
 from probes.config.model import load
-from tests.app.run.runs import deck, deck_ends, rows, stop
-from tests.app.run.sight import becomes
-from tests.app.run.tables import records_in
+from tests.support.runs import deck, deck_ends, rows, stop
+from tests.support.sight import becomes
+from tests.support.tables import records_in
 
 PORTS = """\
 #include "packet.h"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.lab.netns import End, inside, veth_pair
-from bench.pty import Terminal
-from tests.app.run.runs import deck_ends, rows
-from tests.kernel import TC_MODE
+from tests.support.kernel import TC_MODE
+from tests.support.runs import deck_ends, rows
+from tests.support.terminal import Terminal
 
 ALTERNATE_OFF = b"\x1b[?1049l"
 

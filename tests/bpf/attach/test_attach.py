@@ -22,7 +22,7 @@ from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError, ProbedeckError
 from bpf.programs.program import Program
 from tests.bpf.tools import datagrams, ended, ok_program, open_fds, packets, python, send, xdp_id
-from tests.kernel import TC_MODE, needs_tcx
+from tests.support.kernel import TC_MODE, needs_tcx
 
 pytestmark = pytest.mark.usefixtures("state")
 

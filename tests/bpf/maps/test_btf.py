@@ -21,7 +21,7 @@ from bpf.maps.btf import Btf
 from bpf.maps.ctype import CType
 from bpf.maps.map import Map
 from bpf.syscall import btf_data, prog_test_run
-from tests.nobody import without_sys_admin
+from tests.support.nobody import without_sys_admin
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,8 +16,6 @@ from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import ProbeConfig
 from probes.control_plane import ControlPlane, Fate
 from probes.flow.filter import FlowFilter
-from tests.app.run.sight import becomes
-from tests.kernel import TC_MODE
 from tests.probes.deck import DEAD, DROPS, UDP, Deck, deck, dispatcher, udp
 from tests.probes.program.tools import (
     COUNTER,
@@ -29,6 +27,8 @@ from tests.probes.program.tools import (
     snapshots,
     total,
 )
+from tests.support.kernel import TC_MODE
+from tests.support.sight import becomes
 
 __all__ = ["deck"]
 

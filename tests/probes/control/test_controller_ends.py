@@ -13,12 +13,12 @@ from app.lab.netns import inside
 from bpf.attach import netlink
 from bpf.compiler import Compiler
 from probes.control.controller import Controller
-from tests.app.run.runs import is_loaded
-from tests.app.run.sight import becomes, namespaces
 from tests.bpf.tools import ended, python, send, xdp_id
 from tests.probes.deck import UDP, Deck, deck, link
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config, direction, total
+from tests.support.runs import is_loaded
+from tests.support.sight import becomes, namespaces
 
 __all__ = ["deck"]
 

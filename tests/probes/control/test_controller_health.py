@@ -9,9 +9,9 @@ import pytest
 from bpf.compiler import CompileError
 from bpf.errors import KernelError
 from probes.snapshot import Event
-from tests.app.run.sight import becomes
 from tests.probes.deck import DEAD, UDP, Deck, arriving, deck, udp
 from tests.probes.program.tools import DEEP, PACKETS, metric, total
+from tests.support.sight import becomes
 
 __all__ = ["deck"]
 

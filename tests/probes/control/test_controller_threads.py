@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.lab.netns import End, inside
-from bench.generator import Generator
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
@@ -19,6 +18,7 @@ from probes.snapshot import Item, Snapshot
 from tests.probes.deck import DEAD, UDP, Deck, deck
 from tests.probes.flow.test_windows import counting
 from tests.probes.program.tools import COUNTER, Traffic, snapshots, total
+from tests.support.generator import Generator
 
 __all__ = ["deck"]
 

@@ -32,12 +32,12 @@ from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
 from probes.monitor.state import METRICS, PROBE
 from probes.snapshot import HookStatus, Snapshot
-from tests.app.run.sight import becomes
 from tests.bpf.tools import ok_program, xdp_id
-from tests.compiling import Shared
-from tests.kernel import TC_MODE, needs_tcx
 from tests.probes.deck import Deck, deck
 from tests.probes.program.tools import PACKETS
+from tests.support.compiling import Shared
+from tests.support.kernel import TC_MODE, needs_tcx
+from tests.support.sight import becomes
 
 __all__ = ["deck"]
 

@@ -10,8 +10,8 @@ from bpf.attach.attachment import Hook
 from probes.control.loss_events import LossEvents
 from probes.flow.records import FLOW
 from probes.snapshot import REMOVED, Event, Loss, LossReason, Snapshot
-from tests.app.run.sight import becomes
 from tests.probes.deck import Deck, deck
+from tests.support.sight import becomes
 
 __all__ = ["deck"]
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from app.lab import netns
-from bench.generator import Generator
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
@@ -26,8 +25,9 @@ from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Array, Direction, hash_keys, key_words
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
-from tests.compiling import Shared
 from tests.probes.conftest import MakeProbe
+from tests.support.compiling import Shared
+from tests.support.generator import Generator
 
 
 @pytest.fixture(autouse=True)

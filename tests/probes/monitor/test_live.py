@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from app.lab import netns
-from bench.generator import Generator
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
@@ -25,6 +24,7 @@ from probes.snapshot import Snapshot
 from tests.probes.deck import Deck, deck
 from tests.probes.flow.test_windows import counting
 from tests.probes.monitor.bed import application
+from tests.support.generator import Generator
 
 PORT = 7777
 __all__ = ["deck"]

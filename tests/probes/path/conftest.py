@@ -26,8 +26,8 @@ from probes.path.options import PathOptions
 from probes.path.probe import PathProbe
 from probes.path.records import HOP, HOPS, Array, Outcome
 from probes.snapshot import Event, Item, Snapshot
-from tests.compiling import Shared
 from tests.probes.path.wire.frames import ECHO, PEER, ROUTER, UDP, Wire, ip_packet, packed, wire
+from tests.support.compiling import Shared
 
 EXCEEDED, REFUSED = {4: (11, 0), 6: (3, 0)}, {4: (3, 3), 6: (1, 4)}
 PORT = 9

@@ -19,14 +19,14 @@ from probes.config.model import parse
 from probes.path.options import Order, PathOptions
 from probes.path.records import Outcome
 from probes.snapshot import Snapshot
-from tests.app.run.runs import is_loaded
-from tests.app.run.sight import becomes
 from tests.bpf.tools import ended, python, xdp_id
-from tests.kernel import TC_MODE
 from tests.probes.deck import link
 from tests.probes.path.conftest import PORT, Host, MakeHost, outcomes_of, sent_by_hop
 from tests.probes.path.wire.frames import PEER
 from tests.probes.program.tools import PACKETS, TC_COUNTER
+from tests.support.kernel import TC_MODE
+from tests.support.runs import is_loaded
+from tests.support.sight import becomes
 
 FAST = PathOptions(rate=100_000)
 

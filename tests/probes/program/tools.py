@@ -18,7 +18,7 @@ from probes.hooks import Hooks
 from probes.program import ProgramProbe
 from probes.program.loading import LoadedSide, compile_probe
 from probes.snapshot import Event, Item, Snapshot
-from tests.compiling import kept_fds
+from tests.support.compiling import kept_fds
 
 FRAME = bytes(64)
 CPUS = online_cpus()

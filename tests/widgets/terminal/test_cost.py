@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from bench.emulator import Emulator
-from bench.pty import Terminal
+from tests.support.emulator import Emulator
+from tests.support.terminal import Terminal
 
 DEMO = (sys.executable, "-I", "-m", "tests.widgets.demo")
 

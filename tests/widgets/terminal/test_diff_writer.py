@@ -11,7 +11,7 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
-from bench.emulator import Emulator
+from tests.support.emulator import Emulator
 from widgets.terminal.diff_writer import Line, Pen, narrow
 from widgets.terminal.terminal_state import Shadow
 

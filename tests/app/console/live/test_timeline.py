@@ -15,7 +15,6 @@ from app.console.live.paths import LivePaths
 from app.console.live.state import Frame, State
 from app.console.live.timeline import Timeline
 from app.console.screens.paths.detail import long_history
-from bench.feed import Flows, window
 from bpf.errors import UsageError
 from probes.control_plane import Traced
 from probes.flow.records import FLOW, Array
@@ -25,6 +24,7 @@ from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import FakeMonitor, Said, monitor, policy
+from tests.support.feed import Flows, window
 
 SECOND = 10**9
 NOON = 1_700_000_000 // 86400 * 86400 * SECOND + 43200 * SECOND

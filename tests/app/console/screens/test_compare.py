@@ -6,10 +6,10 @@ import numpy as np
 
 from app.console.live.flows import LiveFlows, LiveView
 from app.console.tables.compare import CHANGES, FlowChanges
-from bench.feed import window
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, Array
 from tests.app.console.fake import desk, flow
+from tests.support.feed import window
 
 SECOND = 10**9
 _PLACES = {column.id: place for place, column in enumerate(CHANGES)}

@@ -21,11 +21,11 @@ from app.console.screens.flows.rows import COLUMNS, FlowRows
 from app.console.tables import export
 from app.console.tables.compare import FlowChanges
 from app.console.tables.export import View
-from bench.feed import Flows, window
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.filter import FlowFilter
 from tests.app.console.fake import becomes, desk, flow
+from tests.support.feed import Flows, window
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows, Value
 

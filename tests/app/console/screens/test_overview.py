@@ -29,7 +29,6 @@ from app.console.screens.paths.model import Choice
 from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.triggers.model import LiveMonitor, Triggers
 from app.console.screens.triggers.screen import TriggersScreen
-from bench.feed import window
 from probes.config.model import ProbeConfig
 from probes.control_plane import ControlPlane
 from probes.flow.records import FLOW, Array, Direction
@@ -40,6 +39,7 @@ from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
+from tests.support.feed import window
 from widgets.table.block import Block
 from widgets.table.rows import Pieces
 from widgets.tones import Tone

@@ -16,7 +16,6 @@ from app.console.host_names import Names
 from app.console.screens.flows.rows import path_of
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.model import Choice
-from bench.feed import window
 from bpf.errors import UsageError
 from probes.control_plane import Traced
 from probes.flow.records import Array, Direction
@@ -25,6 +24,7 @@ from probes.path.records import Kind
 from tests.app.console.fake import Desk, becomes, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 from tests.app.console.fake_plane import FakePlane
+from tests.support.feed import window
 from widgets.sparkline import LOST, MARK
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone

@@ -15,13 +15,13 @@ from app.console.screens.programs.log import fold
 from app.console.screens.programs.panels import unified
 from app.console.screens.programs.screen import ProgramsScreen
 from app.console.tables.metric_rows import MOST
-from bench.feed import window
 from bpf.abi import ProgType
 from bpf.compiler import CompileError, Compiler, Diagnostic
 from bpf.errors import ProbedeckError
 from probes.tables.conversion import TableKind, TableSchema
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import LOSING, SOURCE, FakePlane, config
+from tests.support.feed import window
 from widgets.editor import CodeEditor
 from widgets.table.table import VirtualTable
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from app.lab import netns
 from bpf.syscall import prog_fd_by_id
-from tests.app.run.sight import alive, becomes
-from tests.app.run.warm import WarmRun
+from tests.support.sight import alive, becomes
+from tests.support.warm import WarmRun
 
 COMMAND = (sys.executable, "-I", "-m", "app")
 Run = subprocess.Popen[str]
