@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -349,6 +351,10 @@ def test_compiles_of_many_keep_nobody_from_reading(tcp: Site, http: httpx.Client
 def test_it_describes_itself_with_its_key(tcp: Site, http: httpx.Client) -> None:
     document = body_of(http.get("/openapi.json"))
     assert set(document["paths"]["/v1/probes/{name}"]) == {"get", "put", "delete"}
+    routes = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
+    page = Path(__file__).parents[3].joinpath("docs/api.md").read_text()
+    documented = set(re.findall(r"^\| ([A-Z]+) \| `([^`]+)` \|", page, re.MULTILINE))
+    assert documented == {*routes, ("GET", "/v1/stream")}
     assert document["components"]["securitySchemes"]
     with tcp.http(token="") as stranger:
         assert problem(stranger.get("/openapi.json"), 401)

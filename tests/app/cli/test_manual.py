@@ -44,13 +44,13 @@ def test_a_shell_gets_its_completion(shell: str) -> None:
     assert f"{ASKED}=complete_{shell}" in out
 
 
-def test_the_page_and_the_readme_tell_every_type_of_a_field() -> None:
+def test_the_manual_and_the_documents_tell_every_type_of_a_field() -> None:
     """S1.10: an operator need not provoke an error to learn them."""
     page = manual.page(typer.main.get_command(cli), VERSION).replace(r"\-", "-")
-    readme = Path(__file__).parents[3].joinpath("README.md").read_text()
+    probes = Path(__file__).parents[3].joinpath("docs/probes.md").read_text()
     for name, about in {**SLOT_TYPES, **{n: t.about for n, t in FIELD_TYPES.items()}}.items():
         assert f".B {name}\n" in page
-        assert f"`{name}`" in readme
+        assert f"`{name}`" in probes
         assert about in page
 
 

@@ -1,0 +1,104 @@
+"""The documents: links, paths, options and columns that they name exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from app.outputs.views import VIEWS
+from tests.app.runs import deck_ends
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *DOCS.glob("*.md"), *ROOT.glob("examples/*.md"))
+    if path.name != "CHANGELOG.md"
+)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"^    .*\n", re.MULTILINE)
+_PATH = re.compile(r"`((?:[\w.*-]+/)+[\w.*-]*|[\w-]+\.(?:py|c|h|toml))`")
+_INVENTED = {"large.c", "large.toml", "ports.c", "ports.toml", "config.toml"}
+"""Files that a reader would write."""
+_COMMAND = re.compile(r"^    (?:sudo )?\./probedeck ((?:.*\\\n)*.+)", re.MULTILINE)
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", title.lower()) for title in titles)
+    return frozenset(title.replace(" ", "-") for title in plain)
+
+
+@cache
+def names() -> frozenset[str]:
+    """Return the names of all files of the repository."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    files = listed.stdout.split() or map(str, ROOT.glob("[!.]*/**/*"))
+    return frozenset(Path(file).name for file in files)
+
+
+@cache
+def help_of(*command: str) -> str:
+    code, out, error = deck_ends(*command, "--help")
+    assert code == 0, error
+    return out
+
+
+@each_document
+def test_every_link_has_a_target(path: Path) -> None:
+    for link in _LINK.findall(_CODE.sub("", path.read_text())):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@each_document
+def test_every_path_exists(path: Path) -> None:
+    for name in _PATH.findall(path.read_text()):
+        top, slash, _ = name.partition("/")
+        if not slash:
+            assert name in names() | _INVENTED, name
+        elif (ROOT / top).is_dir():
+            assert any(ROOT.glob(name.rstrip("/"))), name
+
+
+@each_document
+def test_every_command_and_option_exists(path: Path) -> None:
+    for line in _COMMAND.findall(path.read_text()):
+        words = shlex.split(line.replace("\\\n", " "), comments=True)
+        words = words[: next((i for i, word in enumerate(words) if word in "|&"), None)]
+        if words[0] == "test":
+            continue  # by the launcher: its arguments are pytest's
+        is_group = f"Usage: probedeck {words[0]} [OPTIONS] COMMAND" in help_of(words[0])
+        command = words[: 1 + is_group]
+        words = words[: words.index("--")] if "--" in words else words
+        for option in filter(re.compile("--?[a-z]").match, words):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(*command)), line
+
+
+def test_the_index_has_every_page() -> None:
+    index = set(_LINK.findall((DOCS / "README.md").read_text()))
+    assert index >= {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+
+
+def test_every_column_of_a_table_is_documented() -> None:
+    text = (DOCS / "tables.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE))
+    assert rows.keys() == VIEWS.keys()
+    for name, view in VIEWS.items():
+        columns = [column for column, _ in view.columns]
+        if name == "triggers":  # its last columns are those of `metrics`
+            columns = columns[: columns.index("packets")]
+            rows[name] = rows[name].partition(", then ")[0]
+        assert rows[name].split(", ") == columns
