@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.outputs.views import VIEWS
-from tests.app.run.runs import deck_ends
+from tests.support.runs import deck_ends
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
