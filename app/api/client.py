@@ -17,7 +17,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from app.api import wire
-from app.api.models import Problem, Status, error_of
+from app.api.models import ControllerStatus, Problem, error_of
 from app.api.sockets import DEFAULT_SOCKET, read_token
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import ProbeConfig, dump
@@ -70,8 +70,8 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    def status(self) -> Status:
-        return self._ask(Status, "GET", "status")
+    def status(self) -> ControllerStatus:
+        return self._ask(ControllerStatus, "GET", "status")
 
     def hook_status(self) -> tuple[HookStatus, ...]:
         """Return the attachment of each hook in use, and the programs that run before it."""

@@ -61,7 +61,7 @@ StateName = Annotated[
     PlainSerializer(lambda state: state.words, return_type=str),
 ]
 """A policy's state by its name, not by its number."""
-Measured = Annotated[
+MeasuredOrNull = Annotated[
     float,
     BeforeValidator(
         lambda value: math.nan if value is None else value, json_schema_input_type=float | None
@@ -77,7 +77,7 @@ vars(plane).update(
     TracedFlow=Flow,
     Policy=Policy,
     State=StateName,
-    Measured=Measured,
+    MeasuredOrNull=MeasuredOrNull,
 )
 
 MAX_BODY = 4 << 20
@@ -100,7 +100,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ControllerStatus:
     """The controller itself."""
 
     version: str
@@ -142,7 +142,7 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class CaptureFilter:
     """Which flows the flow probe counts."""
 
     filter: str

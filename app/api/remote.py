@@ -146,7 +146,7 @@ class RemoteController(Client):
         self._is_lost = False
         self._say("info", "connected again; what was published meanwhile is missing")
 
-    def _take(self, record: wire.Record) -> None:
+    def _take(self, record: wire.WireRecord) -> None:
         if not isinstance(record, wire.Lost):
             if isinstance(record, Snapshot):
                 self._update_hooks(record)

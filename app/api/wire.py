@@ -52,13 +52,13 @@ class Lost:
         return bool(self.windows or self.events)
 
 
-Record = Snapshot | Event | Lost
+WireRecord = Snapshot | Event | Lost
 _WINDOW: TypeAdapter[Any] = TypeAdapter(_Window)
 _EVENT = TypeAdapter(Event)
 _LOST = TypeAdapter(Lost)
 
 
-def encode(record: Record) -> bytes:
+def encode(record: WireRecord) -> bytes:
     """One record."""
     if isinstance(record, Event):
         return _frame({"event": _EVENT.dump_python(record)})
@@ -93,7 +93,7 @@ class Decoder:
         self._wanted = 4
         self._in_length = True
 
-    def feed(self, data: bytes) -> Iterator[Record]:
+    def feed(self, data: bytes) -> Iterator[WireRecord]:
         """The records that `data` completes. Raises MalformedError for what is none."""
         self._data += data
         while len(self._data) >= self._wanted:
@@ -107,7 +107,7 @@ class Decoder:
         if self._data or not self._in_length:
             raise MalformedError("the stream ends within a record")
 
-    def _take(self, part: bytes) -> Record | None:
+    def _take(self, part: bytes) -> WireRecord | None:
         if self._in_length:
             self._in_length = False
             self._wanted = _at_most(int.from_bytes(part, "big"), _MAX_HEADER)
@@ -139,7 +139,7 @@ def _object(value: Any) -> dict[str, Any]:
     return value
 
 
-def _record(header: dict[str, Any], data: bytes) -> Record | None:
+def _record(header: dict[str, Any], data: bytes) -> WireRecord | None:
     """Raises what reading it may raise; None for a record of a kind that came later than this."""
     if "event" in header:
         return _EVENT.validate_python(header["event"])

@@ -24,7 +24,7 @@ from app.cli.trace import EXAMPLES as TRACE_EXAMPLES
 from app.cli.trace import Command, trace
 from app.config.model import Settings, Ui
 from app.run.spec import Beside
-from app.tape.options import NOTHING, Playing, Script
+from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import ProbedeckError, TextError, UsageError
 
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
@@ -85,11 +85,11 @@ def root(
 
 
 @cli.command(epilog=RUN_EXAMPLES)
-@takes(Options, Ui, Playing)
+@takes(Options, Ui, TapeOptions)
 def run(
     options: Options,
     settings: Settings,
-    playing: Playing,
+    playing: TapeOptions,
     interface: Annotated[
         str,
         typer.Option(
@@ -104,11 +104,11 @@ def run(
 
 
 @cli.command(epilog=LAB_EXAMPLES)
-@takes(Options, Ui, Playing)
+@takes(Options, Ui, TapeOptions)
 def lab(
     options: Options,
     settings: Settings,
-    playing: Playing,
+    playing: TapeOptions,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -180,10 +180,10 @@ cli.command(cls=Command, epilog=TRACE_EXAMPLES)(trace)
 
 
 @cli.command(epilog=CONSOLE_EXAMPLES)
-@takes(Ui, Playing)
+@takes(Ui, TapeOptions)
 def console(
     settings: Settings,
-    playing: Playing,
+    playing: TapeOptions,
     url: Annotated[
         str,
         typer.Option(
@@ -241,7 +241,7 @@ def test() -> None:
 
 
 def _watch(
-    options: Options, settings: Settings, interface: str, instead: str, script: Script = NOTHING,
+    options: Options, settings: Settings, interface: str, instead: str, script: Startup = NOTHING,
     beside: Beside | None = None, *, tour: bool = False,
 ) -> None:  # fmt: skip
     """`instead` is what to do without a terminal."""

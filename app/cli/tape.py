@@ -17,7 +17,7 @@ from bpf.errors import UsageError
 
 if TYPE_CHECKING:
     from app.tape.model import Tape
-    from app.tape.store import Shelf
+    from app.tape.store import TapeStore
 
 LINES = "\b\nLines of a tape:\n" + "\n".join(
     f"  {form}\n{fill(meaning, 78, initial_indent=' ' * 6, subsequent_indent=' ' * 6)}"
@@ -86,10 +86,10 @@ def states() -> None:
         print(f"{name:<20} {each.kind:<13} {each.help}{values}")
 
 
-def _shelf(settings: Settings) -> Shelf:
-    from app.tape.store import Shelf
+def _shelf(settings: Settings) -> TapeStore:
+    from app.tape.store import TapeStore
 
-    return Shelf(settings.macros, settings.filters)
+    return TapeStore(settings.macros, settings.filters)
 
 
 def _check(name: str, settings: Settings) -> int:

@@ -2,7 +2,7 @@
 `--exec` and the REST API go through. Knows no screen."""
 
 from app.commands.line import Invocation, parse
-from app.commands.model import Command, Kind, Parameter
+from app.commands.model import Command, Parameter, ParameterKind
 from app.commands.registry import REGISTRY
 
-__all__ = ["REGISTRY", "Command", "Invocation", "Kind", "Parameter", "parse"]
+__all__ = ["REGISTRY", "Command", "Invocation", "Parameter", "ParameterKind", "parse"]

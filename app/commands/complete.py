@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from app.commands.line import quoted
-from app.commands.model import Command, Kind, Parameter
+from app.commands.model import Command, Parameter, ParameterKind
 from app.commands.registry import REGISTRY
 from app.files import as_invoker, expand
 from bpf.errors import UsageError
@@ -37,7 +37,7 @@ class Completion:
         return first[: next((n for n, (one, other) in pairs if one != other), len(first))]
 
 
-Names = Callable[[], Iterable[str]]
+KnownNames = Callable[[], Iterable[str]]
 """Gives what there is now."""
 Filters = Callable[[str, int], Completion]
 """Completes a text of the filter language at a place."""
@@ -46,7 +46,7 @@ Filters = Callable[[str, int], Completion]
 class Completer:
     """Completes lines, and values that a command asked for."""
 
-    def __init__(self, names: Mapping[Kind, Names], filters: Filters) -> None:
+    def __init__(self, names: Mapping[ParameterKind, KnownNames], filters: Filters) -> None:
         """`names` are those of probes, policies and the like, by kind."""
         self._names = names
         self._filters = filters
@@ -70,13 +70,13 @@ class Completer:
         self, parameter: Parameter, text: str, begin: int, position: int, *, asked: bool = False
     ) -> Completion:
         """`asked`: all of the text is the value, as it is."""
-        if parameter.kind is Kind.FILTER:
+        if parameter.kind is ParameterKind.FILTER:
             found = self._filters(text[begin:], position - begin)
             return Completion(begin + found.begin, found.candidates)
         typed = text[begin:position]
         as_it_is = asked or parameter.rest
         value = typed if as_it_is else typed.lstrip('"')
-        if parameter.kind is Kind.FILE:
+        if parameter.kind is ParameterKind.FILE:
             known: Iterable[str] = _files(value)
         else:
             known = parameter.choices or self._names.get(parameter.kind, tuple)()

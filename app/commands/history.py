@@ -13,7 +13,7 @@ MOST = 1000
 _LONGEST = 1000
 
 
-class History:
+class PromptHistory:
     """Of all consoles of an operator: each adds its lines to what the file has.
 
     Where the file cannot be read or written, lines are known only until the end.

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from app.commands.model import Command, Kind, Parameter
+from app.commands.model import Command, Parameter, ParameterKind
 from app.commands.moment import moment
 from app.commands.registry import REGISTRY
 from bpf.errors import TextError, UsageError, did_you_mean
 
-Value = str | int
-Check = Callable[[str, str], object]
+CommandValue = str | int
+ValueCheck = Callable[[str, str], object]
 """Raises UsageError for a value that a command, which is named before, does not take."""
 QUOTE = '"'
 _DIGITS = 6
@@ -33,7 +33,7 @@ class Invocation:
     """A command with the values that it is done with."""
 
     command: Command
-    values: tuple[Value, ...] = ()
+    values: tuple[CommandValue, ...] = ()
     """As many as were given, in the order of the command's parameters."""
 
     @property
@@ -45,7 +45,7 @@ class Invocation:
         return " ".join(words)
 
 
-def parse(line: str, check: Check | None = None) -> Invocation:
+def parse(line: str, check: ValueCheck | None = None) -> Invocation:
     """Read a line such as `flow.sort rate`, also as the prompt shows it: `:flow.sort rate`.
 
     Raises TextError, with the column, also for values that `check` refuses.
@@ -60,7 +60,7 @@ def parse(line: str, check: Check | None = None) -> Invocation:
         hint = hint if hint.startswith("did you") else "ctrl+p lists all"
         raise TextError(problem, line, begin + 1, hint=hint)
     command = REGISTRY[name]
-    values: list[Value] = []
+    values: list[CommandValue] = []
     at = begin + len(name)
     for parameter in command.parameters:
         word, at = _next(line, text, at, parameter)
@@ -88,7 +88,7 @@ def answer(name: str, text: str) -> Invocation:
         return parse(text)
     command = REGISTRY[name]
     parameter, value = command.parameters[0], text.strip()
-    if not value and parameter.kind is not Kind.FILTER:
+    if not value and parameter.kind is not ParameterKind.FILTER:
         raise TextError(f"{name} needs a {parameter.name}", text, 1)
     column = len(text) - len(text.lstrip()) + 1
     return Invocation(command, (_value(text, Word(value, column), parameter),))
@@ -120,14 +120,14 @@ def _next(line: str, text: str, at: int, parameter: Parameter) -> tuple[Word | N
     return Word("".join(found), begin + 1), at + 1
 
 
-def _value(line: str, word: Word, parameter: Parameter) -> Value:
-    if parameter.kind is Kind.COUNT:
+def _value(line: str, word: Word, parameter: Parameter) -> CommandValue:
+    if parameter.kind is ParameterKind.COUNT:
         digits = word.text.isascii() and word.text.isdigit() and len(word.text) <= _DIGITS
         if not (digits and int(word.text)):
             problem = f"{word.text!r} is no whole number from 1 to {10**_DIGITS - 1}"
             raise TextError(problem, line, word.column)
         return int(word.text)
-    if parameter.kind is Kind.MOMENT:
+    if parameter.kind is ParameterKind.MOMENT:
         _look(line, word, lambda text: moment(text, 0))
     if parameter.choices and word.text not in parameter.choices:
         problem = f"there is no {parameter.name} {word.text!r}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class ParameterKind(StrEnum):
     """What a parameter's value is, and so how it is checked and completed."""
 
     CHOICE = "choice"
@@ -42,7 +42,7 @@ class Parameter:
 
     name: str
     """As help calls it."""
-    kind: Kind = Kind.TEXT
+    kind: ParameterKind = ParameterKind.TEXT
     choices: tuple[str, ...] = ()
     rest: bool = False
     """Whether it is all the rest of the line, spaces included. Only the last one."""
@@ -52,7 +52,7 @@ class Parameter:
     @property
     def usage(self) -> str:
         """`[COLUMN]`, `FILE`, `[on|off]`."""
-        short = self.kind is Kind.CHOICE and len(self.choices) <= 4
+        short = self.kind is ParameterKind.CHOICE and len(self.choices) <= 4
         word = "|".join(self.choices) if short else self.name.upper()
         return word if self.needed else f"[{word}]"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.commands.model import Command, Kind, Parameter
+from app.commands.model import Command, Parameter, ParameterKind
 from app.commands.tables import sortable
 
 THEMES = ("dark", "light")
@@ -11,18 +11,19 @@ SCREENS = ("overview", "paths", "flows", "triggers", "programs", "events")
 
 OVERWRITE = "overwrite"
 """The word after a file's name that replaces a file."""
-_FILE = Parameter("file", Kind.FILE)
-_WRITTEN = (_FILE, Parameter("overwrite", Kind.CHOICE, (OVERWRITE,)))
-_POLICY = Parameter("policy", Kind.POLICY)
-_PROBE = Parameter("probe", Kind.PROBE)
-_FILTER = Parameter("filter", Kind.FILTER, rest=True)
-_WINDOWS = Parameter("windows", Kind.COUNT)
-_LINE = Parameter("command", Kind.COMMAND, rest=True)
+_FILE = Parameter("file", ParameterKind.FILE)
+_WRITTEN = (_FILE, Parameter("overwrite", ParameterKind.CHOICE, (OVERWRITE,)))
+_POLICY = Parameter("policy", ParameterKind.POLICY)
+_PROBE = Parameter("probe", ParameterKind.PROBE)
+_FILTER = Parameter("filter", ParameterKind.FILTER, rest=True)
+_WINDOWS = Parameter("windows", ParameterKind.COUNT)
+_LINE = Parameter("command", ParameterKind.COMMAND, rest=True)
+_LAYOUT = Parameter("layout", ParameterKind.LAYOUT)
 
 
 def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[Command, ...]:
     """The commands that sort a screen's tables."""
-    column = Parameter("column", Kind.COLUMN, sortable(*tables))
+    column = Parameter("column", ParameterKind.COLUMN, sortable(*tables))
     return (
         Command(f"{prefix}.sort", "Sort by the next column", "s", screen, footer, (column,)),
         Command(f"{prefix}.reverse", "Reverse the order", "S", screen),
@@ -49,17 +50,17 @@ _EVERYWHERE = (
     Command("app.suspend", "To the shell, where fg returns here", "ctrl+z",
             help="Packets that come meanwhile are in the window that ends after that.", local=True),
     Command("app.theme", "Light or dark", "t",
-            parameters=(Parameter("theme", Kind.CHOICE, THEMES),)),
-    Command("layout.save", "Keep this layout", parameters=(Parameter("layout", Kind.LAYOUT),),
+            parameters=(Parameter("theme", ParameterKind.CHOICE, THEMES),)),
+    Command("layout.save", "Keep this layout", parameters=(_LAYOUT,),
             help="The screen in front, the theme, and for each screen its filter, order, columns"
             " and open panes. Without a name: that of the last layout, or default."),
-    Command("layout.load", "Put a layout back", parameters=(Parameter("layout", Kind.LAYOUT),),
+    Command("layout.load", "Put a layout back", parameters=(_LAYOUT,),
             help="--layout NAME, or layout in [ui], begins with one."),
     Command("macro.record", "Record a tape; again: stop", "Q",
             parameters=(Parameter("register"),),
             help="Into the register of a letter, or q. Keys that do a command are written down as"
             " that, others as keys."),
-    Command("macro.play", "Play a tape", "at", parameters=(Parameter("tape", Kind.TAPE),),
+    Command("macro.play", "Play a tape", "at", parameters=(Parameter("tape", ParameterKind.TAPE),),
             asks=True, help="A register's letter, the name of a tape, or its file. esc stops it."),
     Command("macro.stop", "Stop the tape"),
     Command("app.quit", "Quit", "q,ctrl+c", footer="Quit", local=True),
@@ -97,7 +98,7 @@ _TIME = (
     Command("time.back_minute", "A minute back", "left_curly_bracket"),
     Command("time.forward_minute", "A minute forward", "right_curly_bracket"),
     Command("time.go", "Go to a moment",
-            parameters=(Parameter("moment", Kind.MOMENT, needed=True),),
+            parameters=(Parameter("moment", ParameterKind.MOMENT, needed=True),),
             help="A time of day in UTC, 12:30:05, or how long ago, 30s or 1h30m."),
     Command("time.live", "Back to the present"),
     Command("time.mark", "Compare with this moment", "M",
@@ -124,9 +125,9 @@ _FLOWS = (
 )  # fmt: skip
 _PATHS = (
     Command("path.trace", "Trace a destination", "T", "paths", "Trace",
-            (Parameter("destination", Kind.DESTINATION),), writes=True, asks=True),
+            (Parameter("destination", ParameterKind.DESTINATION),), writes=True, asks=True),
     Command("path.untrace", "Stop tracing it", "x", "paths", "Stop",
-            (Parameter("destination", Kind.DESTINATION),), writes=True),
+            (Parameter("destination", ParameterKind.DESTINATION),), writes=True),
     Command("path.filter", "Filter paths and hops", "slash", "paths", "", (_FILTER,), asks=True,
             help="loss>1% is for both; with a term for hops only, such as hop<=5, for hops."),
     Command("path.next", "Next destination or flow", "n", "paths", "Next"),

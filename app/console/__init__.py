@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.console.terminal import prepare
-from app.tape.options import NOTHING, Script
+from app.tape.options import NOTHING, Startup
 
 if TYPE_CHECKING:
     from app.config.model import Settings
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    watch: Watch, settings: Settings, script: Script = NOTHING, target: Target | None = None
+    watch: Watch, settings: Settings, script: Startup = NOTHING, target: Target | None = None
 ) -> int:
     """Open the console on what is watched; returns the exit code. Raises ProbedeckError subclasses.
 
@@ -31,7 +31,7 @@ def run(
     return running.run(watch, settings, script, target)
 
 
-def connect(plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING) -> int:
+def connect(plane: ControlPlane, url: str, settings: Settings, script: Startup = NOTHING) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     settings = replace(settings, ui=prepare(settings.ui))
     # Until the first paint: it would look in vain at all that is being imported.

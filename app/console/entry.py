@@ -9,7 +9,7 @@ from app.config.model import Settings
 from app.console.app import ConsoleApp
 from app.run.output_spec import Target
 from app.run.spec import Watch
-from app.tape.options import NOTHING, Script
+from app.tape.options import NOTHING, Startup
 
 if TYPE_CHECKING:
     from probes.control.controller import Controller
@@ -20,7 +20,7 @@ _FIRST_WINDOW = 0.25
 
 
 def run(
-    watch: Watch, settings: Settings, script: Script = NOTHING, target: Target | None = None
+    watch: Watch, settings: Settings, script: Startup = NOTHING, target: Target | None = None
 ) -> int:
     """Open the console on what is watched; returns the exit code. Raises ProbedeckError subclasses.
 
@@ -55,14 +55,14 @@ def run(
         return _run(app, script)
 
 
-def connect(plane: ControlPlane, url: str, settings: Settings, script: Script = NOTHING) -> int:
+def connect(plane: ControlPlane, url: str, settings: Settings, script: Startup = NOTHING) -> int:
     """Open the console on another host's controller, and close the connection with it."""
     with closing(plane):
         app = ConsoleApp(lambda: plane, lambda: None, url, settings=settings)
         return _run(app, script)
 
 
-def _run(app: ConsoleApp, script: Script) -> int:
+def _run(app: ConsoleApp, script: Startup) -> int:
     app.begin_with(script)
     if script.shown or script.tape is None:
         code = app.run(mouse=app.ui.mouse)

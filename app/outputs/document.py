@@ -7,7 +7,7 @@ from typing import Any
 
 from app.outputs.encoders import FORMATS, XML_START, to_json, to_xml, xml_attribute
 from app.outputs.metrics import MetricTable, objects_of
-from app.outputs.view import View, iso
+from app.outputs.view import OutputView, iso
 from app.outputs.views import built_in
 from probes.snapshot import Losses, Snapshot, add_losses
 
@@ -113,7 +113,7 @@ def _tables(snapshots: Sequence[Snapshot], format_name: str) -> str:
     encoder = FORMATS[format_name]
     texts = []
     for item in snapshots:
-        table: View | MetricTable
+        table: OutputView | MetricTable
         if item.is_metric:
             table = MetricTable(item)
             records = table.records(nested=encoder.nested)

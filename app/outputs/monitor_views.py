@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.outputs.view import Row, View, is_table, iso, iso_all, where
+from app.outputs.view import OutputView, Row, is_table, iso, iso_all, where
 from probes.monitor import state
 from probes.monitor.records import Array
 from probes.snapshot import Event, Snapshot
@@ -104,7 +104,7 @@ _METRIC_COLUMNS = (
     ("flows_high", "there were at most so many, at 95 % confidence"),
 )
 _STATE_NAMES = ", ".join(_STATES.values())
-METRICS = View(
+METRICS = OutputView(
     state.METRICS,
     1,
     (
@@ -117,7 +117,7 @@ METRICS = View(
     _metric_rows,
 )
 """One row a window."""
-TRIGGERS = View(
+TRIGGERS = OutputView(
     state.TRIGGERS,
     1,
     (
@@ -133,7 +133,7 @@ TRIGGERS = View(
     _trigger_rows,
 )
 """One row a transition. Metrics are those of the window that caused it, 0 where an operator did."""
-POLICIES = View(
+POLICIES = OutputView(
     state.POLICIES,
     1,
     (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from app.outputs.view import Row, View, addresses, is_table, iso_all, parts, where
+from app.outputs.view import OutputView, Row, addresses, is_table, iso_all, parts, where
 from probes.flow.records import Array
 from probes.path import records
 from probes.path.records import Kind, Outcome
@@ -117,7 +117,7 @@ _FLOW_COLUMNS = (
     ("destination", "address, of the flow"),
     ("destination_port", "of ICMP: type * 256 + code"),
 )
-HOPS = View(
+HOPS = OutputView(
     "hops",
     1,
     (
@@ -143,7 +143,7 @@ HOPS = View(
     _hop_rows,
 )
 """One row a probe that came to its end. Of one that was overrun the flow is not known: empty."""
-PATHS = View(
+PATHS = OutputView(
     "paths",
     1,
     (

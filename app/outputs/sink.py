@@ -21,7 +21,7 @@ from app.outputs.table_output import (
     TableFile,
     lock,
 )
-from app.outputs.view import Exported, View
+from app.outputs.view import Exported, OutputView
 from bpf.errors import UsageError
 from probes.snapshot import Event, Item, Snapshot
 
@@ -37,7 +37,7 @@ _WINDOWS = "windows"
 Report = Callable[[Event], None]
 
 
-class Table:
+class OutputTable:
     """One table of a run. Rows that cannot be written are counted, and the next ones tried again.
 
     `report` gets an event when rows begin to be lost, and when rows are written again.
@@ -137,7 +137,7 @@ class _Metric(NamedTuple):
 
     probe: str
     schema: str
-    table: Table
+    table: OutputTable
 
 
 class Sink:
@@ -153,7 +153,7 @@ class Sink:
         self,
         target: str,
         format_name: str,
-        views: Sequence[View],
+        views: Sequence[OutputView],
         *,
         metrics: bool = False,
         formats: Mapping[str, str] | None = None,
@@ -176,7 +176,7 @@ class Sink:
         self._directory = None if target == "-" else expand(target)
         self._keep = keep
         self._report = report
-        self._views: list[tuple[View, Table]] = []
+        self._views: list[tuple[OutputView, OutputTable]] = []
         self._wants_metrics = metrics
         self._metrics: dict[str, _Metric] = {}
         """By the table's name."""
@@ -195,7 +195,7 @@ class Sink:
             # Open `windows` last: its rows count the rows that other tables have lost.
             for view in sorted(views, key=lambda view: view.name == _WINDOWS):
                 opening = partial(self._open, view.name, format_name, view.schema, view.header)
-                table = Table(view.name, opening, report)
+                table = OutputTable(view.name, opening, report)
                 table.open()
                 opened.callback(table.close)
                 self._views.append((view, table))
@@ -256,7 +256,7 @@ class Sink:
             if metric is not None:
                 self._counted(rows.name, metric.table.close())
             opening = partial(self._open_metric, rows, format_name, item.generation)
-            metric = _Metric(item.probe, rows.schema, Table(rows.name, opening, self._report))
+            metric = _Metric(item.probe, rows.schema, OutputTable(rows.name, opening, self._report))
             self._metrics[rows.name] = metric
         records = rows.records(nested=FORMATS[format_name].nested)
         return self._counted(rows.name, metric.table.append(records))

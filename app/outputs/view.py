@@ -14,8 +14,8 @@ from probes.flow.filter import address_text
 from probes.flow.records import Array
 from probes.snapshot import Event, Snapshot
 
-Value = str | int | float | None
-Row = Sequence[Value]
+CellValue = str | int | float | None
+Row = Sequence[CellValue]
 _PART = 8192
 """Rows that are turned into Python's values at a time."""
 _SECOND = 10**9
@@ -24,7 +24,7 @@ _address = lru_cache(1 << 14)(address_text)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class OutputView:
     """One table."""
 
     name: str

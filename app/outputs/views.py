@@ -10,7 +10,7 @@ from itertools import repeat
 
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
 from app.outputs.path_views import HOPS, PATHS
-from app.outputs.view import Exported, Row, View, addresses, is_table, iso, iso_all, parts
+from app.outputs.view import Exported, OutputView, Row, addresses, is_table, iso, iso_all, parts
 from probes.flow.records import Direction
 from probes.monitor.state import PROBE as MONITOR
 from probes.path import records as path_records
@@ -78,7 +78,7 @@ def _event_rows(item: Snapshot | Event) -> Iterator[Row]:
         yield iso(item.utc_ns), item.severity, item.source, item.text
 
 
-FLOWS = View(
+FLOWS = OutputView(
     "flows",
     1,
     (
@@ -101,7 +101,7 @@ FLOWS = View(
     ),
     _flow_rows,
 )
-WINDOWS = View(
+WINDOWS = OutputView(
     "windows",
     4,
     (
@@ -133,7 +133,7 @@ WINDOWS = View(
     ),
     _window_rows,
 )
-EVENTS = View(
+EVENTS = OutputView(
     "events",
     1,
     (
@@ -155,6 +155,6 @@ _BUILT_IN = {
 }
 
 
-def built_in(item: Snapshot) -> View:
+def built_in(item: Snapshot) -> OutputView:
     """The table that a built-in probe's snapshot is."""
     return _BUILT_IN[item.probe, item.metric]

@@ -13,12 +13,12 @@ from probes.flow.filter import FlowFilter
 from probes.snapshot import Event
 
 if TYPE_CHECKING:
-    from app.api.server.command_endpoints import Console
+    from app.api.server.command_endpoints import CommandRunner
 
 
 def start(
     controller: Controller, watch: Watch, stack: ExitStack, *, first: float | None = None,
-    over: Callable[[], None] = lambda: None, console: Console | None = None,
+    over: Callable[[], None] = lambda: None, console: CommandRunner | None = None,
 ) -> None:  # fmt: skip
     """Start all of it; `stack` ends what is not the controller's. Raises ProbedeckError.
 

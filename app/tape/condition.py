@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.tape.line import Line
+from app.tape.line import TapeLine
 from app.tape.search import found
-from app.tape.states import Kind, Named, State, known, nearest
+from app.tape.states import NamedState, StateKind, StateValue, known, nearest
 from bpf.errors import did_you_mean
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -25,17 +25,17 @@ _NAME = re.compile(r"[^\s=!<>~]+")
 _OPERATOR = re.compile(r"[=!<>~]+")
 _NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))([^\s#]*)", re.ASCII)
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-SUFFIXES: Mapping[Kind, Mapping[str, float]] = {
-    Kind.COUNT: _PREFIXES,
-    Kind.RATE: _PREFIXES | {f"{prefix}bit/s": scale for prefix, scale in _PREFIXES.items()},
-    Kind.TIME: {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0},
-    Kind.SHARE: {"": 1.0, "%": 0.01},
+SUFFIXES: Mapping[StateKind, Mapping[str, float]] = {
+    StateKind.COUNT: _PREFIXES,
+    StateKind.RATE: _PREFIXES | {f"{prefix}bit/s": scale for prefix, scale in _PREFIXES.items()},
+    StateKind.TIME: {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0},
+    StateKind.SHARE: {"": 1.0, "%": 0.01},
 }
 """What may follow a number, and what it is then multiplied by."""
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class StateCondition:
     """A name, and what it is compared with."""
 
     state: str
@@ -44,7 +44,7 @@ class Condition:
     text: str
     """As it was written."""
 
-    def holds(self, actual: State) -> bool:
+    def holds(self, actual: StateValue) -> bool:
         """Whether it does, for what the name stands for now.
 
         If the state does not exist now, only `!=` and `!~` hold. Raises ProbedeckError if a pattern
@@ -60,7 +60,7 @@ class Condition:
         return _COMPARED[self.operator](actual, self.value)
 
 
-def shown(actual: State) -> str:
+def shown(actual: StateValue) -> str:
     """A state as it is written in a tape."""
     if actual is None:
         return "not known"
@@ -69,7 +69,7 @@ def shown(actual: State) -> str:
     return f'"{actual}"' if isinstance(actual, str) else f"{actual:.6g}"
 
 
-def read_condition(line: Line) -> Condition:
+def read_condition(line: TapeLine) -> StateCondition:
     """The condition that begins here, to its end. Raises LineError."""
     begin = line.at
     name = line.take(_NAME)
@@ -88,21 +88,21 @@ def read_condition(line: Line) -> Condition:
     if line.over:
         line.refuse(f"{name} {sign} needs a value", hint=f"such as {_example(named, sign)}")
     value = _value(line, named, sign)
-    return Condition(name, sign, value, line.text[begin : line.at])
+    return StateCondition(name, sign, value, line.text[begin : line.at])
 
 
-def _usual(named: Named) -> tuple[str, ...]:
+def _usual(named: NamedState) -> tuple[str, ...]:
     """The comparisons that mean something."""
-    if named.kind is Kind.TEXT:
+    if named.kind is StateKind.TEXT:
         return (*_EQUAL, *_MATCH)
-    return tuple(_EQUAL) if named.kind is Kind.FLAG else (*_EQUAL, *_ORDER)
+    return tuple(_EQUAL) if named.kind is StateKind.FLAG else (*_EQUAL, *_ORDER)
 
 
-def _value(line: Line, named: Named, sign: str) -> str | float | bool | re.Pattern[str]:
+def _value(line: TapeLine, named: NamedState, sign: str) -> str | float | bool | re.Pattern[str]:
     begin = line.at
     if sign in _MATCH:
         return line.pattern()
-    if named.kind is Kind.TEXT:
+    if named.kind is StateKind.TEXT:
         if not line.quote_ahead:
             problem = f"{named.name} is text, and compared with text in quotes"
             line.refuse(problem, hint=f"such as {_example(named, sign)}")
@@ -111,7 +111,7 @@ def _value(line: Line, named: Named, sign: str) -> str | float | bool | re.Patte
             problem = f"{named.name} is never {text!r}"
             line.refuse(problem, begin, hint=did_you_mean(text, named.choices))
         return text
-    if named.kind is Kind.FLAG:
+    if named.kind is StateKind.FLAG:
         word = line.word()
         if word not in ("true", "false"):
             line.refuse(f"{named.name} is true or false, not {word!r}", begin)
@@ -119,7 +119,7 @@ def _value(line: Line, named: Named, sign: str) -> str | float | bool | re.Patte
     return _number(line, named)
 
 
-def _number(line: Line, named: Named) -> float:
+def _number(line: TapeLine, named: NamedState) -> float:
     begin = line.at
     number = line.match(_NUMBER)
     scales = SUFFIXES[named.kind]
@@ -133,11 +133,12 @@ def _number(line: Line, named: Named) -> float:
     return float(number[1]) * scales[number[2]]
 
 
-def _example(named: Named, sign: str) -> str:
+def _example(named: NamedState, sign: str) -> str:
     if sign in _MATCH:
         return f"{named.name} {sign} /text/"
     values = {
-        Kind.TEXT: f'"{named.choices[0] if named.choices else "text"}"', Kind.FLAG: "true",
-        Kind.COUNT: "3", Kind.RATE: "10Mbit/s", Kind.TIME: "50ms", Kind.SHARE: "5%",
+        StateKind.TEXT: f'"{named.choices[0] if named.choices else "text"}"',
+        StateKind.FLAG: "true", StateKind.COUNT: "3", StateKind.RATE: "10Mbit/s",
+        StateKind.TIME: "50ms", StateKind.SHARE: "5%",
     }  # fmt: skip
     return f"{named.name} {sign} {values[named.kind]}"

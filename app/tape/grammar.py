@@ -12,25 +12,25 @@ from typing import TypeAlias
 from app.commands import REGISTRY, Invocation, parse
 from app.commands.export_target import PICTURE, PICTURES, SUFFIXES, suffix_of, target
 from app.commands.keys import key_name
-from app.commands.line import Check
+from app.commands.line import ValueCheck
 from app.commands.registry import OVERWRITE, SCREENS
 from app.commands.values import Saved, check
 from app.tape.condition import read_condition
 from app.tape.keys import MODIFIERS, VERBS, held
-from app.tape.line import Line, LineError, duration
+from app.tape.line import TapeLine, TapeLineError, duration
 from app.tape.model import (
     Action,
-    Deed,
     Expect,
     Export,
     Fault,
-    Place,
     Press,
     Requirement,
+    ScreenPattern,
     Screenshot,
-    Seen,
     Sleep,
-    Step,
+    TapeInstruction,
+    TapePlace,
+    TapeStep,
     Type,
     Wait,
 )
@@ -38,10 +38,10 @@ from bpf.errors import TextError, UsageError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TapeSetting:
     """`Set WaitTimeout 5s`."""
 
-    place: Place
+    place: TapePlace
     name: str
     value: float
 
@@ -50,11 +50,11 @@ class Setting:
 class Source:
     """`Source common.tape`."""
 
-    place: Place
+    place: TapePlace
     path: str
 
 
-Statement: TypeAlias = "Step | Setting | Requirement | Source"
+Statement: TypeAlias = "TapeStep | TapeSetting | Requirement | Source"
 
 _HEAD = re.compile(r"([A-Za-z]\w*)((?:\+(?:[^\s+@]+|[+@])?)*)(?:@(\S*))?")
 """A verb, what is joined to it, and a time."""
@@ -78,20 +78,20 @@ def read(text: str, file: str, saved: Saved) -> tuple[list[Statement], list[Faul
     statements: list[Statement] = []
     faults: list[Fault] = []
     for number, content in enumerate(text.split("\n"), 1):
-        line = Line(content.removesuffix("\r"))
+        line = TapeLine(content.removesuffix("\r"))
         try:
             if found := _UNPRINTABLE.search(line.text):
                 line.refuse(f"there is a control character, {found[0]!a}", found.start())
             if not line.over:
-                place = Place(file, number, line.at + 1)
+                place = TapePlace(file, number, line.at + 1)
                 statements.append(_statement(line, place, partial(check, saved=saved)))
-        except LineError as refusal:
-            place = Place(file, number, refusal.column)
+        except TapeLineError as refusal:
+            place = TapePlace(file, number, refusal.column)
             faults.append(Fault(place, refusal.message, refusal.hint))
     return statements, faults
 
 
-def _statement(line: Line, place: Place, look: Check) -> Statement:
+def _statement(line: TapeLine, place: TapePlace, look: ValueCheck) -> Statement:
     begin = line.at
     word = line.word()
     head = _HEAD.fullmatch(word)
@@ -131,16 +131,16 @@ def _statement(line: Line, place: Place, look: Check) -> Statement:
     return other
 
 
-def _step(line: Line, begin: int, place: Place, deed: Deed) -> Step:
+def _step(line: TapeLine, begin: int, place: TapePlace, instruction: TapeInstruction) -> TapeStep:
     text = line.text[begin : line.at].strip()
     line.end(text.split()[0])
-    return Step(place, text, deed)
+    return TapeStep(place, text, instruction)
 
 
 # Keys
 
 
-def _held(line: Line, begin: int, verb: str, joined: str, time: str | None) -> Press:
+def _held(line: TapeLine, begin: int, verb: str, joined: str, time: str | None) -> Press:
     words = re.findall(r"\+([^+]+|\+)", joined)
     if not words:
         line.refuse(f"{verb} needs a key", begin, hint=f"such as {verb}+P")
@@ -161,11 +161,11 @@ def _held(line: Line, begin: int, verb: str, joined: str, time: str | None) -> P
     return _press(line, name, seconds)
 
 
-def _press(line: Line, key: str, seconds: float | None) -> Press:
+def _press(line: TapeLine, key: str, seconds: float | None) -> Press:
     return Press(key, line.count(), seconds)
 
 
-def _key(line: Line, seconds: float | None) -> Press:
+def _key(line: TapeLine, seconds: float | None) -> Press:
     begin = line.at
     text = line.text_or_word("a key")
     try:
@@ -176,7 +176,7 @@ def _key(line: Line, seconds: float | None) -> Press:
     return _press(line, name, seconds)
 
 
-def _type(line: Line, seconds: float | None) -> Type:
+def _type(line: TapeLine, seconds: float | None) -> Type:
     words = [line.text_or_word("text to type")]
     line.skip()
     while not line.over:
@@ -192,13 +192,13 @@ def _type(line: Line, seconds: float | None) -> Type:
 # Commands
 
 
-def _action(line: Line, look: Check) -> Action:
+def _action(line: TapeLine, look: ValueCheck) -> Action:
     if line.over:
         line.refuse("a command is missing", hint="such as Action flow.sort rate")
     return Action(_command(line, look))
 
 
-def _command(line: Line, look: Check) -> Invocation:
+def _command(line: TapeLine, look: ValueCheck) -> Invocation:
     """The command from here to the end, or to a comment."""
     begin = line.at
     end = _end(line.text, begin)
@@ -225,7 +225,7 @@ def _end(text: str, begin: int) -> int:
     return len(text)
 
 
-def _export(line: Line) -> Export:
+def _export(line: TapeLine) -> Export:
     begin = line.at
     view = line.text_or_word("a view")
     if view not in SCREENS:
@@ -240,11 +240,11 @@ def _export(line: Line) -> Export:
     return Export(Invocation(REGISTRY[f"view.{view}"]), command, path)
 
 
-def _screenshot(line: Line) -> Screenshot:
+def _screenshot(line: TapeLine) -> Screenshot:
     return Screenshot(_file(line, PICTURES))
 
 
-def _file(line: Line, suffixes: Sequence[str]) -> str:
+def _file(line: TapeLine, suffixes: Sequence[str]) -> str:
     begin = line.at
     path = line.text_or_word("a file")
     try:
@@ -257,26 +257,26 @@ def _file(line: Line, suffixes: Sequence[str]) -> str:
 # Time and state
 
 
-def _wait(line: Line, at: int, joined: str, seconds: float | None) -> Wait:
+def _wait(line: TapeLine, at: int, joined: str, seconds: float | None) -> Wait:
     if joined not in ("", "+Screen", "+Line"):
         line.refuse(f"Wait takes no {joined!r}", at, hint="there are Wait+Screen and Wait+Line")
     if joined or line.text[line.at : line.at + 1] == "/":
-        return Wait(Seen(line.pattern(), joined != "+Line"), seconds)
+        return Wait(ScreenPattern(line.pattern(), joined != "+Line"), seconds)
     return Wait(None if line.over else read_condition(line), seconds)
 
 
-def _expect(line: Line) -> Expect:
+def _expect(line: TapeLine) -> Expect:
     return Expect(read_condition(line))
 
 
-def _sleep(line: Line) -> Sleep:
+def _sleep(line: TapeLine) -> Sleep:
     return Sleep(line.duration(zero=True))
 
 
 # What is no step
 
 
-def _set(line: Line, place: Place) -> Setting:
+def _set(line: TapeLine, place: TapePlace) -> TapeSetting:
     begin = line.at
     name = line.word()
     if name not in SETTINGS:
@@ -284,16 +284,16 @@ def _set(line: Line, place: Place) -> Setting:
         line.refuse(what, begin, hint=did_you_mean(name, SETTINGS))
     line.skip()
     if name not in _SIZES:
-        return Setting(place, name, line.duration(zero=name == "TypingSpeed"))
+        return TapeSetting(place, name, line.duration(zero=name == "TypingSpeed"))
     begin, text = line.at, line.word()
     least, most = _SIZES[name]
     if not (text.isascii() and text.isdigit() and len(text) < 5 and least <= int(text) <= most):
         what = "columns" if name == "Width" else "lines"
         line.refuse(f"{name} {text!r} is not {least} to {most} {what}", begin)
-    return Setting(place, name, int(text))
+    return TapeSetting(place, name, int(text))
 
 
-def _require(line: Line, place: Place) -> Requirement:
+def _require(line: TapeLine, place: TapePlace) -> Requirement:
     at = line.at
     if not (program := line.string() if line.quote_ahead else line.take(_PROGRAM)):
         line.refuse("a program is missing", hint=f"such as Require {_PROGRAMS[0]} >= 0.3")
@@ -318,18 +318,21 @@ def _require(line: Line, place: Place) -> Requirement:
     return Requirement(place, program, sign, version)
 
 
-def _source(line: Line, place: Place) -> Source:
+def _source(line: TapeLine, place: TapePlace) -> Source:
     begin = line.at
     path = line.text_or_word("a tape")
-    return Source(Place(place.file, place.line, begin + 1), path)
+    return Source(TapePlace(place.file, place.line, begin + 1), path)
 
 
-_TIMED: Mapping[str, Callable[[Line, float | None], Deed]] = {"Type": _type, "Key": _key}
+_TIMED: Mapping[str, Callable[[TapeLine, float | None], TapeInstruction]] = {
+    "Type": _type,
+    "Key": _key,
+}
 """Those that take a time, as keys do; beside Wait."""
-_STEPS: Mapping[str, Callable[[Line], Deed]] = {
+_STEPS: Mapping[str, Callable[[TapeLine], TapeInstruction]] = {
     "Expect": _expect, "Sleep": _sleep, "Export": _export, "Screenshot": _screenshot,
 }  # fmt: skip
-_OTHERS: Mapping[str, Callable[[Line, Place], Setting | Requirement | Source]] = {
+_OTHERS: Mapping[str, Callable[[TapeLine, TapePlace], TapeSetting | Requirement | Source]] = {
     "Set": _set, "Require": _require, "Source": _source,
 }  # fmt: skip
 STATEMENTS = ("Action", "Wait", *_TIMED, *_STEPS, *_OTHERS)

@@ -15,7 +15,7 @@ MOST_S = 24 * 3600.0
 """Of a duration."""
 
 
-class LineError(Exception):
+class TapeLineError(Exception):
     """A line is not understood from a column on."""
 
     def __init__(self, message: str, column: int, hint: str) -> None:
@@ -23,7 +23,7 @@ class LineError(Exception):
         self.message, self.column, self.hint = message, column, hint
 
 
-class Line:
+class TapeLine:
     """The text of a line, and how far it is read."""
 
     def __init__(self, text: str) -> None:
@@ -43,7 +43,7 @@ class Line:
 
     def refuse(self, message: str, at: int | None = None, *, hint: str = "") -> NoReturn:
         """Raise a LineError, by default of what comes next."""
-        raise LineError(message, (self.at if at is None else at) + 1, hint)
+        raise TapeLineError(message, (self.at if at is None else at) + 1, hint)
 
     def skip(self) -> None:
         """Go on to what is not white."""
@@ -123,7 +123,7 @@ class Line:
             self.refuse(f"{self.text[self.at]!r} follows {what} without a space")
 
 
-def duration(line: Line, at: int, text: str, *, zero: bool = False) -> float:
+def duration(line: TapeLine, at: int, text: str, *, zero: bool = False) -> float:
     """Seconds of a duration that stands at a place of a line."""
     found = _DURATION.fullmatch(text)
     if found is None:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from app.commands.values import Saved
 from app.files import as_invoker
-from app.tape.grammar import Setting, Source, Statement, read
+from app.tape.grammar import Source, Statement, TapeSetting, read
 from app.tape.model import (
     TIMEOUT,
     Fault,
-    Place,
     Press,
     Requirement,
-    Step,
     Tape,
     TapeError,
+    TapePlace,
+    TapeStep,
     Type,
 )
 from bpf.errors import UsageError
@@ -44,12 +44,12 @@ class _Speeds:
     timeout: float = TIMEOUT
     typing: float = 0.0
 
-    def said(self, step: Step) -> Step:
+    def said(self, step: TapeStep) -> TapeStep:
         """The step with what it leaves open."""
-        deed = step.deed
-        if isinstance(deed, Type | Press) and deed.pause is None:
-            deed = replace(deed, pause=self.typing)
-        return replace(step, deed=deed, patience=self.timeout)
+        instruction = step.instruction
+        if isinstance(instruction, Type | Press) and instruction.pause is None:
+            instruction = replace(instruction, pause=self.typing)
+        return replace(step, instruction=instruction, patience=self.timeout)
 
 
 class _Loader:
@@ -57,7 +57,7 @@ class _Loader:
 
     def __init__(self, saved: Saved) -> None:
         """`saved` are filters by name."""
-        self.steps: list[Step] = []
+        self.steps: list[TapeStep] = []
         self.requirements: list[Requirement] = []
         self.sizes: dict[str, int] = {}
         self.faults: list[Fault] = []
@@ -91,7 +91,7 @@ class _Loader:
     ) -> None:  # fmt: skip
         for one in statements:
             self._read_lines += 1
-            if isinstance(one, Setting):
+            if isinstance(one, TapeSetting):
                 self._set(one, speeds, outermost=outermost)
             elif isinstance(one, Requirement):
                 self.requirements.append(one)
@@ -100,7 +100,7 @@ class _Loader:
             else:
                 self.steps.append(speeds.said(one))
 
-    def _set(self, one: Setting, speeds: _Speeds, *, outermost: bool) -> None:
+    def _set(self, one: TapeSetting, speeds: _Speeds, *, outermost: bool) -> None:
         if one.name == "WaitTimeout":
             speeds.timeout = one.value
         elif one.name == "TypingSpeed":
@@ -132,7 +132,7 @@ class _Loader:
             else:
                 self._run(statements, (*inside, where), path.parent, replace(speeds))
 
-    def _fault(self, place: Place, message: str) -> None:
+    def _fault(self, place: TapePlace, message: str) -> None:
         fault = Fault(place, message)
         if fault not in self.faults:
             self.faults.append(fault)
@@ -188,7 +188,7 @@ def text_of(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         *before, last = content[: error.start].split(b"\n")
-        place = Place(str(path), len(before) + 1, len(last.decode("utf-8-sig")) + 1)
+        place = TapePlace(str(path), len(before) + 1, len(last.decode("utf-8-sig")) + 1)
         raise TapeError([Fault(place, "this is no UTF-8 text")]) from None
 
 
@@ -211,7 +211,7 @@ def refused(what: str) -> str:
     return f"{what} changes what runs; --allow-write lets a tape do that"
 
 
-def unmet(tape: Tape, version: str) -> Iterator[tuple[Place, str]]:
+def unmet(tape: Tape, version: str) -> Iterator[tuple[TapePlace, str]]:
     """Requirements that are not met, and why."""
     for one in tape.requirements:
         if one.operator:

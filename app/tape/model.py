@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.commands import Invocation
-from app.tape.condition import Condition
+from app.tape.condition import StateCondition
 from bpf.errors import ProbedeckError, UsageError
 
 TIMEOUT = 15.0
@@ -18,7 +18,7 @@ PATIENCE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TapePlace:
     """Where something is in a tape."""
 
     file: str
@@ -56,7 +56,7 @@ class Press:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ScreenPattern:
     """Something to be on the screen."""
 
     pattern: re.Pattern[str]
@@ -72,7 +72,7 @@ class Seen:
 class Wait:
     """`Wait`, `Wait+Screen@5s /text/`, `Wait@5s program.state == "ready"`."""
 
-    until: Seen | Condition | None = None
+    until: ScreenPattern | StateCondition | None = None
     """None: until nothing is going on that was asked for."""
     timeout: float | None = None
     """Seconds; None: as `Set WaitTimeout` says."""
@@ -82,7 +82,7 @@ class Wait:
 class Expect:
     """`Expect program.state == "ready"`."""
 
-    condition: Condition
+    condition: StateCondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,31 +108,31 @@ class Screenshot:
     path: str
 
 
-Deed: TypeAlias = "Action | Type | Press | Wait | Expect | Sleep | Export | Screenshot"
+TapeInstruction: TypeAlias = "Action | Type | Press | Wait | Expect | Sleep | Export | Screenshot"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TapeStep:
     """One thing to be done."""
 
-    place: Place
+    place: TapePlace
     text: str
     """The line, without its comment."""
-    deed: Deed
+    instruction: TapeInstruction
     patience: float = TIMEOUT
     """Seconds that what it begins may take, where it does not say that itself."""
 
     @property
     def writes(self) -> bool:
         """Whether it changes what runs. What keys do is known only when they are pressed."""
-        return isinstance(self.deed, Action) and self.deed.asked.command.writes
+        return isinstance(self.instruction, Action) and self.instruction.asked.command.writes
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """`Require probedeck >= 0.3`, `Require dig`."""
 
-    place: Place
+    place: TapePlace
     program: str
     operator: str = ""
     version: str = ""
@@ -144,7 +144,7 @@ class Tape:
 
     name: str
     """Its file's without directory and suffix."""
-    steps: tuple[Step, ...]
+    steps: tuple[TapeStep, ...]
     requirements: tuple[Requirement, ...] = ()
     width: int = 120
     """Columns of a screen that is not shown anywhere."""
@@ -158,7 +158,7 @@ class Tape:
 class Fault:
     """Something in a tape that is not understood, or cannot be."""
 
-    place: Place
+    place: TapePlace
     message: str
     hint: str = ""
 
@@ -183,6 +183,6 @@ class StepError(ProbedeckError):
     exit_code = 3
     placed = True
 
-    def __init__(self, place: Place, reason: str) -> None:
+    def __init__(self, place: TapePlace, reason: str) -> None:
         super().__init__(f"{place.file}:{place.line}: {reason}")
         self.place = place

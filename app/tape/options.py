@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class Startup:
     """What is played at the start, and what tapes may do."""
 
     tape: Tape | None = None
@@ -39,11 +39,11 @@ class Script:
                 raise StepError(step.place, refused(step.text))
 
 
-NOTHING = Script()
+NOTHING = Startup()
 
 
 @dataclass(frozen=True, slots=True)
-class Playing:
+class TapeOptions:
     """What is played, and what it may do."""
 
     macro: Annotated[
@@ -67,19 +67,19 @@ class Playing:
         bool, typer.Option("--allow-write", help="Let tapes change what runs.")
     ] = False
 
-    def script(self, settings: Settings, *, shown: bool) -> Script:
+    def script(self, settings: Settings, *, shown: bool) -> Startup:
         """What is to be played.
 
         Raises UsageError for what is wrong with it, StepError for what it needs and is not so.
         """
         if not (self.macro or self.execute):
-            return Script(None, self.allow_write, shown)
+            return Startup(None, self.allow_write, shown)
         from app.tape.load import joined, of_commands
-        from app.tape.store import Shelf
+        from app.tape.store import TapeStore
 
-        shelf = Shelf(settings.macros, settings.filters)
+        shelf = TapeStore(settings.macros, settings.filters)
         tapes = [shelf.given(name) for name in self.macro]
         tapes += [of_commands(self.execute, settings.filters)] if self.execute else []
-        script = Script(joined(tapes), self.allow_write, shown)
+        script = Startup(joined(tapes), self.allow_write, shown)
         script.check()
         return script

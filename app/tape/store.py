@@ -20,7 +20,7 @@ _REGISTER = re.compile(r"[a-z]")
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class TapeStore:
     """Tapes by name."""
 
     macros: Mapping[str, str]

@@ -17,11 +17,11 @@ from starlette.routing import Match
 
 from app.api import wire
 from app.api.models import ExistsError, ForbiddenError, Problem, Registers, UnknownError, problem_of
-from app.api.server.auth import Gate, Rights, refusal
-from app.api.server.broadcaster import Hub, TooManyError
-from app.api.server.command_endpoints import CommandEndpoints, Console
+from app.api.server.auth import AuthMiddleware, Rights, refusal
+from app.api.server.broadcaster import Broadcaster, TooManyError
+from app.api.server.command_endpoints import CommandEndpoints, CommandRunner
 from app.api.server.endpoints import Endpoints
-from app.api.server.executor import Desk
+from app.api.server.executor import PlaneExecutor
 from app.api.server.monitor_endpoints import MonitorEndpoints
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, NoProbeError, PolicyInfo, Traced
@@ -74,8 +74,12 @@ def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def create(
-    plane: ControlPlane, hub: Hub, rights: Rights, version: str, console: Console | None = None
-) -> Gate:
+    plane: ControlPlane,
+    broadcaster: Broadcaster,
+    rights: Rights,
+    version: str,
+    console: CommandRunner | None = None,
+) -> AuthMiddleware:
     """The application for one listener, behind its gate. It must be made in its event loop.
 
     `console` is where there is one in this process: it does commands then.
@@ -93,10 +97,10 @@ def create(
         responses=_refusals(400, 401, 413),
         dependencies=[Depends(_no_others), *((bearer,) if rights.token else ())],
     )
-    desk = Desk(plane)
-    _add_routes(app, Endpoints(desk, hub, version))
-    _add_monitor_routes(app, MonitorEndpoints(desk))
-    _add_command_routes(app, CommandEndpoints(desk, console))
+    executor = PlaneExecutor(plane)
+    _add_routes(app, Endpoints(executor, broadcaster, version))
+    _add_monitor_routes(app, MonitorEndpoints(executor))
+    _add_command_routes(app, CommandEndpoints(executor, console))
 
     def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, ProbedeckError)
@@ -131,7 +135,7 @@ def create(
     app.add_exception_handler(RequestValidationError, misfit)
     app.add_exception_handler(HTTPException, plain)
     app.add_exception_handler(Exception, fault)
-    return Gate(app, rights)
+    return AuthMiddleware(app, rights)
 
 
 def _route(

@@ -38,7 +38,7 @@ def refusal(
     return Response(json.dumps(asdict(said)), status, headers, "application/json")
 
 
-class Gate:
+class AuthMiddleware:
     """In front of an application: checks the token, and counts what is sent."""
 
     def __init__(self, app: ASGIApp, rights: Rights) -> None:

@@ -20,7 +20,7 @@ class TooManyError(ProbedeckError):
     """No more streams."""
 
 
-class Feed:
+class Subscription:
     """One reader's queue. What it can't hold is lost to that reader alone, the oldest first."""
 
     def __init__(self, max_bytes: int, max_items: int) -> None:
@@ -72,7 +72,7 @@ class Feed:
             except TimeoutError:
                 yield wire.ALIVE
 
-    def _take(self) -> wire.Record | None:
+    def _take(self) -> wire.WireRecord | None:
         with self._lock:
             if lost := wire.Lost(self._lost_windows, self._lost_events):
                 self._lost_windows, self._lost_events = {}, 0
@@ -105,23 +105,23 @@ class Feed:
             self._loop.call_soon_threadsafe(self._ready.set)
 
 
-class Hub:
+class Broadcaster:
     """Listens to a control plane, for any number of readers; none of them delays it."""
 
     def __init__(
         self,
         *,
-        max_feeds: int = 16,
+        max_subscriptions: int = 16,
         max_bytes: int = 64 << 20,
         max_items: int = 4096,
         max_events: int = 1000,
     ) -> None:
         """`max_bytes` and `max_items` are of each reader's queue."""
-        self._max_feeds = max_feeds
+        self._max_subscriptions = max_subscriptions
         self._limits = max_bytes, max_items
         self._events: deque[Event] = deque(maxlen=max_events)
         self._count = 0
-        self._feeds: tuple[Feed, ...] = ()
+        self._subscriptions: tuple[Subscription, ...] = ()
         self._lock = threading.Lock()
 
     def publish(self, item: Snapshot | Event) -> None:
@@ -130,8 +130,8 @@ class Hub:
             if isinstance(item, Event):
                 self._events.append(item)
                 self._count += 1
-            for feed in self._feeds:
-                feed.offer(item)
+            for subscription in self._subscriptions:
+                subscription.offer(item)
 
     def events(self, after: int) -> Events:
         """Those with a number above `after`."""
@@ -145,23 +145,27 @@ class Hub:
             max(0, first - 1 - after),
         )
 
-    def open(self) -> Feed:
+    def open(self) -> Subscription:
         """A new reader's, in its event loop. Raises TooManyError."""
         with self._lock:
-            if len(self._feeds) >= self._max_feeds:
-                raise TooManyError(f"there are {len(self._feeds)} streams, and may be no more")
-            feed = Feed(*self._limits)
-            self._feeds = (*self._feeds, feed)
-            return feed
+            if len(self._subscriptions) >= self._max_subscriptions:
+                count = len(self._subscriptions)
+                raise TooManyError(f"there are {count} streams, and may be no more")
+            subscription = Subscription(*self._limits)
+            self._subscriptions = (*self._subscriptions, subscription)
+            return subscription
 
-    def leave(self, feed: Feed) -> None:
+    def leave(self, subscription: Subscription) -> None:
         """Forget a reader."""
         with self._lock:
-            self._feeds = tuple(other for other in self._feeds if other is not feed)
+            self._subscriptions = tuple(
+                other for other in self._subscriptions if other is not subscription
+            )
 
     def close(self) -> None:
         """End every stream; what is published later goes nowhere."""
         with self._lock:
-            feeds, self._feeds, self._max_feeds = self._feeds, (), 0
-        for feed in feeds:
-            feed.close()
+            subscriptions, self._subscriptions = self._subscriptions, ()
+            self._max_subscriptions = 0
+        for subscription in subscriptions:
+            subscription.close()

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.api.models import ForbiddenError
-from app.api.server.executor import Desk
-from app.commands import REGISTRY, Command, Invocation, Kind, parse
+from app.api.server.executor import PlaneExecutor
+from app.commands import REGISTRY, Command, Invocation, ParameterKind, parse
 from app.commands.remote import PERFORMED, perform
 
-Console = Callable[[Invocation], Sequence[str]]
+CommandRunner = Callable[[Invocation], Sequence[str]]
 """Run a command in the console beside the API. Returns its complaints. Raises ProbedeckError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CommandRequest:
     """A command and its values."""
 
     line: str
@@ -24,7 +24,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandResult:
     """What was done."""
 
     line: str
@@ -55,30 +55,30 @@ class CommandInfo:
 class CommandEndpoints:
     """One method each."""
 
-    def __init__(self, desk: Desk, console: Console | None) -> None:
-        self._desk = desk
-        self._console = console or partial(_without, desk)
+    def __init__(self, executor: PlaneExecutor, console: CommandRunner | None) -> None:
+        self._executor = executor
+        self._console = console or partial(_without, executor)
         self._has_console = console is not None
 
     async def commands(self) -> tuple[CommandInfo, ...]:
         """All commands, those of a screen together."""
         return tuple(map(self._info, REGISTRY.values()))
 
-    async def command(self, line: Line) -> Done:
+    async def command(self, line: CommandRequest) -> CommandResult:
         """Have a command done: by the console, where the controller has one. It is as if it was
         typed there, and turns to the command's screen."""
 
-        def do() -> Done:
+        def do() -> CommandResult:
             asked = parse(line.line)
             if asked.command.writes:
-                self._desk.may_change()
+                self._executor.may_change()
             if why := _only_at_the_console(asked.command):
                 raise ForbiddenError(
                     f"{asked.command.name} {why}", hint="it is done at the console only"
                 )
-            return Done(asked.line, tuple(self._console(asked)))
+            return CommandResult(asked.line, tuple(self._console(asked)))
 
-        return await self._desk.work(do)
+        return await self._executor.work(do)
 
     def _info(self, command: Command) -> CommandInfo:
         here = self._has_console and not _only_at_the_console(command)
@@ -94,10 +94,12 @@ def _only_at_the_console(command: Command) -> str:
     if command.local:
         return "is about this terminal or process"
     # A client that may change what is measured does not get all of root's files with that.
-    files = any(each.kind in (Kind.FILE, Kind.TAPE) for each in command.parameters)
+    files = any(
+        each.kind in (ParameterKind.FILE, ParameterKind.TAPE) for each in command.parameters
+    )
     return "is about files of this host" if files and command.name not in PERFORMED else ""
 
 
-def _without(desk: Desk, asked: Invocation) -> Sequence[str]:
-    perform(desk.plane, asked)
+def _without(executor: PlaneExecutor, asked: Invocation) -> Sequence[str]:
+    perform(executor.plane, asked)
     return ()

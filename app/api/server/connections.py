@@ -116,7 +116,7 @@ class _Connection(H11Protocol):
             self._stalled = None
 
 
-class Door:
+class ConnectionLimiter:
     """Takes the connections of one listening socket, never more than its limit.
 
     Where there is no room, the client that has kept us waiting for longest goes; clients whose

@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from app import outputs
 from app.api import wire
-from app.api.models import Capture, Events, ExistsError, Status, Trace, UnknownError
+from app.api.models import CaptureFilter, ControllerStatus, Events, ExistsError, Trace, UnknownError
 from app.api.server import windows
-from app.api.server.broadcaster import Hub
-from app.api.server.executor import Desk, Number
+from app.api.server.broadcaster import Broadcaster
+from app.api.server.executor import PlaneExecutor, WholeNumber
 from app.outputs.filtering import passing
 from app.resolve import address
 from bpf.errors import UsageError, did_you_mean
@@ -56,49 +56,49 @@ Submitted = Annotated[ProbeConfig, WrapValidator(_parse)]
 class Endpoints:
     """One method each."""
 
-    def __init__(self, desk: Desk, hub: Hub, version: str) -> None:
-        self._desk = desk
-        self._plane = desk.plane
-        self._hub = hub
+    def __init__(self, executor: PlaneExecutor, broadcaster: Broadcaster, version: str) -> None:
+        self._executor = executor
+        self._plane = executor.plane
+        self._broadcaster = broadcaster
         self._version = version
 
-    async def status(self, request: Request) -> Status:
+    async def status(self, request: Request) -> ControllerStatus:
         """The controller: its version, and whether this client may change anything."""
-        hooks = await self._desk.read(self._plane.hook_status)
+        hooks = await self._executor.read(self._plane.hook_status)
         modes = {each.hook: each.mode for each in hooks}
         failure = self._plane.failure()
         words = "" if failure is None else str(failure)
         why_not = self._plane.read_only or request.state.read_only
         plane = self._plane
-        memory = await self._desk.read(plane.memory)
-        return Status(
+        memory = await self._executor.read(plane.memory)
+        return ControllerStatus(
             self._version, why_not, words, modes, dict(plane.unwritten), memory, hooks,
             plane.interval, plane.capture,
         )  # fmt: skip
 
     async def probes(self) -> tuple[ProbeInfo, ...]:
         """All probes, in the order in which they were added."""
-        return await self._desk.read(self._plane.probes)
+        return await self._executor.read(self._plane.probes)
 
     async def probe(self, name: str) -> ProbeInfo:
         """One probe."""
-        return await self._desk.read(self._find, name)
+        return await self._executor.read(self._find, name)
 
     async def config(self, name: str) -> ProbeConfig:
         """The configuration that runs."""
-        return (await self._desk.read(self._find, name)).config
+        return (await self._executor.read(self._find, name)).config
 
     async def metrics(
         self,
         name: str,
-        window: Annotated[Number | None, Query(ge=1)] = None,
+        window: Annotated[WholeNumber | None, Query(ge=1)] = None,
         format: Kind | None = None,  # noqa: A002 - as clients say it
         filter: str = "",  # noqa: A002
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Tables of the latest window that has ended, or of an older one that is still kept; of a
         built-in probe's those rows that pass `filter`."""
-        return await self._desk.read(self._metrics, name, window, format, filter, if_none_match)
+        return await self._executor.read(self._metrics, name, window, format, filter, if_none_match)
 
     async def cost(self, name: str) -> tuple[Cost, ...]:
         """Nanoseconds a packet, measured once for each generation."""
@@ -107,23 +107,23 @@ class Endpoints:
             self._find(name)
             return self._plane.cost(name)
 
-        return await self._desk.work(measure)
+        return await self._executor.work(measure)
 
-    async def events(self, after: Annotated[Number, Query(ge=0)] = 0) -> Events:
+    async def events(self, after: Annotated[WholeNumber, Query(ge=0)] = 0) -> Events:
         """What happened since event number `after`."""
-        return self._hub.events(after)
+        return self._broadcaster.events(after)
 
     async def stream(self) -> StreamingResponse:
         """Every snapshot and event from now on. Who reads too slowly loses the oldest windows, and
         is told so in the stream."""
-        feed = self._hub.open()
+        subscription = self._broadcaster.open()
 
         async def records() -> AsyncIterator[bytes]:
             try:
-                async for record in feed.records():
+                async for record in subscription.records():
                     yield record
             finally:
-                self._hub.leave(feed)
+                self._broadcaster.leave(subscription)
 
         return StreamingResponse(records(), media_type=wire.MEDIA_TYPE)
 
@@ -137,7 +137,7 @@ class Endpoints:
             self._may_compile(request)
             return self._plane.check(config)
 
-        return await self._desk.work(check)
+        return await self._executor.work(check)
 
     async def add(
         self, config: Submitted, request: Request, response: Response, force: bool = False
@@ -145,14 +145,14 @@ class Endpoints:
         """Start a probe. One whose program lets none of the test frames pass is refused, because
         it would cut off its interface, unless `force` is true."""
         response.headers["location"] = f"/v1/probes/{config.name}"
-        return await self._desk.work(self._add, config, request, force)
+        return await self._executor.work(self._add, config, request, force)
 
     async def replace(
         self, name: str, config: Submitted, request: Request, force: bool = False
     ) -> Replacement:
         """Put another generation in the place of the one that runs; no packet is lost. One that
         begins to let none of the test frames pass is refused unless `force` is true."""
-        return await self._desk.work(self._replace, name, config, request, force)
+        return await self._executor.work(self._replace, name, config, request, force)
 
     async def roll_back(self, name: str) -> Replacement:
         """Put the generation before back."""
@@ -161,20 +161,20 @@ class Endpoints:
             self._may_change(name)
             return self._plane.roll_back(name)
 
-        return await self._desk.work(roll_back)
+        return await self._executor.work(roll_back)
 
-    async def capture(self, capture: Capture) -> Replacement:
+    async def capture(self, capture: CaptureFilter) -> Replacement:
         """Have the flow probe count other flows from now on."""
 
         def reconfigure() -> Replacement:
             self._may_change(FlowProbe.name)
             return self._plane.reconfigure(FlowFilter.parse(capture.filter))
 
-        return await self._desk.work(reconfigure)
+        return await self._executor.work(reconfigure)
 
     async def traced(self) -> tuple[Traced, ...]:
         """The destinations whose paths are traced, in the order in which they were asked for."""
-        return await self._desk.read(self._plane.traced)
+        return await self._executor.read(self._plane.traced)
 
     async def trace(self, wanted: Trace, response: Response) -> Traced:
         """Trace the path of every flow to an address, or of one flow; 200 where it is already."""
@@ -191,14 +191,14 @@ class Endpoints:
                 response.status_code = HTTPStatus.CREATED
             return now
 
-        return await self._desk.work(trace)
+        return await self._executor.work(trace)
 
     async def untrace(
         self,
         destination: str,
-        protocol: Annotated[Number | None, Query(ge=0, le=255)] = None,
-        source_port: Annotated[Number | None, Query(ge=0, le=65535)] = None,
-        destination_port: Annotated[Number | None, Query(ge=0, le=65535)] = None,
+        protocol: Annotated[WholeNumber | None, Query(ge=0, le=255)] = None,
+        source_port: Annotated[WholeNumber | None, Query(ge=0, le=65535)] = None,
+        destination_port: Annotated[WholeNumber | None, Query(ge=0, le=65535)] = None,
     ) -> None:
         """Trace it no more, or one flow to it, which is named by all three parameters."""
         given = protocol, source_port, destination_port
@@ -211,7 +211,7 @@ class Endpoints:
                 raise UnknownError(f"that is not traced: {destination}")
             self._plane.untrace(found.destination, flow)
 
-        await self._desk.work(untrace)
+        await self._executor.work(untrace)
 
     async def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it
         """The entries of a map that the configuration makes writable. No other map's can be read
@@ -221,7 +221,7 @@ class Endpoints:
             self._find_map(name, map)
             return self._plane.entries(name, map)
 
-        return await self._desk.read(entries)
+        return await self._executor.read(entries)
 
     async def set_entry(self, name: str, map: str, entry: MapEntry) -> None:  # noqa: A002
         """Store an entry of a writable map, in the place of the one with its key if there is one.
@@ -232,7 +232,7 @@ class Endpoints:
             self._find_map(name, map)
             self._plane.set_entry(name, map, entry.key, entry.value)
 
-        await self._desk.work(store)
+        await self._executor.work(store)
 
     async def delete_entry(self, name: str, map: str, key: str) -> None:  # noqa: A002
         """Delete an entry of a writable map, of an array set it to zero. `key` is JSON, or a text
@@ -244,15 +244,15 @@ class Endpoints:
             if not self._plane.delete_entry(name, map, value_of(key)):
                 raise UnknownError(f"map {map} has no entry {key}")
 
-        await self._desk.work(erase)
+        await self._executor.work(erase)
 
     async def export(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
         """End the window now; its tables."""
-        return await self._desk.work(self._tables_of, self._plane.export, name, format)
+        return await self._executor.work(self._tables_of, self._plane.export, name, format)
 
     async def remove(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
         """End a probe; the tables of its last window."""
-        return await self._desk.work(self._tables_of, self._plane.remove, name, format)
+        return await self._executor.work(self._tables_of, self._plane.remove, name, format)
 
     def _find(self, name: str) -> ProbeInfo:
         infos = {info.name: info for info in self._plane.probes()}
@@ -272,12 +272,12 @@ class Endpoints:
         return next((t for t in self._plane.traced() if t.destination == destination), None)
 
     def _may_change(self, name: str = "") -> None:
-        self._desk.may_change()
+        self._executor.may_change()
         if name:
             self._find(name)
 
     def _may_compile(self, request: Request) -> None:
-        self._desk.may_compile(owner=request.state.owner)
+        self._executor.may_compile(owner=request.state.owner)
 
     def _add(self, config: ProbeConfig, request: Request, force: bool) -> ProbeInfo:
         self._may_compile(request)

@@ -21,11 +21,11 @@ def _digits(text: Any) -> Any:
     return text
 
 
-Number = Annotated[int, BeforeValidator(_digits)]
+WholeNumber = Annotated[int, BeforeValidator(_digits)]
 """Of a query; pydantic alone would take 1.0 too."""
 
 
-class Desk:
+class PlaneExecutor:
     """Asks a control plane in threads, as it may take its time; only so many at once."""
 
     def __init__(self, plane: ControlPlane) -> None:

@@ -14,9 +14,9 @@ import uvicorn
 from app.api import sockets
 from app.api.server.app import create
 from app.api.server.auth import Rights
-from app.api.server.broadcaster import Hub
-from app.api.server.command_endpoints import Console
-from app.api.server.connections import Door, Limits
+from app.api.server.broadcaster import Broadcaster
+from app.api.server.command_endpoints import CommandRunner
+from app.api.server.connections import ConnectionLimiter, Limits
 from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
 
@@ -44,18 +44,20 @@ class Api:
     limits: Limits = field(default_factory=Limits)
 
 
-def serve(plane: ControlPlane, options: Api, console: Console | None = None) -> Listener:
+def serve(plane: ControlPlane, options: Api, console: CommandRunner | None = None) -> ApiListener:
     """Offer `plane` until the result is closed; commands are done by `console`, where there is one.
 
     Raises UsageError for options that don't fit together and for addresses that can't be had.
     """
-    return Listener(plane, options, console)
+    return ApiListener(plane, options, console)
 
 
-class Listener:
+class ApiListener:
     """The API of one control plane. Its loop is its own: nothing waits for a client but it."""
 
-    def __init__(self, plane: ControlPlane, options: Api, console: Console | None = None) -> None:
+    def __init__(
+        self, plane: ControlPlane, options: Api, console: CommandRunner | None = None
+    ) -> None:
         for name in ("token", "read_token", "certificate", "key"):
             if getattr(options, name) and not options.address:
                 raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")
@@ -64,7 +66,7 @@ class Listener:
         self._plane = plane
         self._console = console
         self._options = options
-        self._hub = Hub()
+        self._broadcaster = Broadcaster()
         self._offers: list[tuple[sockets.Listening, Rights, ssl.SSLContext | None]] = []
         with ExitStack() as undo:
             if options.socket:
@@ -85,12 +87,12 @@ class Listener:
         self._loop.set_exception_handler(lambda *_: None)
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
-        plane.listen(self._hub.publish)
+        plane.listen(self._broadcaster.publish)
         self._thread.start()
 
     def close(self) -> None:
         """End every connection, and give the sockets back; may be called twice."""
-        self._hub.close()
+        self._broadcaster.close()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -107,19 +109,19 @@ class Listener:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        doors = [self._door(*offer) for offer in self._offers]
-        accepting = [asyncio.create_task(door.accept()) for door in doors]
+        limiters = [self._limiter(*offer) for offer in self._offers]
+        accepting = [asyncio.create_task(limiter.accept()) for limiter in limiters]
         await self._stop.wait()
         for task in accepting:
             task.cancel()
-        await asyncio.gather(*(door.close(_PATIENCE_S) for door in doors))
+        await asyncio.gather(*(limiter.close(_PATIENCE_S) for limiter in limiters))
 
-    def _door(
+    def _limiter(
         self, listening: sockets.Listening, rights: Rights, tls: ssl.SSLContext | None
-    ) -> Door:
-        # One application a door: whoever floods one leaves the other's threads alone.
+    ) -> ConnectionLimiter:
+        # One application a limiter: whoever floods one leaves the other's threads alone.
         config = uvicorn.Config(
-            create(self._plane, self._hub, rights, self._options.version, self._console),
+            create(self._plane, self._broadcaster, rights, self._options.version, self._console),
             interface="asgi3",
             lifespan="off",
             ws="none",
@@ -132,7 +134,7 @@ class Listener:
             timeout_keep_alive=30,
         )
         config.load()
-        return Door(listening.socket, config, tls, self._options.limits)
+        return ConnectionLimiter(listening.socket, config, tls, self._options.limits)
 
 
 def _rights(options: Api) -> Rights:

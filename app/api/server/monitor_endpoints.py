@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app.api.models import ExistsError, ShortPolicy, UnknownError
-from app.api.server.executor import Desk, Number
+from app.api.server.executor import PlaneExecutor, WholeNumber
 from bpf.errors import UsageError, did_you_mean
 from probes.control_plane import MonitorInfo, PolicyInfo
 from probes.monitor.policy import Policy
@@ -35,66 +35,66 @@ Offered = Annotated[Policy, WrapValidator(_parse, json_schema_input_type=Policy 
 class MonitorEndpoints:
     """One method each."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._plane = desk.plane
+    def __init__(self, executor: PlaneExecutor) -> None:
+        self._executor = executor
+        self._plane = executor.plane
 
     async def monitor(self) -> MonitorInfo | None:
         """The monitor, its policies and applications; null where it does not run."""
-        return await self._desk.read(self._plane.monitor)
+        return await self._executor.read(self._plane.monitor)
 
     async def policies(self) -> tuple[PolicyInfo, ...]:
         """All policies, and where they stand; none where there is no monitor."""
-        return await self._desk.read(self._policies)
+        return await self._executor.read(self._policies)
 
     async def policy(self, name: str) -> PolicyInfo:
         """One policy."""
-        return await self._desk.read(self._find, name)
+        return await self._executor.read(self._find, name)
 
     async def add_policy(self, policy: Offered, response: Response) -> PolicyInfo:
         """Add a policy: an object, or `{"short": "NAME: CONDITION -> RUN"}`."""
 
         def add() -> PolicyInfo:
-            self._desk.may_change()
+            self._executor.may_change()
             if any(info.policy.name == policy.name for info in self._policies()):
                 raise ExistsError(f"there is a policy {policy.name}", hint="replace it")
             return self._plane.set_policy(policy)
 
         response.headers["location"] = f"/v1/monitor/policies/{policy.name}"
-        return await self._desk.work(add)
+        return await self._executor.work(add)
 
     async def set_policy(self, name: str, policy: Offered, response: Response) -> PolicyInfo:
         """Put a policy in the place of the one of this name, or add it; nothing is stopped."""
 
         def put() -> PolicyInfo:
-            self._desk.may_change()
+            self._executor.may_change()
             if policy.name != name:
                 raise UsageError(f"the policy is {policy.name}, not {name}")
             if all(info.policy.name != name for info in self._policies()):
                 response.status_code = HTTPStatus.CREATED
             return self._plane.set_policy(policy)
 
-        return await self._desk.work(put)
+        return await self._executor.work(put)
 
     async def remove_policy(self, name: str) -> None:
         """Forget a policy."""
-        await self._desk.work(self._change, self._plane.remove_policy, name)
+        await self._executor.work(self._change, self._plane.remove_policy, name)
 
     async def activate_policy(self, name: str) -> PolicyInfo:
         """Have it run its applications now, until it is deactivated."""
-        return await self._desk.work(self._change, self._plane.activate_policy, name)
+        return await self._executor.work(self._change, self._plane.activate_policy, name)
 
     async def deactivate_policy(self, name: str) -> PolicyInfo:
         """End that, or what its condition began."""
-        return await self._desk.work(self._change, self._plane.deactivate_policy, name)
+        return await self._executor.work(self._change, self._plane.deactivate_policy, name)
 
     async def sketch(
-        self, windows: Annotated[Number, Query(ge=1, le=_MANY)] = 1
+        self, windows: Annotated[WholeNumber, Query(ge=1, le=_MANY)] = 1
     ) -> dict[str, int | float | str]:
         """The registers of the last windows merged: those of hosts with the same seed and bits are
         merged by taking the larger of each two."""
 
-        return (await self._desk.read(self._plane.sketch, windows)).to_dict()
+        return (await self._executor.read(self._plane.sketch, windows)).to_dict()
 
     def _policies(self) -> tuple[PolicyInfo, ...]:
         info = self._plane.monitor()
@@ -108,6 +108,6 @@ class MonitorEndpoints:
         return infos[name]
 
     def _change(self, do: Callable[[str], Any], name: str) -> Any:
-        self._desk.may_change()
+        self._executor.may_change()
         self._find(name)
         return do(name)

@@ -9,7 +9,7 @@ from rich.text import Text
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-from app.commands import REGISTRY, Kind
+from app.commands import REGISTRY, ParameterKind
 from app.console.dialogs import glossary
 from app.console.dialogs.help_box import HelpBox
 from app.console.prompt.prompt import Prompt
@@ -67,7 +67,7 @@ def _of_prompt(answer: Input) -> list[Section]:
     command = REGISTRY.get(prompt.command) if prompt is not None else None
     if command is not None:
         found.append((command.usage, [("", f"{command.title}. {command.help}".rstrip())]))
-        if any(each.kind is Kind.FILTER for each in command.parameters):
+        if any(each.kind is ParameterKind.FILTER for each in command.parameters):
             found.append(("Terms of a filter", glossary.FILTER))
         if command.name == "trigger.add":
             found.append(("A policy", glossary.POLICY))

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from app.commands.complete import Completer, Completion
-from app.commands.history import History
-from app.commands.model import Kind
+from app.commands.history import PromptHistory
+from app.commands.model import ParameterKind
 from app.config import layouts
 from app.config.paths import state_dir
 from app.console.screen import DeckScreen
@@ -27,16 +27,16 @@ class CommandLine:
 
     def __init__(self, app: ConsoleApp) -> None:
         self._app = app
-        self.history = History(state_dir() / "history")
-        self._names: Mapping[Kind, tuple[str, ...]] = {}
+        self.history = PromptHistory(state_dir() / "history")
+        self._names: Mapping[ParameterKind, tuple[str, ...]] = {}
         self._loaded = False
         self._completer = Completer(
             {
-                Kind.PROBE: lambda: self._names.get(Kind.PROBE, ()),
-                Kind.POLICY: lambda: self._names.get(Kind.POLICY, ()),
-                Kind.DESTINATION: self._destinations,
-                Kind.TAPE: self._tapes,
-                Kind.LAYOUT: layouts.names,
+                ParameterKind.PROBE: lambda: self._names.get(ParameterKind.PROBE, ()),
+                ParameterKind.POLICY: lambda: self._names.get(ParameterKind.POLICY, ()),
+                ParameterKind.DESTINATION: self._destinations,
+                ParameterKind.TAPE: self._tapes,
+                ParameterKind.LAYOUT: layouts.names,
             },
             self._filter,
         )
@@ -64,15 +64,17 @@ class CommandLine:
         with suppress(ProbedeckError):
             monitor = plane.monitor()
             self._names = {
-                Kind.PROBE: tuple(info.name for info in plane.probes()),
-                Kind.POLICY: tuple(one.policy.name for one in monitor.policies) if monitor else (),
-                Kind.DESTINATION: tuple(traced.destination for traced in plane.traced()),
+                ParameterKind.PROBE: tuple(info.name for info in plane.probes()),
+                ParameterKind.POLICY: tuple(one.policy.name for one in monitor.policies)
+                if monitor
+                else (),
+                ParameterKind.DESTINATION: tuple(traced.destination for traced in plane.traced()),
             }
 
     def _tapes(self) -> Iterable[str]:
-        from app.tape.store import Shelf  # which the first paint does without
+        from app.tape.store import TapeStore  # which the first paint does without
 
-        return Shelf(self._app.settings.macros).names()
+        return TapeStore(self._app.settings.macros).names()
 
     def _destinations(self) -> Iterable[str]:
         """What is traced, and where the largest flows go."""
@@ -80,7 +82,7 @@ class CommandLine:
             path_of,  # numpy, which the first paint does without
         )
 
-        found = dict.fromkeys(self._names.get(Kind.DESTINATION, ()))
+        found = dict.fromkeys(self._names.get(ParameterKind.DESTINATION, ()))
         for row in self._app.frame.flows.rows[:_MOST]:
             with suppress(UsageError):
                 found[path_of(row).destination] = None

@@ -16,7 +16,7 @@ from app.commands import Invocation
 from app.config.model import Settings
 from app.console.command_app import CommandApp
 from app.console.screen import DeckScreen
-from app.tape.options import NOTHING, Script
+from app.tape.options import NOTHING, Startup
 from bpf.errors import ProbedeckError, UsageError
 from widgets.status import StatusItem
 from widgets.tones import Tone
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from app.console.app import ConsoleApp
     from app.console.tapes.player import Player
     from app.console.tapes.recorder import Recorder
-    from app.tape.model import Step, Tape
+    from app.tape.model import Tape, TapeStep
 
 LINE = "app.prompt"
 """The command that asks for a whole line."""
@@ -47,7 +47,7 @@ class TapeApp(CommandApp):
     """Why the console ended by itself."""
     message = ""
     """The last one in the corner."""
-    _left: Step | None = None
+    _left: TapeStep | None = None
     """The step of it to come, or in hand."""
     _player: Player | None = None
     _recorder: Recorder | None = None
@@ -180,13 +180,13 @@ class TapeApp(CommandApp):
 
     def play(self, name: str) -> None:
         """Play the tape of a register's letter, a name or a file. Raises ProbedeckError."""
-        from app.tape.store import Shelf
+        from app.tape.store import TapeStore
 
         if self._player is not None:
             raise UsageError(f"{self.playing} is playing", hint="esc stops it")
         if self._recorder is not None:
             raise UsageError("what is recorded plays no tape", hint="Q stops recording")
-        shelf = Shelf(self.settings.macros, self.settings.filters)
+        shelf = TapeStore(self.settings.macros, self.settings.filters)
         path = shelf.path(name)
         if path.exists() and not (path.is_file() or path.is_dir()):
             # Reading one would wait, and nothing else be done meanwhile.
@@ -196,7 +196,7 @@ class TapeApp(CommandApp):
         self._last_tape = name
         self.run_worker(self._play(tape), group="tape")
 
-    def begin_with(self, script: Script) -> None:
+    def begin_with(self, script: Startup) -> None:
         """Have this played first."""
         self.script = script
         steps = script.tape.steps if script.tape is not None else ()

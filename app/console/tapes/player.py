@@ -17,7 +17,7 @@ from app.commands.keys import NAMES
 from app.console.tables.export import write
 from app.console.tapes.state import state_of
 from app.files import make_directory
-from app.tape.condition import Condition, shown
+from app.tape.condition import StateCondition, shown
 from app.tape.keys import character_of
 from app.tape.model import (
     PATIENCE,
@@ -25,12 +25,12 @@ from app.tape.model import (
     Expect,
     Export,
     Press,
+    ScreenPattern,
     Screenshot,
-    Seen,
     Sleep,
-    Step,
     StepError,
     Tape,
+    TapeStep,
     Type,
     Wait,
 )
@@ -58,7 +58,7 @@ class Player:
         self.tape = tape
         self.number = 0
         """Of the step in hand, from 1; 0 before the first."""
-        self.step: Step | None = None
+        self.step: TapeStep | None = None
         """The step in hand."""
         self._app = app
         self._sending: events.Key | None = None
@@ -95,12 +95,12 @@ class Player:
         """Whether the console is about to end, and does nothing more."""
         return self._app.return_value is not None
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: TapeStep) -> None:
         try:
             await self._done(step)
             if self._ended:
                 return
-            if not isinstance(step.deed, Wait | Expect | Sleep):
+            if not isinstance(step.instruction, Wait | Expect | Sleep):
                 await self._idle(step)
         except ProbedeckError as error:
             if isinstance(error, StepError):
@@ -108,32 +108,34 @@ class Player:
             raise self._failure(step, str(error)) from None
         self._look(step)
 
-    async def _done(self, step: Step) -> None:
-        deed = step.deed
-        if isinstance(deed, Action):
-            await self._app.perform(deed.asked)
-        elif isinstance(deed, Type):
-            for character in deed.text:
+    async def _done(self, step: TapeStep) -> None:
+        instruction = step.instruction
+        if isinstance(instruction, Action):
+            await self._app.perform(instruction.asked)
+        elif isinstance(instruction, Type):
+            for character in instruction.text:
                 key = NAMES.get(character, character)
-                await self._press(step, key, character, deed.pause or 0)
-        elif isinstance(deed, Press):
-            for _ in range(deed.count):
-                await self._press(step, deed.key, character_of(deed.key), deed.pause or 0)
-        elif isinstance(deed, Sleep):
-            await self._sleep(step, deed.seconds)
-        elif isinstance(deed, Screenshot):
-            self._picture(target(deed.path))
-        elif isinstance(deed, Export):
-            _make_room(target(deed.path))
-            await self._app.perform(deed.view)
+                await self._press(step, key, character, instruction.pause or 0)
+        elif isinstance(instruction, Press):
+            for _ in range(instruction.count):
+                await self._press(
+                    step, instruction.key, character_of(instruction.key), instruction.pause or 0
+                )
+        elif isinstance(instruction, Sleep):
+            await self._sleep(step, instruction.seconds)
+        elif isinstance(instruction, Screenshot):
+            self._picture(target(instruction.path))
+        elif isinstance(instruction, Export):
+            _make_room(target(instruction.path))
+            await self._app.perform(instruction.view)
             await self._idle(step)
-            await self._app.perform(deed.command)
-        elif isinstance(deed, Expect):
-            await self._expect(step, deed.condition)
+            await self._app.perform(instruction.command)
+        elif isinstance(instruction, Expect):
+            await self._expect(step, instruction.condition)
         else:
-            await self._wait(step, deed)
+            await self._wait(step, instruction)
 
-    async def _press(self, step: Step, key: str, character: str | None, pause: float) -> None:
+    async def _press(self, step: TapeStep, key: str, character: str | None, pause: float) -> None:
         self._sending = events.Key(key, character)
         self._app.post_message(self._sending)
         await self._settle(focused=True)
@@ -152,17 +154,17 @@ class Player:
 
     # Waiting
 
-    async def _expect(self, step: Step, condition: Condition) -> None:
+    async def _expect(self, step: TapeStep, condition: StateCondition) -> None:
         if not await self._until(step, PATIENCE, lambda: self._holds(condition)):
             actual = shown(state_of(self._app, condition.state))
             raise self._failure(step, f"it is {actual}")
 
-    async def _wait(self, step: Step, deed: Wait) -> None:
-        seconds = step.patience if deed.timeout is None else deed.timeout
-        until = deed.until
+    async def _wait(self, step: TapeStep, instruction: Wait) -> None:
+        seconds = step.patience if instruction.timeout is None else instruction.timeout
+        until = instruction.until
         if until is None:
             await self._idle(step, seconds)
-        elif isinstance(until, Condition):
+        elif isinstance(until, StateCondition):
             if not await self._until(step, seconds, lambda: self._holds(until)):
                 actual = shown(state_of(self._app, until.state))
                 raise self._failure(step, f"it is {actual} after {seconds:g} s")
@@ -170,17 +172,17 @@ class Player:
             where = "on the screen" if until.whole else "in the line of the cursor"
             raise self._failure(step, f"not {where} within {seconds:g} s")
 
-    def _holds(self, condition: Condition) -> bool:
+    def _holds(self, condition: StateCondition) -> bool:
         return condition.holds(state_of(self._app, condition.state))
 
-    def _sees(self, seen: Seen) -> bool:
+    def _sees(self, seen: ScreenPattern) -> bool:
         lines = lines_of(self._app)
         if not seen.whole:
             at = cursor_line(self._app)
             lines = lines[at : at + 1] if at is not None else []
         return found(seen.pattern, "\n".join(lines))
 
-    async def _until(self, step: Step, seconds: float, holds: Callable[[], bool]) -> bool:
+    async def _until(self, step: TapeStep, seconds: float, holds: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() >= deadline:
@@ -188,13 +190,13 @@ class Player:
             await self._sleep(step, _LOOK)
         return True
 
-    async def _sleep(self, step: Step, seconds: float) -> None:
+    async def _sleep(self, step: TapeStep, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(left, _LOOK))
             self._look(step)
 
-    async def _idle(self, step: Step, seconds: float | None = None) -> None:
+    async def _idle(self, step: TapeStep, seconds: float | None = None) -> None:
         """Wait until all that was asked for is done, and drawn."""
         seconds = step.patience if seconds is None else seconds
         deadline = time.monotonic() + seconds
@@ -225,14 +227,14 @@ class Player:
 
     # What goes wrong
 
-    def _look(self, step: Step) -> None:
+    def _look(self, step: TapeStep) -> None:
         """Raise what has come up meanwhile."""
         if self._stopping:
             raise _StoppedError
         if self._complaint is not None:
             raise self._failure(step, str(self._complaint))
 
-    def _failure(self, step: Step, reason: str) -> StepError:
+    def _failure(self, step: TapeStep, reason: str) -> StepError:
         return StepError(step.place, f"{step.text}: {safe(reason, REPLACED)}")
 
 

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from app.console.app import ConsoleApp
     from app.console.screens.programs.model import Programs, Slot
     from app.console.screens.triggers.model import Standing
-    from app.tape.states import State
+    from app.tape.states import StateValue
     from probes.control_plane import MonitorInfo
 
-Values: TypeAlias = "dict[str, State]"
+Values: TypeAlias = "dict[str, StateValue]"
 """What names stand for."""
 
 
-def state_of(app: ConsoleApp, name: str) -> State:
+def state_of(app: ConsoleApp, name: str) -> StateValue:
     """What a name stands for; None where there is no such thing now."""
     group = name.partition(".")[0] if "." in name else ""
     values = _GROUPS[group](app)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from app.api.client import Client, Remote
-from app.api.server.listener import Api, Listener, serve
+from app.api.server.listener import Api, ApiListener, serve
 from tests.app.api.fake import FakePlane
 
 TOKEN, READ_TOKEN = "write-4711-abcdefgh", "read-0815-abcdefgh"
@@ -26,7 +26,7 @@ class Site:
     """A controller that is served, and ways to it."""
 
     plane: FakePlane
-    listener: Listener
+    listener: ApiListener
     options: Api
 
     @property

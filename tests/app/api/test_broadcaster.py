@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.api.server.broadcaster import Hub, TooManyError
-from app.api.wire import Decoder, Lost, Record
+from app.api.server.broadcaster import Broadcaster, TooManyError
+from app.api.wire import Decoder, Lost, WireRecord
 from probes.snapshot import Event, Snapshot
 from tests.app.api.fake import window
 
 METRICS = ("ingress.packets", "ingress.bytes")
 
 
-async def taken(records: AsyncIterator[bytes], count: int) -> list[Record]:
+async def taken(records: AsyncIterator[bytes], count: int) -> list[WireRecord]:
     decoder = Decoder()
-    got: list[Record] = []
+    got: list[WireRecord] = []
     async for data in records:
         got += decoder.feed(data)
         if len(got) >= count:
@@ -30,14 +30,14 @@ async def taken(records: AsyncIterator[bytes], count: int) -> list[Record]:
 async def test_a_slow_reader_loses_the_oldest_windows_whole_and_is_told() -> None:
     """S1.27."""
     metrics = (*METRICS, "egress.packets")
-    hub = Hub(max_items=5)
-    feed = hub.open()
+    broadcaster = Broadcaster(max_items=5)
+    subscription = broadcaster.open()
     event = Event.now("info", "eth0", "up")
-    hub.publish(event)
+    broadcaster.publish(event)
     for number in range(1, 11):
         for table in window("counter", number, metrics):
-            hub.publish(table)
-    got = await taken(feed.records(), 5)
+            broadcaster.publish(table)
+    got = await taken(subscription.records(), 5)
     assert got[0] == Lost({"counter": 9})
     assert got[1] == event
     kept = [(s.window, s.side, s.metric) for s in got if isinstance(s, Snapshot)]
@@ -47,28 +47,28 @@ async def test_a_slow_reader_loses_the_oldest_windows_whole_and_is_told() -> Non
 
 async def test_bytes_are_bounded_too() -> None:
     """S1.27."""
-    hub = Hub(max_bytes=100 * 12 * 2)
-    feed = hub.open()
+    broadcaster = Broadcaster(max_bytes=100 * 12 * 2)
+    subscription = broadcaster.open()
     for number in range(1, 6):
-        hub.publish(window("counter", number, METRICS[:1], rows=100)[0])
-    got = await taken(feed.records(), 3)
+        broadcaster.publish(window("counter", number, METRICS[:1], rows=100)[0])
+    got = await taken(subscription.records(), 3)
     assert got[0] == Lost({"counter": 3})
     assert [s.window for s in got if isinstance(s, Snapshot)] == [4, 5]
 
 
 async def test_events_are_counted_where_there_is_nothing_else_to_lose() -> None:
-    hub = Hub(max_items=2)
-    feed = hub.open()
+    broadcaster = Broadcaster(max_items=2)
+    subscription = broadcaster.open()
     events = [Event.now("info", "eth0", str(number)) for number in range(5)]
     for event in events:
-        hub.publish(event)
-    assert await taken(feed.records(), 3) == [Lost({}, 3), *events[3:]]
+        broadcaster.publish(event)
+    assert await taken(subscription.records(), 3) == [Lost({}, 3), *events[3:]]
 
 
 async def test_publishing_never_waits_for_readers() -> None:
     """S1.27: 16 readers that read nothing, and a publisher in a thread of its own."""
-    hub = Hub(max_items=50)
-    feeds = [hub.open() for _ in range(16)]
+    broadcaster = Broadcaster(max_items=50)
+    subscriptions = [broadcaster.open() for _ in range(16)]
     tables = [window("counter", n, METRICS[:1])[0] for n in range(2000)]
     slowest = 0.0
 
@@ -76,49 +76,49 @@ async def test_publishing_never_waits_for_readers() -> None:
         nonlocal slowest
         for table in tables:
             started = time.perf_counter()
-            hub.publish(table)
+            broadcaster.publish(table)
             slowest = max(slowest, time.perf_counter() - started)
 
     thread = threading.Thread(target=publish)
     thread.start()
     await asyncio.to_thread(thread.join)
     assert slowest < 0.5
-    assert (await taken(feeds[3].records(), 1))[0] == Lost({"counter": 1950})
+    assert (await taken(subscriptions[3].records(), 1))[0] == Lost({"counter": 1950})
 
 
 async def test_there_are_so_many_streams_and_no_more() -> None:
-    hub = Hub(max_feeds=1)
-    feed = hub.open()
+    broadcaster = Broadcaster(max_subscriptions=1)
+    subscription = broadcaster.open()
     with pytest.raises(TooManyError):
-        hub.open()
-    hub.leave(feed)
-    hub.open()
+        broadcaster.open()
+    broadcaster.leave(subscription)
+    broadcaster.open()
 
 
 async def test_closing_ends_the_streams() -> None:
-    hub = Hub()
-    feed = hub.open()
-    records = feed.records()
+    broadcaster = Broadcaster()
+    subscription = broadcaster.open()
+    records = subscription.records()
     await anext(records)
     rest = asyncio.create_task(taken(records, 1))
     await asyncio.sleep(0.01)
-    hub.close()
+    broadcaster.close()
     assert await asyncio.wait_for(rest, 1) == []
-    hub.publish(Event.now("info", "eth0", "after"))
+    broadcaster.publish(Event.now("info", "eth0", "after"))
 
 
 def test_events_are_numbered_and_those_forgotten_counted() -> None:
-    hub = Hub(max_events=3)
+    broadcaster = Broadcaster(max_events=3)
     for number in range(1, 6):
-        hub.publish(Event.now("info", "eth0", str(number)))
-    page = hub.events(0)
+        broadcaster.publish(Event.now("info", "eth0", str(number)))
+    page = broadcaster.events(0)
     assert [(item.number, item.event.text) for item in page.events] == [
         (3, "3"),
         (4, "4"),
         (5, "5"),
     ]
     assert (page.last, page.forgotten) == (5, 2)
-    assert [item.number for item in hub.events(4).events] == [5]
-    assert hub.events(5).events == ()
-    assert hub.events(9).events == ()
-    assert Hub().events(0).last == 0
+    assert [item.number for item in broadcaster.events(4).events] == [5]
+    assert broadcaster.events(5).events == ()
+    assert broadcaster.events(9).events == ()
+    assert Broadcaster().events(0).last == 0

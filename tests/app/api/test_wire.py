@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.api import wire
-from app.api.wire import Decoder, Lost, MalformedError, Record, encode
+from app.api.wire import Decoder, Lost, MalformedError, WireRecord, encode
 from bpf.maps.layout import described
 from probes.flow.records import FLOW
 from probes.path.records import HOP, PATH
@@ -60,7 +60,7 @@ def snapshot(dtype: np.dtype[Any], rows: int = 5) -> Snapshot:
     )
 
 
-def decoded(data: bytes, piece: int = 1 << 20) -> list[Record]:
+def decoded(data: bytes, piece: int = 1 << 20) -> list[WireRecord]:
     decoder = Decoder()
     parts = [data[at : at + piece] for at in range(0, len(data), piece)]
     records = [record for part in parts for record in decoder.feed(part)]

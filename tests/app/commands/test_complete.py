@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.commands.complete import Completer, Completion, usage
-from app.commands.model import Kind
+from app.commands.model import ParameterKind
 
 
 def terms(text: str, position: int) -> Completion:
@@ -17,8 +17,13 @@ def terms(text: str, position: int) -> Completion:
     return Completion(begin, tuple(known))
 
 
-COMPLETER = Completer({Kind.PROBE: lambda: ("flow", "my probe"), Kind.TAPE: lambda: ["triage"]},
-                      terms)  # fmt: skip
+COMPLETER = Completer(
+    {
+        ParameterKind.PROBE: lambda: ("flow", "my probe"),
+        ParameterKind.TAPE: lambda: ["triage"],
+    },
+    terms,
+)
 
 
 def completed(typed: str, name: str = "", screen: str = "") -> list[str]:

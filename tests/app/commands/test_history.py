@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.commands.history import MOST, History
+from app.commands.history import MOST, PromptHistory
 from app.config.paths import state_dir
 from tests.support.nobody import let_others_reach
 
@@ -19,8 +19,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return state_dir() / "history"
 
 
-def typed(path: Path, *lines: str) -> History:
-    history = History(path)
+def typed(path: Path, *lines: str) -> PromptHistory:
+    history = PromptHistory(path)
     history.load()
     for line in lines:
         history.remember(line)

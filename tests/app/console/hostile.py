@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from app.commands import REGISTRY, Command, Kind, Parameter
+from app.commands import REGISTRY, Command, Parameter, ParameterKind
 from app.console.tapes.state import state_of
 from app.tape.states import STATES
 from probes.flow.records import FLOW, Array, Direction
@@ -47,18 +47,27 @@ _KEYS = (
     "vertical_line", "ctrl+p", "ctrl+l", "ctrl+n", "ctrl+s", "ctrl+r", "ctrl+u", "ctrl+w", "f1",
     "f2", "f3", "f4", "f5", "f8", "f9",
 )  # fmt: skip
-_VALUES: dict[Kind, tuple[str, ...]] = {
-    Kind.COUNT: ("1", "2", "59", "1" + "0" * 30, "0", "-1"),
-    Kind.COMMAND: ("view.flows", "flow.sort", "nonsense", "app.prompt app.prompt"),
-    Kind.FILTER: ("tcp", "port:1-9 rate>1k", "host:/[/", "(", "not not tcp", "rtt>1ms loss>1%", ""),
-    Kind.FILE: ("a.csv", "a.svg", "b.json", "b.txt", "c.jsonl", "nowhere/x.csv", ".", "x.toml"),
-    Kind.DESTINATION: ("192.0.2.9", "2001:db8::1", "0.0.0.0", "::ffff:1.2.3.4", "192.0.2"),
-    Kind.PROBE: ("flow", "hello", "nobody"),
-    Kind.POLICY: ("busy", "p7", "nobody"),
-    Kind.TAPE: ("q", "a", "triage", "nobody", "."),
-    Kind.LAYOUT: ("mine", "nobody", "../x", "."),
-    Kind.MOMENT: ("12:30:05", "0s", "5s", "999999h", "23:59:59.999999999", "soon"),
-    Kind.TEXT: (*NASTY, "row", "table", "rate source", "usual", "q", "busy: packets > 1 -> dns"),
+_VALUES: dict[ParameterKind, tuple[str, ...]] = {
+    ParameterKind.COUNT: ("1", "2", "59", "1" + "0" * 30, "0", "-1"),
+    ParameterKind.COMMAND: ("view.flows", "flow.sort", "nonsense", "app.prompt app.prompt"),
+    ParameterKind.FILTER: (
+        "tcp", "port:1-9 rate>1k", "host:/[/", "(", "not not tcp",
+        "rtt>1ms loss>1%", "",
+    ),
+    ParameterKind.FILE: (
+        "a.csv", "a.svg", "b.json", "b.txt", "c.jsonl", "nowhere/x.csv", ".",
+        "x.toml",
+    ),
+    ParameterKind.DESTINATION: ("192.0.2.9", "2001:db8::1", "0.0.0.0", "::ffff:1.2.3.4", "192.0.2"),
+    ParameterKind.PROBE: ("flow", "hello", "nobody"),
+    ParameterKind.POLICY: ("busy", "p7", "nobody"),
+    ParameterKind.TAPE: ("q", "a", "triage", "nobody", "."),
+    ParameterKind.LAYOUT: ("mine", "nobody", "../x", "."),
+    ParameterKind.MOMENT: ("12:30:05", "0s", "5s", "999999h", "23:59:59.999999999", "soon"),
+    ParameterKind.TEXT: (
+        *NASTY, "row", "table", "rate source", "usual", "q",
+        "busy: packets > 1 -> dns",
+    ),
 }  # fmt: skip
 
 

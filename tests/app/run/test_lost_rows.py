@@ -23,7 +23,7 @@ from app.api.client import Client, Remote
 from app.lab.netns import End, veth_pair
 from app.outputs import FORMATS, VIEWS, Sink
 from app.outputs.encoders import Record
-from app.outputs.sink import Table
+from app.outputs.sink import OutputTable
 from app.outputs.table_output import RowsLostError
 from app.run.headless import Mailbox
 from bpf.errors import UsageError
@@ -75,7 +75,7 @@ def test_a_table_that_fails_again_and_again_is_reported_once(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     told: list[str] = []
     output = FailingOutput()
-    table = Table("flows", lambda: output, lambda event: told.append(event.text))
+    table = OutputTable("flows", lambda: output, lambda event: told.append(event.text))
     for step in range(20):
         now += 0.1
         output.fails = step % 2 == 0

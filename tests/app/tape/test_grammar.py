@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from app.commands import parse
-from app.tape.condition import Condition
-from app.tape.grammar import Setting, Source, Statement, read
+from app.tape.condition import StateCondition
+from app.tape.grammar import Source, Statement, TapeSetting, read
 from app.tape.model import (
     Action,
-    Deed,
     Expect,
     Press,
     Requirement,
-    Seen,
+    ScreenPattern,
     Sleep,
-    Step,
+    TapeInstruction,
+    TapeStep,
     Type,
     Wait,
 )
@@ -31,10 +31,10 @@ def only(line: str) -> Statement:
     return statements[0]
 
 
-def deed(line: str) -> Deed:
+def instruction(line: str) -> TapeInstruction:
     step = only(line)
-    assert isinstance(step, Step)
-    return step.deed
+    assert isinstance(step, TapeStep)
+    return step.instruction
 
 
 def fault(line: str) -> tuple[int, str]:
@@ -86,8 +86,8 @@ def fault(line: str) -> tuple[int, str]:
         ("Sleep 1m", Sleep(60.0)),
     ],
 )
-def test_a_step_is_read(line: str, said: Deed) -> None:
-    assert deed(line) == said
+def test_a_step_is_read(line: str, said: TapeInstruction) -> None:
+    assert instruction(line) == said
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_step_is_read(line: str, said: Deed) -> None:
 def test_something_to_be_seen_is_read(
     line: str, pattern: str, whole: bool, seconds: float | None
 ) -> None:
-    waits = deed(line)
+    waits = instruction(line)
     assert isinstance(waits, Wait)
-    assert isinstance(waits.until, Seen)
+    assert isinstance(waits.until, ScreenPattern)
     assert (waits.until.pattern.pattern, waits.until.whole) == (pattern, whole)
     assert waits.timeout == seconds
     assert waits.until.pattern.search("a/b # c\n12 flows x")
@@ -128,9 +128,9 @@ def test_something_to_be_seen_is_read(
     ],
 )
 def test_a_condition_is_read(line: str, state: str, sign: str, value: object) -> None:
-    said = deed(line)
+    said = instruction(line)
     condition = said.condition if isinstance(said, Expect) else getattr(said, "until", None)
-    assert isinstance(condition, Condition)
+    assert isinstance(condition, StateCondition)
     assert (condition.state, condition.operator, condition.value) == (state, sign, value)
 
 
@@ -154,14 +154,14 @@ def test_a_condition_is_read(line: str, state: str, sign: str, value: object) ->
     ],
 )
 def test_a_condition_is_compared(line: str, actual: str | float | None, holds: bool) -> None:
-    said = deed(line)
+    said = instruction(line)
     assert isinstance(said, Expect)
     assert said.condition.holds(actual) is holds
 
 
 def test_a_search_that_would_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.tape.search.LONGEST", 0.05)
-    said = deed("Expect message =~ /(a+)+!/")
+    said = instruction("Expect message =~ /(a+)+!/")
     assert isinstance(said, Expect)
     with pytest.raises(ProbedeckError, match="the search took more"):
         said.condition.holds("a" * 60)
@@ -179,7 +179,7 @@ def test_what_is_no_step_is_read() -> None:
     assert isinstance(requires, Requirement)
     assert (requires.program, requires.operator) == ("dig", "")
     settings = [only(f"Set {text}") for text in ("WaitTimeout 5s", "TypingSpeed 0.1", "Width 80")]
-    assert [(s.name, s.value) for s in settings if isinstance(s, Setting)] == [
+    assert [(s.name, s.value) for s in settings if isinstance(s, TapeSetting)] == [
         ("WaitTimeout", 5.0), ("TypingSpeed", 0.1), ("Width", 80),
     ]  # fmt: skip
     source = only("Source common.tape # x")

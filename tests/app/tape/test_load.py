@@ -11,8 +11,8 @@ from app import VERSION
 from app.tape import store as shelf
 from app.tape.load import NESTING, load, of_commands, of_text
 from app.tape.model import Action, Press, StepError, Tape, TapeError, Type
-from app.tape.options import Script
-from app.tape.store import Shelf, shipped
+from app.tape.options import Startup
+from app.tape.store import TapeStore, shipped
 from bpf.errors import UsageError
 
 
@@ -55,7 +55,7 @@ def test_settings_hold_from_their_line_on_and_in_their_tape(tmp_path: Path) -> N
     tape = load(path)
     assert (tape.width, tape.height) == (80, 24)
     assert [step.patience for step in tape.steps] == [15.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
-    pauses = [s.deed.pause for s in tape.steps if isinstance(s.deed, Type | Press)]
+    pauses = [s.instruction.pause for s in tape.steps if isinstance(s.instruction, Type | Press)]
     assert pauses == [0.05, 0.05, 0.0, 0.0]
 
 
@@ -121,7 +121,8 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
 
 def test_commands_are_a_tape() -> None:
     tape = of_commands(["flow.sort bytes", "flow.filter tcp  port:1"])
-    assert [step.deed.asked.values for step in tape.steps if isinstance(step.deed, Action)] == [
+    instructions = [step.instruction for step in tape.steps]
+    assert [each.asked.values for each in instructions if isinstance(each, Action)] == [
         ("bytes",), ("tcp  port:1",),
     ]  # fmt: skip
     with pytest.raises(TapeError) as caught:
@@ -148,16 +149,16 @@ def test_commands_are_a_tape() -> None:
 def test_what_a_tape_needs_is_looked_at_before_it_is_played(line: str, words: str) -> None:
     tape = of_text(f"Enter\n{line}", "x")
     if not words:
-        Script(tape).check()
+        Startup(tape).check()
         return
     with pytest.raises(StepError) as caught:
-        Script(tape).check()
+        Startup(tape).check()
     assert str(caught.value).startswith(words)
     assert caught.value.exit_code == 3
 
 
 def test_a_tape_that_changes_something_is_let_to() -> None:
-    Script(of_text("flow.capture tcp", "x"), allow_write=True).check()
+    Startup(of_text("flow.capture tcp", "x"), allow_write=True).check()
 
 
 def test_tapes_are_found_by_register_name_and_file(
@@ -166,10 +167,10 @@ def test_tapes_are_found_by_register_name_and_file(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     mine = write(tmp_path, mine="Enter\n")
-    known = Shelf({"triage": str(mine), "two": str(mine)}, {"web": "tcp"})
+    known = TapeStore({"triage": str(mine), "two": str(mine)}, {"web": "tcp"})
     assert known.names()[:2] == ("triage", "two")
     assert len(known.load("triage").steps) == 1
-    assert len(Shelf({}).load("triage").steps) > 5
+    assert len(TapeStore({}).load("triage").steps) > 5
     assert len(known.load("mine.tape").steps) == 1
     with pytest.raises(UsageError, match="no tape 'triag'; did you mean triage"):
         known.load("triag")
@@ -190,4 +191,4 @@ def test_the_tapes_that_are_shipped_are_right_and_say_what_they_do() -> None:
     for path in shipped().values():
         tape = load(path)
         assert tape.title
-        Script(tape, allow_write=path.stem == "talkers").check()
+        Startup(tape, allow_write=path.stem == "talkers").check()

@@ -15,7 +15,7 @@ from app.console.tapes.state import state_of
 from app.tape import store as shelf
 from app.tape.load import of_text
 from app.tape.model import StepError
-from app.tape.options import Script
+from app.tape.options import Startup
 from app.tape.states import STATES, known
 from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
@@ -27,7 +27,7 @@ from tests.app.console.fake_triggers import monitor, policy
 async def play(console: Desk, text: str, *, allow_write: bool = False) -> str:
     """Play a tape; where it was stopped. Raises StepError."""
     app = console.app
-    app.script = Script(None, allow_write)
+    app.script = Startup(None, allow_write)
     return await app._played(of_text(text, "x.tape"))
 
 
@@ -147,7 +147,7 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
     monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0)
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
-    app.begin_with(Script(of_text(text, "x.tape"), shown=shown))
+    app.begin_with(Startup(of_text(text, "x.tape"), shown=shown))
     async with app.run_test() as pilot:
         await app.ready.wait()
         await pilot.pause()
@@ -166,7 +166,7 @@ async def test_a_tape_played_before_the_first_one_is_over_comes_after_it(
     started = threading.Event()
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: started.wait(10), "eth0", names=False)
-    app.begin_with(Script(of_text("view.events", "x.tape")))
+    app.begin_with(Startup(of_text("view.events", "x.tape")))
     (tmp_path / "early.tape").write_text('Expect view == "events"\nview.paths\n')
     async with app.run_test() as pilot:
         await app.ready.wait()
@@ -185,7 +185,7 @@ async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.M
     monkeypatch.setattr("app.console.tapes.control._FIRST", 0)
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
-    app.begin_with(Script(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
+    app.begin_with(Startup(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
     async with app.run_test() as pilot:
         await app.ready.wait()
         await pilot.pause()
@@ -383,7 +383,7 @@ async def test_a_console_that_cannot_begin_ends_with_the_reason() -> None:
         raise UsageError("flows.csv is left alone")
 
     app = ConsoleApp(none, lambda: None, "eth0", names=False)
-    app.begin_with(Script(of_text("view.events", "x.tape"), shown=False))
+    app.begin_with(Startup(of_text("view.events", "x.tape"), shown=False))
     async with app.run_test():
         async with asyncio.timeout(10):
             while app.return_value is None:
