@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Drops packets from and to the networks of a list. Operators write the list. */
+/* Drop packets from and to the networks of a list, which operators write. */
 #define IPV4_ONLY
 #include "packet.h"
 

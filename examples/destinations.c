@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Packets and bytes by destination, IPv4. A destination that finds no room is a counted loss. */
+/* Packets and bytes by IPv4 destination. If the table is full, new destinations count as losses. */
 #define IPV4_ONLY
 #include "packet.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Drops what is sent to a UDP port, and counts it. Probes behind it in the chain see the rest. */
+/* Drop and count datagrams to a UDP port. Later probes of the chain see all other packets. */
 #include "packet.h"
 
 #define PORT 9 /* discard */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Each connection attempt by itself: packet granularity, by a queue. What comes when the queue is
- * full is a counted loss.
+ * One queue entry for each connection attempt: packet granularity. If the queue is full, an attempt
+ * counts as a loss.
  */
 #define IPV4_ONLY
 #include "packet.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Bytes by source network: by the longest prefix in the trie. An address that none covers brings
- * its /24 into it.
+ * Bytes by source network, which is the longest matching prefix of the trie. If no prefix matches
+ * an address, the program adds its /24.
  */
 #define IPV4_ONLY
 #include "packet.h"

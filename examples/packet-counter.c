@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Packets and bytes of a hook: each CPU counts for itself, and `agg` adds them up. */
+/* Packets and bytes of a hook. Each CPU has a counter; the metric's `agg` adds them up. */
 #include "probe.h"
 
 struct count {

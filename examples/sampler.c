@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * A token bucket: of all packets, RATE a second of each CPU are looked at more closely, after a
- * quiet time up to BURST at once. How many there were is counted besides, so that what the samples
- * show can be scaled up.
+ * A token bucket. Each CPU parses at most RATE packets a second, and up to BURST at once after a
+ * quiet time. It counts all packets, so that a reader can scale the samples up.
  */
 #include "packet.h"
 
 #define RATE 1000
 #define BURST 100
 #define SECOND 1000000000ULL
-#define TOKEN (SECOND / RATE) /* in nanoseconds of waiting */
+#define TOKEN (SECOND / RATE) /* nanoseconds */
 
 struct bucket {
-    u64 full_at; /* when all tokens will be there again */
+    u64 full_at; /* time at which the bucket is full again */
 };
 
 struct sampling {
@@ -35,7 +34,7 @@ static __always_inline bool take(struct bucket *bucket) {
 
 static __always_inline void look_at(CONTEXT *ctx) {
     struct packet packet = {};
-    u32 protocol = 255; /* reserved: whatever is not IP */
+    u32 protocol = 255; /* a reserved number stands for packets that are not IP */
     if (parse_packet(ctx, &packet) <= PARSED_CUT)
         protocol = PROTOCOL(&packet.key);
     u64 *sampled = protocols.lookup(&protocol);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Packets by size: slot n has those of 2^(n-1) to 2^n - 1 bytes. Plain bcc, for tc. */
+/* Packets by size: slot n counts packets of 2^(n-1) to 2^n - 1 bytes. Plain bcc, for TC. */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>
 

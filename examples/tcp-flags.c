@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * How often each combination of TCP flags occurs: the slot is the flags' byte (FIN 1, SYN 2, RST 4,
- * PSH 8, ACK 16, URG 32, ECE 64, CWR 128). Plain bcc: no header of probedeck is needed.
+ * Packets by combination of TCP flags. The slot is the byte of the flags (FIN 1, SYN 2, RST 4, PSH
+ * 8, ACK 16, URG 32, ECE 64, CWR 128). Plain bcc: the program needs no header of probedeck.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
