@@ -294,6 +294,7 @@ TRACE = ("-i", "lo", "192.0.2.2", "--timeout", "1")
 NOTHING = ("--", sys.executable, "-I", "-c", "exit(6)")
 
 
+@pytest.mark.timing
 def test_it_ends_when_the_last_answers_have_come(
     controller: FakeController, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,6 +310,7 @@ def test_it_ends_when_the_last_answers_have_come(
     assert controller.closed
 
 
+@pytest.mark.timing
 def test_it_waits_no_longer_than_an_answer_may_take(
     controller: FakeController, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,6 +344,7 @@ def test_a_program_writes_beside_the_tables_not_into_them(
             os.close(fd)
 
 
+@pytest.mark.timing
 def test_a_signal_ends_the_program_too_and_nothing_is_lost(
     controller: FakeController, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -363,6 +366,7 @@ def test_a_program_that_is_not_there_ends_all(
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.timing
 def test_a_disk_that_is_full_ends_the_program(
     controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ def work(compiler: Compiler, source: str, cancel: Cancel) -> Compiled:
         return compiler.compile(source, ProgType.XDP)
 
 
+@pytest.mark.timing
 def test_a_cancelled_compile_ends_at_once_and_the_next_finds_a_helper(compiler: Compiler) -> None:
     compiler.compile(FINE, ProgType.XDP).close()
     before, pid = open_fds(), compiler.pid

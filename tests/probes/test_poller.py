@@ -161,6 +161,7 @@ def test_another_interval_ends_the_window_and_holds_from_then_on(probe: FakeProb
     poller.stop()
 
 
+@pytest.mark.timing
 def test_an_interface_that_goes_away_is_noticed_whatever_the_interval(probe: FakeProbe) -> None:
     for interval in (0.0, 60.0):
         probe.interfaces, probe.polls = [interfaces.find("lo")], 0

@@ -141,6 +141,7 @@ async def test_escape_is_left_to_whoever_has_the_editor() -> None:
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.timing
 async def test_a_megabyte_can_be_edited() -> None:
     big = SOURCE * 8000
     async with sheet(big) as (editor, pilot):

@@ -65,6 +65,7 @@ async def test_events_are_counted_where_there_is_nothing_else_to_lose() -> None:
     assert await taken(subscription.records(), 3) == [Lost({}, 3), *events[3:]]
 
 
+@pytest.mark.timing
 async def test_publishing_never_waits_for_readers() -> None:
     """S1.27: 16 readers that read nothing, and a publisher in a thread of its own."""
     broadcaster = Broadcaster(max_items=50)
@@ -95,6 +96,7 @@ async def test_there_are_so_many_streams_and_no_more() -> None:
     broadcaster.open()
 
 
+@pytest.mark.timing
 async def test_closing_ends_the_streams() -> None:
     broadcaster = Broadcaster()
     subscription = broadcaster.open()

@@ -41,6 +41,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("start", SLOW.values(), ids=SLOW)
+@pytest.mark.timing
 def test_a_request_that_is_not_completed_is_cut_off(
     make_site: MakeSite, tokens: dict[str, Any], start: bytes
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_request_that_is_not_completed_is_cut_off(
         assert 0.3 < time.monotonic() - started < 2.5
 
 
+@pytest.mark.timing
 def test_a_handshake_that_does_not_come_is_cut_off(
     make_site: MakeSite, tokens: dict[str, Any], certificate: dict[str, Any]
 ) -> None:
@@ -111,6 +113,7 @@ def test_who_takes_no_answer_is_cut_off(make_site: MakeSite, tokens: dict[str, A
         assert becomes(lambda: descriptors() == before + 1, 5)
 
 
+@pytest.mark.timing
 def test_the_slow_make_room_for_others(make_site: MakeSite, tokens: dict[str, Any]) -> None:
     """S1.27: as many as are let in wait and do nothing; the operator gets through, by TCP too."""
     site = make_site(**tokens, limits=Limits(connections=8))
@@ -146,6 +149,7 @@ def test_who_is_being_answered_is_not_put_out(make_site: MakeSite, tokens: dict[
     assert answers == [200, 200, 200]
 
 
+@pytest.mark.timing
 def test_a_stream_that_is_not_read_delays_no_publisher(
     make_site: MakeSite, tokens: dict[str, Any]
 ) -> None:
@@ -190,6 +194,7 @@ def test_junk_is_answered_or_ended_but_harms_nobody(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.timing
 def test_closing_ends_streams_and_requests_and_gives_all_back(
     tmp_path: Path, certificate: dict[str, Any]
 ) -> None:

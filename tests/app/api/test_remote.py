@@ -221,6 +221,7 @@ def test_a_token_that_is_no_longer_valid_ends_it(
         assert heard.says("no valid token")
 
 
+@pytest.mark.timing
 def test_closing_is_prompt_even_while_nothing_comes(site: Site) -> None:
     plane = RemoteController(site.unix)
     started = time.monotonic()

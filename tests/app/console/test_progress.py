@@ -179,6 +179,7 @@ async def test_escape_cancels_on_every_screen_before_it_does_anything_else(scree
 
 
 @pytest.mark.parametrize("heeds", [True, False], ids=["cancellable", "deaf"])
+@pytest.mark.timing
 def test_quitting_waits_for_no_work(heeds: bool) -> None:
     """Neither for work that can be cancelled, nor for a controller that does not answer."""
     gate, began = threading.Event(), threading.Event()

@@ -119,6 +119,7 @@ KEYS = (
 """Keys, and what is on the screen soon after each."""
 
 
+@pytest.mark.timing
 def test_a_console_at_9600_baud_answers_keys_and_falls_behind_with_nothing() -> None:
     with Terminal(CONSOLE, columns=80, rows=24, rate=960) as terminal:
         terminal.wait("LIVE", 15)
@@ -131,6 +132,7 @@ def test_a_console_at_9600_baud_answers_keys_and_falls_behind_with_nothing() -> 
         assert terminal.bytes - started < 1000, "what was still on its way"
 
 
+@pytest.mark.timing
 def test_far_is_not_slow() -> None:
     with Terminal(CONSOLE, columns=80, rows=24, delay=0.3) as terminal:
         terminal.wait("Destination", 15)

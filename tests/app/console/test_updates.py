@@ -8,6 +8,8 @@ import pytest
 
 from tests.app.console.fake import desk, flow
 
+pytestmark = pytest.mark.timing
+
 
 async def test_what_comes_within_a_moment_is_shown_together_and_the_last_of_it_soon(
     monkeypatch: pytest.MonkeyPatch,

@@ -111,6 +111,7 @@ def burst(lab: Lab, source: str, sink: str, address: str, count: int) -> tuple[i
     return len(arrivals), arrivals[-1] - arrivals[0]
 
 
+@pytest.mark.timing
 def test_bottleneck_limits_rate_and_queue_towards_the_server(quiet: Lab) -> None:
     arrived, seconds = burst(quiet, "client", "server", quiet.server_ipv4, 800)
     assert 300 < arrived < 400
@@ -118,12 +119,14 @@ def test_bottleneck_limits_rate_and_queue_towards_the_server(quiet: Lab) -> None
     assert arrived * 1442 * 8 / seconds == pytest.approx(20e6, rel=0.15)
 
 
+@pytest.mark.timing
 def test_nothing_limits_the_way_back(quiet: Lab) -> None:
     arrived, seconds = burst(quiet, "server", "client", quiet.client_ipv4, 500)
     assert arrived == 500
     assert seconds < 0.1
 
 
+@pytest.mark.timing
 def test_traffic_of_every_kind_flows_within_three_seconds() -> None:
     expected = {"tcp4", "tcp6", "quic4", "quic6", "dns4", "dns6", "voice4"} | {
         f"echo{version} {what}" for version in "46" for what in ("asked", "answered")
@@ -182,6 +185,7 @@ def test_dns_questions_on_the_wire_are_answered(lively: Lab) -> None:
     pytest.fail(f"none of {len(asked)} questions was answered")
 
 
+@pytest.mark.timing
 def test_bulk_transfer_fills_the_bottleneck() -> None:
     with Lab(rate=10) as lab:
         began = time.monotonic()
@@ -243,6 +247,7 @@ def test_inside_comes_back_after_an_error() -> None:
     assert own_cookie() == outside
 
 
+@pytest.mark.timing
 async def test_veth_pair_inside_a_running_loop() -> None:
     outside = own_cookie()
     loop = asyncio.get_running_loop()

@@ -122,6 +122,7 @@ def test_hops_answer_as_the_plan_says(lab: Lab, family: socket.AddressFamily) ->
 
 
 @FAMILIES
+@pytest.mark.timing
 def test_delay_is_as_asked_for(lab: Lab, family: socket.AddressFamily) -> None:
     through = truth(lab, "r3", family)
     # Only flows through r3 pass link 3.
@@ -269,6 +270,7 @@ def test_twins_and_detours_may_be_as_long_as_it_gets() -> None:
         assert tracer.probe(35)[0] in hops[34]
 
 
+@pytest.mark.timing
 def test_cables_carry_five_thousand_packets_a_second() -> None:
     plan = Plan(2, bottleneck_bits=0, delays={1: 0.010})
     with Lab(plan, traffic=False) as lab:

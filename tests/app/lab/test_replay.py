@@ -210,6 +210,7 @@ def replayed(lab: Lab, path: Path, speed: float = 0.0) -> Outcome:
     return lab.replay(Replay(str(path), speed)).wait()
 
 
+@pytest.mark.timing
 def test_frames_arrive_as_they_were_recorded(lab: Lab, tmp_path: Path) -> None:
     frames = [bytes(ETHER / IP() / bytes(2000))[:size] for size in (60, 61, 1000, 1514, 60)]
     spaces = [0.0, 0.01, 0.15, 0.1, 0.08]

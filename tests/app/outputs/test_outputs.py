@@ -307,6 +307,7 @@ def test_a_disk_that_is_read_only(tiny: Path) -> None:
         Sink(str(tiny / "new"), "csv", ALL)
 
 
+@pytest.mark.timing
 def test_two_hundred_thousand_flows_take_little_time_and_memory(tmp_path: Path) -> None:
     window = snapshot(200_000)
     with Sink(str(tmp_path), "csv", [VIEWS["flows"]]) as sink:

@@ -140,6 +140,7 @@ def test_probes_are_summed_up() -> None:
     assert said() == "0 windows, 0 packets in flows, 0 lost"
 
 
+@pytest.mark.timing
 def test_fifty_thousand_probes_a_second_can_be_written(tmp_path: Path) -> None:
     """Of issue 4."""
     many = np.tile(paths.probes(*Outcome).rows, 9000)

@@ -73,6 +73,7 @@ def helper_of(run: Run) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.timing
 def test_a_signal_ends_it_with_the_last_window_written(
     left: End, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -208,6 +208,7 @@ def test_every_packet_is_in_both_ends_tables(pair: tuple[End, End], tmp_path: Pa
     assert {row["malformed"] + row["table_full"] + row["filtered"] for row in windows} == {"000"}
 
 
+@pytest.mark.timing
 def test_windows_adjoin(pair: tuple[End, End], tmp_path: Path) -> None:
     left, right = pair
     arguments = ("run", "-i", "left", "--headless", "--interval", "0.05", "-o", str(tmp_path))
@@ -327,6 +328,7 @@ def window(number: int, flows: int = 100) -> Snapshot:
     )
 
 
+@pytest.mark.timing
 def test_a_slow_writer_holds_windows_back_and_loses_none() -> None:
     budget = 3 * 100 * FLOW.itemsize
     mailbox = Mailbox(budget)
@@ -367,6 +369,7 @@ def test_a_full_mailbox_does_not_keep_the_last_window_from_coming() -> None:
     assert [i.window for i in mailbox.rest() if isinstance(i, Snapshot)] == [1, 2]
 
 
+@pytest.mark.timing
 def test_a_signal_ends_the_mailbox_wherever_it_strikes() -> None:
     mailbox = Mailbox()
     before = signal.signal(signal.SIGUSR1, lambda *_: mailbox.stop())

@@ -209,6 +209,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.timing
 def test_a_process_that_is_killed_leaves_nothing_attached(
     counters: dict[Hook, Compiled], pair: tuple[End, End]
 ) -> None:

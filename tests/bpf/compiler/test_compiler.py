@@ -309,6 +309,7 @@ def test_a_helper_killed_in_a_compile_fails_that_compile_alone() -> None:
         assert_works(compiler)
 
 
+@pytest.mark.timing
 def test_closing_ends_a_compile_of_another_thread_at_once() -> None:
     before = open_fds()
     compiler = Compiler()
@@ -326,6 +327,7 @@ def test_closing_ends_a_compile_of_another_thread_at_once() -> None:
     assert open_fds() == before
 
 
+@pytest.mark.timing
 def test_closing_does_not_wait_for_the_helper_to_be_warm() -> None:
     before, started = open_fds(), time.monotonic()
     compiler = Compiler()

@@ -215,6 +215,7 @@ def test_nothing_passes_a_record_that_is_still_being_written(ring: Ring) -> None
     assert reader.read()["number"].tolist() == [0xFF, 2]
 
 
+@pytest.mark.timing
 def test_waiting_ends_when_a_program_writes(ring: Ring) -> None:
     reader, write = ring.reader(), ring.writer()
     started = time.monotonic()

@@ -22,6 +22,8 @@ from bpf.programs import grace
 from bpf.programs.program import Program
 from tests.bpf.tools import PACKET, open_fds, python, read_u64, without_capability
 
+pytestmark = pytest.mark.timing
+
 CAP_SYS_NICE = 23
 
 SLOW = """\

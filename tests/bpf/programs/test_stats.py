@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
+import pytest
+
 from bpf import syscall
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from tests.bpf.tools import PACKET
+
+pytestmark = pytest.mark.timing
 
 
 def test_runs_are_counted_only_while_statistics_are_on(counters: dict[Hook, Compiled]) -> None:

@@ -390,6 +390,7 @@ def test_the_interval_of_a_replacement_holds_from_then_on(deck: Deck) -> None:
     assert len(snapshots(deck.items)) == windows
 
 
+@pytest.mark.timing
 def test_the_cost_of_what_runs_is_measured_beside_it(deck: Deck) -> None:
     deck.controller.add(deck.config())
     deck.run(2, udp())

@@ -20,6 +20,8 @@ from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config, dir
 from tests.support.runs import is_loaded
 from tests.support.sight import becomes, namespaces
 
+pytestmark = pytest.mark.timing
+
 __all__ = ["deck"]
 
 

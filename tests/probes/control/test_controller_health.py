@@ -13,6 +13,8 @@ from tests.probes.deck import DEAD, UDP, Deck, arriving, deck, udp
 from tests.probes.program.tools import DEEP, PACKETS, metric, total
 from tests.support.sight import becomes
 
+pytestmark = pytest.mark.timing
+
 __all__ = ["deck"]
 
 

@@ -264,6 +264,7 @@ def udp_exchange(left: netns.End, right: netns.End, count: int) -> None:
 
 
 @pytest.mark.parametrize("ingress", [Hook.XDP, Hook.TC_INGRESS])
+@pytest.mark.timing
 def test_both_directions_and_times(ingress: Hook) -> None:
     with (
         netns.veth_pair() as (left, right),

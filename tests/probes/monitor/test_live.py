@@ -130,6 +130,7 @@ def test_every_packet_is_in_one_window_and_in_each_of_its_applications_once(
     assert not controller.monitor()
 
 
+@pytest.mark.timing
 def test_a_condition_that_holds_has_its_applications_run_within_5_ms(monitored: Deck) -> None:
     """S2.11: from the end of the window; the quickest of several, as the machine may be busy."""
     controller = monitored.controller
@@ -199,6 +200,7 @@ def test_what_does_not_fit_leaves_nothing_behind(deck: Deck) -> None:
         controller.watch_metrics("right")
 
 
+@pytest.mark.timing
 def test_a_policy_traces_the_flows_that_it_is_about(deck: Deck) -> None:
     """The very flows: answered ones, as their answers are what can be traced; until it ends."""
     controller = deck.controller

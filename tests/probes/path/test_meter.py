@@ -18,6 +18,8 @@ from probes.control_plane import Traced
 from probes.path.options import PathOptions, TracedFlow
 from tests.probes.path.wire.frames import PEER, UDP, Packet, Tracing, Wire, wire
 
+pytestmark = pytest.mark.timing
+
 PORT = 9
 FAST = 100_000
 """Probes per second: each packet of a test causes one."""

@@ -19,6 +19,8 @@ from probes.path.targets import Target
 from tests.probes.path.conftest import PORT, MakeHost, outcomes_of, sent_by_hop
 from tests.probes.path.wire.frames import PEER, ROUTER, UDP, packed
 
+pytestmark = pytest.mark.timing
+
 FAST = PathOptions(rate=100_000)
 """Every packet causes a probe."""
 

@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
+import pytest
 
 from app.lab import Detour, Lab, Plan, netns
 from probes.control.controller import Controller
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.records import HOPS, Array, Outcome
 from probes.snapshot import Event, Item, Snapshot
+
+pytestmark = pytest.mark.timing
 
 PORT = 9
 UDP = 17

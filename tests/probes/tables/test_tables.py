@@ -660,6 +660,7 @@ def test_shown_as_hex_no_byte_is_lost(raw: bytes) -> None:
     assert found + bytes.fromhex(entry["value"]["b"]) == raw
 
 
+@pytest.mark.timing
 def test_a_hundred_thousand_rows_take_little_time() -> None:
     key = np.dtype([("saddr", "u4"), ("daddr", "u4"), ("sport", "u2"), ("dport", "u2")])
     value_ = np.dtype([("packets", "u8"), ("bytes", "u8")])

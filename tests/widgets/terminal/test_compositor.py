@@ -347,6 +347,7 @@ def test_a_stalled_terminal_does_not_stop_the_program(tmp_path: Path) -> None:
         terminal.wait(lambda text: any(f"gen {generation + n} " in text for n in range(1, 200)))
 
 
+@pytest.mark.timing
 def test_on_a_slow_link_a_key_is_answered_at_once() -> None:
     with Terminal(demo("--period", "0.25"), columns=80, rows=24, rate=20_000) as terminal:
         terminal.wait("ready", timeout=10)

@@ -10,6 +10,8 @@ import pytest
 from tests.support.emulator import Emulator
 from tests.support.terminal import Terminal
 
+pytestmark = pytest.mark.timing
+
 DEMO = (sys.executable, "-I", "-m", "tests.widgets.demo")
 
 

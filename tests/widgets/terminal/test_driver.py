@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.terminal import ANSWERS, GROUND, Terminal
 
+pytestmark = pytest.mark.timing
+
 DEMO = (sys.executable, "-I", "-m", "tests.widgets.demo")
 STILL = (*DEMO, "--period", "0", "--rows", "50")
 LIGHT = b"\x1b]11;rgb:ffff/fafa/f0f0\x1b\\"

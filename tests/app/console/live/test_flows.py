@@ -251,6 +251,7 @@ def test_views_are_whole_while_windows_come() -> None:
 @pytest.mark.parametrize(
     ("count", "windows", "limit"), [(10_000, 12, 0.015), (65_536, 8, 0.040)], ids=["busy", "flood"]
 )
+@pytest.mark.timing
 def test_a_window_costs_the_poller_little(count: int, windows: int, limit: float) -> None:
     """About 2 ms for 10,000 known flows and 7 ms for a flood of new ones; the limits are for CI."""
     lives, times = LiveFlows(), []

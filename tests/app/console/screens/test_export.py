@@ -83,6 +83,7 @@ def many() -> LiveView:
     return live.view()
 
 
+@pytest.mark.timing
 def test_as_many_flows_as_there_can_be_are_written_within_a_second(
     many: LiveView, tmp_path: Path
 ) -> None:

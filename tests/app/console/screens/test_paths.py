@@ -421,6 +421,7 @@ async def test_results_that_were_overwritten_are_called_so_and_the_flows_window_
         assert "results lost in window 9: 12 overrun" in t.desk.text
 
 
+@pytest.mark.timing
 def test_no_name_server_is_waited_for_and_each_address_is_asked_once() -> None:
     asked, gate, found = [], threading.Event(), threading.Event()
 
