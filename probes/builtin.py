@@ -19,9 +19,9 @@ from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
 from bpf.errors import UsageError
 from bpf.maps.memory import map_memory
 from bpf.programs.program import create_like
-from probes.control_plane import Compatibility
 from probes.hooks import Point
 from probes.poller import UtcClock
+from probes.reports import Compatibility
 from probes.snapshot import Item, Losses, Snapshot
 
 if TYPE_CHECKING:

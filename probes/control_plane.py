@@ -4,72 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.compiler import Diagnostic
 from bpf.errors import ProbedeckError, UsageError
-from probes.monitor.options import Input
-from probes.monitor.state import State
+from probes.reports import Compatibility, ProgramInfo
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
     from probes.flow.filter import FlowFilter
+    from probes.monitor.info import MonitorInfo, PolicyInfo
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
     from probes.path.options import TracedFlow
+    from probes.path.traced import Traced
 
 Listener = Callable[[Snapshot | Event], None]
 Value = Any
 """A number, a text, a list, or a table of fields by name, as tables show and JSON has them."""
 Entry = dict[str, Any]
 """`key` and `value`; `index` in place of `key` for an array."""
-Measured = float
-"""NaN where it could not be measured."""
 
 
 class NoProbeError(UsageError):
     """No probe of this name runs, or not any more."""
-
-
-class Fate(StrEnum):
-    """What a replacement does to the contents of a map."""
-
-    KEPT = "kept"
-    """The new program works on the same map."""
-    WINDOW = "new window"
-    """A snapshot metric's: the old window is exported, the next one starts empty as always."""
-    EMPTY = "starts empty"
-    """Its layout, size or kind changed; what a metric shows of it is exported before."""
-    NEW = "new"
-    AS_IT_WAS = "as it was"
-    """Of a roll-back: what it held when its program was replaced."""
-    GONE = "gone"
-
-
-@dataclass(frozen=True, slots=True)
-class MapFate:
-    """One map's."""
-
-    side: Side
-    map: str
-    fate: Fate
-    reason: str
-    """Such as `value 8 bytes, was 4`; empty where the fate says all."""
-    line: int
-    """Of its declaration in the new source; 0 where it has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compatibility:
-    """What a replacement keeps and what it loses, told before it is made."""
-
-    maps: tuple[MapFate, ...]
-    lost_metrics: tuple[str, ...]
-    new_metrics: tuple[str, ...]
-    warnings: tuple[str, ...]
-    """Such as another verdict for the test frames than the running program's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +52,6 @@ class Check:
     costs: tuple[Cost, ...]
     cuts: tuple[str, ...] = ()
     """Directions that would let no packet pass any more. `add` and `replace` then want `force`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramInfo:
-    """A program of a probe, in the kernel."""
-
-    side: Side
-    interface: str
-    hook: str
-    """`xdp`, `tc ingress` or `tc egress`."""
-    mode: str
-    """How the hook is attached: `native`, `generic`, `tcx`, ..."""
-    function: str
-    program_id: int
-    memory: int
-    """Bytes of its maps, of all its clones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,80 +79,6 @@ class Replacement:
     generation: int
     seconds: float
     compatibility: Compatibility
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """A destination whose paths are traced."""
-
-    destination: str
-    """Its address, as ipaddress writes it."""
-    flows: tuple[TracedFlow, ...]
-    """Only these; empty: every flow to it."""
-    length: int
-    """Routers on the way, as far as is known; 0: not yet."""
-    live: tuple[int, ...]
-    """Hops that are probed at the full rate, from 1."""
-    silent: tuple[int, ...]
-    """Hops that did not answer, and are tried again once a second."""
-    packets: int
-    """That the application sent to it since tracing began."""
-    sent: int
-    """Probes."""
-    matched: int
-    """Answers that were found to be to one of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyInfo:
-    """A policy and where it stands."""
-
-    policy: Policy
-    state: State
-    since_utc_ns: int
-    """Since when it is in that state."""
-    until_utc_ns: int
-    """When HOLD or COOLDOWN is over; 0 in other states."""
-    forced: bool
-    """Whether an operator activated it: it stays so until an operator ends it."""
-    cause: str
-    """Of its last transition, in words; empty where it made none."""
-    selected: int
-    """Packets that its selection gave to its applications, since it was there."""
-
-
-@dataclass(frozen=True, slots=True)
-class ApplicationInfo:
-    """An application of the primitive."""
-
-    name: str
-    """Its probe's name too."""
-    summary: str
-    active: bool
-    """Whether any packets go to it now: some policy that runs it is active."""
-    packets: int
-    """Packets, or telemetry records, that it was given since it was loaded."""
-    ns: Measured
-    """For each of them, measured when it was loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorInfo:
-    """The monitoring primitive."""
-
-    interface: str
-    hook: str
-    """`xdp` or `tc ingress`."""
-    input: Input
-    bits: int
-    interval: float
-    """Seconds."""
-    offload: str
-    """What became of a wish for it, in one line; empty where there was none."""
-    policies: tuple[PolicyInfo, ...]
-    applications: tuple[ApplicationInfo, ...]
-    profiles: Mapping[str, tuple[str, ...]]
-    """Named sets of applications (S2.12)."""
 
 
 @dataclass(frozen=True, slots=True)

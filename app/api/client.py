@@ -21,22 +21,13 @@ from app.api.models import ControllerStatus, Problem, error_of
 from app.api.sockets import DEFAULT_SOCKET, read_token
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import ProbeConfig, dump
-from probes.control_plane import (
-    Check,
-    Cost,
-    Entry,
-    MemoryUse,
-    MonitorInfo,
-    PolicyInfo,
-    ProbeInfo,
-    Replacement,
-    Traced,
-    Value,
-)
+from probes.control_plane import Check, Cost, Entry, MemoryUse, ProbeInfo, Replacement, Value
 from probes.flow.filter import FlowFilter
+from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
 from probes.path.options import TracedFlow
+from probes.path.traced import Traced
 from probes.snapshot import HookStatus, Snapshot
 
 DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"

@@ -19,9 +19,12 @@ from pydantic_core import CoreSchema, core_schema
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes import control_plane as plane
+from probes import reports
 from probes.config.model import ProbeConfig, Side
+from probes.monitor import info as monitor_info
 from probes.monitor.policy import Policy
 from probes.monitor.state import State
+from probes.path import traced
 from probes.path.options import TracedFlow
 from probes.snapshot import Event, HookStatus
 
@@ -69,16 +72,17 @@ MeasuredOrNull = Annotated[
     PlainSerializer(lambda value: None if math.isnan(value) else value, return_type=float | None),
 ]
 """null, as JSON has no NaN, where it could not be measured."""
-# pydantic looks up what a dataclass mentions in the module that defines it, and that one does
-# without pydantic, so that a console starts faster.
-vars(plane).update(
-    ProbeConfig=ProbeConfig,
-    Side=Side,
-    TracedFlow=Flow,
-    Policy=Policy,
-    State=StateName,
-    MeasuredOrNull=MeasuredOrNull,
-)
+# pydantic looks up the annotations of a dataclass in the module that defines it. These modules do
+# not import pydantic, so that a console starts faster.
+for module in (plane, reports, monitor_info, traced):
+    vars(module).update(
+        ProbeConfig=ProbeConfig,
+        Side=Side,
+        TracedFlow=Flow,
+        Policy=Policy,
+        State=StateName,
+        Measured=MeasuredOrNull,
+    )
 
 MAX_BODY = 4 << 20
 """Bytes of a request."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from app.api.client import Client
     from bpf.compiler import Diagnostic
     from probes.config.model import ProbeConfig
-    from probes.control_plane import Check, Compatibility, ProbeInfo, Replacement
+    from probes.control_plane import Check, ProbeInfo, Replacement
+    from probes.reports import Compatibility
 
 EXAMPLES = """\b
 Examples:

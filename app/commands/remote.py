@@ -8,8 +8,9 @@ from app.commands.line import Invocation
 from app.files import as_invoker, expand
 from app.resolve import address, addresses
 from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean
-from probes.control_plane import ControlPlane, PolicyInfo, ProbeInfo
+from probes.control_plane import ControlPlane, ProbeInfo
 from probes.flow.filter import FlowFilter
+from probes.monitor.info import PolicyInfo
 
 
 def perform(plane: ControlPlane, asked: Invocation) -> None:

@@ -16,15 +16,18 @@ from bpf.maps.memory import unlock
 from bpf.programs import trial
 from bpf.programs.verdict import VERDICT_PASS
 from probes.control.runner import Runner
-from probes.control_plane import Compatibility, MonitorInfo, PolicyInfo, Replacement, Traced
+from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
 from probes.flow.sizes import TableSizes
 from probes.memory_limit import flow_share, path_share, refuse_over, shown
+from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import MonitorOptions
 from probes.monitor.state import PROBE
 from probes.path.options import PathOptions, TracedFlow
+from probes.path.traced import Traced
+from probes.reports import Compatibility
 from probes.snapshot import Event, Snapshot
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bpf.errors import ProbedeckError
 from probes.control.running_probe import Running
-from probes.control_plane import Compatibility, Fate
+from probes.reports import Compatibility, Fate
 from probes.snapshot import Event, Item
 
 if TYPE_CHECKING:

@@ -21,10 +21,8 @@ from probes.control.running_probe import Compiled, Replaceable, Running
 from probes.control.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
 from probes.control_plane import (
     Check,
-    Compatibility,
     Cost,
     Entry,
-    Fate,
     Listener,
     MemoryUse,
     NoProbeError,
@@ -34,6 +32,7 @@ from probes.control_plane import (
 )
 from probes.hooks import HookPoint, Hooks, XdpRefusedError
 from probes.memory_limit import default_limit, refuse_over
+from probes.reports import Compatibility, Fate
 from probes.snapshot import REMOVED, Event, History, HookStatus, Item, Snapshot
 
 if TYPE_CHECKING:

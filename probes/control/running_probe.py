@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bpf.attach.interface import Interface
 from bpf.compiler import CompiledProgram, Diagnostic
 from bpf.errors import ProbedeckError
-from probes.control_plane import Compatibility, Cost, NoProbeError, ProbeInfo, ProgramInfo
+from probes.control_plane import Cost, NoProbeError, ProbeInfo
 from probes.poller import Poller, Probe, Publish
+from probes.reports import Compatibility, ProgramInfo
 from probes.snapshot import Item, Snapshot
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from bpf.programs import grace
 from bpf.programs.program import Program
 from bpf.syscall import MapSpec, map_create, numbered_cpus
 from probes.builtin import BuiltinProbe, CompiledSides, refuse_other_changes
-from probes.control_plane import Compatibility, Fate, MapFate, ProgramInfo
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
 from probes.flow.records import FLOW, Array, Direction, TickClock
@@ -31,6 +30,7 @@ from probes.flow.sizes import TableSizes
 from probes.flow.tables import Tables
 from probes.hooks import Hooks, Point
 from probes.memory_limit import default_limit, flow_share
+from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
 
 if TYPE_CHECKING:

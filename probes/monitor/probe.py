@@ -27,11 +27,11 @@ from probes.builtin import (
     refuse_other_changes,
     shape_of,
 )
-from probes.control_plane import Compatibility, Fate, MapFate, PolicyInfo, ProgramInfo
 from probes.flow.filter import Match
 from probes.hooks import Hooks, MonitoredPoint, Point
 from probes.monitor.applications.catalog import give_a_packet
 from probes.monitor.engine import Engine, Standing, Transition
+from probes.monitor.info import PolicyInfo
 from probes.monitor.options import MonitorOptions
 from probes.monitor.programs import (
     FUNCTION,
@@ -52,6 +52,7 @@ from probes.monitor.records import METRIC, TRIGGER, Array
 from probes.monitor.router import Router
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import METRICS, POLICIES, PROBE, TRIGGERS
+from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item
 
 if TYPE_CHECKING:

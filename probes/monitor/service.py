@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from probes.control_plane import ApplicationInfo, MonitorInfo, PolicyInfo, ProbeInfo
+from probes.control_plane import ProbeInfo
 from probes.monitor.applications import catalog
 from probes.monitor.engine import Transition
+from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.policy import BUILT_IN, Policy, check_names, resolve
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.selection import matches_of

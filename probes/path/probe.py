@@ -29,7 +29,6 @@ from probes.builtin import (
     refuse_other_changes,
     shape_of,
 )
-from probes.control_plane import Compatibility, Fate, MapFate, ProgramInfo, Traced
 from probes.hooks import HookPoint, Hooks, Point
 from probes.path.analysis import Analysis, tell
 from probes.path.interference import Interference
@@ -46,6 +45,8 @@ from probes.path.programs import (
 from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Outcome, no_rows
 from probes.path.slots import SLOT
 from probes.path.targets import SHARED, TARGET, Targets, destination_of
+from probes.path.traced import Traced
+from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item, Loss, LossReason
 
 if TYPE_CHECKING:

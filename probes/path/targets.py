@@ -13,11 +13,11 @@ import numpy as np
 from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_delete, map_update
-from probes.control_plane import Traced
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.policy import Plan, Policy
 from probes.path.records import Array, Outcome
 from probes.path.slots import Destination, Flight
+from probes.path.traced import Traced
 
 FLOWS = 4
 """Of one destination that are traced, where not all are."""

@@ -16,13 +16,13 @@ from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.programs import grace
 from probes.config.model import ProbeConfig, Side
-from probes.control_plane import Compatibility, ProgramInfo
 from probes.hooks import Hooks, Point, Where
 from probes.poller import UtcClock
 from probes.program.compatibility import compare, keeps
 from probes.program.loading import Clone, CompiledProbe, CompiledSide, LoadedSide, compile_probe
 from probes.program.map_options import new_map, shared_name
 from probes.program.metrics import Table
+from probes.reports import Compatibility, ProgramInfo
 from probes.sharing import SharedMap, SharedMaps
 from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add_losses
 

@@ -23,9 +23,9 @@ from app.run.output_spec import Target
 from app.run.spec import Watch
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, UsageError
-from probes.control_plane import Traced
 from probes.path.options import Guard, Order, PathOptions, Per
 from probes.path.records import Outcome
+from probes.path.traced import Traced
 from probes.snapshot import Event, Item
 from tests.support import paths
 from tests.support.nobody import become_nobody

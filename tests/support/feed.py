@@ -17,10 +17,12 @@ import numpy as np
 
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError
-from probes.control_plane import Listener, MemoryUse, MonitorInfo, ProbeInfo, Traced
+from probes.control_plane import Listener, MemoryUse, ProbeInfo
 from probes.flow.records import FLOW, Array, Direction
 from probes.hooks import HookPoint
+from probes.monitor.info import MonitorInfo
 from probes.path.records import HOP, HOPS, Outcome
+from probes.path.traced import Traced
 from probes.snapshot import Event, History, HookStatus, Loss, LossReason, Snapshot
 
 _TCP, _UDP = 6, 17

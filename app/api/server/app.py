@@ -24,7 +24,9 @@ from app.api.server.endpoints import Endpoints
 from app.api.server.executor import PlaneExecutor
 from app.api.server.monitor_endpoints import MonitorEndpoints
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
-from probes.control_plane import ControlPlane, NoProbeError, PolicyInfo, Traced
+from probes.control_plane import ControlPlane, NoProbeError
+from probes.monitor.info import PolicyInfo
+from probes.path.traced import Traced
 from probes.snapshot import Event
 
 _STATUS: dict[type[ProbedeckError], HTTPStatus] = {

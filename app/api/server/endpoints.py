@@ -25,10 +25,11 @@ from bpf.errors import UsageError, did_you_mean
 from probes.config import model as configuration
 from probes.config.map_config import MapEntry
 from probes.config.model import ProbeConfig
-from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Traced
+from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
 from probes.path.options import TracedFlow
+from probes.path.traced import Traced
 from probes.snapshot import Snapshot
 from probes.tables.entries import value_of
 

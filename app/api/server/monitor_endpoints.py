@@ -14,7 +14,7 @@ from starlette.responses import Response
 from app.api.models import ExistsError, ShortPolicy, UnknownError
 from app.api.server.executor import PlaneExecutor, WholeNumber
 from bpf.errors import UsageError, did_you_mean
-from probes.control_plane import MonitorInfo, PolicyInfo
+from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.policy import Policy
 
 _MANY = 1_000_000

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.console.screens.programs.model import Programs, Slot
     from app.console.screens.triggers.model import Standing
     from app.tape.states import StateValue
-    from probes.control_plane import MonitorInfo
+    from probes.monitor.info import MonitorInfo
 
 Values: TypeAlias = "dict[str, StateValue]"
 """What names stand for."""

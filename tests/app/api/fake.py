@@ -15,29 +15,24 @@ from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import Direction, MapOptions, Metric, ProbeConfig
 from probes.control.verdicts import CutError
 from probes.control_plane import (
-    ApplicationInfo,
     Check,
-    Compatibility,
     Cost,
     Entry,
-    Fate,
     Listener,
-    MapFate,
     MemoryUse,
-    MonitorInfo,
-    PolicyInfo,
     ProbeInfo,
-    ProgramInfo,
     Replacement,
-    Traced,
     Value,
 )
 from probes.flow.filter import FlowFilter
+from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.policy import BUILT_IN, Policy, check_names
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import State
 from probes.path.options import TracedFlow
+from probes.path.traced import Traced
+from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, History, HookStatus, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
 

@@ -12,23 +12,12 @@ from bpf.abi import ProgType
 from bpf.compiler import Compiler, Diagnostic
 from bpf.errors import UsageError
 from probes.config.model import Direction, Metric, ProbeConfig
-from probes.control_plane import (
-    Check,
-    Compatibility,
-    Cost,
-    Entry,
-    Fate,
-    MapFate,
-    MonitorInfo,
-    PolicyInfo,
-    ProbeInfo,
-    ProgramInfo,
-    Replacement,
-    Traced,
-    Value,
-)
+from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
+from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import State
 from probes.path.options import TracedFlow
+from probes.path.traced import Traced
+from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Snapshot
 from tests.support.feed import FakeController
 

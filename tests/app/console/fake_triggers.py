@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from probes.control_plane import ApplicationInfo, MonitorInfo, PolicyInfo
+from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.policy import Policy
 from probes.monitor.records import METRIC, POLICY, TRIGGER

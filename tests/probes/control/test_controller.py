@@ -14,8 +14,9 @@ from bpf.attach.interface import find
 from bpf.compiler import CompileError, Compiler
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import ProbeConfig
-from probes.control_plane import ControlPlane, Fate
+from probes.control_plane import ControlPlane
 from probes.flow.filter import FlowFilter
+from probes.reports import Fate
 from tests.probes.deck import DEAD, DROPS, UDP, Deck, deck, dispatcher, udp
 from tests.probes.program.tools import (
     COUNTER,

@@ -9,10 +9,10 @@ from bpf.compiler import CompileError
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, Side, dump, parse
-from probes.control_plane import Fate
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import SOURCE
 from probes.flow.probe import FlowProbe
+from probes.reports import Fate
 from probes.snapshot import Item, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.test_windows import frame

@@ -14,8 +14,8 @@ import pytest
 
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
-from probes.control_plane import Traced
 from probes.path.options import PathOptions, TracedFlow
+from probes.path.traced import Traced
 from tests.probes.path.wire.frames import PEER, UDP, Packet, Tracing, Wire, wire
 
 pytestmark = pytest.mark.timing

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bpf.errors import UsageError
-from probes.control_plane import Compatibility, Fate, MapFate
 from probes.program.loading import compile_probe
+from probes.reports import Compatibility, Fate, MapFate
 from tests.probes.program.tools import (
     COUNTER,
     PACKETS,

@@ -18,9 +18,9 @@ from bpf.compiler import CompileError, Compiler
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.syscall import prog_fd_by_id
 from probes.config.model import ProbeConfig
-from probes.control_plane import Compatibility, Fate
 from probes.program import ProgramProbe, loading
 from probes.program.metrics import make_map
+from probes.reports import Compatibility, Fate
 from probes.snapshot import Item
 from tests.probes.program.tools import (
     COUNTER,

@@ -10,7 +10,7 @@ from bpf.attach.attachment import Hook
 from bpf.compiler import CompileError
 from bpf.errors import UsageError
 from probes.config.model import MapOptions, ProbeConfig, parse
-from probes.control_plane import Fate
+from probes.reports import Fate
 from tests.probes.program.tools import Loose, held_ids, metric, replace, table
 
 SEEN = "BPF_HASH(seen, u32, u64, 8);"

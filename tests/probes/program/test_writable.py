@@ -9,7 +9,7 @@ import pytest
 from bpf.errors import ProbedeckError, UsageError
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
-from probes.control_plane import Fate
+from probes.reports import Fate
 from tests.probes.program.tools import Loose, metric, replace
 from tests.probes.running import Frame
 

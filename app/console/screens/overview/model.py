@@ -15,11 +15,11 @@ from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
 from app.console.screens.paths.model import CELL, MINUTE, Choice, Hop, Paths
 from app.console.screens.triggers.model import Standing, Triggers, relative
-from probes.control_plane import Traced
 from probes.flow.filter import address_text
 from probes.flow.records import Array
 from probes.monitor.records import POLICY
 from probes.monitor.state import State
+from probes.path.traced import Traced
 from probes.snapshot import Event
 from widgets.sparkline import means
 

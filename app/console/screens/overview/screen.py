@@ -44,9 +44,10 @@ from app.console.screens.overview.rows import (
 )
 from app.console.screens.triggers.model import Triggers
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
-from probes.control_plane import MonitorInfo, Traced
 from probes.flow.filter import FlowFilter
+from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
+from probes.path.traced import Traced
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.block import Block
 from widgets.table.columns import Column

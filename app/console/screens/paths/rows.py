@@ -9,8 +9,8 @@ import numpy as np
 
 from app.console.host_names import Names
 from app.console.screens.paths.model import CELL, ROUTE, Choice, Hop, Paths, flow_text, since
-from probes.control_plane import Traced
 from probes.path.analysis import describe
+from probes.path.traced import Traced
 from widgets.format import MISSING, age, duration, milliseconds, percent
 from widgets.sparkline import round_scale, sparklines
 from widgets.table.columns import Column

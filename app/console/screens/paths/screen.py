@@ -35,8 +35,8 @@ from app.console.tapes.state import Values, of_path
 from app.console.tasks import Work
 from app.resolve import address, addresses
 from bpf.errors import ProbedeckError, UsageError
-from probes.control_plane import Traced
 from probes.filter import Domain, Filter, Table
+from probes.path.traced import Traced
 from widgets.status import StatusItem
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable

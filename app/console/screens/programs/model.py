@@ -12,7 +12,8 @@ from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
 from bpf.errors import ProbedeckError
 from probes.config.model import SIDES, Direction, ProbeConfig, Side
-from probes.control_plane import Check, ControlPlane, Cost, Fate, ProbeInfo, ProgramInfo
+from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
+from probes.reports import Fate, ProgramInfo
 
 _LOST = frozenset({Fate.EMPTY, Fate.GONE})
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from app.console.screens.programs.log import fold
 from app.console.screens.programs.model import Place, Programs, Slot, header_line, place_of, side_of
 from app.console.tables.metric_rows import metric_cells
-from probes.control_plane import Compatibility, Fate
+from probes.reports import Compatibility, Fate
 from probes.snapshot import Event, Snapshot
 from widgets.table.columns import GAP, MARGIN, Column
 from widgets.table.rows import Row, Rows, Tones

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from app.console.screens.triggers.model import Standing, Transition, Triggers
 from app.console.screens.triggers.rows import band_text, left, nanoseconds
 from app.console.tables.label_lines import labelled
-from probes.control_plane import ApplicationInfo
+from probes.monitor.info import ApplicationInfo
 from probes.monitor.state import State
 from probes.snapshot import Snapshot
 from widgets.chart import HistoryChart, Series

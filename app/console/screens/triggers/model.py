@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.control_plane import MonitorInfo, PolicyInfo
+from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.records import POLICY, Array
 from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
 from probes.snapshot import Snapshot

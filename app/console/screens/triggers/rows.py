@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.console.screens.triggers.model import Standing, Triggers, relative
-from probes.control_plane import ApplicationInfo, MonitorInfo, PolicyInfo
+from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.records import POLICY
 from probes.monitor.state import State

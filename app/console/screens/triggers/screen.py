@@ -14,7 +14,7 @@ from app.console.screens.triggers.rows import EXAMPLE
 from app.console.screens.triggers.view import TriggerView
 from app.console.tasks import Work
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from probes.control_plane import PolicyInfo
+from probes.monitor.info import PolicyInfo
 from widgets.table.table import VirtualTable
 
 _T = TypeVar("_T")

@@ -20,7 +20,7 @@ from app.console.screens.triggers.rows import (
 )
 from app.console.tables.sorted_table import DeckTable
 from app.console.tapes.state import Values, of_policies
-from probes.control_plane import MonitorInfo
+from probes.monitor.info import MonitorInfo
 from probes.snapshot import Snapshot
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.rows import Rows

@@ -16,9 +16,9 @@ from app.console.live.state import Frame, State
 from app.console.live.timeline import Timeline
 from app.console.screens.paths.detail import long_history
 from bpf.errors import UsageError
-from probes.control_plane import Traced
 from probes.flow.records import FLOW, Array
 from probes.monitor.state import State as Standing
+from probes.path.traced import Traced
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table

@@ -19,10 +19,10 @@ from app.console.screens.flows.table import flow_rtts, live_table, path_medians
 from app.console.screens.paths.filter import shown_hops, shown_paths
 from app.console.screens.paths.model import Choice, Paths
 from bpf.errors import TextError
-from probes.control_plane import Traced
 from probes.flow.filter import FlowFilter
 from probes.flow.records import Array, Direction
 from probes.path.options import TracedFlow
+from probes.path.traced import Traced
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, SOURCE, FakeHop, FakePath, packed, table

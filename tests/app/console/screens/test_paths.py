@@ -17,10 +17,10 @@ from app.console.screens.flows.rows import path_of
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.model import Choice
 from bpf.errors import UsageError
-from probes.control_plane import Traced
 from probes.flow.records import Array, Direction
 from probes.path.options import TracedFlow
 from probes.path.records import Kind
+from probes.path.traced import Traced
 from tests.app.console.fake import Desk, becomes, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 from tests.app.console.fake_plane import FakePlane

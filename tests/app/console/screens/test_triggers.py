@@ -30,9 +30,9 @@ from app.console.screens.triggers.rows import (
     state_text,
 )
 from bpf.errors import UsageError
-from probes.control_plane import MonitorInfo, PolicyInfo
 from probes.monitor.applications import views
 from probes.monitor.applications.top import TopTable
+from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.policy import Policy
 from probes.monitor.state import State

@@ -1,0 +1,31 @@
+"""State of a traced destination, as front ends see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from probes.path.options import TracedFlow
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A destination whose paths are traced."""
+
+    destination: str
+    """Its address, as ipaddress writes it."""
+    flows: tuple[TracedFlow, ...]
+    """Only these; empty: every flow to it."""
+    length: int
+    """Routers on the way, as far as is known; 0: not yet."""
+    live: tuple[int, ...]
+    """Hops that are probed at the full rate, from 1."""
+    silent: tuple[int, ...]
+    """Hops that did not answer, and are tried again once a second."""
+    packets: int
+    """That the application sent to it since tracing began."""
+    sent: int
+    """Probes."""
+    matched: int
+    """Answers that were found to be to one of them."""
