@@ -93,7 +93,7 @@ def test_what_apt_says_is_shown_if_it_fails(machine: Machine) -> None:
     assert run.stderr.count("waiting") == 0
 
 
-@pytest.mark.parametrize("fails", ["-m screen", "-m not screen", "nothing"])
+@pytest.mark.parametrize("fails", ["-m not timing", "-m timing", "nothing"])
 def test_both_parts_of_the_tests_run_and_either_can_fail(machine: Machine, fails: str) -> None:
     log = machine.path / "log"
     text = f'echo "$*" >>{log}\ncase "$*" in *"{fails}") exit 1 ;; esac\n'
@@ -104,7 +104,7 @@ def test_both_parts_of_the_tests_run_and_either_can_fail(machine: Machine, fails
         shutil.copy(machine.path / f"{name}.txt", stamp)
     run = machine.run("test")
     assert log.read_text().splitlines() == [
-        "-I -m pytest -q -n 2 -m screen",
-        "-I -m pytest -m not screen",
+        "-I -m pytest -q -n 3 --dist loadfile -m not timing",
+        "-I -m pytest -q -m timing",
     ]
     assert run.returncode == (fails != "nothing")
