@@ -21,8 +21,8 @@ from app.console.tasks import Work, run_aside
 from app.console.tour import Tour, TourPanel
 from bpf.cancel import CancelError, cancelled_by
 from bpf.errors import ProbedeckError
-from widgets.keybar import KeyBar
 from widgets.status import StatusItem, StatusStrip
+from widgets.terminal.keybar import KeyBar
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp

@@ -6,9 +6,9 @@ from textual.app import ComposeResult
 from textual.widgets import Static
 
 from app.console.bindings import is_view
-from widgets.keybar import KeyBar
 from widgets.status import StatusItem, StatusStrip
 from widgets.terminal.compositor import DiffScreen
+from widgets.terminal.keybar import KeyBar
 from widgets.tones import Tone
 
 

@@ -22,7 +22,6 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from widgets.table.columns import GAP, MARGIN, Align, Column, Placed, cell, fit, placed_pieces
-from widgets.table.lines import OwnLines
 from widgets.table.rows import Pieces, Rows, RowSource, Tones
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
@@ -101,7 +100,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         id: str | None = None,  # noqa: A002
     ) -> None:
         super().__init__(id=id)
-        self._styles_cache = OwnLines()
         self._columns = tuple(columns)
         self._source: RowSource = Rows()
         self._index = 0

@@ -1,0 +1,207 @@
+"""The house rules that a linter does not know, held against the syntax trees of the sources."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import itertools
+import pkgutil
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import textual
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("app", "bpf", "probes", "widgets")
+pytestmark = pytest.mark.xfail(strict=False, reason="work goes on")
+MAX_LINES = 400
+MAX_MODULES = 15
+PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
+"""Packages that may use private parts of Textual, as its version is pinned."""
+
+
+def files(*suffixes: str, under: tuple[str, ...] = (*PRODUCT, "tests", "bench")) -> list[Path]:
+    return sorted(
+        path
+        for folder in under
+        for suffix in suffixes
+        for path in (ROOT / folder).rglob(f"*{suffix}")
+    )
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+@functools.cache
+def product() -> dict[str, ast.Module]:
+    return {module_name(path): tree(path) for path in files(".py", under=PRODUCT)}
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in files(".py", ".c", ".h")
+        if not path.is_symlink()
+    }
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    modules = Counter(path.parent for path in files(".py") if path.name != "__init__.py")
+    assert {
+        str(folder.relative_to(ROOT)): count
+        for folder, count in modules.items()
+        if count > MAX_MODULES
+    } == {}
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    modules = defaultdict(set)
+    for module, parsed in product().items():
+        for node in parsed.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules[node.name].add(module)
+    assert {name: found for name, found in modules.items() if len(found) > 1} == {}
+
+
+def imports(module: str) -> set[str]:
+    """Return the modules that a module imports, also for type checking and in functions."""
+    names = product()
+    found = set()
+    for node in ast.walk(names[module]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in names else node.module)
+    return found & names.keys() - {module}
+
+
+def circles() -> Iterator[list[str]]:
+    """Yield the import circles: strongly connected components (Tarjan, SIAM J. Comput., 1972)."""
+    graph = {module: sorted(imports(module)) for module in product()}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    count = itertools.count()
+
+    def visit(module: str) -> Iterator[list[str]]:
+        index[module] = low[module] = next(count)
+        stack.append(module)
+        for other in graph[module]:
+            if other not in index:
+                yield from visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], index[other])
+        if low[module] == index[module]:
+            circle = stack[stack.index(module) :]
+            del stack[-len(circle) :]
+            if len(circle) > 1:
+                yield circle
+
+    for module in graph:
+        if module not in index:
+            yield from visit(module)
+
+
+def test_there_is_no_import_circle() -> None:
+    assert list(circles()) == []
+
+
+@functools.cache
+def textual_private() -> frozenset[str]:
+    """Return all private names of attributes and methods in Textual's sources."""
+    names = set()
+    for path in Path(textual.__file__).parent.rglob("*.py"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.attr)
+    return frozenset(name for name in names if is_private(name))
+
+
+def is_private(name: str) -> bool:
+    return len(name) > 1 and name[0] == "_" != name[1]
+
+
+def outside() -> dict[str, ast.Module]:
+    """Return the modules that know Textual, without those that may use its private parts."""
+    return {
+        module: parsed for module, parsed in product().items()
+        if module.startswith(("app.console", "widgets")) and not module.startswith(PRIVATE_HOMES)
+    }  # fmt: skip
+
+
+def own_names(parsed: ast.Module) -> set[str]:
+    """Return the private names that a module defines: functions, attributes, fields."""
+    names = set()
+    for node in ast.walk(parsed):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Attribute(value=ast.Name("self"), ctx=ast.Store()):
+                names.add(node.attr)
+            case ast.Name(ctx=ast.Store()):
+                names.add(node.id)
+    return names
+
+
+def test_private_names_of_textual_are_used_in_two_packages_only() -> None:
+    used = set()
+    for module, parsed in outside().items():
+        own = own_names(parsed)
+        for node in ast.walk(parsed):
+            match node:
+                case ast.ImportFrom(module=str(source)) if source.startswith("textual"):
+                    names = [*source.split("."), *(alias.name for alias in node.names)]
+                    used |= {(module, name) for name in names if is_private(name)}
+                case ast.Attribute(attr=name) if is_private(name) and name not in own:
+                    if name in textual_private():
+                        used.add((module, name))
+    assert used == set()
+
+
+def classes() -> Iterator[type]:
+    for package in ("app.console", "widgets"):
+        for info in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not info.name.startswith(PRIVATE_HOMES):
+                for _, found in inspect.getmembers(importlib.import_module(info.name)):
+                    if inspect.isclass(found) and found.__module__ == info.name:
+                        yield found
+
+
+@functools.cache
+def defined(of: type) -> frozenset[str]:
+    """Return the private names that a class defines in its body or assigns to `self`."""
+    try:
+        parsed = ast.parse(textwrap.dedent(inspect.getsource(of)))
+    except OSError:
+        return frozenset()
+    return frozenset(name for name in own_names(parsed) if is_private(name))
+
+
+@pytest.mark.screen
+def test_no_class_overrides_a_private_name_of_textual() -> None:
+    overridden = set()
+    for found in classes():
+        for base in found.__mro__[1:]:
+            if base.__module__.split(".")[0] == "textual":
+                overridden |= {
+                    (found.__qualname__, name) for name in defined(found) & defined(base)
+                }
+    assert overridden == set()
