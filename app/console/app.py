@@ -22,10 +22,10 @@ from app.console.host_names import Names
 from app.console.layout import LayoutApp
 from app.console.overwriting import Overwriting
 from app.console.prompt.command_line import CommandLine
-from app.console.screen import DeckScreen
+from app.console.screen import ConsoleScreen
 from app.console.starting import StartingScreen
 from app.console.table_actions import TableApp
-from app.console.tasks import Work, WorkApp
+from app.console.tasks import Task, TasksApp
 from app.console.time_travel import MomentApp
 from app.console.tour import Tour
 from app.console.type_ahead import TypeAheadApp
@@ -52,14 +52,14 @@ _DEADLY = (
 """Signals that end it; the terminal is given back."""
 
 
-def _screen(mode: str) -> DeckScreen:
+def _screen(mode: str) -> ConsoleScreen:
     # All that shows something, which the first paint does without.
     from app.console.modes import screen_of
 
     return screen_of(mode)
 
 
-class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateApp):
+class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateApp):
     """The console."""
 
     TITLE = "probedeck"
@@ -202,10 +202,10 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         if self.tour.step is not None:
             self._show_tour()
 
-    def _front(self) -> DeckScreen | None:
+    def _front(self) -> ConsoleScreen | None:
         """The screen in front, where it has something to show that on: not while it is closed."""
         screen = self.screen if self.is_running and not self.ending else None
-        return screen if isinstance(screen, DeckScreen) and screen.is_mounted else None
+        return screen if isinstance(screen, ConsoleScreen) and screen.is_mounted else None
 
     def show_notes(self, *notes: StatusItem) -> None:
         """Say something about what the screen shows, at the end of the status strip."""
@@ -235,7 +235,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         if (front := self._front()) is not None:
             front.show_tour(self.tour)
 
-    def show_work(self) -> None:
+    def show_tasks(self) -> None:
         self._show_status()
 
     def _show_status(self) -> None:
@@ -255,7 +255,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         elif self.interval and (old := self.since_window) > _STALE_AFTER * self.interval:
             badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
         items = [
-            badge, *self.tape_items(), *self.moment_items(), *self.work_items(),
+            badge, *self.tape_items(), *self.moment_items(), *self.task_items(),
             *self.link_items(SHORTEST_INTERVAL),
         ]  # fmt: skip
         if self.read_only:
@@ -357,7 +357,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
         self.push_screen(Palette())
 
     def do_app_redraw(self) -> None:
-        if isinstance(self.screen, DeckScreen):
+        if isinstance(self.screen, ConsoleScreen):
             self.screen.refresh_terminal()
 
     def do_app_quit(self) -> None:
@@ -383,4 +383,4 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, WorkApp, MomentApp, UpdateAp
             self.complain(error)
 
         ask = partial(self.plane.reconfigure, capture)
-        self.deck_screen().in_thread(ask, done, failed, work=Work(f"counting {what}"))
+        self.front_screen().run_in_worker(ask, done, failed, task=Task(f"counting {what}"))

@@ -17,7 +17,7 @@ from app.commands import REGISTRY, Invocation, parse
 from app.commands.keys import CHARACTERS, spoken
 from app.config.keymap import Keymap
 from app.console.bindings import bindings
-from app.console.screen import DeckScreen
+from app.console.screen import ConsoleScreen
 from bpf.errors import ProbedeckError, UsageError
 from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffScreen
@@ -29,7 +29,7 @@ _HEARD: ContextVar[list[str] | None] = ContextVar("heard", default=None)
 keys that the user presses meanwhile complain elsewhere."""
 
 
-class Asked(Message):
+class CommandRequested(Message):
     """Another thread asks for a command."""
 
     def __init__(self, asked: Invocation) -> None:
@@ -79,13 +79,13 @@ class CommandApp(App[int]):
         name = next(iter(str(parameters[0]).split()), "")
         if parameters == (f"view.{self.current_mode}",) or not self.offers(name):
             return False
-        return not isinstance(self.screen, DeckScreen) or self.screen.offers(name)
+        return not isinstance(self.screen, ConsoleScreen) or self.screen.offers(name)
 
     async def action_command(self, lines: str) -> None:
         """Do what lines of a command and its values say, until one fails: that is shown."""
         try:
             for line in lines.splitlines():
-                await self.perform(parse(line))
+                await self.run_command(parse(line))
         except ProbedeckError as error:
             self.complain(error)
 
@@ -95,7 +95,7 @@ class CommandApp(App[int]):
         Raises ProbedeckError. A command that the console does not begin in time is dropped:
         the caller may ask again.
         """
-        message = Asked(asked)
+        message = CommandRequested(asked)
         if not (self.is_running and self.post_message(message)):
             raise ProbedeckError("the console does not answer", hint="it has ended")
         try:
@@ -107,14 +107,14 @@ class CommandApp(App[int]):
             text = f"{asked.command.name} has begun and is not done after {_PATIENCE_S:g} s"
             raise ProbedeckError(text, hint="it goes on; look before you ask again") from None
 
-    @on(Asked)
-    async def _asked(self, message: Asked) -> None:
+    @on(CommandRequested)
+    async def _asked(self, message: CommandRequested) -> None:
         if not message.answer.set_running_or_notify_cancel():
             return  # The caller waits no longer.
         heard = self._answer = []
         token = _HEARD.set(heard)
         try:
-            await self.perform(message.asked)
+            await self.run_command(message.asked)
         except ProbedeckError as error:
             message.answer.set_exception(error)
         else:
@@ -123,7 +123,7 @@ class CommandApp(App[int]):
             self._answer = None
             _HEARD.reset(token)
 
-    async def perform(self, asked: Invocation) -> None:
+    async def run_command(self, asked: Invocation) -> None:
         """Turn to the screen of a command and run it there, or in the app. Raises ProbedeckError.
 
         What takes its time goes on in a worker afterwards, and complains by itself.
@@ -132,7 +132,7 @@ class CommandApp(App[int]):
         if command.writes and self.read_only:
             raise UsageError(f"{command.name} is refused: {self.read_only}")
         if command.screen:
-            self.deck_screen()
+            self.front_screen()
             if self.current_mode != command.screen:
                 await self.switch_mode(command.screen)
         # Keys may be faster than the screen that the last one turned to.
@@ -140,16 +140,16 @@ class CommandApp(App[int]):
         if isinstance(first, DiffScreen):
             await first.made()
         if command.screen:
-            self.deck_screen().do(asked)
+            self.front_screen().do(asked)
         else:
             getattr(self, command.method)(*asked.values)
 
-    def deck_screen(self) -> DeckScreen:
+    def front_screen(self) -> ConsoleScreen:
         """The full screen in front; what is open over it is closed."""
         while isinstance(self.screen, ModalScreen):
             self.pop_screen()
         screen = self.screen
-        assert isinstance(screen, DeckScreen)
+        assert isinstance(screen, ConsoleScreen)
         return screen
 
     @work(exclusive=True, group="keys")
@@ -174,11 +174,11 @@ class CommandApp(App[int]):
     def do_app_prompt(self, text: str = "") -> None:
         if text in REGISTRY and REGISTRY[text].parameters:
             text += " "
-        self.deck_screen().prompt.ask("", ":", "a command; tab completes it", text)
+        self.front_screen().prompt.ask("", ":", "a command; tab completes it", text)
 
     def _table(self) -> VirtualTable:
         """The one that has the focus, or else the first. UsageError where there is none."""
-        screen = self.deck_screen()
+        screen = self.front_screen()
         if isinstance(screen.focused, VirtualTable):
             return screen.focused
         found = [table for table in screen.query(VirtualTable) if table.display]
@@ -211,7 +211,7 @@ class CommandApp(App[int]):
         self._table().action_select()
 
     def do_pane_next(self) -> None:
-        self.deck_screen().focus_next()
+        self.front_screen().focus_next()
 
     def do_pane_previous(self) -> None:
-        self.deck_screen().focus_previous()
+        self.front_screen().focus_previous()

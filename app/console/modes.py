@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.console.screen import DeckScreen
+from app.console.screen import ConsoleScreen
 from app.console.screens.events.screen import EventsScreen
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.overview.screen import OverviewScreen
@@ -15,7 +15,7 @@ _SCREENS = {
 }
 
 
-def screen_of(mode: str) -> DeckScreen:
+def screen_of(mode: str) -> ConsoleScreen:
     """The screen of a mode."""
     if mode == "programs":
         # An editor and pydantic, which the others do without.

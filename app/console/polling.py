@@ -6,68 +6,68 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from app.commands import Invocation
-from app.console.screen import DeckScreen
+from app.console.screen import ConsoleScreen
 from bpf.errors import ProbedeckError
 
 _T = TypeVar("_T")
-_LOOK = 1.0
+_PERIOD = 1.0
 """Seconds between two questions."""
 
 
-class LookingScreen(DeckScreen, Generic[_T]):
-    """Asks while it is in front, one question at a time; a paused screen stays as it is, once it
+class PollingScreen(ConsoleScreen, Generic[_T]):
+    """Asks while it is in front, one fetch at a time; a paused screen stays as it is, once it
     has an answer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._looking = self._answered = False
+        self._fetching = self._answered = False
         self._answer: _T | None = None
         self._trouble = ""
-        """Why the last question had no answer; empty where it had one."""
+        """Why the last fetch had no answer; empty where it had one."""
 
-    def question(self) -> Callable[[], _T]:
+    def fetch(self) -> Callable[[], _T]:
         """What to ask now, in a thread."""
         raise NotImplementedError
 
-    def take(self, answer: _T) -> None:
+    def apply(self, answer: _T) -> None:
         """Keep an answer; `show` is called afterwards, if it is another one."""
         raise NotImplementedError
 
-    def carry_out(self, asked: Invocation) -> None:
+    def execute(self, asked: Invocation) -> None:
         if self._answered:
-            super().carry_out(asked)
+            super().execute(asked)
         else:
-            self.carry_out_knowing(self.question(), self._looked, asked)
+            self.execute_after(self.fetch(), self._fetched, asked)
 
     def on_mount(self) -> None:
-        self.set_interval(_LOOK, self._look)
+        self.set_interval(_PERIOD, self._poll)
 
     def on_screen_resume(self) -> None:
-        self._look()
+        self._poll()
 
     @property
     def _stays(self) -> bool:
-        return self.deck.paused and self._answered
+        return self.console.paused and self._answered
 
-    def _look(self) -> None:
-        if self.is_current and not self._looking and not self._stays:
-            self._looking = True
+    def _poll(self) -> None:
+        if self.is_current and not self._fetching and not self._stays:
+            self._fetching = True
             # A tape that turns here is about what the first answer tells.
             first = not self._answered
-            self.in_thread(self.question(), self._looked, self._not_known, asked=first)
+            self.run_in_worker(self.fetch(), self._fetched, self._not_known, asked=first)
 
-    def _looked(self, answer: _T) -> None:
+    def _fetched(self, answer: _T) -> None:
         before, first = (self._answer, self._trouble), not self._answered
-        self._looking, self._trouble = False, ""
+        self._fetching, self._trouble = False, ""
         if self._stays:
             return
         self._answer, self._answered = answer, True
-        self.take(answer)
+        self.apply(answer)
         if first:
             self.show()
-        elif before != (answer, "") or self.deck.since_window > _LOOK:
-            self.deck.show_soon()
+        elif before != (answer, "") or self.console.since_window > _PERIOD:
+            self.console.show_soon()
 
     def _not_known(self, error: ProbedeckError) -> None:
-        self._looking, self._trouble = False, str(error)
+        self._fetching, self._trouble = False, str(error)
         self.show()

@@ -17,7 +17,7 @@ from app.commands.line import answer
 from app.console.bindings import bindings, is_view
 from app.console.prompt.prompt import Prompt, place_of
 from app.console.tables.sorted_table import TableScreen
-from app.console.tasks import Work, run_aside
+from app.console.tasks import Task, run_aside
 from app.console.tour import Tour, TourPanel
 from bpf.cancel import CancelError, cancelled_by
 from bpf.errors import ProbedeckError
@@ -38,18 +38,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-class Told(Message):
+class TaskDone(Message):
     """A thread is done; what follows belongs into the event loop."""
 
     def __init__(
-        self, follow: Callable[[], None], work: Work | None = None, *, asked: bool
+        self, follow: Callable[[], None], task: Task | None = None, *, asked: bool
     ) -> None:
         """`asked` is whether somebody asked for it, and it is among the app's `pending`."""
         super().__init__()
-        self.follow, self.work, self.asked = follow, work, asked
+        self.follow, self.task, self.asked = follow, task, asked
 
 
-class DeckScreen(TableScreen):
+class ConsoleScreen(TableScreen):
     """A screen of the console; `show` is called when there is something new to be seen.
 
     It shows the app's `frame`, and nothing newer.
@@ -69,12 +69,12 @@ class DeckScreen(TableScreen):
     """Whether a thread is to tell whether an answer does."""
 
     @property
-    def deck(self) -> ConsoleApp:
+    def console(self) -> ConsoleApp:
         """The app, as what it is."""
         return cast("ConsoleApp", self.app)
 
     def compose(self) -> ComposeResult:
-        self._bindings = bindings(self.deck.keymap, self.MODE)
+        self._bindings = bindings(self.console.keymap, self.MODE)
         yield StatusStrip(id="status")
         yield from self.compose_body()
         yield Prompt()
@@ -98,14 +98,14 @@ class DeckScreen(TableScreen):
 
     def do(self, asked: Invocation) -> None:
         """Do a command of this screen, or cancel what the strip says. Raises ProbedeckError."""
-        if not (asked.command.leaves and self.deck.cancel_work()):
-            self.carry_out(asked)
+        if not (asked.command.leaves and self.console.cancel_task()):
+            self.execute(asked)
 
-    def carry_out(self, asked: Invocation) -> None:
+    def execute(self, asked: Invocation) -> None:
         """Do a command of this screen. Raises ProbedeckError."""
         getattr(self, asked.command.method)(*asked.values)
 
-    def carry_out_knowing(
+    def execute_after(
         self, ask: Callable[[], _T], take: Callable[[_T], None], asked: Invocation
     ) -> None:
         """Do a command as soon as what it may be about is asked for, and taken."""
@@ -113,11 +113,11 @@ class DeckScreen(TableScreen):
         def known(answer: _T) -> None:
             take(answer)
             try:
-                DeckScreen.carry_out(self, asked)
+                ConsoleScreen.execute(self, asked)
             except ProbedeckError as error:
-                self.deck.complain(error)
+                self.console.complain(error)
 
-        self.in_thread(ask, known, self.deck.complain)
+        self.run_in_worker(ask, known, self.console.complain)
 
     def point_at(self, key: Hashable) -> None:
         """Put the cursor on what has this key in the screen's table, if it is there."""
@@ -146,10 +146,10 @@ class DeckScreen(TableScreen):
         try:
             asked = answer(prompt.command, event.value)
             if event.value.strip():
-                self.deck.command_line.remember(asked.line)
-            await self.deck.perform(asked)
+                self.console.command_line.remember(asked.line)
+            await self.console.run_command(asked)
         except ProbedeckError as error:
-            self.deck.complain(error)
+            self.console.complain(error)
         else:
             if not (self._waiting or prompt.mistaken):
                 prompt.close(number)
@@ -168,16 +168,16 @@ class DeckScreen(TableScreen):
     def show_status(self, items: list[StatusItem]) -> None:
         self.query_one(StatusStrip).show(items)
 
-    def in_thread(
+    def run_in_worker(
         self, ask: Callable[[], _T], done: Callable[[_T], None],
-        failed: Callable[[ProbedeckError], None], *, asked: bool = True, work: Work | None = None,
+        failed: Callable[[ProbedeckError], None], *, asked: bool = True, task: Task | None = None,
     ) -> None:  # fmt: skip
         """Have something asked in a thread; `done` or `failed` is called in the event loop.
 
-        `asked` is whether it is for a command: tapes wait until that is done. `work` says to an
+        `asked` is whether it is for a command: tapes wait until that is done. `task` says to an
         operator what it is, and can cancel it, which `failed` is told.
         """
-        told = work or Work("", asked=False)
+        told = task or Task("", asked=False)
         number = self._answering if asked else 0
         self._waiting = self._waiting or bool(number)
 
@@ -201,10 +201,10 @@ class DeckScreen(TableScreen):
                     # A fault of ours must be seen, and must not keep the operator from going on.
                     error = ProbedeckError(f"this failed: {type(error).__name__}: {error}")
                 follow = partial(refused, error)
-            self.post_message(Told(follow, told, asked=asked))
+            self.post_message(TaskDone(follow, told, asked=asked))
 
-        self.deck.pending += asked
-        self.deck.begin_work(told)
+        self.console.pending += asked
+        self.console.begin_task(told)
         self.run_worker(run_aside(run), exit_on_error=False)
 
     def trace(self, *choices: Choice) -> None:
@@ -212,24 +212,24 @@ class DeckScreen(TableScreen):
 
         def ask() -> None:
             for choice in choices:
-                self.deck.plane.trace(choice.destination, choice.flow)
+                self.console.plane.trace(choice.destination, choice.flow)
 
-        self.in_thread(
-            ask, lambda _: self.deck.open_path(choices[0]), self.deck.complain,
-            work=Work(f"tracing {choices[0].destination}"),
+        self.run_in_worker(
+            ask, lambda _: self.console.open_path(choices[0]), self.console.complain,
+            task=Task(f"tracing {choices[0].destination}"),
         )  # fmt: skip
 
-    @on(Told)
-    def _follow_up(self, event: Told) -> None:
+    @on(TaskDone)
+    def _follow_up(self, event: TaskDone) -> None:
         try:
             # While the console ends there is nothing any more that could be shown.
             if self.is_attached:
                 event.follow()
         finally:
-            self.deck.pending -= event.asked
-            if event.work is not None:
-                self.deck.end_work(event.work)
+            self.console.pending -= event.asked
+            if event.task is not None:
+                self.console.end_task(event.task)
 
     def on_screen_resume(self) -> None:
-        self.deck.restore_screen(self)
-        self.deck.refresh_view()
+        self.console.restore_screen(self)
+        self.console.refresh_view()

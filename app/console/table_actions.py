@@ -9,9 +9,9 @@ from textual.app import App
 from app.commands.export_target import PICTURE, suffix_of, target
 from app.commands.tables import USUAL, columns_of
 from app.console.overwriting import Overwriting
-from app.console.screen import DeckScreen, counted
+from app.console.screen import ConsoleScreen, counted
 from app.console.tables import clipboard
-from app.console.tasks import Work
+from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
 from widgets.format import REPLACED, byte_size, safe
 from widgets.table.table import VirtualTable
@@ -25,12 +25,12 @@ class TableApp(App[int]):
 
     overwriting: Overwriting
 
-    def deck_screen(self) -> DeckScreen:
+    def front_screen(self) -> ConsoleScreen:
         """The full screen in front."""
         raise NotImplementedError
 
     def do_view_columns(self, columns: str = "") -> None:
-        table = self.deck_screen().table_with()
+        table = self.front_screen().table_with()
         names = columns_of(columns)
         if names:
             table.choose(() if names == (USUAL,) else names)
@@ -40,7 +40,7 @@ class TableApp(App[int]):
             self.push_screen(ColumnsScreen(table))
 
     def do_view_copy(self, what: str = ROW) -> None:
-        screen = self.deck_screen()
+        screen = self.front_screen()
         focused = screen.focused
         table = focused if isinstance(focused, VirtualTable) else screen.table_with()
         if not table.source.rows:
@@ -71,40 +71,40 @@ class TableApp(App[int]):
     def do_view_export(self, file: str = "", overwrite: str = "") -> None:
         from app.console.tables import export
 
-        screen = self.deck_screen()
+        screen = self.front_screen()
         if not file:
             screen.prompt.ask("view.export", "Write to", _EXAMPLE, "")
             return
         path = target(file)
         self.overwriting.check(path, overwrite, prompt=screen.prompt.is_open)
-        work = Work(f"writing {path.name}")
+        task = Task(f"writing {path.name}")
         if suffix_of(path) == PICTURE:
             # Not of the prompt, which is closed only now.
-            screen.call_after_refresh(self._write_picture, screen, path, work)
+            screen.call_after_refresh(self._write_picture, screen, path, task)
             return
         view = export.View.of(screen.table_with())
 
         def write() -> int:
-            return export.write_view(path, view, work.progress)
+            return export.write_view(path, view, task.progress)
 
         def written(rows: int) -> None:
             self._say_written(path, counted(rows, "row"))
 
-        screen.in_thread(write, written, screen.deck.complain, work=work)
+        screen.run_in_worker(write, written, screen.console.complain, task=task)
 
-    def _write_picture(self, screen: DeckScreen, path: Path, work: Work) -> None:
+    def _write_picture(self, screen: ConsoleScreen, path: Path, task: Task) -> None:
         from app.console.tables import export
 
         if screen.prompt.region.height and not screen.prompt.is_open:
             # It is closed, but still drawn.
-            screen.call_after_refresh(self._write_picture, screen, path, work)
+            screen.call_after_refresh(self._write_picture, screen, path, task)
             return
         drawn = self.export_screenshot(title=f"probedeck: {self.current_mode}").encode()
-        screen.in_thread(
+        screen.run_in_worker(
             lambda: export.write(path, [drawn]),
             lambda _: self._say_written(path, "a picture of the screen"),
-            screen.deck.complain,
-            work=work,
+            screen.console.complain,
+            task=task,
         )
 
     def _say_written(self, path: Path, what: str) -> None:

@@ -25,7 +25,7 @@ SAID_AFTER = 0.3
 
 
 @dataclass(slots=True, eq=False)
-class Work:
+class Task:
     """Something that a thread does; only its `share` is changed by that."""
 
     title: str
@@ -76,42 +76,42 @@ async def run_aside(run: Callable[[], None]) -> None:
     await done.wait()
 
 
-class WorkApp(App[int]):
+class TasksApp(App[int]):
     """An app that tells of the work of its threads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._works: list[Work] = []
+        self._tasks: list[Task] = []
         self.starting = Cancel()
         """Ends the start of the probes."""
 
     def exit(self, *arguments: Any, **options: Any) -> None:
         """End the console, and all work that can be cancelled."""
-        for cancel in (self.starting, *(work.cancel for work in self._works)):
+        for cancel in (self.starting, *(task.cancel for task in self._tasks)):
             cancel.ask()
         super().exit(*arguments, **options)
 
-    def show_work(self) -> None:
+    def show_tasks(self) -> None:
         """Tell of the work that goes on now, and of none that is over."""
         raise NotImplementedError
 
-    def begin_work(self, work: Work) -> None:
-        """Tell of it until `end_work`, if it takes long."""
-        self._works.append(work)
-        if work.title:
-            self.set_timer(SAID_AFTER, self.show_work)
+    def begin_task(self, task: Task) -> None:
+        """Tell of it until `end_task`, if it takes long."""
+        self._tasks.append(task)
+        if task.title:
+            self.set_timer(SAID_AFTER, self.show_tasks)
 
-    def end_work(self, work: Work) -> None:
+    def end_task(self, task: Task) -> None:
         """It is over."""
-        self._works.remove(work)
-        if work.title:
-            self.show_work()
+        self._tasks.remove(task)
+        if task.title:
+            self.show_tasks()
 
-    def _told_of(self) -> list[Work]:
+    def _told_of(self) -> list[Task]:
         """What was asked for and takes long, in the order in which it was."""
-        return [work for work in self._works if work.asked and work.seconds >= SAID_AFTER]
+        return [task for task in self._tasks if task.asked and task.seconds >= SAID_AFTER]
 
-    def work_items(self) -> list[StatusItem]:
+    def task_items(self) -> list[StatusItem]:
         """The last of it, and how much there is besides."""
         works = self._told_of()
         if not works:
@@ -124,16 +124,16 @@ class WorkApp(App[int]):
         """Whether the strip tells of work that can be cancelled."""
         return bool(self._cancellable())
 
-    def cancel_work(self) -> bool:
+    def cancel_task(self) -> bool:
         """Cancel the last work that the strip says can be cancelled; whether there is any."""
         works = self._cancellable()
         return bool(works) and works[-1].cancel.ask()
 
-    def _cancellable(self) -> list[Work]:
-        return [work for work in self._told_of() if work.cancel.heeded and not work.cancel.asked]
+    def _cancellable(self) -> list[Task]:
+        return [task for task in self._told_of() if task.cancel.heeded and not task.cancel.asked]
 
     def do_work_cancel(self) -> None:
-        asked = [work for work in self._works if work.asked]
+        asked = [task for task in self._tasks if task.asked]
         if not asked:
             raise UsageError("nothing is being done that could be cancelled")
         if not asked[-1].cancel.ask():

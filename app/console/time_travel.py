@@ -43,7 +43,7 @@ class MomentApp(App[int]):
         self.span = SPANS[0]
         """Seconds that charts look back."""
         self._paused = False
-        self._occasion = ""
+        self._pause_reason = ""
         """Why the frame that is paused at is shown, where it was not asked for by its time."""
 
     def open_moments(self) -> None:
@@ -80,10 +80,10 @@ class MomentApp(App[int]):
         if not self._paused:
             self.frame = self.present
 
-    def stay_at(self, frame: Frame, occasion: str = "") -> None:
-        """Have a frame shown from the next `refresh_view` on; `occasion` is why, if not for its
+    def pause_at(self, frame: Frame, reason: str = "") -> None:
+        """Have a frame shown from the next `refresh_view` on; `reason` is why, if not for its
         time."""
-        self.frame, self._paused, self._occasion = frame, True, occasion
+        self.frame, self._paused, self._pause_reason = frame, True, reason
 
     def frame_since(self, utc_ns: int) -> Frame:
         """The first frame that knows what happened at a time. Raises UsageError."""
@@ -93,7 +93,7 @@ class MomentApp(App[int]):
         return self.timeline.since(utc_ns) or self.present
 
     def _show_moment(self, frame: Frame) -> None:
-        self.stay_at(frame)
+        self.pause_at(frame)
         self.refresh_view()
 
     def leave_moment(self) -> bool:
@@ -131,8 +131,8 @@ class MomentApp(App[int]):
         if self._paused and self.frame.at:
             ago = age(time.monotonic() - self.frame.at)
             items.append(StatusItem(f"{ago} ago", Tone.WARN, priority=1))
-        if self._occasion:
-            items.append(StatusItem(self._occasion, Tone.ACCENT, priority=1))
+        if self._pause_reason:
+            items.append(StatusItem(self._pause_reason, Tone.ACCENT, priority=1))
         if self.compared is not None:
             words = (
                 clock(frame.utc_ns) if self._paused or frame is self.marked else "now"
@@ -148,7 +148,7 @@ class MomentApp(App[int]):
             self._show_moment(self.frame)
 
     def do_time_live(self) -> None:
-        self._paused, self._occasion = False, ""
+        self._paused, self._pause_reason = False, ""
         self.refresh_view()
 
     def do_time_back(self, windows: int = 1) -> None:

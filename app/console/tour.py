@@ -30,22 +30,22 @@ class Step:
 
 
 def _on(mode: str) -> Done:
-    return lambda deck: deck.current_mode == mode
+    return lambda console: console.current_mode == mode
 
 
-def _filtered(deck: ConsoleApp) -> bool:
+def _filtered(console: ConsoleApp) -> bool:
     from app.console.screens.flows.screen import FlowsScreen
 
-    return isinstance(deck.screen, FlowsScreen) and bool(deck.screen.filter)
+    return isinstance(console.screen, FlowsScreen) and bool(console.screen.filter)
 
 
-def _edited(deck: ConsoleApp) -> bool:
-    return bool(deck.unsaved)
+def _edited(console: ConsoleApp) -> bool:
+    return bool(console.unsaved)
 
 
-def _swapped(deck: ConsoleApp) -> bool:
-    last = deck.state.last
-    tables = (*deck.frame.metrics, *([last] if last is not None else []))
+def _swapped(console: ConsoleApp) -> bool:
+    last = console.state.last
+    tables = (*console.frame.metrics, *([last] if last is not None else []))
     return any(table.generation > 1 for table in tables)
 
 
@@ -65,7 +65,7 @@ STEPS = (
     Step(
         "Freeze",
         "`esc` takes the filter away. `space` freezes what you see; counting goes on. Try it.",
-        lambda deck: deck.paused,
+        lambda console: console.paused,
     ),
     Step(
         "Trace a flow",
@@ -103,7 +103,7 @@ STEPS = (
         "Everything has a name: `:` takes commands, `ctrl+p` finds them, `?` has a screen's keys "
         "and `f1` explains what has the focus. `Q` records a tape, `@` plays it. `ctrl+n` ends "
         "this tour.",
-        lambda deck: False,
+        lambda console: False,
     ),
 )
 
@@ -136,9 +136,9 @@ class Tour:
         if self._number is not None:
             self._number = self._number + 1 if self._number + 1 < len(STEPS) else None
 
-    def look(self, deck: ConsoleApp) -> None:
+    def look(self, console: ConsoleApp) -> None:
         """Go on if what the step asks for has been done."""
-        if self.step is not None and self.step.done(deck):
+        if self.step is not None and self.step.done(console):
             self.skip()
 
 

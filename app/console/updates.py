@@ -24,7 +24,7 @@ class Published(Message):
         return isinstance(message, Published)
 
 
-class Rested(Message):
+class UpdateDue(Message):
     """The screen may be brought up to date again."""
 
 
@@ -49,7 +49,7 @@ class UpdateApp(TerminalApp):
         self._fresh = True
         self._catch_up()
 
-    def on_rested(self) -> None:
+    def on_update_due(self) -> None:
         self._resting = False
         self._catch_up()
 
@@ -63,7 +63,7 @@ class UpdateApp(TerminalApp):
         if rest > 0:
             self._resting = True
             # A message is much cheaper than one of Textual's timers.
-            asyncio.get_running_loop().call_later(rest, self.post_message, Rested())
+            asyncio.get_running_loop().call_later(rest, self.post_message, UpdateDue())
             return
         self._fresh, self._began = False, now
         self.begin_update()

@@ -31,7 +31,7 @@ class Block(VirtualTable):
     }
     """
 
-    class Passed(VirtualTable.TableMessage):
+    class CursorLeft(VirtualTable.TableMessage):
         """The cursor was moved beyond the first or the last row."""
 
         def __init__(self, table: VirtualTable, step: int) -> None:
@@ -65,7 +65,7 @@ class Block(VirtualTable):
         if 0 <= self.cursor_index + rows < self.source.rows:
             super().action_move(rows)
         else:
-            self.post_message(self.Passed(self, 1 if rows > 0 else -1))
+            self.post_message(self.CursorLeft(self, 1 if rows > 0 else -1))
 
     def _line(self, index: int, shown: tuple[Placed, ...]) -> _Line:
         line = super()._line(index, shown)

@@ -7,7 +7,7 @@ from textual.binding import Binding
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from app.console.tables.sorted_table import DeckTable
+from app.console.tables.sorted_table import SortedTable
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows
 from widgets.table.table import VirtualTable
@@ -49,7 +49,7 @@ class ColumnsScreen(DiffModalScreen[None]):
     ColumnsScreen Static { height: auto; color: $text-muted; margin-top: 1; }
     """
 
-    def __init__(self, table: DeckTable) -> None:
+    def __init__(self, table: SortedTable) -> None:
         super().__init__()
         self._table = table
         known = {column.id: column for column in table.columns}

@@ -72,7 +72,7 @@ class Palette(BoxScreen):
         return self.query_one(VirtualTable)
 
     @property
-    def _deck(self) -> ConsoleApp:
+    def console(self) -> ConsoleApp:
         return cast("ConsoleApp", self.app)
 
     def _show(self, text: str) -> None:
@@ -84,7 +84,7 @@ class Palette(BoxScreen):
         # No lower than it was: what it covers would be drawn anew with each letter.
         self._most = max(self._most, 1 + self._table.source.rows)
         height = self.app.size.height
-        room = height // 2 if self._deck.slow else height - _OTHER_LINES
+        room = height // 2 if self.console.slow else height - _OTHER_LINES
         self._table.styles.height = max(2, min(self._most, room))
 
     def _meant(self, text: str) -> list[Command]:
@@ -100,7 +100,7 @@ class Palette(BoxScreen):
         return sorted(found, key=lambda e: (e.screen not in (mode, ""), -scores[e.name]))
 
     def _row(self, entry: Command) -> Row:
-        keys = spoken(self._deck.keymap.keys(entry.name, self.app.current_mode))
+        keys = spoken(self.console.keymap.keys(entry.name, self.app.current_mode))
         return Row(entry.name, (entry.title, keys, entry.usage), _TONES)
 
     def action_move(self, rows: int) -> None:
@@ -127,4 +127,4 @@ class Palette(BoxScreen):
         # What it needs is typed behind its name.
         needs = any(parameter.needed for parameter in entry.parameters)
         line = f"app.prompt {entry.name}" if needs else entry.name
-        self.app.call_later(self._deck.action_command, line)
+        self.app.call_later(self.console.action_command, line)

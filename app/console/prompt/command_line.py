@@ -11,7 +11,7 @@ from app.commands.history import PromptHistory
 from app.commands.model import ParameterKind
 from app.config import layouts
 from app.config.paths import state_dir
-from app.console.screen import DeckScreen
+from app.console.screen import ConsoleScreen
 from app.console.tasks import run_aside
 from bpf.errors import ProbedeckError, UsageError
 
@@ -92,7 +92,7 @@ class CommandLine:
         from app.console.prompt.filter_completion import complete
 
         screen, saved = self._app.screen, self._app.settings.filters
-        of = screen.filtered() if isinstance(screen, DeckScreen) else ()
+        of = screen.filtered() if isinstance(screen, ConsoleScreen) else ()
         found = [
             candidate
             for domain, table in of

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from app.commands.export_target import TEXT, suffix_of
 from app.console.tables.clipboard import cell_text
-from app.console.tables.sorted_table import DeckTable
+from app.console.tables.sorted_table import SortedTable
 from app.files import write_atomic
 from bpf.cancel import current
 from bpf.errors import ProbedeckError
@@ -37,7 +37,7 @@ class View:
     """Columns (by id) that have no values."""
 
     @classmethod
-    def of(cls, table: DeckTable) -> View:
+    def of(cls, table: SortedTable) -> View:
         """Of a table as it is now."""
         known = {column.id: place for place, column in enumerate(table.columns)}
         shown = table.chosen or [c.id for c in table.columns if not c.hidden]

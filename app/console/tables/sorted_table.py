@@ -23,7 +23,7 @@ OPEN = "open"
 """What a layout has for a pane that is open."""
 
 
-class DeckTable(VirtualTable):
+class SortedTable(VirtualTable):
     """One of app.commands.tables."""
 
     def __init__(
@@ -106,15 +106,15 @@ class TableScreen(DiffScreen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._turned_to: DeckTable | None = None
+        self._turned_to: SortedTable | None = None
 
     @cached_property
-    def tables(self) -> list[DeckTable]:
+    def tables(self) -> list[SortedTable]:
         """All of them; asked for only once it is mounted."""
-        return list(self.query(DeckTable))
+        return list(self.query(SortedTable))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        if isinstance(event.widget, DeckTable):
+        if isinstance(event.widget, SortedTable):
             self._turned_to = event.widget
 
     def keep(self) -> dict[str, str]:
@@ -126,7 +126,7 @@ class TableScreen(DiffScreen[None]):
         for table in self.tables:
             table.restore(kept)
 
-    def deck_tables(self) -> list[DeckTable]:
+    def shown_tables(self) -> list[SortedTable]:
         """Those that are shown; the one first that commands are about."""
         tables = [table for table in self.tables if table.display]
         return sorted(
@@ -134,9 +134,9 @@ class TableScreen(DiffScreen[None]):
             key=lambda table: (table is not self._turned_to, table.info.name != self.MAIN_TABLE),
         )
 
-    def table_with(self, column: str = "") -> DeckTable:
+    def table_with(self, column: str = "") -> SortedTable:
         """The table that a command is about, which has this column to be sorted by. UsageError."""
-        tables = self.deck_tables()
+        tables = self.shown_tables()
         if not tables:
             raise UsageError("there is no table here")
         if not column:
@@ -175,7 +175,7 @@ class TableScreen(DiffScreen[None]):
     @on(VirtualTable.HeaderSelected)
     def _header_selected(self, event: VirtualTable.HeaderSelected) -> None:
         table = event.table
-        if isinstance(table, DeckTable) and event.column in table.info.sortable:
+        if isinstance(table, SortedTable) and event.column in table.info.sortable:
             if event.column == table.sort:
                 table.order_by(table.sort, descending=not table.descending)
             else:

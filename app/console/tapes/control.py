@@ -15,7 +15,7 @@ from textual.worker import Worker, WorkerCancelled
 from app.commands import Invocation
 from app.config.model import Settings
 from app.console.command_app import CommandApp
-from app.console.screen import DeckScreen
+from app.console.screen import ConsoleScreen
 from app.tape.options import NOTHING, Startup
 from bpf.errors import ProbedeckError, UsageError
 from widgets.status import StatusItem
@@ -86,17 +86,17 @@ class TapeApp(CommandApp):
     def asking(self) -> tuple[str, str]:
         """The command that a value is asked for, and the answer until now; empty for none."""
         screen = self.screen
-        if not (isinstance(screen, DeckScreen) and screen.is_mounted and screen.prompt.is_open):
+        if not (isinstance(screen, ConsoleScreen) and screen.is_mounted and screen.prompt.is_open):
             return "", ""
         return screen.prompt.command or LINE, screen.prompt.input.value
 
-    def screen_of(self, mode: str) -> DeckScreen | None:
+    def screen_of(self, mode: str) -> ConsoleScreen | None:
         """A mode's screen, where it was turned to before."""
         try:
             screen = self.get_screen_stack(mode)[0]
         except (KeyError, IndexError):
             return None
-        return screen if isinstance(screen, DeckScreen) and screen.is_mounted else None
+        return screen if isinstance(screen, ConsoleScreen) and screen.is_mounted else None
 
     def tape_items(self) -> list[StatusItem]:
         """For the status strip."""
@@ -150,13 +150,13 @@ class TapeApp(CommandApp):
                 self._recorder.called(tuple(lines.splitlines()))
         await super().action_command(lines)
 
-    async def perform(self, asked: Invocation) -> None:
+    async def run_command(self, asked: Invocation) -> None:
         if asked.command.writes and self._player is not None and not self.script.allow_write:
             from app.tape.load import refused
 
             raise UsageError(refused(asked.command.name))
         command, text = self.asking if self._key is None else ("", "")
-        await super().perform(asked)
+        await super().run_command(asked)
         if self._recorder is not None:
             if command == LINE:
                 self._recorder.called((asked.line,))
@@ -272,7 +272,7 @@ class TapeApp(CommandApp):
             self.play(tape)
         else:
             example = "a register's letter, a tape's name or file"
-            prompt = self.deck_screen().prompt
+            prompt = self.front_screen().prompt
             prompt.ask("macro.play", "Play", example, self._last_tape, replaced=True)
 
     def do_macro_stop(self) -> None:

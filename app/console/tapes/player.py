@@ -111,7 +111,7 @@ class Player:
     async def _done(self, step: TapeStep) -> None:
         instruction = step.instruction
         if isinstance(instruction, Action):
-            await self._app.perform(instruction.asked)
+            await self._app.run_command(instruction.asked)
         elif isinstance(instruction, Type):
             for character in instruction.text:
                 key = NAMES.get(character, character)
@@ -127,9 +127,9 @@ class Player:
             self._picture(target(instruction.path))
         elif isinstance(instruction, Export):
             _make_room(target(instruction.path))
-            await self._app.perform(instruction.view)
+            await self._app.run_command(instruction.view)
             await self._idle(step)
-            await self._app.perform(instruction.command)
+            await self._app.run_command(instruction.command)
         elif isinstance(instruction, Expect):
             await self._expect(step, instruction.condition)
         else:

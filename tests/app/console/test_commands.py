@@ -11,7 +11,7 @@ from app.config.keymap import Keymap
 from app.config.model import Settings
 from app.console.app import ConsoleApp
 from app.console.bindings import bindings
-from app.console.screen import DeckScreen
+from app.console.screen import ConsoleScreen
 from app.console.screens.events.screen import EventsScreen
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.overview.screen import OverviewScreen
@@ -20,7 +20,7 @@ from app.console.screens.programs.screen import ProgramsScreen
 from app.console.screens.triggers.screen import TriggersScreen
 from tests.app.console.fake import desk, flow
 
-OWNERS: dict[str, type[ConsoleApp] | type[DeckScreen]] = {
+OWNERS: dict[str, type[ConsoleApp] | type[ConsoleScreen]] = {
     "": ConsoleApp,
     "overview": OverviewScreen,
     "paths": PathsScreen,
@@ -51,7 +51,7 @@ def test_each_command_is_done_by_its_screen(entry: Command) -> None:
 @pytest.mark.parametrize("screen", SCREENS)
 def test_each_screen_has_its_name_in_the_registry(screen: str) -> None:
     owner = OWNERS[screen]
-    assert issubclass(owner, DeckScreen)
+    assert issubclass(owner, ConsoleScreen)
     assert screen in ConsoleApp.MODES
     assert vars(owner)["MODE"] == screen
 
@@ -133,7 +133,7 @@ async def test_a_command_closes_what_is_open_over_its_screen() -> None:
         await console.press("f1", "question_mark")
         await console.app.action_command("table.down")
         await console.still()
-        assert console.app.screen is console.app.deck_screen()
+        assert console.app.screen is console.app.front_screen()
 
 
 async def test_messages_name_the_keys_that_the_user_chose() -> None:

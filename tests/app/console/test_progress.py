@@ -15,8 +15,8 @@ from textual.pilot import Pilot
 from app.commands.registry import SCREENS
 from app.console import tasks as progress
 from app.console.app import ConsoleApp
-from app.console.screen import Told
-from app.console.tasks import Work
+from app.console.screen import TaskDone
+from app.console.tasks import Task
 from bpf.cancel import current
 from probes.config.model import ProbeConfig
 from probes.control_plane import Check, Replacement
@@ -49,7 +49,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_its_words_change_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("app.console.tasks.time.monotonic", lambda: now)
-    work = Work("writing x.csv", started=now)
+    work = Task("writing x.csv", started=now)
     said = []
     for now in (100.4, 100.9, 101.2, 101.8, 102.1, 175.0):
         work.progress((now - 100) / 100)
@@ -102,11 +102,11 @@ async def test_a_check_is_told_of_and_cancelled_by_escape_from_within_the_editor
         await edit(console)
         await console.press("f5")
         # What is quick is not told of.
-        console.app.show_work()
+        console.app.show_tasks()
         await console.still()
         assert "checking hello" not in console.strip
         monkeypatch.setattr(progress, "SAID_AFTER", 0.05)
-        console.app.show_work()
+        console.app.show_tasks()
         await until(console, "checking hello; esc cancels")
         await console.press("escape")
         await until(console, "checking hello", gone=True)
@@ -132,11 +132,11 @@ async def test_what_is_done_by_itself_is_told_of_once_it_is_asked_for() -> None:
         await edit(console)
         console.app.screen._check()  # type: ignore[attr-defined]
         await console.pilot.pause(0.1)
-        console.app.show_work()
+        console.app.show_tasks()
         await console.still()
         assert "checking hello" not in console.strip
         await console.press("f5")
-        console.app.show_work()
+        console.app.show_tasks()
         await until(console, "checking hello; esc cancels")
         await console.app.action_command("work.cancel")
         await until(console, "checking hello", gone=True)
@@ -167,10 +167,10 @@ async def test_escape_cancels_on_every_screen_before_it_does_anything_else(scree
 
     async with desk(120, 30, first=screen) as console:
         await console.feed()
-        front = console.app.deck_screen()
-        front.in_thread(work, lambda _: None, console.app.complain, work=Work("counting sheep"))
+        front = console.app.front_screen()
+        front.run_in_worker(work, lambda _: None, console.app.complain, task=Task("counting sheep"))
         await until(console, "counting sheep")
-        console.app.show_work()
+        console.app.show_tasks()
         await until(console, "esc cancels")
         await console.press("escape")
         await until(console, "counting sheep", gone=True)
@@ -194,10 +194,10 @@ def test_quitting_waits_for_no_work(heeds: bool) -> None:
 
     async def press(pilot: Pilot[Any]) -> None:
         await app.ready.wait()
-        front = app.deck_screen()
+        front = app.front_screen()
         for number in range(8):  # more than asyncio has threads
-            front.in_thread(ask, lambda _: None, app.complain, work=Work(f"asking {number}"))
-        front.in_thread(work, lambda _: None, app.complain, work=Work("checking"))
+            front.run_in_worker(ask, lambda _: None, app.complain, task=Task(f"asking {number}"))
+        front.run_in_worker(work, lambda _: None, app.complain, task=Task("checking"))
         while not began.is_set():
             await pilot.pause(0.01)
         ending.append(time.monotonic())
@@ -217,8 +217,8 @@ def test_quitting_waits_for_no_work(heeds: bool) -> None:
 async def test_what_a_thread_tells_is_not_shown_by_a_console_that_ends() -> None:
     shown: list[str] = []
     async with desk() as console:
-        screen = console.app.deck_screen()
-        screen._follow_up(Told(lambda: shown.append("before"), asked=False))
+        screen = console.app.front_screen()
+        screen._follow_up(TaskDone(lambda: shown.append("before"), asked=False))
         console.app.exit()
-        screen._follow_up(Told(lambda: shown.append("after"), asked=False))
+        screen._follow_up(TaskDone(lambda: shown.append("after"), asked=False))
     assert shown == ["before"]

@@ -11,8 +11,8 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Static
 
-from app.console.screen import DeckScreen, counted
-from app.console.tables.sorted_table import OPEN, DeckTable
+from app.console.screen import ConsoleScreen, counted
+from app.console.tables.sorted_table import OPEN, SortedTable
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, Table, parse
 from probes.filter.events import EVENTS, event_table
@@ -83,11 +83,11 @@ class EventRows:
         return EventRows([self._events[at] for at in order(of, descending=descending)])
 
 
-class EventTable(DeckTable):
+class EventTable(SortedTable):
     """The events."""
 
 
-class EventsScreen(DeckScreen):
+class EventsScreen(ConsoleScreen):
     """Events in a table, and the whole text of one."""
 
     MODE = "events"
@@ -127,7 +127,7 @@ class EventsScreen(DeckScreen):
 
     def restore(self, kept: Mapping[str, str]) -> None:
         with suppress(UsageError):
-            self._filter = parse(kept.get("filter", ""), EVENTS, self.deck.settings.filters)
+            self._filter = parse(kept.get("filter", ""), EVENTS, self.console.settings.filters)
         super().restore(kept)
         self._detailed = kept.get("detail") == OPEN
 
@@ -137,7 +137,7 @@ class EventsScreen(DeckScreen):
         self.set_focus(self.table)
 
     def show(self) -> None:
-        every = events = self.deck.frame.events
+        every = events = self.console.frame.events
         if self._filter:
             events = tuple(compress(every, self._filter.mask(event_table(every)).tolist()))
         self.table.empty = _FILTERED if every else _NOTHING
@@ -147,7 +147,7 @@ class EventsScreen(DeckScreen):
         notes = [StatusItem(passed + counted(len(every), "event"), Tone.MUTED, priority=4)]
         if self._filter.text:
             notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
-        self.deck.show_notes(*notes)
+        self.console.show_notes(*notes)
 
     def _show_detail(self) -> None:
         event = self._chosen
@@ -156,15 +156,15 @@ class EventsScreen(DeckScreen):
             lines = (safe(line, REPLACED) for line in event.text.splitlines())
             self.query_one("#text", Static).update("\n".join(lines))
 
-    do_event_sort = DeckScreen.sort_rows
-    do_event_reverse = DeckScreen.reverse_rows
+    do_event_sort = ConsoleScreen.sort_rows
+    do_event_reverse = ConsoleScreen.reverse_rows
 
     def do_event_filter(self, text: str | None = None) -> None:
         if text is None:
             example = "severity:warning,error source:flow /lost/"
             self.prompt.ask("event.filter", "Show only", example, self._filter.text)
             return
-        self._filter = parse(text, EVENTS, self.deck.settings.filters)
+        self._filter = parse(text, EVENTS, self.console.settings.filters)
         self.show()
 
     def do_event_detail(self) -> None:
@@ -177,24 +177,25 @@ class EventsScreen(DeckScreen):
         elif self._filter.text:
             self.do_event_filter("")
         else:
-            self.deck.leave_moment()
+            self.console.leave_moment()
 
     def do_event_go(self) -> None:
         if (event := self._chosen) is None:
             raise UsageError("there is no event here")
-        programs = {table.probe for table in self.deck.frame.metrics}
+        programs = {table.probe for table in self.console.frame.metrics}
         other = "programs" if event.source in programs else "events"
         mode = _ABOUT.get(event.source, other)
-        self.deck.stay_at(self.deck.frame_since(event.utc_ns), f"event of {clock(event.utc_ns)}")
+        frame = self.console.frame_since(event.utc_ns)
+        self.console.pause_at(frame, f"event of {clock(event.utc_ns)}")
         if mode == "events":
-            self.deck.refresh_view()
+            self.console.refresh_view()
         else:
             # What is shown then is drawn by the screen that comes.
-            self.deck.switch_mode(mode)
+            self.console.switch_mode(mode)
 
     @on(VirtualTable.RowSelected)
     async def _row_selected(self) -> None:
-        await self.deck.action_command("event.go")
+        await self.console.action_command("event.go")
 
     @on(VirtualTable.RowHighlighted)
     def _row_highlighted(self) -> None:

@@ -10,12 +10,12 @@ from textual import on
 from textual.widget import Widget
 
 from app.console.live.flows import Focus, LiveView
-from app.console.screen import DeckScreen, counted
+from app.console.screen import ConsoleScreen, counted
 from app.console.screens.flows.detail import FlowDetail
 from app.console.screens.flows.rows import COLUMNS, FlowRows, flow_columns, path_of
 from app.console.screens.flows.table import Rtts, live_table
 from app.console.tables.compare import CHANGES, FlowChanges
-from app.console.tables.sorted_table import OPEN, DeckTable
+from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tapes.state import Values, of_flow
 from bpf.errors import UsageError
 from probes.filter import Domain, Table
@@ -31,11 +31,11 @@ _FILTERED = "no flow passes the filter; escape clears it"
 _FILTERED_SOME = "no flow with a row passes the filter yet: the next window is searched whole"
 
 
-class FlowTable(DeckTable):
+class FlowTable(SortedTable):
     """The flows."""
 
 
-class FlowsScreen(DeckScreen):
+class FlowsScreen(ConsoleScreen):
     """Flows in a table; `/` filters what is shown, `C` chooses what is counted."""
 
     MODE = "flows"
@@ -56,7 +56,7 @@ class FlowsScreen(DeckScreen):
         return [FlowTable("flows", COLUMNS, empty=_WAITING), changes, FlowDetail()]
 
     def filtered(self) -> tuple[tuple[Domain, Table], ...]:
-        return ((LIVE_FLOWS, live_table(self.deck.frame.flows)),)
+        return ((LIVE_FLOWS, live_table(self.console.frame.flows)),)
 
     @property
     def filter(self) -> FlowFilter:
@@ -78,7 +78,7 @@ class FlowsScreen(DeckScreen):
 
     def restore(self, kept: Mapping[str, str]) -> None:
         with suppress(UsageError):
-            self._filter = FlowFilter.parse(kept.get("filter", ""), self.deck.settings.filters)
+            self._filter = FlowFilter.parse(kept.get("filter", ""), self.console.settings.filters)
         self.detail.set_class(kept.get("detail") == OPEN, "open")
         self.detail.follow(self.table.cursor_key)
         super().restore(kept)
@@ -98,11 +98,11 @@ class FlowsScreen(DeckScreen):
 
     def _show_detail(self) -> None:
         if self.detail.is_open:
-            self.detail.show(self.deck.frame.flows, self.deck.history, self.deck.span)
+            self.detail.show(self.console.frame.flows, self.console.history, self.console.span)
 
     def states(self) -> Values:
         """What it knows of named state, by name."""
-        table, view = self.table, self.deck.frame.flows
+        table, view = self.table, self.console.frame.flows
         found = np.flatnonzero(view.rows["id"] == table.cursor_key)
         return {
             "flow.count": self._flow_rows().rows,
@@ -115,23 +115,24 @@ class FlowsScreen(DeckScreen):
 
     def _flow_rows(self) -> FlowRows:
         """The flows of the frame that pass the filter."""
-        frame = self.deck.frame
-        table = live_table(frame.flows, frame.paths, self.deck.names, self._rtts.medians)
+        frame = self.console.frame
+        table = live_table(frame.flows, frame.paths, self.console.names, self._rtts.medians)
         return FlowRows(frame.flows, self._filter, table=table)
 
     def _show_rows(self) -> None:
         """Show the flows of the frame, in the order and with the filter of now."""
-        view = self.deck.frame.flows
+        view = self.console.frame.flows
         rows: FlowRows | FlowChanges
-        if (frames := self.deck.compared) is not None:
+        if (frames := self.console.compared) is not None:
             flows = frames[0].flows, frames[1].flows
-            rows = FlowChanges.of(*flows, self._filter, frames[1].paths, self.deck.names)
+            rows = FlowChanges.of(*flows, self._filter, frames[1].paths, self.console.names)
         else:
             rows = self._flow_rows()
         tables = "flows", "changes"
         self.turn_to(*(tables if frames is None else reversed(tables)))
         columns = flow_columns(
-            traced=len(self.deck.frame.paths.series) > 0, at_least=bool(view.rows["at_least"].any())
+            traced=len(self.console.frame.paths.series) > 0,
+            at_least=bool(view.rows["at_least"].any()),
         )
         if frames is None and self.table.columns != columns:
             self.table.columns = columns
@@ -143,11 +144,11 @@ class FlowsScreen(DeckScreen):
         notes = [StatusItem(count + counted(rows.total, "flow"), Tone.MUTED, priority=3)]
         if self._filter.text:
             notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
-        if self.table.sort == "rtt" and not len(self.deck.frame.paths.series):
+        if self.table.sort == "rtt" and not len(self.console.frame.paths.series):
             notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
         if view.left_out:
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 2))
-        self.deck.show_notes(*notes)
+        self.console.show_notes(*notes)
 
     def _focus(self) -> None:
         """Have the flows that pass the filter, and those in view, come first in a flood."""
@@ -159,10 +160,10 @@ class FlowsScreen(DeckScreen):
 
         source = self.table.source
         ids = np.array([source.key(index) for index in self.table.in_view], "u8")
-        self.deck.state.focus_flows(Focus(passes, ids) if shown else Focus(ids=ids))
+        self.console.state.focus_flows(Focus(passes, ids) if shown else Focus(ids=ids))
 
-    do_flow_sort = DeckScreen.sort_rows
-    do_flow_reverse = DeckScreen.reverse_rows
+    do_flow_sort = ConsoleScreen.sort_rows
+    do_flow_reverse = ConsoleScreen.reverse_rows
 
     def do_flow_top(self) -> None:
         self.table.unpin()
@@ -174,42 +175,42 @@ class FlowsScreen(DeckScreen):
             self._show_detail()
 
     def do_flow_trace(self) -> None:
-        view = self.deck.frame.flows
+        view = self.console.frame.flows
         found = np.flatnonzero(view.rows["id"] == self.table.cursor_key)
         if not len(found):
             return
         try:
             self.trace(path_of(view.rows[found[0]]))
         except UsageError as error:
-            self.deck.complain(error)
+            self.console.complain(error)
 
     def do_flow_filter(self, text: str | None = None) -> None:
         if text is None:
             example = "tcp port:443 rate>1M host:/^www/"
             self.prompt.ask("flow.filter", "Show only", example, self._filter.text)
             return
-        self._filter = FlowFilter.parse(text, self.deck.settings.filters)
+        self._filter = FlowFilter.parse(text, self.console.settings.filters)
         self._show_rows()
 
     def do_flow_capture(self, text: str | None = None) -> None:
         if text is None:
-            self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.deck.capture)
+            self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.console.capture)
             return
-        capture = FlowFilter.parse(text, self.deck.settings.filters)
+        capture = FlowFilter.parse(text, self.console.settings.filters)
         capture.to_c()
         # Whoever captures may be another host, which knows no names of ours.
-        self.deck.reconfigure(capture.expanded if "@" in text else capture)
+        self.console.reconfigure(capture.expanded if "@" in text else capture)
 
     def do_flow_clear(self) -> None:
         if self.detail.is_open:
             self.detail.remove_class("open")
-        elif self._filter.text or not self.deck.leave_moment():
+        elif self._filter.text or not self.console.leave_moment():
             self._filter = FlowFilter()
             self._show_rows()
 
     @on(VirtualTable.RowSelected)
     async def _row_selected(self) -> None:
-        await self.deck.action_command("flow.trace")
+        await self.console.action_command("flow.trace")
 
     @on(VirtualTable.RowHighlighted)
     def _row_highlighted(self, event: VirtualTable.RowHighlighted) -> None:

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
-from app.console.polling import LookingScreen
+from app.console.polling import PollingScreen
 from app.console.screen import counted
 from app.console.screens.events.screen import COLUMNS as EVENT_COLUMNS
 from app.console.screens.events.screen import EventRows
@@ -89,7 +89,7 @@ class HealthStrip(StatusStrip, can_focus=True):
     HealthStrip:focus { background: $block-cursor-blurred-background; }
     """
 
-    class Passed(Message):
+    class CursorLeft(Message):
         """The cursor is to leave it."""
 
         def __init__(self, step: int) -> None:
@@ -104,7 +104,7 @@ class HealthStrip(StatusStrip, can_focus=True):
         self.screen.set_focus(self)
 
     def action_pass(self, step: int) -> None:
-        self.post_message(self.Passed(step))
+        self.post_message(self.CursorLeft(step))
 
     def on_click(self, event: events.Click) -> None:
         if event.chain == 2:
@@ -119,7 +119,7 @@ class Board(Container):
         self.call_after_refresh(cast("OverviewScreen", self.screen).show)
 
 
-class OverviewScreen(LookingScreen[_Looked]):
+class OverviewScreen(PollingScreen[_Looked]):
     """Blocks, in one column or in two; as many rows of each as there is room for."""
 
     AUTO_FOCUS = "#flows"
@@ -162,13 +162,13 @@ class OverviewScreen(LookingScreen[_Looked]):
     @property
     def _no_paths(self) -> str:
         """Text of the empty paths block: the keys that begin a trace, as the user has them."""
-        key = self.deck.key_of
+        key = self.console.key_of
         begins = f"{key('flow.trace')} on a flow of {key('view.flows')} begins"
         return f"no path is traced: {begins}, or {key('path.trace')} on {key('view.paths')}"
 
     @property
     def _no_policies(self) -> str:
-        key = self.deck.key_of
+        key = self.console.key_of
         return f"there is no policy: {key('trigger.add')} on {key('view.triggers')} adds one"
 
     def on_mount(self) -> None:
@@ -196,8 +196,8 @@ class OverviewScreen(LookingScreen[_Looked]):
 
     # What runs
 
-    def question(self) -> Callable[[], _Looked]:
-        plane, missed = self.deck.plane, bool(self._late(self._pulses()))
+    def fetch(self) -> Callable[[], _Looked]:
+        plane, missed = self.console.plane, bool(self._late(self._pulses()))
 
         def ask() -> _Looked:
             # All probes are asked for only when one is missed: it takes a while, and pydantic.
@@ -206,37 +206,37 @@ class OverviewScreen(LookingScreen[_Looked]):
 
         return ask
 
-    def take(self, answer: _Looked) -> None:
+    def apply(self, answer: _Looked) -> None:
         self._traced, self._triggers.info, known = answer
         if known is None:
             return
         self._ended = {name: why for name, why in known.items() if why}
-        for one in self._late(self.deck.frame.pulses):
+        for one in self._late(self.console.frame.pulses):
             if one.name not in known:
                 self._removed[one.name] = one.came_at
 
     def _pulses(self) -> Pulses:
         """Those of the frame without the probes that were removed."""
-        pulses = self.deck.frame.pulses
+        pulses = self.console.frame.pulses
         here = {n: p for n, p in pulses.probes.items() if self._removed.get(n) != p.came_at}
         return replace(pulses, probes=here)
 
     def _late(self, pulses: Pulses) -> list[Pulse]:
-        return late(pulses.probes.values(), self._now, self.deck.interval)
+        return late(pulses.probes.values(), self._now, self.console.interval)
 
     @property
     def _now(self) -> float:
         """By `time.monotonic()`; while the view is paused, when it was."""
-        frame = self.deck.frame
-        if self.deck.paused:
+        frame = self.console.frame
+        if self.console.paused:
             return frame.at
         # On a slow link the frame is older than the last window, and no probe is to blame.
-        return frame.at + time.monotonic() - self.deck.state.last_at
+        return frame.at + time.monotonic() - self.console.state.last_at
 
     # What is shown
 
     def show(self) -> None:
-        frame, pulses = self.deck.frame, self._pulses()
+        frame, pulses = self.console.frame, self._pulses()
         self._show_health(pulses)
         self._show_notes()
         if not self.query("#warnings"):
@@ -296,7 +296,7 @@ class OverviewScreen(LookingScreen[_Looked]):
         missing = self._late(pulses)
         names = {one.name for one in missing}
         ended = {name: why for name, why in self._ended.items() if name in names}
-        left_out = self.deck.frame.flows.left_out
+        left_out = self.console.frame.flows.left_out
         items = health_items(pulses, missing, ended, left_out, self._now)
         self.query_one(HealthStrip).show(items)
 
@@ -324,10 +324,12 @@ class OverviewScreen(LookingScreen[_Looked]):
         block.empty = counted(known, "hop") if known else none
         found = self._hops.hops(most, block.width_of("line"))
         if found:
-            self._set_columns(block, worst_columns(found, self.deck.names, block.width_of("line")))
+            self._set_columns(
+                block, worst_columns(found, self.console.names, block.width_of("line"))
+            )
             # A column of hosts that grew took cells from the time lines.
             found = self._hops.hops(most, block.width_of("line"))
-        block.show(worst_rows(found, self.deck.names))
+        block.show(worst_rows(found, self.console.names))
 
     def _show_policies(self, most: int) -> None:
         block, triggers = self.block("policies"), self._triggers
@@ -352,17 +354,17 @@ class OverviewScreen(LookingScreen[_Looked]):
 
     def _show_notes(self) -> None:
         notes = []
-        if flows := len(self.deck.frame.flows.rows):
+        if flows := len(self.console.frame.flows.rows):
             notes.append(StatusItem(counted(flows, "flow"), Tone.MUTED, priority=4))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.deck.show_notes(*notes)
+        self.console.show_notes(*notes)
 
     # Moving about
 
-    @on(Block.Passed)
-    @on(HealthStrip.Passed)
-    def _passed(self, event: Block.Passed | HealthStrip.Passed) -> None:
+    @on(Block.CursorLeft)
+    @on(HealthStrip.CursorLeft)
+    def _passed(self, event: Block.CursorLeft | HealthStrip.CursorLeft) -> None:
         """Go to the next block, or the one before; not around."""
         stops = [one for one in self.focus_chain if isinstance(one, HealthStrip | Block)]
         at = stops.index(self.focused) + event.step if self.focused in stops else 0
@@ -377,19 +379,19 @@ class OverviewScreen(LookingScreen[_Looked]):
             self._open("health", None)
 
     def do_overview_leave(self) -> None:
-        self.deck.leave_moment()
+        self.console.leave_moment()
 
     def _open(self, name: str, key: Hashable | None) -> None:
         mode = _LEADS[name]
         if name == "traffic":
             key = None
             mode = mode if self._pulses().both_ways else "triggers"
-        self.deck.call_later(self.deck.turn_to, mode, key)
+        self.console.call_later(self.console.turn_to, mode, key)
 
     @on(VirtualTable.RowSelected)
     @on(HealthStrip.Selected)
     async def _selected(self) -> None:
-        await self.deck.action_command("overview.open")
+        await self.console.action_command("overview.open")
 
 
 def _flow_columns() -> tuple[Column, ...]:

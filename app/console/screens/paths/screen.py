@@ -13,8 +13,8 @@ from textual.widget import Widget
 
 from app.console.live.path_filter import HOPS, PATHS, parse
 from app.console.live.state import Frame
-from app.console.polling import LookingScreen
-from app.console.screen import Told, counted
+from app.console.polling import PollingScreen
+from app.console.screen import TaskDone, counted
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops, shown_paths
 from app.console.screens.paths.model import Choice, Hop, Paths
@@ -30,9 +30,9 @@ from app.console.screens.paths.rows import (
     scale_of,
 )
 from app.console.tables.compare import HOP_CHANGES, hop_changes
-from app.console.tables.sorted_table import OPEN, DeckTable
+from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tapes.state import Values, of_path
-from app.console.tasks import Work
+from app.console.tasks import Task
 from app.resolve import address, addresses
 from bpf.errors import ProbedeckError, UsageError
 from probes.filter import Domain, Filter, Table
@@ -52,11 +52,11 @@ _WAITING = "no router has answered yet\n\nprobes go out with packets to the dest
 _ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to a destination"
 
 
-class HopTable(DeckTable):
+class HopTable(SortedTable):
     """The hops of a path."""
 
 
-class PathsScreen(LookingScreen[tuple[Traced, ...]]):
+class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     """Paths above, the hops of the chosen one below."""
 
     AUTO_FOCUS = "HopTable"
@@ -89,15 +89,15 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         changes = HopTable("hop_changes", HOP_CHANGES, empty=_WAITING)
         changes.display = False
         return [
-            DeckTable("destinations", PATH_COLUMNS, id="paths"),
+            SortedTable("destinations", PATH_COLUMNS, id="paths"),
             HopTable("hops", hop_columns((), 1.0, 0), empty=_NOTHING),
             changes,
             PathDetail(),
         ]
 
     @property
-    def listing(self) -> DeckTable:
-        return self.query_one("#paths", DeckTable)
+    def listing(self) -> SortedTable:
+        return self.query_one("#paths", SortedTable)
 
     @property
     def table(self) -> HopTable:
@@ -110,10 +110,10 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     # What is traced
 
-    def question(self) -> Callable[[], tuple[Traced, ...]]:
-        return self.deck.plane.traced
+    def fetch(self) -> Callable[[], tuple[Traced, ...]]:
+        return self.console.plane.traced
 
-    def take(self, answer: tuple[Traced, ...]) -> None:
+    def apply(self, answer: tuple[Traced, ...]) -> None:
         self._traced = answer
 
     def do_path_trace(self, destination: str = "") -> None:
@@ -121,7 +121,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             self.prompt.ask("path.trace", "Trace", "an address or a name", "")
             return
         # Not one of Textual's threads: the end of the program would wait for the name server.
-        self.deck.pending += 1
+        self.console.pending += 1
         threading.Thread(target=self._resolve, args=(destination,), daemon=True).start()
 
     def do_path_filter(self, text: str | None = None) -> None:
@@ -129,7 +129,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             example = "rtt>50ms dst:10.0.0.0/8 hop<=5"
             self.prompt.ask("path.filter", "Show only", example, self._of_paths.text)
             return
-        filters = parse(text, self.deck.settings.filters)
+        filters = parse(text, self.console.settings.filters)
         self._of_paths, self._of_hops = filters
         self.show()
 
@@ -138,31 +138,31 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         try:
             follow = partial(self.trace, *map(Choice, addresses(destination)))
         except ProbedeckError as error:
-            follow = partial(self.deck.complain, error)
+            follow = partial(self.console.complain, error)
         with contextlib.suppress(RuntimeError):  # The console has ended meanwhile.
-            self.post_message(Told(follow, asked=True))
+            self.post_message(TaskDone(follow, asked=True))
 
     def do_path_untrace(self, destination: str = "") -> None:
         choice = Choice(address(destination)) if destination else self._choice
         if choice is None or (running := self._paths.running(choice.destination)) is None:
-            self.deck.complain(UsageError("there is no tracing to stop here"))
+            self.console.complain(UsageError("there is no tracing to stop here"))
             return
         flow = choice.flow if choice.flow in running.flows else None
-        ask = partial(self.deck.plane.untrace, choice.destination, flow)
-        self.in_thread(
-            ask, lambda _: self._untraced(choice.destination), self.deck.complain,
-            work=Work(f"ending the tracing of {choice.destination}"),
+        ask = partial(self.console.plane.untrace, choice.destination, flow)
+        self.run_in_worker(
+            ask, lambda _: self._untraced(choice.destination), self.console.complain,
+            task=Task(f"ending the tracing of {choice.destination}"),
         )  # fmt: skip
 
     def _untraced(self, destination: str) -> None:
         self.notify(f"tracing of {destination} has ended", timeout=2.0, markup=False)
-        self._look()
+        self._poll()
 
     # What is shown
 
     def point_at(self, key: Hashable) -> None:
         """Turn to a choice, and to the hop of a number."""
-        self.deck.wanted_path, number = cast("tuple[Choice, int]", key)
+        self.console.wanted_path, number = cast("tuple[Choice, int]", key)
         self.show()
         self.table.want(number)
         self.set_focus(self.table)
@@ -179,13 +179,13 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
 
     def states(self) -> Values:
         """What it knows of named state, by name."""
-        self._paths.take(self.deck.frame.paths, self._traced)
+        self._paths.take(self.console.frame.paths, self._traced)
         return of_path(self._paths, self._choice)
 
     def show(self) -> None:
-        self._paths.take(self.deck.frame.paths, self._traced)
-        deck = self.deck
-        listed = (self._paths.edition, deck.names.version, self._of_paths, deck.wanted_path)
+        self._paths.take(self.console.frame.paths, self._traced)
+        console = self.console
+        listed = (self._paths.edition, console.names.version, self._of_paths, console.wanted_path)
         if self._listed != listed:
             self._listed = listed
             self._show_paths()
@@ -193,17 +193,17 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         self._show_hops()
 
     def _show_paths(self) -> None:
-        names = self.deck.names
+        names = self.console.names
         self._choices = shown_paths(self._paths, self._of_paths, names)
         rows = path_rows(self._paths, self._choices, names)
         self.set_class(not rows.rows, "-empty")
         self.listing.styles.height = 1 + rows.rows
         self.listing.fill(rows)
-        wanted = self.deck.wanted_path
+        wanted = self.console.wanted_path
         if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
             self._point_at(nearest)
             if nearest == wanted:
-                self.deck.wanted_path = None
+                self.console.wanted_path = None
         key = self.listing.cursor_key
         self._choice = key if isinstance(key, Choice) else None
 
@@ -219,13 +219,13 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             notes += [StatusItem(text, tone, priority=2)] if text else []
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.deck.show_notes(*notes)
+        self.console.show_notes(*notes)
 
     def _show_hops(self) -> None:
         tables = "hops", "hop_changes"
-        self.turn_to(*(tables if self.deck.marked is None else reversed(tables)))
-        if self._choice is not None and self.deck.marked is not None:
-            self._show_changes(self._choice, self.deck.marked)
+        self.turn_to(*(tables if self.console.marked is None else reversed(tables)))
+        if self._choice is not None and self.console.marked is not None:
+            self._show_changes(self._choice, self.console.marked)
             return
         choice, table = self._choice, self.query_one("#hops", HopTable)
         if choice is None:
@@ -234,7 +234,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             table.empty = _FILTERED if self._paths.choices else _NOTHING
             table.fill(Rows())
             return
-        names = self.deck.names
+        names = self.console.names
         cells = table.width_of("line")
         every = self._paths.hops(choice, cells)
         self._hops = hops = shown_hops(every, self._of_hops, names)
@@ -257,17 +257,19 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         self._marked.take(marked.paths, self._traced)
         self._hops = self._paths.hops(choice, 1)
         before, after = self._marked.hops(choice, 1), self._hops
-        if marked.at > self.deck.frame.at:
+        if marked.at > self.console.frame.at:
             before, after = after, before
-        self.table.fill(hop_changes(before, after, self.deck.names))
+        self.table.fill(hop_changes(before, after, self.console.names))
         self._show_detail()
 
     def _show_detail(self) -> None:
         if self.detail.is_open and self._choice is not None:
             number = self.table.cursor_key
             hop = next((hop for hop in self._hops if hop.number == number), None)
-            deck = self.deck
-            self.detail.show(self._paths, self._choice, hop, deck.names, deck.span, deck.path_past)
+            console = self.console
+            self.detail.show(
+                self._paths, self._choice, hop, console.names, console.span, console.path_past
+            )
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._show_hops)
@@ -280,7 +282,7 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
             self.listing.move_to(index)
 
     def _step(self, by: int) -> None:
-        self.deck.wanted_path = None
+        self.console.wanted_path = None
         rows = self.listing.source.rows
         if rows:
             self.listing.move_to((self.listing.cursor_index + by) % rows)
@@ -291,8 +293,8 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
     def do_path_previous(self) -> None:
         self._step(-1)
 
-    do_path_sort = LookingScreen.sort_rows
-    do_path_reverse = LookingScreen.reverse_rows
+    do_path_sort = PollingScreen.sort_rows
+    do_path_reverse = PollingScreen.reverse_rows
 
     def do_path_detail(self) -> None:
         self.table.action_select()
@@ -303,10 +305,10 @@ class PathsScreen(LookingScreen[tuple[Traced, ...]]):
         elif self._of_paths.text:
             self.do_path_filter("")
         else:
-            self.deck.leave_moment()
+            self.console.leave_moment()
 
     def do_path_names(self) -> None:
-        self.deck.names.enabled = not self.deck.names.enabled
+        self.console.names.enabled = not self.console.names.enabled
         self.show()
 
     def _open_detail(self, opened: bool) -> None:

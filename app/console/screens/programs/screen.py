@@ -17,7 +17,7 @@ from app.console.screens.programs.files import edit_outside, write_source
 from app.console.screens.programs.model import Place, Slot, Verdict, examine, loses, place_of
 from app.console.screens.programs.panels import Panel, Spot
 from app.console.screens.programs.view import ProgramView
-from app.console.tasks import Work
+from app.console.tasks import Task
 from app.files import expand
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.config.model import ProbeConfig
@@ -42,7 +42,7 @@ class ProgramsScreen(ProgramView):
     def __init__(self) -> None:
         super().__init__()
         self._pause: Timer | None = None
-        self._check_work = Work("")
+        self._check_task = Task("")
         """The last check."""
         self._told_to: ProbeConfig | None = None
         """What the operator asked to have checked; others are checked while he types."""
@@ -57,9 +57,9 @@ class ProgramsScreen(ProgramView):
         if command == "table.select":
             return not isinstance(self.focused, CodeEditor)
         if command == "program.leave":
-            return not self.listing.has_focus or self.deck.elsewhen or self.deck.can_cancel
+            return not self.listing.has_focus or self.console.elsewhen or self.console.can_cancel
         # Nothing here is a view of packets that could be frozen.
-        return command != "view.pause" or self.deck.paused
+        return command != "view.pause" or self.console.paused
 
     # Checking
 
@@ -69,16 +69,16 @@ class ProgramsScreen(ProgramView):
         config = self.model.edited(self._slot.probe)
         if told:
             self._told_to = config
-            self._check_work.asked = True
+            self._check_task.asked = True
         if self._checking is not None:
             self._again = True
             return
         self._again = False
         self._checking = config
         self._show_editing()
-        ask = partial(examine, self.deck.plane, config)
-        self._check_work = Work(f"checking {config.name}", asked=config == self._told_to)
-        self.in_thread(ask, self._checked, self._unchecked, work=self._check_work)
+        ask = partial(examine, self.console.plane, config)
+        self._check_task = Task(f"checking {config.name}", asked=config == self._told_to)
+        self.run_in_worker(ask, self._checked, self._unchecked, task=self._check_task)
 
     def _checked(self, verdict: Verdict) -> None:
         self._checking = None
@@ -144,7 +144,7 @@ class ProgramsScreen(ProgramView):
             self._refuse(f"{config.name} is not swapped: {verdict.diagnostics[0]}")
         elif not loses(verdict.check) or self._meant(config, self._warning(verdict.check.cuts)):
             force = bool(verdict.check.cuts)
-            ask = partial(self.deck.plane.replace, config, force=force)
+            ask = partial(self.console.plane.replace, config, force=force)
             self._do(f"swapping {config.name}", ask, partial(self._replaced, config.name))
         else:
             self._choose(Panel.REPORT)
@@ -162,7 +162,7 @@ class ProgramsScreen(ProgramView):
 
     def do_program_rollback(self, probe: str = "") -> None:
         name = self._target(probe)
-        ask = partial(self.deck.plane.roll_back, name)
+        ask = partial(self.console.plane.roll_back, name)
         self._do(f"rolling back {name}", ask, partial(self._replaced, name))
 
     def _replaced(self, name: str, made: Replacement) -> None:
@@ -170,7 +170,7 @@ class ProgramsScreen(ProgramView):
 
     def do_program_cost(self, probe: str = "") -> None:
         name = self._target(probe)
-        ask = partial(self.deck.plane.cost, name)
+        ask = partial(self.console.plane.cost, name)
         self._do(f"measuring {name}", ask, partial(self._measured, name))
 
     def _measured(self, name: str, costs: Sequence[Cost]) -> None:
@@ -186,7 +186,7 @@ class ProgramsScreen(ProgramView):
 
         def add() -> ProbeInfo | CutError:
             try:
-                return add_probe(self.deck.plane, file, force=force)
+                return add_probe(self.console.plane, file, force=force)
             except CutError as error:
                 return error
 
@@ -202,14 +202,14 @@ class ProgramsScreen(ProgramView):
     def do_probe_remove(self, probe: str = "") -> None:
         name = self._target(probe)
         edits = " and loses its edits" if self.model.modified(name) else ""
-        key = self.deck.key_of("probe.remove")
+        key = self.console.key_of("probe.remove")
         if name in self.model.removed:
             self.model.forget(name)
             self._follow()
             self._show_all()
         # Who says which one means it.
         elif probe or self._meant(("remove", name), f"{key} again removes {name}{edits}"):
-            ask = partial(self.deck.plane.remove, name)
+            ask = partial(self.console.plane.remove, name)
             self._do(f"removing {name}", ask, partial(self._removed, name))
 
     def _removed(self, name: str, last: Sequence[Snapshot]) -> None:
@@ -218,7 +218,7 @@ class ProgramsScreen(ProgramView):
 
     def do_probe_export(self, probe: str = "") -> None:
         name = self._target(probe)
-        ask = partial(self.deck.plane.export, name)
+        ask = partial(self.console.plane.export, name)
         self._do(f"exporting {name}", ask, partial(self._exported, name))
 
     def _exported(self, name: str, tables: Sequence[Snapshot]) -> None:
@@ -235,7 +235,7 @@ class ProgramsScreen(ProgramView):
             self.prompt.ask("program.save", "Write to", "a file", self._slot.file)
             return
         path, draft = expand(file), self.model.drafts[self._slot]
-        overwriting = self.deck.overwriting
+        overwriting = self.console.overwriting
         prompt = self.prompt.is_open
         overwriting.check(path, overwrite, prompt=prompt, source=self._slot)
         text = draft.text if draft.modified else draft.running
@@ -254,7 +254,7 @@ class ProgramsScreen(ProgramView):
         except SuspendNotSupported:
             self._refuse("this terminal cannot be handed to another editor")
         except ProbedeckError as error:
-            self.deck.complain(error)
+            self.console.complain(error)
         else:
             if text != editor.text:
                 editor.put(text)
@@ -321,7 +321,7 @@ class ProgramsScreen(ProgramView):
     def do_program_leave(self) -> None:
         self._forget_warning()
         if self.focused is self.listing:
-            self.deck.leave_moment()
+            self.console.leave_moment()
         self.set_focus(self.listing)
 
     def do_program_problems(self) -> None:
@@ -385,7 +385,7 @@ class ProgramsScreen(ProgramView):
 
     def _warning(self, cuts: Sequence[str]) -> str:
         """Text of the notice: the reason for the warning, and that `program.swap` again swaps."""
-        return f"{_CUTS if cuts else _LOSES}; {self.deck.key_of('program.swap')} again swaps"
+        return f"{_CUTS if cuts else _LOSES}; {self.console.key_of('program.swap')} again swaps"
 
     def _forget_warning(self) -> None:
         self._warned, self._notice = None, ""
@@ -394,4 +394,4 @@ class ProgramsScreen(ProgramView):
         self.notify(text, markup=False)
 
     def _refuse(self, text: str) -> None:
-        self.deck.complain(UsageError(text))
+        self.console.complain(UsageError(text))

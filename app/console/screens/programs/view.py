@@ -11,14 +11,14 @@ from textual.containers import Vertical
 from textual.widget import Widget
 
 from app.commands import Invocation
-from app.console.screen import DeckScreen, counted
+from app.console.screen import ConsoleScreen, counted
 from app.console.screens.programs.model import Draft, Programs, Slot, place_of
 from app.console.screens.programs.panels import COLUMNS as PANEL_COLUMNS
 from app.console.screens.programs.panels import Panel, empty_text, panel_rows
 from app.console.screens.programs.rows import COLUMNS, editing_items, program_rows
-from app.console.tables.sorted_table import DeckTable
+from app.console.tables.sorted_table import SortedTable
 from app.console.tapes.state import Values, of_program
-from app.console.tasks import Work
+from app.console.tasks import Task
 from bpf.errors import ProbedeckError
 from probes.config.model import ProbeConfig
 from probes.control_plane import MemoryUse, ProbeInfo
@@ -38,7 +38,7 @@ _LINES_OF_NONE = 3
 _TONES = {"error": Tone.BAD, "warning": Tone.WARN}
 
 
-class ProgramView(DeckScreen):
+class ProgramView(ConsoleScreen):
     """A list, an editor for each program, and a panel of what is known about it."""
 
     # By the name of the screen that has it: Textual confines a screen's rules to that.
@@ -76,7 +76,7 @@ class ProgramView(DeckScreen):
 
     def compose_body(self) -> list[Widget]:
         return [
-            DeckTable("programs", COLUMNS, empty=_NONE),
+            SortedTable("programs", COLUMNS, empty=_NONE),
             StatusStrip(id="editing"),
             Vertical(id="editors"),
             StatusStrip(id="panels"),
@@ -84,8 +84,8 @@ class ProgramView(DeckScreen):
         ]
 
     @property
-    def listing(self) -> DeckTable:
-        return self.query_one(DeckTable)
+    def listing(self) -> SortedTable:
+        return self.query_one(SortedTable)
 
     @property
     def panel(self) -> VirtualTable:
@@ -110,17 +110,17 @@ class ProgramView(DeckScreen):
         if not self._looking and time.monotonic() - self._looked >= _REFRESH:
             self._looking = True
             # A tape that turns here looks for the probes next.
-            self.in_thread(self._ask, self._take, self._not_known, asked=not self._known)
+            self.run_in_worker(self._ask, self._take, self._not_known, asked=not self._known)
 
-    def carry_out(self, asked: Invocation) -> None:
+    def execute(self, asked: Invocation) -> None:
         if self._known:
-            super().carry_out(asked)
+            super().execute(asked)
         else:
-            self.carry_out_knowing(self._ask, self._take, asked)
+            self.execute_after(self._ask, self._take, asked)
 
     def _ask(self) -> _Running:
         """The probes that run, and the memory in use; for another thread."""
-        return self.deck.plane.probes(), self.deck.plane.memory()
+        return self.console.plane.probes(), self.console.plane.memory()
 
     def _not_known(self, error: ProbedeckError) -> None:
         self._looked, self._looking = time.monotonic(), False
@@ -156,19 +156,19 @@ class ProgramView(DeckScreen):
     def _do(self, what: str, ask: Callable[[], _T], done: Callable[[_T], None]) -> None:
         """Have a change made in a thread, one at a time; then look at what runs."""
         if self._busy:
-            self.deck.complain(ProbedeckError(f"{self._busy} is not done yet"))
+            self.console.complain(ProbedeckError(f"{self._busy} is not done yet"))
             return
         self._busy = what
         self._show_editing()
-        self.in_thread(
+        self.run_in_worker(
             lambda: (ask(), self._ask()), partial(self._done, done), self._failed,
-            work=Work(what),
+            task=Task(what),
         )  # fmt: skip
 
     def _failed(self, error: ProbedeckError) -> None:
         self._busy = ""
         self._looked = 0.0
-        self.deck.complain(error)
+        self.console.complain(error)
         self._show_all()
 
     def _done(self, done: Callable[[_T], None], answers: tuple[_T, _Running]) -> None:
@@ -237,12 +237,12 @@ class ProgramView(DeckScreen):
             notes.append(StatusItem(sizes, tone, priority=7, label="memory"))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.deck.show_notes(*notes)
+        self.console.show_notes(*notes)
 
     def _show_editing(self) -> None:
         strip = self.query_one("#editing", StatusStrip)
         editor = self.editor
-        self.deck.unsaved = self.model.unsaved()
+        self.console.unsaved = self.model.unsaved()
         self._show_notes()
         if self._slot is None or editor is None:
             strip.show([])
@@ -270,7 +270,7 @@ class ProgramView(DeckScreen):
         table = self.panel
         table.empty = empty_text(self._panel, self.model, self._slot)
         if self._slot is not None and self._slot in self.model.drafts:
-            frame = self.deck.frame
+            frame = self.console.frame
             table.show(
                 panel_rows(
                     self._panel, self.model, self._slot, frame.events, frame.metrics,

@@ -12,7 +12,7 @@ from app.commands.remote import set_policy
 from app.console.screens.triggers.model import place_of
 from app.console.screens.triggers.rows import EXAMPLE
 from app.console.screens.triggers.view import TriggerView
-from app.console.tasks import Work
+from app.console.tasks import Task
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.monitor.info import PolicyInfo
 from widgets.table.table import VirtualTable
@@ -38,7 +38,7 @@ class TriggersScreen(TriggerView):
     ) -> None:  # fmt: skip
         """Have a change made in a thread, one at a time; then look at what runs."""
         if self._busy:
-            self.deck.complain(ProbedeckError(f"{self._busy} is not done yet"))
+            self.console.complain(ProbedeckError(f"{self._busy} is not done yet"))
             return
         self._busy, self._warned = what, ""
         self._show_notes()
@@ -47,13 +47,13 @@ class TriggersScreen(TriggerView):
             self._busy = ""
             follow()
             self._show_notes()
-            self._look()
+            self._poll()
 
-        self.in_thread(
+        self.run_in_worker(
             ask,
             lambda answer: ended(partial(done, answer)),
             lambda error: ended(partial(failed, error)),
-            work=Work(what),
+            task=Task(what),
         )
 
     def _target(self, name: str = "") -> PolicyInfo:
@@ -70,12 +70,12 @@ class TriggersScreen(TriggerView):
 
     def do_trigger_toggle(self, policy: str = "") -> None:
         info = self._target(policy)
-        plane, name = self.deck.plane, info.policy.name
+        plane, name = self.console.plane, info.policy.name
         if info.state.runs:
             what, ask = "deactivating", partial(plane.deactivate_policy, name)
         else:
             what, ask = "activating", partial(plane.activate_policy, name)
-        self._do(f"{what} {name}", ask, self._is_now, self.deck.complain)
+        self._do(f"{what} {name}", ask, self._is_now, self.console.complain)
 
     def _is_now(self, info: PolicyInfo) -> None:
         self.notify(f"{info.policy.name} is {info.state.words}", timeout=2.0, markup=False)
@@ -86,11 +86,11 @@ class TriggersScreen(TriggerView):
         # Who says which one means it.
         if not policy and self._warned != name:
             self._warned = name
-            text = f"{self.deck.key_of('trigger.remove')} again removes {name}"
+            text = f"{self.console.key_of('trigger.remove')} again removes {name}"
             self.notify(text, severity="warning", markup=False)
             return
-        ask = partial(self.deck.plane.remove_policy, name)
-        self._do(f"removing {name}", ask, lambda _: self._removed(info), self.deck.complain)
+        ask = partial(self.console.plane.remove_policy, name)
+        self._do(f"removing {name}", ask, lambda _: self._removed(info), self.console.complain)
 
     def _removed(self, info: PolicyInfo) -> None:
         self.notify(f"removed {info.policy.to_short()}", markup=False)
@@ -106,8 +106,8 @@ class TriggersScreen(TriggerView):
         self.prompt.ask("trigger.add", "Change", EXAMPLE, text)
 
     def _set(self, text: str) -> None:
-        ask = partial(set_policy, self.deck.plane, text)
-        self._do("setting the policy", ask, self._is_now, self.deck.complain)
+        ask = partial(set_policy, self.console.plane, text)
+        self._do("setting the policy", ask, self._is_now, self.console.complain)
 
     def place_of(self, error: ProbedeckError, text: str) -> int | None:
         # One by another host's controller is no TextError any more.
@@ -121,7 +121,7 @@ class TriggersScreen(TriggerView):
 
     def do_trigger_leave(self) -> None:
         self._warned = ""
-        if self.detail.is_open or not self.deck.leave_moment():
+        if self.detail.is_open or not self.console.leave_moment():
             self._open("")
 
     def do_trigger_next(self) -> None:
@@ -144,7 +144,7 @@ class TriggersScreen(TriggerView):
     @on(VirtualTable.RowSelected, "#applications")
     def _application_selected(self) -> None:
         self._open("application")
-        self._look()
+        self._poll()
 
     @on(VirtualTable.RowHighlighted, "#policies, #applications")
     def _highlighted(self) -> None:

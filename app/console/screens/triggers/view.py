@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 from textual.widget import Widget
 
-from app.console.polling import LookingScreen
+from app.console.polling import PollingScreen
 from app.console.screens.triggers.detail import TriggerDetail
 from app.console.screens.triggers.model import Standing, Triggers, as_of
 from app.console.screens.triggers.rows import (
@@ -18,7 +18,7 @@ from app.console.screens.triggers.rows import (
     policy_columns,
     policy_rows,
 )
-from app.console.tables.sorted_table import DeckTable
+from app.console.tables.sorted_table import SortedTable
 from app.console.tapes.state import Values, of_policies
 from probes.monitor.info import MonitorInfo
 from probes.snapshot import Snapshot
@@ -32,7 +32,7 @@ _NARROW, _WIDE = (11, 12), (30, 24)
 """Cells of the flows' time line and of the protocols' bar."""
 
 
-class PolicyTable(DeckTable):
+class PolicyTable(SortedTable):
     """The policies."""
 
 
@@ -40,7 +40,7 @@ class ApplicationTable(PolicyTable):
     """The applications."""
 
 
-class TriggerView(LookingScreen[_Looked]):
+class TriggerView(PollingScreen[_Looked]):
     """Counters above, policies and applications below, and a detail of one of them."""
 
     AUTO_FOCUS = "PolicyTable"
@@ -96,8 +96,8 @@ class TriggerView(LookingScreen[_Looked]):
 
     # What runs
 
-    def question(self) -> Callable[[], _Looked]:
-        plane, macros = self.deck.plane, self.detail.has_class("-application")
+    def fetch(self) -> Callable[[], _Looked]:
+        plane, macros = self.console.plane, self.detail.has_class("-application")
 
         def ask() -> _Looked:
             configs = [info.config for info in plane.probes()] if macros else ()
@@ -106,7 +106,7 @@ class TriggerView(LookingScreen[_Looked]):
 
         return ask
 
-    def take(self, answer: _Looked) -> None:
+    def apply(self, answer: _Looked) -> None:
         self._known = True
         self._info, self._macros = answer
 
@@ -122,9 +122,9 @@ class TriggerView(LookingScreen[_Looked]):
         return of_policies(self._triggers.info, self._chosen) if self.is_current else {}
 
     def show(self) -> None:
-        view, info = self.deck.frame.monitor, self._info
+        view, info = self.console.frame.monitor, self._info
         self._triggers.view = view
-        self._triggers.info = as_of(info, view) if info and self.deck.paused else info
+        self._triggers.info = as_of(info, view) if info and self.console.paused else info
         self._show_counters()
         self._show_policies()
         self._show_applications()
@@ -134,7 +134,7 @@ class TriggerView(LookingScreen[_Looked]):
         if last != self._last:
             self._last = last
             if self._triggers.outdated:
-                self._look()
+                self._poll()
 
     def _show_notes(self) -> None:
         info = self._triggers.info
@@ -147,7 +147,7 @@ class TriggerView(LookingScreen[_Looked]):
                 notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.deck.show_notes(*notes)
+        self.console.show_notes(*notes)
 
     def _show_counters(self) -> None:
         line, bar = _WIDE if self.has_class("-wide") else _NARROW
@@ -167,7 +167,7 @@ class TriggerView(LookingScreen[_Looked]):
                 # Names are wider than they were, or narrower.
                 self.call_later(self._show_policies)
         self._standings = triggers.standings(cells)
-        table.empty = empty_text(triggers.info, self._known, bool(self.deck.read_only))
+        table.empty = empty_text(triggers.info, self._known, bool(self.console.read_only))
         self.set_class(not policies, "-empty")
         # Not None, which is laid out again each time.
         table.styles.height = 1 + len(policies) if policies else "1fr"
@@ -189,12 +189,12 @@ class TriggerView(LookingScreen[_Looked]):
     def _show_detail(self) -> None:
         detail, info = self.detail, self._triggers.info
         if detail.has_class("-policy") and (chosen := self._chosen) is not None:
-            detail.show_policy(self._triggers, chosen, self.deck.span)
+            detail.show_policy(self._triggers, chosen, self.console.span)
         elif detail.has_class("-application") and info is not None:
             name = self.applications.cursor_key
             for one in info.applications:
                 if one.name == name:
-                    tables = [t for t in self.deck.frame.metrics if t.probe == name]
+                    tables = [t for t in self.console.frame.metrics if t.probe == name]
                     detail.show_application(
                         self._triggers, one, self._macros.get(one.name, {}), tables
                     )

@@ -22,7 +22,7 @@ def _nothing_typed_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prompt(console: Desk) -> Prompt:
-    return console.app.deck_screen().prompt
+    return console.app.front_screen().prompt
 
 
 async def test_a_line_is_completed_done_and_remembered() -> None:
@@ -211,12 +211,12 @@ async def test_an_answer_has_no_complaint_about_keys_that_were_pressed_meanwhile
     async with desk(80, 24) as console:
         app, begun, go_on = console.app, asyncio.Event(), asyncio.Event()
 
-        async def perform(asked: Invocation) -> None:
+        async def run_command(asked: Invocation) -> None:
             begun.set()
             await go_on.wait()
             app.complain(UsageError("about the command"))
 
-        monkeypatch.setattr(app, "perform", perform)
+        monkeypatch.setattr(app, "run_command", run_command)
         answer = asyncio.create_task(asyncio.to_thread(app.ask, parse("flow.trace")))
         await begun.wait()
         app.complain(UsageError("about a key"))
@@ -232,11 +232,11 @@ async def test_a_command_that_came_too_late_is_not_done_and_one_that_began_is_to
         app, go_on = console.app, asyncio.Event()
         done = []
 
-        async def perform(asked: Invocation) -> None:
+        async def run_command(asked: Invocation) -> None:
             await go_on.wait()
             done.append(asked.line)
 
-        monkeypatch.setattr(app, "perform", perform)
+        monkeypatch.setattr(app, "run_command", run_command)
 
         async def ask(line: str) -> str:
             with pytest.raises(ProbedeckError) as error:

@@ -15,7 +15,7 @@ from app.console.screens.programs import rows as program_rows
 from app.console.screens.triggers import rows as trigger_rows
 from app.console.screens.triggers.model import Triggers
 from app.console.tables.compare import CHANGES, HOP_CHANGES
-from app.console.tables.sorted_table import DeckTable
+from app.console.tables.sorted_table import SortedTable
 from bpf.errors import UsageError
 from probes.monitor.state import State
 from probes.snapshot import Event
@@ -49,8 +49,8 @@ def test_the_names_that_an_operator_may_use_are_those_of_the_table(name: str) ->
     assert len({column.field for column in columns}) == len(columns)
 
 
-def deck_table(console: Desk, name: str) -> DeckTable:
-    return next(t for t in console.app.screen.query(DeckTable) if t.info.name == name)
+def deck_table(console: Desk, name: str) -> SortedTable:
+    return next(t for t in console.app.screen.query(SortedTable) if t.info.name == name)
 
 
 def column(console: Desk, name: str, column: str) -> Sequence[Value]:

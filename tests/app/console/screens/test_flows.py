@@ -9,7 +9,7 @@ import pytest
 
 from app.commands.tables import TABLES
 from app.console.screens.flows.rows import COLUMNS
-from app.console.tables.sorted_table import DeckTable
+from app.console.tables.sorted_table import SortedTable
 from bpf.errors import ProbedeckError
 from probes.flow.records import Array
 from probes.snapshot import Loss, LossReason
@@ -78,7 +78,7 @@ async def test_each_column_has_its_order(sort: str, order: list[int]) -> None:
 async def test_where_nothing_is_traced_an_order_by_rtt_says_how_it_is_known() -> None:
     async with desk() as console:
         await console.feed(*three())
-        cast("DeckTable", console.table).order_first("rtt")
+        cast("SortedTable", console.table).order_first("rtt")
         await console.feed(*three())
         assert "no RTT is known yet: Enter traces a flow" in console.strip
         await console.press("s")

@@ -95,7 +95,7 @@ async def have_policies(console: Desk) -> None:
     says = {"off": Said(state=State.OFF), "near": Said(400, 500), "busy": Said(120, 100)}
     for item in FakeMonitor().window(says):
         console.controller.publish(item)
-    screen(console)._look()
+    screen(console)._poll()
     await console.still()
     await console.still()
 
@@ -462,7 +462,7 @@ async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
         happens(plane)
         view = console.app.state._pulses._view
         object.__setattr__(view.probes["flow"], "came_at", time.monotonic() - 4000)
-        screen(console)._look()
+        screen(console)._poll()
         await console.still()
         await console.still()
         assert said in console.lines[1]
@@ -496,7 +496,7 @@ async def test_a_paused_view_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr("app.console.screens.overview.model.LATE", 0.1)
         await console.pilot.pause(0.2)
         await console.feed(*some(), flow(9, 900), losses=FULL)
-        screen(console)._look()
+        screen(console)._poll()
         await console.still()
         assert console.lines[1:] == frozen
         await console.press("space")

@@ -35,7 +35,7 @@ UDP = TracedFlow(17, 5004, 9000)
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is traced is looked at as soon as there is something."""
-    monkeypatch.setattr("app.console.polling._LOOK", 0.1)
+    monkeypatch.setattr("app.console.polling._PERIOD", 0.1)
 
 
 class Tracer:

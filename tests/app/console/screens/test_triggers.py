@@ -542,7 +542,7 @@ async def test_bars_are_told_apart_without_colours_and_a_paused_screen_stays(
         assert c.plane.primitive is not None
         c.plane.primitive = replace(c.plane.primitive, policies=())
         await c.play({"flood": Said(9e9, 1)}, Traffic(flows=7))
-        c.app.screen._look()  # type: ignore[attr-defined]
+        c.app.screen._poll()  # type: ignore[attr-defined]
         await c.still()
         assert c.lines[1:] == frozen
         await c.press("space")
