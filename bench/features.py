@@ -38,7 +38,7 @@ class Loaded:
         with compile_probe(compiler, probe, hooks) as compiled:
             self._probe = ProgramProbe(compiler, compiled, hooks)
         stack.enter_context(closing(self._probe))
-        self._fd = hooks.points()[0].chain.fd
+        self._fd = hooks.in_use()[0].chain.fd
         self.times: list[int] = []
 
     def run(self) -> None:

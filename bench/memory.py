@@ -135,7 +135,7 @@ def compute(report: Report) -> None:
         sizes = TableSizes.within(memory.flow_share(limit, cpus), cpus)
         taken = sizes.memory / _MB
         records = f"{sizes.records} records a CPU"
-        report.row(f"{cpus} CPUs, MB (limit {memory.shown(limit)})", f"{taken:.0f}; {records}")
+        report.row(f"{cpus} CPUs, MB (limit {memory.size_text(limit)})", f"{taken:.0f}; {records}")
 
 
 def main() -> None:

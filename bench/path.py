@@ -121,7 +121,7 @@ def cost(report: Report) -> None:
         for ingress in (Hook.XDP, Hook.TC_INGRESS):
             probe = PathProbe(compiler, interface, ingress, hooks)
             probe.trace("192.0.2.1")
-            chains = {point.hook: point.chain.fd for point in hooks.points()}
+            chains = {point.hook: point.chain.fd for point in hooks.in_use()}
             for version in (4, 6):
                 for hook in (ingress, Hook.TC_EGRESS):
                     ns = _above(chains[hook], floor[hook.prog_type], frame(version))

@@ -19,7 +19,7 @@ from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
 from bpf.errors import UsageError
 from bpf.maps.memory import map_memory
 from bpf.programs.program import create_like
-from probes.hooks import Point
+from probes.hooks import ProbeHook
 from probes.poller import UtcClock
 from probes.reports import Compatibility
 from probes.snapshot import Item, Losses, Snapshot
@@ -61,7 +61,7 @@ class BuiltinProbe(Generic[L]):
     def interfaces(self) -> tuple[Interface, ...]:
         return (self.interface,)
 
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[ProbeHook]:
         """The hooks where it sees packets."""
         raise NotImplementedError
 
@@ -182,7 +182,7 @@ def shape_of(declared: CompiledMap) -> tuple[object, ...]:
     return declared.spec, declared.key, declared.value
 
 
-class SharedMaps:
+class ProbeMaps:
     """Maps that all programs of a probe, and all generations of it, work on."""
 
     def __init__(

@@ -24,7 +24,7 @@ class XdpRefusedError(KernelError):
     """The driver refused native XDP, and nobody insists on it: TC can take its place."""
 
 
-class Where(NamedTuple):
+class HookKey(NamedTuple):
     """Which place of which interface programs are put at."""
 
     interface_index: int
@@ -34,7 +34,7 @@ class Where(NamedTuple):
     """Behind the monitoring primitive of that hook, for packets that policies select."""
 
 
-class Stages(Protocol):
+class ProbeChain(Protocol):
     """Programs that packets come to one after another, as `bpf.attach.chain.Chain` has them."""
 
     def append(self, stage: Stage, prog_fd: int) -> None: ...
@@ -44,15 +44,15 @@ class Stages(Protocol):
     def remove(self, stage: Stage) -> grace.Grace: ...
 
 
-class Point(Protocol):
-    """Where a probe's program can be put."""
+class ProbeHook(Protocol):
+    """A hook that a probe's program can join."""
 
     interface: Interface
     hook: Hook
     users: int
 
     @property
-    def chain(self) -> Stages: ...
+    def chain(self) -> ProbeChain: ...
 
     @property
     def mode(self) -> str: ...
@@ -69,7 +69,7 @@ class Point(Protocol):
         """Maps, by name, that all programs here work on."""
 
 
-class HookPoint:
+class InterfaceHook:
     """One hook of one interface. Packets pass it, with probes in its chain and without."""
 
     shared: Mapping[str, int] = {}
@@ -139,13 +139,13 @@ class HookPoint:
         self.chain.close()
 
 
-class MonitoredPoint:
+class MonitoredHook:
     """Behind the monitoring primitive of a hook, which is what attaches it."""
 
     def __init__(
         self,
-        point: HookPoint,
-        chain: Stages,
+        point: InterfaceHook,
+        chain: ProbeChain,
         macros: Mapping[str, int | str],
         shared: Mapping[str, int],
         prepare: Callable[[Compiled], None],
@@ -175,17 +175,17 @@ def macros_of(interface: Interface, hook: Hook) -> dict[str, int | str]:
 class Hooks:
     """Every hook in use, detached after its last user. For use by several threads."""
 
-    def __init__(self, attach: Callable[[HookPoint], None]) -> None:
+    def __init__(self, attach: Callable[[InterfaceHook], None]) -> None:
         """`attach` attaches a point, or does not where packets come from test runs alone."""
         self._attach = attach
-        self._points: dict[Where, HookPoint] = {}
+        self._points: dict[HookKey, InterfaceHook] = {}
         self.maps = SharedMaps()
         """Maps that programs of several hooks or probes use."""
-        self._choices: dict[Where, Choice] = {}
+        self._choices: dict[HookKey, Choice] = {}
         """The last decision about each place."""
         self._refused: dict[int, str] = {}
         """By interface, why its driver refused native XDP."""
-        self._monitored: dict[int, MonitoredPoint] = {}
+        self._monitored: dict[int, MonitoredHook] = {}
         """By interface."""
         # Attaching publishes an event, and listeners may call back: hence the RLock.
         self._lock = threading.RLock()
@@ -197,7 +197,7 @@ class Hooks:
         """
         with self._lock:
             choice = self._choice(interface, wish, reason)
-            self._choices[Where(interface.index, choice.hook)] = choice
+            self._choices[HookKey(interface.index, choice.hook)] = choice
             return choice
 
     def _choice(self, interface: Interface, wish: Hook | None, reason: str) -> Choice:
@@ -206,7 +206,7 @@ class Hooks:
             return Choice(Hook.TC_INGRESS, "no Ethernet header")
         if wish is not None:
             return Choice(wish, reason)
-        if point := self._points.get(Where(interface.index, Hook.XDP)):
+        if point := self._points.get(HookKey(interface.index, Hook.XDP)):
             if point.mode == "native":
                 return Choice(Hook.XDP, "native XDP is in use already", auto=True)
             return Choice(Hook.TC_INGRESS, "only generic XDP is possible", auto=True)
@@ -217,18 +217,18 @@ class Hooks:
         except OSError as error:
             raise KernelError(f"{interface.name} is gone: {error.strerror}") from None
 
-    def acquire(self, interface: Interface, hook: Hook) -> HookPoint:
+    def acquire(self, interface: Interface, hook: Hook) -> InterfaceHook:
         """A hook, not yet attached if it is new; to be given back by `release`."""
         with self._lock:
-            key = Where(interface.index, hook)
+            key = HookKey(interface.index, hook)
             point = self._points.get(key)
             if point is None:
                 choice = self._choices.get(key, Choice(hook))
-                point = self._points[key] = HookPoint(interface, choice)
+                point = self._points[key] = InterfaceHook(interface, choice)
             point.users += 1
             return point
 
-    def place(self, interface: Interface, where: Where) -> Point:
+    def place(self, interface: Interface, where: HookKey) -> ProbeHook:
         """As `acquire`, or behind the interface's monitor; to be given back by `release`."""
         with self._lock:
             if not where.monitored:
@@ -237,19 +237,19 @@ class Hooks:
             point.users += 1
             return point
 
-    def offer(self, point: MonitoredPoint) -> None:
+    def offer(self, point: MonitoredHook) -> None:
         """Have programs put behind a monitor, until `withdraw`."""
         with self._lock:
             self._monitored[point.interface.index] = point
 
-    def withdraw(self, point: MonitoredPoint) -> None:
+    def withdraw(self, point: MonitoredHook) -> None:
         """UsageError while there are programs."""
         with self._lock:
             if point.users:
                 raise UsageError("the monitor has applications", hint="remove them first")
             del self._monitored[point.interface.index]
 
-    def monitored(self, interface: Interface) -> MonitoredPoint:
+    def monitored(self, interface: Interface) -> MonitoredHook:
         """The place behind its monitor; UsageError where it has none."""
         with self._lock:
             point = self._monitored.get(interface.index)
@@ -260,13 +260,13 @@ class Hooks:
                 )
             return point
 
-    def attach(self, point: Point) -> None:
+    def attach(self, point: ProbeHook) -> None:
         """Attach a hook unless it is attached already. Raises as bpf.attach.attachment.attach does.
 
         Raises XdpRefusedError if nobody insists on XDP: `choose` returns TC from then on.
         """
         with self._lock:
-            if not isinstance(point, HookPoint) or point.attachment is not None:
+            if not isinstance(point, InterfaceHook) or point.attachment is not None:
                 return
             try:
                 self._attach(point)
@@ -276,21 +276,21 @@ class Hooks:
                 self._refused[point.interface.index] = error.message
                 raise XdpRefusedError(error.message, hint=error.hint) from None
 
-    def look(self) -> list[HookPoint]:
+    def look(self) -> list[InterfaceHook]:
         """List the programs before ours on each hook; return the hooks whose list changed."""
         with self._lock:
             attached = [point for point in self._points.values() if point.attachment]
             own = {point.program_id for point in attached}
             return [point for point in attached if point.look(own)]
 
-    def release(self, point: Point) -> None:
+    def release(self, point: ProbeHook) -> None:
         """Give a hook back; it is detached when nobody has it any more."""
         with self._lock:
             point.users -= 1
-            if isinstance(point, HookPoint) and not point.users:
-                del self._points[Where(point.interface.index, point.hook)]
+            if isinstance(point, InterfaceHook) and not point.users:
+                del self._points[HookKey(point.interface.index, point.hook)]
                 point.close()
 
-    def points(self) -> Sequence[HookPoint]:
+    def in_use(self) -> Sequence[InterfaceHook]:
         with self._lock:
             return tuple(self._points.values())

@@ -62,12 +62,12 @@ def refuse_over(limit: int, used: int, needed: int, name: str) -> None:
     """Raise UsageError if a probe needs more than is left of the limit."""
     if needed > limit - used:
         raise UsageError(
-            f"probe {name} needs {shown(needed)} of kernel memory; {shown(used)} of "
-            f"{shown(limit)} are in use",
+            f"probe {name} needs {size_text(needed)} of kernel memory; {size_text(used)} of "
+            f"{size_text(limit)} are in use",
             hint="remove a probe, or start with a larger --memory",
         )
 
 
-def shown(size: int) -> str:
+def size_text(size: int) -> str:
     """A size for an operator, rounded up: `105 MiB`, `800 KiB`."""
     return f"{-(-size >> 20)} MiB" if size >= _SMALL else f"{-(-size >> 10)} KiB"

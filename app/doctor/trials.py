@@ -139,11 +139,11 @@ def _memory() -> Check:
         return Check(
             name,
             Status.FATAL,
-            f"{reason} for {memory.shown(sizes.memory)} of flow tables",
+            f"{reason} for {memory.size_text(sizes.memory)} of flow tables",
             "ulimit -l unlimited, or LimitMEMLOCK=infinity in a unit; or a smaller --memory",
         )
     return Check(
-        name, Status.OK, f"flow tables take {sizes.summary} (--memory: {memory.shown(limit)})"
+        name, Status.OK, f"flow tables take {sizes.summary} (--memory: {memory.size_text(limit)})"
     )
 
 

@@ -44,7 +44,7 @@ def policies_of(
         return Policies(), {}
     from pydantic import ValidationError
 
-    from probes.config.config_errors import refusal
+    from probes.config.config_errors import config_error
     from probes.monitor.policy import BUILT_IN, Policy, PolicyFile, check_names, load
 
     with as_invoker():
@@ -53,7 +53,7 @@ def policies_of(
     try:
         PolicyFile(policy=policies)
     except ValidationError as error:
-        raise refusal(error, PolicyFile, "--policy") from None
+        raise config_error(error, PolicyFile, "--policy") from None
     applications = (*file.applications, *(probe for probe in probes if probe.is_application))
     known = (*BUILT_IN, *(each.name for each in applications))
     check_names(policies, known, file.profiles)

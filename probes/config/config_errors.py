@@ -1,4 +1,4 @@
-"""A configuration's errors as one line: the file, the key, what is wrong, and what was meant."""
+"""A configuration's errors as one line: the file, the key, what is invalid, and what was meant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bpf.errors import UsageError, did_you_mean
 
 _OWN = "probe"
 _SHOWN = 40
-"""Characters of a wrong value or key that are shown."""
+"""Characters of an invalid value or key that are shown."""
 _TEXTS = {
     "missing": "it is missing",
     "extra_forbidden": "no such key",
@@ -24,12 +24,12 @@ _TEXTS = {
 }
 
 
-def wrong(text: str, *, at: str = "", hint: str = "") -> PydanticCustomError:
+def invalid(text: str, *, at: str = "", hint: str = "") -> PydanticCustomError:
     """What a model's validator raises; `at` goes on from the place of the model."""
     return PydanticCustomError(_OWN, "{text}", {"text": text, "at": at, "hint": hint})
 
 
-def refusal(error: ValidationError, model: type[BaseModel], where: str) -> UsageError:
+def config_error(error: ValidationError, model: type[BaseModel], where: str) -> UsageError:
     """`where: key: what`, with a hint, for the error to mend first; and how many more."""
     # A misspelled key is why another is missing.
     first, *others = sorted(
@@ -58,7 +58,7 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def _words(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
-    """What is wrong, and a hint."""
+    """What is invalid, and a hint."""
     kind, given = error["type"], _cut(ascii(error["input"]))
     if kind == "extra_forbidden":
         key = str(error["loc"][-1])

@@ -15,12 +15,12 @@ from pydantic import (
     model_validator,
 )
 
-from probes.config.config_errors import wrong
+from probes.config.config_errors import invalid
 
 
 def _unicode(text: str) -> str:
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise wrong(f"{text!a} is no text")
+        raise invalid(f"{text!a} is no text")
     return text
 
 
@@ -40,9 +40,9 @@ class Model(BaseModel):
 def _age(seconds: float | str) -> float | str:
     if isinstance(seconds, str):
         if not re.fullmatch(_MACRO, seconds):
-            raise wrong(f"{seconds[:40]!a} is neither a number of seconds nor a macro's name")
+            raise invalid(f"{seconds[:40]!a} is neither a number of seconds nor a macro's name")
     elif seconds <= 0:
-        raise wrong(f"must be more than 0 seconds, not {seconds:g}")
+        raise invalid(f"must be more than 0 seconds, not {seconds:g}")
     return seconds
 
 
@@ -81,9 +81,11 @@ class Metric(Model):
     @model_validator(mode="after")
     def _does_something(self) -> Self:
         if not (self.export or self.init or self.snapshot or self.expire):
-            raise wrong("neither exported nor emptied", at="export", hint="give init too")
+            raise invalid("neither exported nor emptied", at="export", hint="give init too")
         if self.expire and (self.init or self.snapshot):
-            raise wrong("the map is emptied whenever it is read", at="expire", hint="leave it out")
+            raise invalid(
+                "the map is emptied whenever it is read", at="expire", hint="leave it out"
+            )
         return self
 
 
@@ -111,8 +113,10 @@ class MapOptions(Model):
     @model_validator(mode="after")
     def _does_something(self) -> Self:
         if not (self.share or self.writable):
-            raise wrong("it is neither shared nor writable", hint="give share, or writable = true")
+            raise invalid(
+                "it is neither shared nor writable", hint="give share, or writable = true"
+            )
         for key in ("entries", "types"):
             if getattr(self, key) and not self.writable:
-                raise wrong("the map is not writable", at=key, hint="give writable = true")
+                raise invalid("the map is not writable", at=key, hint="give writable = true")
         return self

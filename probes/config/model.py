@@ -21,7 +21,7 @@ from bpf.compiler.source import INCLUDES, fits_every_hook, included
 from bpf.errors import UsageError, did_you_mean
 from probes import netflow
 from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside
-from probes.config.config_errors import refusal, wrong
+from probes.config.config_errors import config_error, invalid
 from probes.config.files import read_data, read_text, why_no_text
 from probes.config.map_config import Expire, Macro, MapOptions, Metric, Model, Name, Text
 from probes.config.metric_checks import check_metrics
@@ -31,7 +31,7 @@ __all__ = [
     "MAX_FILE",
     "MAX_SOURCE",
     "SIDES",
-    "Direction",
+    "DirectionConfig",
     "Expire",
     "Format",
     "Health",
@@ -62,11 +62,11 @@ MAX_FILE = 4 << 20
 def _listed(features: Any) -> Any:
     """A number stands for so many features, the first ones."""
     if features == [] or features == ():
-        raise wrong("must not be empty")
+        raise invalid("must not be empty")
     if not isinstance(features, int) or isinstance(features, bool):
         return features
     if not 1 <= features <= len(FEATURES):
-        raise wrong(f"must be a list of names, or 1 to {len(FEATURES)}, not {features}")
+        raise invalid(f"must be a list of names, or 1 to {len(FEATURES)}, not {features}")
     return FEATURES[:features]
 
 
@@ -85,11 +85,11 @@ class NetflowFeatures(Model):
     def _chooses(self) -> Self:
         if self.method is Method.NON_ADAPTIVE and set(self.features) != set(FEATURES):
             hint = "leave features out, or take another method"
-            raise wrong("the non-adaptive method always has all", at="features", hint=hint)
+            raise invalid("the non-adaptive method always has all", at="features", hint=hint)
         return self
 
 
-class Direction(Model):
+class DirectionConfig(Model):
     """The program of one direction, and what leaves it."""
 
     interface: Text = ""
@@ -121,7 +121,7 @@ class Direction(Model):
     @classmethod
     def _is_text(cls, source: str) -> str:
         if why := why_no_text(source.encode(errors="surrogatepass"), MAX_SOURCE):
-            raise wrong(why)
+            raise invalid(why)
         return source
 
     @field_validator("headers")
@@ -129,31 +129,31 @@ class Direction(Model):
     def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
         for name, text in headers.items():
             if not NAME.fullmatch(name) or ".." in name.split("/"):
-                raise wrong(f"{name[:40]!a} is no name of a header", hint="such as net/types.h")
+                raise invalid(f"{name[:40]!a} is no name of a header", hint="such as net/types.h")
             if why := why_no_text(text.encode(errors="surrogatepass"), MAX_HEADERS):
-                raise wrong(f"{name}: {why}")
+                raise invalid(f"{name}: {why}")
         return headers
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if not self.source.strip() and self.netflow is None:
-            raise wrong("it has no program", hint="give source, a file or C text, or netflow")
+            raise invalid("it has no program", hint="give source, a file or C text, or netflow")
         if self.source and self.netflow:
-            raise wrong("there is a source too", at="netflow", hint="give one of the two")
+            raise invalid("there is a source too", at="netflow", hint="give one of the two")
         names: set[str] = set()
         of_map: dict[str, Metric] = {}
         for number, metric in enumerate(self.metrics):
             at = f"metrics[{number}]"
             if metric.name in names:
-                raise wrong(f"there are two metrics {metric.name!r}", at=f"{at}.name")
+                raise invalid(f"there are two metrics {metric.name!r}", at=f"{at}.name")
             names.add(metric.name)
             _alike(metric, of_map.setdefault(metric.map, metric), at)
             if isinstance(name := metric.expire and metric.expire.seconds, str):
                 if name not in self.define:
                     hint = did_you_mean(name, sorted(self.define)) or "give a number of seconds"
-                    raise wrong(f"define has no {name}", at=f"{at}.expire.seconds", hint=hint)
+                    raise invalid(f"define has no {name}", at=f"{at}.expire.seconds", hint=hint)
                 if self.define[name] <= 0:
-                    raise wrong("must be more than 0 seconds", at=f"define.{name}")
+                    raise invalid("must be more than 0 seconds", at=f"define.{name}")
         return self
 
     def expiry(self, metric: Metric) -> tuple[str, float] | None:
@@ -175,7 +175,7 @@ def _alike(metric: Metric, earlier: Metric, at: str) -> None:
     for key in ("snapshot", "init", "expire"):
         if getattr(metric, key) != (other := getattr(earlier, key)):
             text = f"{earlier.name!r}, of the same map, has {str(other).lower()}"
-            raise wrong(text, at=f"{at}.{key}", hint="metrics of one map have it in common")
+            raise invalid(text, at=f"{at}.{key}", hint="metrics of one map have it in common")
 
 
 def _contradiction(metric: Metric, maps: Mapping[str, MapOptions]) -> str:
@@ -208,8 +208,8 @@ class ProbeConfig(Model):
     interval: float = 1.0
     """Seconds between exports, 0.01 to 300; 0: only when asked for. In a file that is run by
     `run --probe` what `--interval` says, if it is left out."""
-    ingress: Direction | None = None
-    egress: Direction | None = None
+    ingress: DirectionConfig | None = None
+    egress: DirectionConfig | None = None
     health: Health | None = None
     maps: dict[Text, MapOptions] = Field(default_factory=dict)
     """Options of maps that C cannot express, by name: shared, or written by operators."""
@@ -224,21 +224,23 @@ class ProbeConfig(Model):
     @classmethod
     def _in_range(cls, interval: float) -> float:
         if interval and not 0.01 <= interval <= 300:
-            raise wrong(f"must be 0, or 0.01 to 300 seconds, not {interval:g}")
+            raise invalid(f"must be 0, or 0.01 to 300 seconds, not {interval:g}")
         return interval
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if not any(self.directions()):
-            raise wrong("it has no direction", hint="give ingress, egress, or both")
+            raise invalid("it has no direction", hint="give ingress, egress, or both")
         if self.egress and self.egress.hook == "xdp":
-            raise wrong("XDP sees no egress", at="egress.hook", hint="leave it out, or say tc")
+            raise invalid("XDP sees no egress", at="egress.hook", hint="leave it out, or say tc")
         if self.egress and self.egress.hook == "monitor":
-            raise wrong("the monitor sees incoming packets", at="egress.hook", hint="give ingress")
+            raise invalid(
+                "the monitor sees incoming packets", at="egress.hook", hint="give ingress"
+            )
         for side, direction in self.directions():
             for number, metric in enumerate(direction.metrics):
                 if why := _contradiction(metric, self.maps):
-                    raise wrong(why, at=f"{side}.metrics[{number}]", hint="leave it out")
+                    raise invalid(why, at=f"{side}.metrics[{number}]", hint="leave it out")
         names = {
             name
             for side, direction in self.directions()
@@ -248,7 +250,7 @@ class ProbeConfig(Model):
         for number, name in enumerate(self.health.metrics if self.health else ()):
             if name not in names:
                 text, hint = f"no exported metric {name!r}", did_you_mean(name, sorted(names))
-                raise wrong(text, at=f"health.metrics[{number}]", hint=hint)
+                raise invalid(text, at=f"health.metrics[{number}]", hint=hint)
         return self
 
     @property
@@ -256,7 +258,7 @@ class ProbeConfig(Model):
         """Whether it gets its packets from a monitor."""
         return self.ingress is not None and self.ingress.hook == "monitor"
 
-    def directions(self) -> Iterator[tuple[Side, Direction]]:
+    def directions(self) -> Iterator[tuple[Side, DirectionConfig]]:
         """Those that have a program."""
         for side in SIDES:
             if (direction := getattr(self, side)) is not None:
@@ -291,7 +293,7 @@ class ProbeConfig(Model):
 
         Headers that it includes now and did not before are read if its file is known.
         """
-        edited: Direction = getattr(self, side).model_copy(update={"source": source})
+        edited: DirectionConfig = getattr(self, side).model_copy(update={"source": source})
         if edited.file and set(included(source)) - set(edited.headers):
             # If a header cannot be read, the compiler complains, with file and line.
             with suppress(UsageError):
@@ -315,7 +317,7 @@ class ProbeConfig(Model):
         return known
 
 
-def hook_of(side: Side, direction: Direction) -> Hook | None:
+def hook_of(side: Side, direction: DirectionConfig) -> Hook | None:
     """Where a direction's program has to be attached; None: wherever the interface suggests."""
     if side == "egress":
         return Hook.TC_EGRESS
@@ -330,7 +332,7 @@ def hook_of(side: Side, direction: Direction) -> Hook | None:
 def load(path: str | Path) -> ProbeConfig:
     """The configuration in a file, JSON or TOML by its name.
 
-    Raises UsageError, naming file and key, for anything that is wrong.
+    Raises UsageError, naming file and key, for anything that is invalid.
     """
     path = Path(path)
     return parse(read_data(path, MAX_FILE, "a configuration's name"), str(path), path.parent)
@@ -345,8 +347,8 @@ def parse(data: object, where: str, directory: Path | None = None) -> ProbeConfi
     try:
         config = ProbeConfig.model_validate(data)
     except ValidationError as error:
-        raise refusal(error, ProbeConfig, where) from None
-    complete: dict[str, Direction] = {
+        raise config_error(error, ProbeConfig, where) from None
+    complete: dict[str, DirectionConfig] = {
         side: _completed(direction, f"{where}: {side}.source", directory)
         for side, direction in config.directions()
     }
@@ -360,7 +362,7 @@ def dump(config: ProbeConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", exclude_defaults=True)
 
 
-def _completed(direction: Direction, where: str, directory: Path | None) -> Direction:
+def _completed(direction: DirectionConfig, where: str, directory: Path | None) -> DirectionConfig:
     """With its source in it."""
     if chosen := direction.netflow:
         metric = Metric(

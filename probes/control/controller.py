@@ -15,13 +15,13 @@ from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
 from bpf.programs import trial
 from bpf.programs.verdict import VERDICT_PASS
-from probes.control.runner import Runner
+from probes.control.runner import ProbeRunner
 from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Direction
 from probes.flow.sizes import TableSizes
-from probes.memory_limit import flow_share, path_share, refuse_over, shown
+from probes.memory_limit import flow_share, path_share, refuse_over, size_text
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import MonitorOptions
 from probes.monitor.state import PROBE
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from probes.path.probe import PathProbe
 
 
-class Controller(Runner):
+class Controller(ProbeRunner):
     """The `ControlPlane` of this host: every probe, and those that come with probedeck."""
 
     def __init__(self, *, by_link: bool = True) -> None:
@@ -105,7 +105,7 @@ class Controller(Runner):
             refuse_over(limit, used, TableSizes.least().memory, FlowProbe.name)
             memory = limit - used
         sizes = TableSizes.within(memory)
-        text = f"the tables take {sizes.summary} (--memory: {shown(limit)})"
+        text = f"the tables take {sizes.summary} (--memory: {size_text(limit)})"
         self.publish(Event.now("info", FlowProbe.name, text))
         return sizes, memory
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bpf.errors import ProbedeckError
-from probes.control.running_probe import Running
+from probes.control.running_probe import RunningProbe
 from probes.reports import Compatibility, Fate
 from probes.snapshot import Event, Item
 
@@ -39,7 +39,7 @@ class HealthWatches:
         for watch in tuple(self._watches.values()):
             watch.take(item)
 
-    def start(self, running: Running, report: Compatibility) -> None:
+    def start(self, running: RunningProbe, report: Compatibility) -> None:
         """Watch the generation that runs now, if its configuration asks for that."""
         probe = running.probe
         if probe.config.health is None:
@@ -70,7 +70,7 @@ class HealthWatches:
         for name in tuple(self._watches):
             self.stop(name)
 
-    def _decide(self, running: Running, watch: HealthWatch, trouble: str) -> None:
+    def _decide(self, running: RunningProbe, watch: HealthWatch, trouble: str) -> None:
         name, generation = running.name, watch.generation
         with self._changing:
             if self._watches.get(name) is not watch:
@@ -87,7 +87,7 @@ class HealthWatches:
                 self._publish(Event.now("error", name, f"it could not be: {error}"))
 
 
-def _kept_rows(running: Running, report: Compatibility) -> dict[str, Array]:
+def _kept_rows(running: RunningProbe, report: Compatibility) -> dict[str, Array]:
     """The last rows, by `SIDE.METRIC`, of the maps that the new generation took over."""
     probe = running.probe
     kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}

@@ -17,7 +17,7 @@ from bpf.programs import trial
 from probes.control.health_watches import HealthWatches
 from probes.control.hook_watch import HookWatch, attached, order_changed
 from probes.control.loss_events import LossEvents
-from probes.control.running_probe import Compiled, Replaceable, Running
+from probes.control.running_probe import CompiledConfig, Replaceable, RunningProbe
 from probes.control.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
 from probes.control_plane import (
     Check,
@@ -30,7 +30,7 @@ from probes.control_plane import (
     Replacement,
     Value,
 )
-from probes.hooks import HookPoint, Hooks, XdpRefusedError
+from probes.hooks import Hooks, InterfaceHook, XdpRefusedError
 from probes.memory_limit import default_limit, refuse_over
 from probes.reports import Compatibility, Fate
 from probes.snapshot import REMOVED, Event, History, HookStatus, Item, Snapshot
@@ -44,7 +44,7 @@ _KEPT = 4
 """Names in an event's list of maps before it is cut."""
 
 
-class Runner:
+class ProbeRunner:
     """Runs probes, and tells its listeners of each window and event, from the probes' threads.
 
     Its methods may be called from any thread.
@@ -64,11 +64,11 @@ class Runner:
         self._compiler = compiler
         self._hooks = Hooks(self._attach)
         self._hook_watch = HookWatch(self._look_at_hooks)
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningProbe] = {}
         self._changing = threading.RLock()
         self._health = HealthWatches(self.publish, self._roll_back, self._changing)
         self._listeners: tuple[Listener, ...] = ()
-        self._checked: tuple[Running | None, Compiled] | None = None
+        self._checked: tuple[RunningProbe | None, CompiledConfig] | None = None
         """What the last check compiled, and what ran under its name."""
         self._closed = False
 
@@ -170,7 +170,7 @@ class Runner:
         report = self._placed(lambda: self._replace(running, config, force))
         return self._replaced(running, started, report)
 
-    def _replace(self, running: Running, config: ProbeConfig, force: bool) -> Compatibility:
+    def _replace(self, running: RunningProbe, config: ProbeConfig, force: bool) -> Compatibility:
         checked = self._taken_check(config, running)
         with closing(checked or running.probe.compile(config)) as compiled:
             verdicts = verdicts_of(compiled)
@@ -235,11 +235,11 @@ class Runner:
 
     def hook_status(self) -> tuple[HookStatus, ...]:
         """How each hook in use is attached, and the programs that run before it."""
-        return tuple(point.status for point in self._hooks.points())
+        return tuple(point.status for point in self._hooks.in_use())
 
-    def hooks(self) -> Sequence[HookPoint]:
+    def hooks(self) -> Sequence[InterfaceHook]:
         """Every hook in use."""
-        return self._hooks.points()
+        return self._hooks.in_use()
 
     def close(self) -> None:
         """Poll every probe a last time, publish that, and detach everything."""
@@ -262,7 +262,7 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _taken_out(self, name: str) -> Running:
+    def _taken_out(self, name: str) -> RunningProbe:
         """A probe that is to end; under its name another can be started from now on."""
         with self._changing:
             running = self._find(name)
@@ -270,20 +270,20 @@ class Runner:
             del self._running[name]
             return running
 
-    def _finish(self, running: Running) -> tuple[Snapshot, ...]:
+    def _finish(self, running: RunningProbe) -> tuple[Snapshot, ...]:
         """End it. It publishes its last window: a slow listener is waited for."""
         running.stop()
         latest = running.close()
         self.publish(Event.now("info", running.name, REMOVED))
         return latest
 
-    def _run(self, probe: Replaceable, interval: float, first: float | None) -> Running:
-        running = Running(probe, interval, self.publish, first)
+    def _run(self, probe: Replaceable, interval: float, first: float | None) -> RunningProbe:
+        running = RunningProbe(probe, interval, self.publish, first)
         self._running[probe.name] = running
         running.start()
         return running
 
-    def _find(self, name: str) -> Running:
+    def _find(self, name: str) -> RunningProbe:
         running = self._running.get(name)
         if running is None:
             hint = did_you_mean(name, sorted(self._running)) or "there are none"
@@ -305,7 +305,7 @@ class Runner:
         if name in self._running:
             raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
 
-    def _refuse_memory(self, name: str, needed: int, besides: Compiled | None = None) -> None:
+    def _refuse_memory(self, name: str, needed: int, besides: CompiledConfig | None = None) -> None:
         """Raise UsageError if a probe needs more kernel memory than is left.
 
         Maps of `besides` and of the last check do not count: their holders close them soon.
@@ -319,12 +319,14 @@ class Runner:
         if self.read_only:
             raise ReadOnlyError(f"read only: {self.read_only}")
 
-    def _compile(self, config: ProbeConfig) -> Compiled:
+    def _compile(self, config: ProbeConfig) -> CompiledConfig:
         from probes.program.loading import compile_probe
 
         return compile_probe(self._compiler, config, self._hooks)
 
-    def _taken_check(self, config: ProbeConfig, running: Running | None) -> Compiled | None:
+    def _taken_check(
+        self, config: ProbeConfig, running: RunningProbe | None
+    ) -> CompiledConfig | None:
         """What the last check compiled, if that was this configuration; now the caller's."""
         with self._changing:
             if self._checked is None:
@@ -340,14 +342,20 @@ class Runner:
             self._checked[1].close()
             self._checked = None
 
-    def _compare(self, running: Running, compiled: Compiled, verdicts: Verdicts) -> Compatibility:
+    def _compare(
+        self, running: RunningProbe, compiled: CompiledConfig, verdicts: Verdicts
+    ) -> Compatibility:
         """The probe's report, with what the test frames tell."""
         report = running.probe.compare(compiled)
         warnings = (*report.warnings, *changes(running.verdicts, verdicts))
         return Compatibility(report.maps, report.lost_metrics, report.new_metrics, warnings)
 
     def _refuse_cuts(
-        self, running: Running | None, compiled: Compiled, verdicts: Verdicts, force: bool
+        self,
+        running: RunningProbe | None,
+        compiled: CompiledConfig,
+        verdicts: Verdicts,
+        force: bool,
     ) -> Sequence[str]:
         """Return what a forced change cuts off. Raises CutError for one that is not forced."""
         found = cuts(running, compiled, verdicts)
@@ -363,7 +371,9 @@ class Runner:
             self._health.stop(name)
         return self._replaced(running, started, report)
 
-    def _replaced(self, running: Running, started: float, report: Compatibility) -> Replacement:
+    def _replaced(
+        self, running: RunningProbe, started: float, report: Compatibility
+    ) -> Replacement:
         seconds = time.perf_counter() - started
         generation = running.probe.generation
         lost = [f"{m.map} {m.fate.value}" for m in report.maps if m.fate in (Fate.EMPTY, Fate.GONE)]
@@ -373,7 +383,7 @@ class Runner:
         self.publish(Event.now("info", running.name, text))
         return Replacement(generation, seconds, report)
 
-    def _tell_warnings(self, compiled: Compiled, cut: Sequence[str]) -> None:
+    def _tell_warnings(self, compiled: CompiledConfig, cut: Sequence[str]) -> None:
         for text in cut:
             self.publish(Event.now("warning", compiled.config.name, text))
         for diagnostic in compiled.diagnostics:
@@ -388,12 +398,12 @@ class Runner:
         except XdpRefusedError:
             return make()
 
-    def _attach(self, point: HookPoint) -> None:
+    def _attach(self, point: InterfaceHook) -> None:
         name = point.interface.name
         if point.hook is Hook.XDP and (cost := ingress.interruption(point.interface)):
             self.publish(Event.now("warning", name, cost))
         point.attach(by_link=self._by_link)
-        point.look({other.program_id for other in self._hooks.points()})
+        point.look({other.program_id for other in self._hooks.in_use()})
         self._hook_watch.start()
         self.publish(attached(point.status))
 
@@ -403,7 +413,7 @@ class Runner:
             self.publish(order_changed(status))
 
 
-def _costs(compiled: Compiled) -> Iterator[Cost]:
+def _costs(compiled: CompiledConfig) -> Iterator[Cost]:
     for side, program in compiled.programs():
         if trial.is_harmless(program.instructions):
             with suppress(OSError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from probes.control.verdicts import Verdicts
 
 
-class Compiled(Protocol):
+class CompiledConfig(Protocol):
     """A configuration, compiled and verified, that no packet reaches yet."""
 
     @property
@@ -65,7 +65,7 @@ class Replaceable(Probe, Protocol):
 
     def programs(self) -> tuple[ProgramInfo, ...]: ...
 
-    def compile(self, config: ProbeConfig) -> Compiled: ...
+    def compile(self, config: ProbeConfig) -> CompiledConfig: ...
 
     def compare(self, compiled: Any) -> Compatibility: ...
 
@@ -76,7 +76,7 @@ class Replaceable(Probe, Protocol):
     def close(self) -> None: ...
 
 
-class Running:
+class RunningProbe:
     """One probe and its poller. Whoever ends a window publishes it before the next one ends."""
 
     def __init__(
@@ -134,7 +134,7 @@ class Running:
             self.export()
             return self.probe.latest
 
-    def replace(self, compiled: Compiled, verdicts: Verdicts) -> None:
+    def replace(self, compiled: CompiledConfig, verdicts: Verdicts) -> None:
         """Replace its programs; raises ProbedeckError, and then everything runs on as before."""
         with self._lock:
             self._tell(self.probe.replace(compiled))

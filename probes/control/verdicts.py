@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from bpf.errors import UsageError
 from bpf.programs import trial
-from probes.control.running_probe import Compiled, Running
+from probes.control.running_probe import CompiledConfig, RunningProbe
 
 Verdicts = Mapping[str, Mapping[str, int]]
 """By direction and by the frame's name. A direction is missing if its program can't be tried."""
@@ -20,7 +20,7 @@ class CutError(UsageError):
         super().__init__(f"{name}: {cuts[0]}", hint="use --force to run it anyway")
 
 
-def verdicts_of(compiled: Compiled) -> Verdicts:
+def verdicts_of(compiled: CompiledConfig) -> Verdicts:
     """Run the test frames through each program that has no effect outside."""
     found: dict[str, Mapping[str, int]] = {}
     for side, program in compiled.programs():
@@ -39,7 +39,9 @@ def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
                 yield f"{side}: {frame} gets verdict {verdict}, was {old}"
 
 
-def cuts(running: Running | None, compiled: Compiled, verdicts: Verdicts) -> tuple[str, ...]:
+def cuts(
+    running: RunningProbe | None, compiled: CompiledConfig, verdicts: Verdicts
+) -> tuple[str, ...]:
     """Return what an operator must confirm before `compiled` runs, in place of `running` if any:
     each direction that lets no test frame pass.
 
@@ -53,7 +55,7 @@ def cuts(running: Running | None, compiled: Compiled, verdicts: Verdicts) -> tup
     return tuple(_cuts(compiled, running.verdicts if running else {}, verdicts))
 
 
-def _cuts(compiled: Compiled, before: Verdicts, after: Verdicts) -> Iterator[str]:
+def _cuts(compiled: CompiledConfig, before: Verdicts, after: Verdicts) -> Iterator[str]:
     directions = dict(compiled.config.directions())
     for side, program in compiled.programs():
         said = after.get(side)

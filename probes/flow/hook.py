@@ -14,7 +14,7 @@ from probes.builtin import check_maps, check_programs, shape_of
 from probes.flow.records import Array, Direction, TickClock, rows_of
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import Tables
-from probes.hooks import HookPoint
+from probes.hooks import InterfaceHook
 from probes.snapshot import Losses
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class FlowHook:
     polls, so a new program (of another filter or another source) takes them over unchanged.
     """
 
-    def __init__(self, point: HookPoint, direction: Direction) -> None:
+    def __init__(self, point: InterfaceHook, direction: Direction) -> None:
         self._point = point
         self._direction = direction
         self._stage = Stage("flow")

@@ -28,7 +28,7 @@ from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_al
 from probes.flow.records import FLOW, Array, Direction, TickClock
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import Tables
-from probes.hooks import Hooks, Point
+from probes.hooks import Hooks, ProbeHook
 from probes.memory_limit import default_limit, flow_share
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
@@ -120,7 +120,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
                 programs = hook.start(compiled[hook.side], self._sizes, self.alarm_fd)
                 made.append((hook, programs))
 
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[ProbeHook]:
         return [point for point, _ in self._points]
 
     @property
@@ -134,7 +134,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
         from probes.config import model as config  # pydantic, which the first paint does without
 
         sides: dict[str, Any] = {
-            SIDES[direction]: config.Direction(
+            SIDES[direction]: config.DirectionConfig(
                 interface=self.interface.name,
                 hook="xdp" if point.hook is Hook.XDP else "tc",
                 source=self._current.sources[SIDES[direction]],

@@ -9,7 +9,7 @@ from typing import Self
 from bpf.errors import UsageError
 from bpf.syscall import numbered_cpus, possible_cpus
 from probes.flow.records import RECORD
-from probes.memory_limit import limit_for_flows, shown
+from probes.memory_limit import limit_for_flows, size_text
 
 _TABLES = 4
 """Sets of tables of a probe: two hooks, with two sets each."""
@@ -47,8 +47,9 @@ class TableSizes:
         least = cls.least(cpus)
         if least.memory > memory:
             raise UsageError(
-                f"the flow tables of {cpus} CPUs do not fit into {shown(memory)} of kernel memory",
-                hint=f"--memory must be at least {shown(limit_for_flows(least.memory))}",
+                f"the flow tables of {cpus} CPUs do not fit into {size_text(memory)} "
+                "of kernel memory",
+                hint=f"--memory must be at least {size_text(limit_for_flows(least.memory))}",
             )
         _, records = _RECORDS
         ring = max(least.ring, min(_RINGS[1], _power_below(memory // (_RING_SHARE * _TABLES))))
@@ -74,8 +75,8 @@ class TableSizes:
     def summary(self) -> str:
         """The sizes in words."""
         return (
-            f"{shown(self.memory)} of kernel memory: {self.records} records on each of "
-            f"{self.cpus} CPUs, and {shown(_TABLES * self.ring)} for packets beyond"
+            f"{size_text(self.memory)} of kernel memory: {self.records} records on each of "
+            f"{self.cpus} CPUs, and {size_text(_TABLES * self.ring)} for packets beyond"
         )
 
     @property

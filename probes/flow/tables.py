@@ -12,7 +12,7 @@ from bpf.maps.map import Map
 from bpf.maps.memory import map_memory
 from bpf.maps.ring import RingReader
 from bpf.programs.program import sized
-from probes.builtin import SharedMaps
+from probes.builtin import ProbeMaps
 from probes.flow.records import RECORD, Array
 from probes.flow.sizes import TableSizes
 from probes.losses import read_losses
@@ -29,7 +29,7 @@ class Tables:
         """Create them. Raises KernelError if the kernel refuses."""
         entries = sizes.entries
         self._sizes = sizes
-        self._owned = SharedMaps(compiled, NAMES, entries)
+        self._owned = ProbeMaps(compiled, NAMES, entries)
         self._maps: dict[str, Map] = {}
         try:
             for name in NAMES[:-1]:

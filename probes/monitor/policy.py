@@ -31,7 +31,7 @@ from pydantic import (
 
 from bpf.errors import TextError, UsageError, did_you_mean
 from probes.config import model as config
-from probes.config.config_errors import refusal, wrong
+from probes.config.config_errors import config_error, invalid
 from probes.config.files import read_data
 from probes.config.model import MAX_FILE, Name, ProbeConfig, Text
 from probes.flow.filter import FlowFilter
@@ -66,7 +66,7 @@ def _seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
     if not (found := _DURATION.fullmatch(value.strip())):
-        raise wrong(f"{value[:40]!a} is no duration", hint="such as 5s, 500ms or 2m")
+        raise invalid(f"{value[:40]!a} is no duration", hint="such as 5s, 500ms or 2m")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -76,25 +76,25 @@ def _traced(value: object, name: Callable[[object], str]) -> str:
     if not colon or what != TRACE:
         return name(value)
     if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_TRACED):
-        raise wrong(f"{count[:40]!a} is not a number of flows, 1 to {MAX_TRACED}")
+        raise invalid(f"{count[:40]!a} is not a number of flows, 1 to {MAX_TRACED}")
     return f"{TRACE}:{int(count)}"
 
 
 def _some(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
-        raise wrong("must not be empty")
+        raise invalid("must not be empty")
     return names
 
 
 def _filter(text: str) -> str:
     if not text.strip():
-        raise wrong("must not be empty", hint="leave select out for every packet")
+        raise invalid("must not be empty", hint="leave select out for every packet")
     try:
         matches = FlowFilter.parse(text).matches()
     except TextError as error:
-        raise wrong(f"column {error.column}: {error.problem}", hint=error.hint) from None
+        raise invalid(f"column {error.column}: {error.problem}", hint=error.hint) from None
     if not matches:
-        raise wrong(f"{text[:40]!a} passes no packet")
+        raise invalid(f"{text[:40]!a} passes no packet")
     return " ".join(text.split())
 
 
@@ -145,17 +145,17 @@ class Policy(_Model):
             if text.strip():
                 Condition.parse(text)
         except ConditionError as error:
-            raise wrong(f"column {error.column}: {error.problem}", hint=error.hint) from None
+            raise invalid(f"column {error.column}: {error.problem}", hint=error.hint) from None
         return " ".join(text.split())
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.mode == "triggered" and not self.condition:
-            raise wrong("it is missing", at="condition", hint="mode triggered needs one")
+            raise invalid("it is missing", at="condition", hint="mode triggered needs one")
         if self.mode != "triggered":
             for key in ("condition", "deactivate", "hold", "cooldown"):
                 if getattr(self, key):
-                    raise wrong(f"mode {self.mode} has none", at=key, hint="triggered has")
+                    raise invalid(f"mode {self.mode} has none", at=key, hint="triggered has")
         return self
 
     @classmethod
@@ -164,7 +164,7 @@ class Policy(_Model):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise refusal(error, cls, where) from None
+            raise config_error(error, cls, where) from None
 
     @classmethod
     def parse_short(cls, text: str) -> Policy:
@@ -264,7 +264,7 @@ def _possible(options: MonitorOptions | Receiver, at: str = "") -> None:
     try:
         options.check()
     except UsageError as error:
-        raise wrong(error.message.removeprefix("receiver: "), at=at, hint=error.hint) from None
+        raise invalid(error.message.removeprefix("receiver: "), at=at, hint=error.hint) from None
 
 
 class PolicyFile(_Model):
@@ -288,25 +288,25 @@ class PolicyFile(_Model):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if len(self.policy) > MAX_POLICIES:
-            raise wrong(f"there are {len(self.policy)}, and can be {MAX_POLICIES}", at="policy")
+            raise invalid(f"there are {len(self.policy)}, and can be {MAX_POLICIES}", at="policy")
         names = [policy.name for policy in self.policy]
         for number, name in enumerate(names):
             if name in names[:number]:
-                raise wrong(f"there are two policies {name!r}", at=f"policy[{number}].name")
+                raise invalid(f"there are two policies {name!r}", at=f"policy[{number}].name")
         return self
 
 
 def load(path: str | Path) -> PolicyFile:
     """The policies in a file, JSON or TOML by its name, with the applications that it names.
 
-    Raises UsageError, naming file and key, for anything that is wrong.
+    Raises UsageError, naming file and key, for anything that is invalid.
     """
     path = Path(path)
     where = str(path)
     try:
         file = PolicyFile.model_validate(read_data(path, MAX_FILE, "a file of policies"))
     except ValidationError as error:
-        raise refusal(error, PolicyFile, where) from None
+        raise config_error(error, PolicyFile, where) from None
     taken = [*BUILT_IN, TRACE]
     applications = []
     for number, name in enumerate(file.application):

@@ -21,14 +21,14 @@ from bpf.programs import grace
 from probes.builtin import (
     BuiltinProbe,
     CompiledSides,
-    SharedMaps,
+    ProbeMaps,
     check_maps,
     check_programs,
     refuse_other_changes,
     shape_of,
 )
 from probes.flow.filter import Match
-from probes.hooks import Hooks, MonitoredPoint, Point
+from probes.hooks import Hooks, MonitoredHook, ProbeHook
 from probes.monitor.applications.catalog import give_a_packet
 from probes.monitor.engine import Engine, Standing, Transition
 from probes.monitor.info import PolicyInfo
@@ -112,9 +112,9 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         self._seed = seed_id(options.seed)
         size = min(_MAX_SKETCHES, _SKETCHES // (4 << options.bits))
         self._sketches: deque[Sketch] = deque(maxlen=size)
-        self._shared: SharedMaps | None = None
+        self._shared: ProbeMaps | None = None
         self._router: Router | None = None
-        self._behind: MonitoredPoint | None = None
+        self._behind: MonitoredHook | None = None
         self._current = Loaded(SOURCE.read_text(encoding="utf-8"), (), ())
         try:
             self._start()
@@ -125,12 +125,12 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         """What became of a wish for it, in one line; empty where there was none (S2.20)."""
         self._start_ns = time.monotonic_ns()
 
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[ProbeHook]:
         return (self._point,)
 
     def _start(self) -> None:
         with self._compile(self._current.source) as compiled:
-            self._shared = SharedMaps(compiled, SHARED)
+            self._shared = ProbeMaps(compiled, SHARED)
             self._router = Router(compiled, self._shared, self._point.chain.reserve)
             self._shapes = {name: shape_of(compiled.maps[name]) for name in (*SHARED, "sketches")}
             self._current = self._load(self._current.source, compiled)
@@ -144,7 +144,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         self._registry.attach(self._point)
         macros = macros_of(self.options, self.interface, self._point.hook)
         given = {name: self._shared.fds[name] for name in GIVEN}
-        self._behind = MonitoredPoint(self._point, self._router, macros, given, give_a_packet)
+        self._behind = MonitoredHook(self._point, self._router, macros, given, give_a_packet)
         self._registry.offer(self._behind)
 
     @property
@@ -162,7 +162,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         from probes.config import model as config  # pydantic, which the first paint does without
 
         metrics = (config.Metric(name=METRICS, map="sketches", snapshot=True),)
-        ingress = config.Direction(
+        ingress = config.DirectionConfig(
             interface=self.interface.name,
             hook="xdp" if self._point.hook is Hook.XDP else "tc",
             source=self._current.source,

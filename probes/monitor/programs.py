@@ -16,7 +16,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from bpf.syscall import possible_cpus, prog_array_set
-from probes.builtin import SharedMaps
+from probes.builtin import ProbeMaps
 from probes.losses import read_losses
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.records import METRIC, Array
@@ -169,7 +169,7 @@ class Loaded:
             step.close()
 
 
-def load(source: str, compiled: Compiled, shared: SharedMaps, next_fd: int) -> Loaded:
+def load(source: str, compiled: Compiled, shared: ProbeMaps, next_fd: int) -> Loaded:
     """Programs that no packet reaches yet, or an error and none at all."""
     generations: list[Generation] = []
     steps: list[Program] = []
@@ -189,6 +189,6 @@ def load(source: str, compiled: Compiled, shared: SharedMaps, next_fd: int) -> L
     return Loaded(source, tuple(generations), tuple(steps))
 
 
-def set_router(shared: SharedMaps, loaded: Loaded) -> None:
+def set_router(shared: ProbeMaps, loaded: Loaded) -> None:
     """Have packets that policies may want go to this source's router."""
     prog_array_set(shared.fds["router"], 0, loaded.steps[0].fd)

@@ -17,7 +17,7 @@ from bpf.compiler import Compiled
 from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_update, prog_array_clear, prog_array_set
-from probes.builtin import SharedMaps
+from probes.builtin import ProbeMaps
 from probes.flow.filter import Match
 from probes.monitor.engine import MAX_POLICIES
 from probes.monitor.programs import APPLICATIONS, CONTROL, POLICIES
@@ -41,7 +41,7 @@ class Router:
     """Applications and policies in the kernel's tables. For use by several threads."""
 
     def __init__(
-        self, compiled: Compiled, shared: SharedMaps, reserve: Callable[[int], None]
+        self, compiled: Compiled, shared: ProbeMaps, reserve: Callable[[int], None]
     ) -> None:
         """`reserve` keeps tail calls of the hook for applications, or gives them back (S2.15)."""
         self._reserve = reserve

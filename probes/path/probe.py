@@ -23,13 +23,13 @@ from bpf.programs.program import sized
 from probes.builtin import (
     BuiltinProbe,
     CompiledSides,
-    SharedMaps,
+    ProbeMaps,
     check_maps,
     check_programs,
     refuse_other_changes,
     shape_of,
 )
-from probes.hooks import HookPoint, Hooks, Point
+from probes.hooks import Hooks, InterfaceHook, ProbeHook
 from probes.path.analysis import Analysis, tell
 from probes.path.interference import Interference
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
@@ -91,7 +91,7 @@ class PathProbe(BuiltinProbe[Loaded]):
         self._compiler = compiler
         self._registry = hooks
         self._macros = _macros(options, interface, memory)
-        self._points: dict[Side, HookPoint] = {
+        self._points: dict[Side, InterfaceHook] = {
             "ingress": hooks.acquire(interface, ingress),
             "egress": hooks.acquire(interface, Hook.TC_EGRESS),
         }
@@ -103,7 +103,7 @@ class PathProbe(BuiltinProbe[Loaded]):
         """Last rows of dtype HOP of destinations that are traced no more."""
         self._joined: list[Side] = []
         self._maps: list[Map] = []
-        self._tables: SharedMaps | None = None
+        self._tables: ProbeMaps | None = None
         self._current = Loaded(
             {side: path.read_text(encoding="utf-8") for side, path in SOURCES.items()}, {}
         )
@@ -114,7 +114,7 @@ class PathProbe(BuiltinProbe[Loaded]):
             raise
         self._start_ns = time.monotonic_ns()
 
-    def points(self) -> Sequence[Point]:
+    def points(self) -> Sequence[ProbeHook]:
         return list(self._points.values())
 
     def _start(self) -> None:
@@ -122,7 +122,7 @@ class PathProbe(BuiltinProbe[Loaded]):
         with closing(compiled):
             one = next(iter(compiled.sides.values()))
             sizes = {"slots": self._macros["TARGETS"] * self._macros["SLOTS"]}
-            self._tables = SharedMaps(one, TABLES, sizes)
+            self._tables = ProbeMaps(one, TABLES, sizes)
             self._shapes = {name: shape_of(one.maps[name]) for name in self._tables.fds}
             for name, dtype in (("shared", SHARED), ("targets", TARGET), ("slots", SLOT)):
                 spec = sized(one.maps[name].spec, sizes.get(name))
@@ -148,7 +148,7 @@ class PathProbe(BuiltinProbe[Loaded]):
         from probes.config import model as config  # pydantic, which the first paint does without
 
         sides: dict[str, Any] = {
-            side: config.Direction(
+            side: config.DirectionConfig(
                 interface=self.interface.name,
                 hook="xdp" if point.hook is Hook.XDP else "tc",
                 source=self._current.sources[side],

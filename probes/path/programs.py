@@ -12,7 +12,7 @@ from bpf.compiler import Compiled
 from bpf.errors import UsageError
 from bpf.programs.program import Program
 from bpf.syscall import prog_array_set
-from probes.builtin import SharedMaps
+from probes.builtin import ProbeMaps
 
 if TYPE_CHECKING:
     from probes.config.model import Side
@@ -35,7 +35,7 @@ TABLES = ("addresses", "shared", "senders", "targets", "slots")
 class SideProgram:
     """The program of one direction, and those that it calls."""
 
-    def __init__(self, compiled: Compiled, tables: SharedMaps, next_fd: int) -> None:
+    def __init__(self, compiled: Compiled, tables: ProbeMaps, next_fd: int) -> None:
         """Load them. Raises as `Program` does, and then leaves nothing behind."""
         _check_steps(compiled)
         self.main = Program(compiled, FUNCTION, shared=tables.fds, next_fd=next_fd)

@@ -84,6 +84,6 @@ def _warnings(before: Mapping[Side, AnySide], after: Mapping[Side, AnySide]) -> 
         new = after.get(side)
         if new is None:
             yield f"{side} is no longer watched"
-        elif new.place != old.place:
+        elif new.hook_key != old.hook_key:
             where = f"{new.interface.name}, {new.hook.value}"
             yield f"{side} moves from {old.interface.name}, {old.hook.value} to {where}"

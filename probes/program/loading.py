@@ -1,6 +1,6 @@
 """From a configuration to programs in the kernel that no packet reaches yet (Algorithm 1).
 
-Each direction is compiled once. Where a metric is a snapshot, the program is loaded twice: the
+Each direction is compiled once. If a metric is a snapshot, the program is loaded twice: the
 clone is the same bytecode on other maps. Maps of snapshot metrics are each clone's own, all others
 are shared between the clones, and with the generation before where their layout is the same.
 """
@@ -25,8 +25,16 @@ from bpf.maps.memory import map_memory
 from bpf.programs.program import Program
 from bpf.syscall import VerifierError, map_delete
 from probes.config.metric_checks import check_metrics
-from probes.config.model import SIDES, Direction, MapOptions, Metric, ProbeConfig, Side, hook_of
-from probes.hooks import Hooks, Where, macros_of
+from probes.config.model import (
+    SIDES,
+    DirectionConfig,
+    MapOptions,
+    Metric,
+    ProbeConfig,
+    Side,
+    hook_of,
+)
+from probes.hooks import HookKey, Hooks, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
 from probes.program.externs import externs, resolved
 from probes.program.map_memory import check_memory
@@ -48,7 +56,7 @@ class CompiledSide:
     """One direction, compiled and verified."""
 
     side: Side
-    config: Direction
+    config: DirectionConfig
     interface: Interface
     hook: Hook
     compiled: Compiled
@@ -58,9 +66,9 @@ class CompiledSide:
     """Options of the maps that the source declares, by name."""
 
     @property
-    def place(self) -> Where:
-        """Where packets are to come to it."""
-        return Where(self.interface.index, self.hook, self.config.hook == "monitor")
+    def hook_key(self) -> HookKey:
+        """The hook that its program joins."""
+        return HookKey(self.interface.index, self.hook, self.config.hook == "monitor")
 
     @property
     def shared(self) -> list[str]:
@@ -74,7 +82,7 @@ class CompiledSide:
 
     @property
     def lines(self) -> Mapping[str, int]:
-        """Where its maps are declared."""
+        """Lines of the source that declare its maps, by name."""
         return {name: found.line for name, found in self.declared.items()}
 
 
@@ -164,7 +172,7 @@ def _compile_side(
     compiler: Compiler,
     config: ProbeConfig,
     side: Side,
-    direction: Direction,
+    direction: DirectionConfig,
     source: str,
     hooks: Hooks,
 ) -> CompiledSide:
@@ -206,7 +214,7 @@ def _compile_side(
 
 
 def _program_of(
-    config: ProbeConfig, side: Side, direction: Direction, compiled: Compiled
+    config: ProbeConfig, side: Side, direction: DirectionConfig, compiled: Compiled
 ) -> CompiledProgram:
     names = compiled.functions
     key = f"{config.origin}: {side}"
@@ -227,7 +235,7 @@ def _program_of(
     return compiled.programs[names[0]]
 
 
-def _metric_maps(direction: Direction, compiled: Compiled) -> list[MetricMap]:
+def _metric_maps(direction: DirectionConfig, compiled: Compiled) -> list[MetricMap]:
     by_map: dict[str, list[tuple[Metric, TableSchema]]] = {}
     for metric in direction.metrics:
         found = compiled.maps[metric.map]
@@ -293,7 +301,7 @@ class LoadedSide:
         self.config = compiled.config
         self.interface = compiled.interface
         self.hook = compiled.hook
-        self.place = compiled.place
+        self.hook_key = compiled.hook_key
         self.function = compiled.program.name
         self.metric_maps = compiled.metric_maps
         self.declared: Mapping[str, CompiledMap] = compiled.compiled.maps

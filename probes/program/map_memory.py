@@ -9,7 +9,7 @@ from bpf.compiler.quota import map_bytes
 from bpf.errors import UsageError
 from bpf.syscall import possible_cpus
 from probes.config.model import ProbeConfig
-from probes.memory_limit import shown
+from probes.memory_limit import size_text
 
 if TYPE_CHECKING:
     from probes.program.loading import CompiledSide
@@ -27,6 +27,7 @@ def check_memory(config: ProbeConfig, sides: Sequence[CompiledSide], limit: int)
             total += map_bytes(spec.type, *sizes, cpus) * (2 if name in twice else 1)
     if total > limit:
         raise UsageError(
-            f"{config.origin}: its maps take {shown(total)}, and a probe may have {shown(limit)}",
+            f"{config.origin}: its maps take {size_text(total)}, "
+            f"and a probe may have {size_text(limit)}",
             hint="make them smaller, or see --probe-memory; a snapshot metric has two maps",
         )

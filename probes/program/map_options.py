@@ -10,7 +10,7 @@ from bpf.compiler import Compiled, CompiledMap, Diagnostic
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.maps.kinds import Shape
 from bpf.syscall import map_update
-from probes.config.model import Direction, MapOptions, ProbeConfig
+from probes.config.model import DirectionConfig, MapOptions, ProbeConfig
 from probes.program.metrics import make_map
 from probes.sharing import SharedMaps
 from probes.tables.entries import EntryCodec
@@ -90,7 +90,7 @@ def codecs_of(
     }
 
 
-def inexact_metrics(compiled: Compiled, direction: Direction) -> Iterator[Diagnostic]:
+def inexact_metrics(compiled: Compiled, direction: DirectionConfig) -> Iterator[Diagnostic]:
     """Yield a note for each exported map that is emptied while packets write it."""
     for metric in direction.metrics:
         found = compiled.maps[metric.map]

@@ -28,7 +28,7 @@ _AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximu
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MetricTable:
     """One metric's rows, in a window."""
 
     metric: Metric
@@ -64,7 +64,7 @@ class MetricMap:
         """
         return open_map(self.declared, fd, Routine.BATCH if self.expiry else None)
 
-    def read(self, source: Map, end_ns: int) -> list[Table]:
+    def read(self, source: Map, end_ns: int) -> list[MetricTable]:
         """Take the tables of the window that ended then out of the map, emptying or sweeping it
         where a metric asks for that.
 
@@ -84,7 +84,9 @@ class MetricMap:
             raise ProbedeckError(f"map {self.name} cannot be read: {error.strerror}") from None
         full = 0.0 if source.spec.kind.shape == Shape.ARRAY else len(entries)
         return [
-            Table(metric, schema, rows_of(entries, metric.agg), full / source.spec.max_entries)
+            MetricTable(
+                metric, schema, rows_of(entries, metric.agg), full / source.spec.max_entries
+            )
             for metric, schema in exported
         ]
 

@@ -16,22 +16,22 @@ from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.programs import grace
 from probes.config.model import ProbeConfig, Side
-from probes.hooks import Hooks, Point, Where
+from probes.hooks import HookKey, Hooks, ProbeHook
 from probes.poller import UtcClock
 from probes.program.compatibility import compare, keeps
 from probes.program.loading import Clone, CompiledProbe, CompiledSide, LoadedSide, compile_probe
 from probes.program.map_options import new_map, shared_name
-from probes.program.metrics import Table
+from probes.program.metrics import MetricTable
 from probes.reports import Compatibility, ProgramInfo
 from probes.sharing import SharedMap, SharedMaps
 from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add_losses
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChainSlot:
     """A probe's place on a hook, shared by its generations."""
 
-    point: Point
+    point: ProbeHook
     stage: Stage
 
     @property
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class ProgramGeneration:
     """One configuration, loaded."""
 
     number: int
@@ -76,13 +76,13 @@ class ProgramProbe:
         self._hooks = hooks
         self._lock = threading.RLock()
         self._utc = UtcClock()
-        self._places: dict[Where, Place] = {}
-        self._previous: Generation | None = None
+        self._slots: dict[HookKey, ChainSlot] = {}
+        self._previous: ProgramGeneration | None = None
         self._latest: tuple[Snapshot, ...] = ()
         self._full: set[str] = set()
         self._untold: dict[Side, dict[LossReason, Loss]] = {}
         """Losses of windows without a table."""
-        self._current = Generation(0, compiled.config, ())
+        self._current = ProgramGeneration(0, compiled.config, ())
         first = self._load(compiled, 1, ())
         self._start_ns = time.monotonic_ns()
         self._current = first
@@ -117,7 +117,7 @@ class ProgramProbe:
                     side.side,
                     side.interface.name,
                     side.hook.value,
-                    self._places[side.place].point.mode,
+                    self._slots[side.hook_key].point.mode,
                     side.function,
                     side.program.info().id,
                     side.memory(),
@@ -158,8 +158,8 @@ class ProgramProbe:
             for side in self._current.sides:
                 if len(side.clones) > 1:
                     side.active ^= 1
-                    place = self._places[side.place]
-                    place.point.chain.replace(place.stage, side.program.fd)
+                    slot = self._slots[side.hook_key]
+                    slot.point.chain.replace(slot.stage, side.program.fd)
             return self._end_window(self._current, ended, started)
 
     def compile(self, config: ProbeConfig) -> CompiledProbe:
@@ -188,7 +188,7 @@ class ProgramProbe:
                     f"probe {self.name} has no generation to go back to", hint="it was not replaced"
                 )
             report = compare(self._current.sides, old.sides, returns=True)
-            new = Generation(self.generation + 1, old.config, old.sides, old.shared)
+            new = ProgramGeneration(self.generation + 1, old.config, old.sides, old.shared)
             self._join(new.sides)
             for shared in new.shared:
                 self._hooks.maps.restore(shared)
@@ -199,15 +199,16 @@ class ProgramProbe:
         """Leave the hooks, and give everything back; `export` comes before."""
         with self._lock:
             current, previous = self._current, self._previous
-            self._current, self._previous = Generation(self.generation, self.config, ()), None
-            self._give_up_places()
+            self._current = ProgramGeneration(self.generation, self.config, ())
+            self._previous = None
+            self._release_slots()
             for generation in (current, previous):
                 if generation:
                     generation.close(self._hooks.maps)
 
     def _load(
         self, compiled: CompiledProbe, number: int, before: Sequence[LoadedSide]
-    ) -> Generation:
+    ) -> ProgramGeneration:
         """A generation on the maps of the one before where it can.
 
         Packets reach it only on hooks where nothing of this probe was.
@@ -216,26 +217,26 @@ class ProgramProbe:
         made: list[LoadedSide] = []
         shared: list[SharedMap] = []
         with ExitStack() as undo:
-            undo.callback(self._give_up_places)
+            undo.callback(self._release_slots)
             for side in compiled.sides:
-                if side.place not in self._places:
-                    point = self._hooks.place(side.interface, side.place)
-                    self._places[side.place] = Place(point, Stage(self.name))
-                place = self._places[side.place]
+                if side.hook_key not in self._slots:
+                    point = self._hooks.place(side.interface, side.hook_key)
+                    self._slots[side.hook_key] = ChainSlot(point, Stage(self.name))
+                slot = self._slots[side.hook_key]
                 was = old.get(side.side)
-                kept = {**(keeps(was, side) if was else {}), **place.point.shared}
+                kept = {**(keeps(was, side) if was else {}), **slot.point.shared}
                 for name in side.shared:
                     shared.append(self._take_shared(side, name))
                     undo.callback(self._hooks.maps.release, shared[-1], self.name)
                     kept[name] = shared[-1].fd
-                made.append(LoadedSide(side, place.stage.next_fd, kept, was))
+                made.append(LoadedSide(side, slot.stage.next_fd, kept, was))
                 undo.callback(made[-1].close)
             # Last: what does not load must not touch an interface.
             for side in compiled.sides:
-                self._hooks.attach(self._places[side.place].point)
+                self._hooks.attach(self._slots[side.hook_key].point)
             self._join(made)
             undo.pop_all()
-        return Generation(number, compiled.config, tuple(made), tuple(shared))
+        return ProgramGeneration(number, compiled.config, tuple(made), tuple(shared))
 
     def _take_shared(self, side: CompiledSide, name: str) -> SharedMap:
         """A map of a direction that other programs work on too; to be released."""
@@ -251,40 +252,43 @@ class ProgramProbe:
         """
         with ExitStack() as undo:
             for side in sides:
-                place = self._places[side.place]
-                if not place.is_reached:
-                    place.point.chain.append(place.stage, side.program.fd)
-                    undo.callback(_leave, place)
+                slot = self._slots[side.hook_key]
+                if not slot.is_reached:
+                    slot.point.chain.append(slot.stage, side.program.fd)
+                    undo.callback(_leave, slot)
             undo.pop_all()
 
-    def _become(self, new: Generation) -> tuple[Item, ...]:
+    def _become(self, new: ProgramGeneration) -> tuple[Item, ...]:
         """Have `new` get the packets from now on, and end the window of what ran before."""
         old = self._current
         ended = [(side, side.clones[side.active]) for side in old.sides]
-        here = {side.place for side in old.sides}
+        here = {side.hook_key for side in old.sides}
         started = time.monotonic_ns()
         for side in new.sides:
-            place = self._places[side.place]
-            if side.place in here:
-                place.point.chain.replace(place.stage, side.program.fd)
-        for gone in here - {side.place for side in new.sides}:
-            _leave(self._places[gone])
+            slot = self._slots[side.hook_key]
+            if side.hook_key in here:
+                slot.point.chain.replace(slot.stage, side.program.fd)
+        for gone in here - {side.hook_key for side in new.sides}:
+            _leave(self._slots[gone])
         self._current = new
         if self._previous:
             self._previous.close(self._hooks.maps)
         self._previous = old
-        self._give_up_places()
+        self._release_slots()
         return self._end_window(old, ended, started)
 
     def _end_window(
-        self, generation: Generation, ended: Sequence[tuple[LoadedSide, Clone]], started_ns: int
+        self,
+        generation: ProgramGeneration,
+        ended: Sequence[tuple[LoadedSide, Clone]],
+        started_ns: int,
     ) -> tuple[Item, ...]:
         """What is to be published of programs that were active until now."""
         end_ns = time.monotonic_ns()
         grace.wait()
         quiet = time.monotonic_ns()
         self.window += 1
-        read: list[tuple[LoadedSide, Table, Losses]] = []
+        read: list[tuple[LoadedSide, MetricTable, Losses]] = []
         events: list[Event] = []
         for side, clone in ended:
             losses = self._untold.pop(side.side, {})
@@ -319,7 +323,7 @@ class ProgramProbe:
                 side=side.side,
                 metric=table.metric.name,
                 schema=table.schema,
-                hooks=(self._places[side.place].point.status,),
+                hooks=(self._slots[side.hook_key].point.status,),
             )
             for side, table, losses in read
         )
@@ -332,18 +336,18 @@ class ProgramProbe:
         text = "the map of {} is full: what did not fit is missing"
         return [Event.now("warning", self.name, text.format(name)) for name in sorted(new)]
 
-    def _give_up_places(self) -> None:
+    def _release_slots(self) -> None:
         """Leave the hooks that no generation has a program on."""
         kept = (self._current, self._previous)
-        used = {side.place for held in kept if held for side in held.sides}
-        for key in self._places.keys() - used:
-            place = self._places.pop(key)
-            _leave(place)
-            place.stage.close()
-            self._hooks.release(place.point)
+        used = {side.hook_key for held in kept if held for side in held.sides}
+        for key in self._slots.keys() - used:
+            slot = self._slots.pop(key)
+            _leave(slot)
+            slot.stage.close()
+            self._hooks.release(slot.point)
 
 
-def _leave(place: Place) -> None:
+def _leave(slot: ChainSlot) -> None:
     """Have no packet reach a place any more, if any does."""
-    if place.is_reached:
-        place.point.chain.remove(place.stage)
+    if slot.is_reached:
+        slot.point.chain.remove(slot.stage)

@@ -75,6 +75,6 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
                 memory=memory,
             )
             stack.callback(probe.close)
-            return LooseProbe(probe, hook, hooks.points()[0].chain.fd)
+            return LooseProbe(probe, hook, hooks.in_use()[0].chain.fd)
 
         yield make

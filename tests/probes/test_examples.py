@@ -12,7 +12,7 @@ import pytest
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import online_cpus
-from probes.config.model import Direction, ProbeConfig, Side, check_metrics, hook_of, load
+from probes.config.model import DirectionConfig, ProbeConfig, Side, check_metrics, hook_of, load
 from probes.netflow import FEATURES, Method, source
 from probes.snapshot import Snapshot
 from tests.probes.program.tools import Loose
@@ -46,14 +46,14 @@ TO = [Frame(destination=f"10.0.{n % 3}.{n % 5}", payload=n) for n in range(200)]
 """To fifteen addresses in three networks."""
 
 
-def example(name: str, side: Side = "ingress") -> Direction:
+def example(name: str, side: Side = "ingress") -> DirectionConfig:
     path = next(path for path in CONFIGS if path.stem == name)
     direction = getattr(load(path), side)
-    assert isinstance(direction, Direction)
+    assert isinstance(direction, DirectionConfig)
     return direction
 
 
-def by_hook(name: str) -> list[tuple[Direction, Hook]]:
+def by_hook(name: str) -> list[tuple[DirectionConfig, Hook]]:
     """What a configuration runs where."""
     config = load(next(path for path in CONFIGS if path.stem == name))
     return [
@@ -94,7 +94,7 @@ def test_each_is_in_the_readme_and_formatted() -> None:
 
 
 @pytest.mark.parametrize(("direction", "hook"), by_hook("packet-counter"))
-def test_packet_counter(compiler: Compiler, direction: Direction, hook: Hook) -> None:
+def test_packet_counter(compiler: Compiler, direction: DirectionConfig, hook: Hook) -> None:
     """S1.32: window granularity."""
     with running(compiler, direction.source, hook) as probe:
         assert probe.send(*TO, ARP) == PASSED[hook]
@@ -245,7 +245,7 @@ def test_tcp_flags(compiler: Compiler) -> None:
 
 
 @pytest.mark.parametrize(("direction", "hook"), by_hook("sizes"))
-def test_sizes(compiler: Compiler, direction: Direction, hook: Hook) -> None:
+def test_sizes(compiler: Compiler, direction: DirectionConfig, hook: Hook) -> None:
     frames = [Frame(payload=size) for size in (0, 21, 22, 85, 86, 213, 214, 900)]
     slots = Counter(len(frame).bit_length() for frame in frames)
     with running(compiler, direction.source, hook) as probe:

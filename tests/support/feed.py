@@ -19,7 +19,7 @@ from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError
 from probes.control_plane import Listener, MemoryUse, ProbeInfo
 from probes.flow.records import FLOW, Array, Direction
-from probes.hooks import HookPoint
+from probes.hooks import InterfaceHook
 from probes.monitor.info import MonitorInfo
 from probes.path.records import HOP, HOPS, Outcome
 from probes.path.traced import Traced
@@ -178,7 +178,7 @@ class FakeController:
     def memory(self) -> MemoryUse:
         return MemoryUse(105 << 20, 256 << 20)
 
-    def hooks(self) -> Sequence[HookPoint]:
+    def hooks(self) -> Sequence[InterfaceHook]:
         return ()
 
     def probes(self) -> tuple[ProbeInfo, ...]:

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from bpf.syscall import enable_run_time_stats
 from probes.control_plane import MemoryUse
-from probes.hooks import HookPoint
+from probes.hooks import InterfaceHook
 from widgets.format import byte_size, si
 from widgets.terminal.compositor import DiffModalScreen
 
@@ -28,7 +28,7 @@ measuring costs, 40 to 70 ns. Closing this ends the measurement."""
 class LocalHooks(Protocol):
     """A control plane of this host, whose hooks can be looked at."""
 
-    def hooks(self) -> Sequence[HookPoint]: ...
+    def hooks(self) -> Sequence[InterfaceHook]: ...
 
 
 class ProgramInfoScreen(DiffModalScreen[None]):
@@ -43,7 +43,7 @@ class ProgramInfoScreen(DiffModalScreen[None]):
     }
     """
 
-    def __init__(self, hooks: Sequence[HookPoint], memory: MemoryUse) -> None:
+    def __init__(self, hooks: Sequence[InterfaceHook], memory: MemoryUse) -> None:
         super().__init__()
         self._hooks = hooks
         self._memory = memory

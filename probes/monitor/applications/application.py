@@ -13,7 +13,7 @@ from probes.monitor.applications import catalog
 from probes.monitor.applications.views import findings
 from probes.program import ProgramProbe
 from probes.program.loading import Clone, CompiledProbe, LoadedSide
-from probes.program.probe import Generation
+from probes.program.probe import ProgramGeneration
 from probes.snapshot import Event, Item
 
 
@@ -31,7 +31,10 @@ class ApplicationProbe(ProgramProbe):
         super().__init__(compiler, compiled, hooks)
 
     def _end_window(
-        self, generation: Generation, ended: Sequence[tuple[LoadedSide, Clone]], started_ns: int
+        self,
+        generation: ProgramGeneration,
+        ended: Sequence[tuple[LoadedSide, Clone]],
+        started_ns: int,
     ) -> tuple[Item, ...]:
         items = super()._end_window(generation, ended, started_ns)
         found = findings(self.name, catalog.defines(generation.config), self.latest)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import KernelError, ProbedeckError, UsageError
-from probes.config.model import Direction, MapOptions, Metric, ProbeConfig
+from probes.config.model import DirectionConfig, MapOptions, Metric, ProbeConfig
 from probes.control.verdicts import CutError
 from probes.control_plane import (
     Check,
@@ -57,7 +57,7 @@ def config(name: str = "counter", *, source: str = "int f() { return 2; }") -> P
     return ProbeConfig(
         name=name,
         interval=0,
-        ingress=Direction(interface="lo", source=source, metrics=metrics),
+        ingress=DirectionConfig(interface="lo", source=source, metrics=metrics),
         maps={"allow": MapOptions(writable=True)},
     )
 

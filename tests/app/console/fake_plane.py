@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, Diagnostic
 from bpf.errors import UsageError
-from probes.config.model import Direction, Metric, ProbeConfig
+from probes.config.model import DirectionConfig, Metric, ProbeConfig
 from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import State
@@ -76,8 +76,10 @@ def config(name: str = "hello", *, egress: bool = True) -> ProbeConfig:
     return ProbeConfig(
         name=name,
         interval=1.0,
-        ingress=Direction(interface="eth0", source=SOURCE, metrics=(senders,)),
-        egress=Direction(interface="eth0", source=EGRESS, metrics=(senders,)) if egress else None,
+        ingress=DirectionConfig(interface="eth0", source=SOURCE, metrics=(senders,)),
+        egress=DirectionConfig(interface="eth0", source=EGRESS, metrics=(senders,))
+        if egress
+        else None,
     )
 
 

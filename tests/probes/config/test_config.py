@@ -18,7 +18,7 @@ from bpf.errors import UsageError
 from probes.config.model import (
     MAX_FILE,
     MAX_SOURCE,
-    Direction,
+    DirectionConfig,
     Health,
     Metric,
     NetflowFeatures,
@@ -365,7 +365,7 @@ def test_anything_else_is_refused_in_one_line_that_can_be_printed(data: dict[str
 
 def test_a_model_made_by_hand_is_checked_too() -> None:
     with pytest.raises(ValueError, match="no program"):
-        ProbeConfig(name="x", ingress=Direction())
+        ProbeConfig(name="x", ingress=DirectionConfig())
 
 
 MAPS = """\

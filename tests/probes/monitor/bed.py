@@ -121,7 +121,7 @@ class Bed:
 
     def run(self, packet: bytes, repeat: int = 1, context: bytes = b"") -> int:
         """The verdict."""
-        (point,) = self.hooks.points()
+        (point,) = self.hooks.in_use()
         return prog_test_run(point.chain.fd, packet, repeat=repeat, context=context).verdict
 
     def window(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class Bed:
         for name in tuple(self.applications):
             self.remove(name)
         self.monitor.close()
-        assert not self.hooks.points()
+        assert not self.hooks.in_use()
 
     def __enter__(self) -> Self:
         return self

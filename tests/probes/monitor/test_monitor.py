@@ -258,7 +258,7 @@ def test_what_is_no_telemetry_is_dropped_where_that_is_wanted(compiler: Compiler
 
 def test_a_packet_never_needs_more_tail_calls_than_the_kernel_allows(bed: Bed) -> None:
     """S2.15: what is too many is refused, and everything on the hook still sees each packet."""
-    (point,) = bed.hooks.points()
+    (point,) = bed.hooks.in_use()
     bed.add(application("counting"))
     bed.set("p: always -> counting")
     prog_fd = load_passing(Hook.XDP)

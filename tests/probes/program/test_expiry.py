@@ -135,7 +135,7 @@ def test_a_map_that_cannot_be_swept_is_named(
     with pytest.raises(UsageError) as caught:
         loose.add(configured(expiring(name, field)))
     assert str(caught.value).startswith(f"test: ingress.metrics[0].{said}")
-    assert not loose.hooks.points()
+    assert not loose.hooks.in_use()
 
 
 @pytest.mark.parametrize(

@@ -470,7 +470,7 @@ def test_a_metric_that_its_map_cannot_give_is_named(
         loose.add(config(metrics_source(), metric("packets") | {key: value}))
     assert str(caught.value).startswith("test: ingress.metrics[0].")
     assert said in str(caught.value)
-    assert not loose.hooks.points()
+    assert not loose.hooks.in_use()
 
 
 def metrics_source() -> str:
@@ -503,5 +503,5 @@ def test_where_nothing_can_read_a_map_the_probe_is_refused(
     monkeypatch.setattr(maps, "_READERS", {})
     with pytest.raises(KernelError, match=r"map hash \(HASH\) cannot be read by any"):
         loose.add(config(KINDS, metric("hash")))
-    assert not loose.hooks.points()
+    assert not loose.hooks.in_use()
     assert issubclass(KernelError, ProbedeckError)

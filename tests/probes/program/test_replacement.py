@@ -278,7 +278,7 @@ def unchanged(loose: Loose) -> Iterator[ProgramProbe]:
     assert held_ids() == held
     assert only(probe).program.info().id == program
     assert (probe.generation, probe.previous, probe.window) == (1, None, 0)
-    assert len(loose.hooks.points()) == 1
+    assert len(loose.hooks.in_use()) == 1
     loose.send(2)
     assert total(probe.export()) == 7
 
@@ -430,7 +430,7 @@ def test_a_removed_probe_leaves_nothing(compiler: Compiler) -> None:
         assert held_ids() != before
         loose.remove(probe)
         assert held_ids() == before
-        assert not loose.hooks.points()
+        assert not loose.hooks.in_use()
 
 
 @pytest.fixture
@@ -473,7 +473,7 @@ def test_a_probe_moves_to_another_interface_and_back(
         assert total(stays.export()) == 107
         # Two replacements on, nothing of it is on that interface.
         replace(probe, config(COUNTER, PACKETS))
-        assert {p.interface.name for p in loose.hooks.points()} == {"lo"}
+        assert {p.interface.name for p in loose.hooks.in_use()} == {"lo"}
 
 
 def test_a_direction_comes_and_goes(loose: Loose) -> None:

@@ -98,7 +98,7 @@ class Loose:
         """The dispatcher, to be run."""
         (found,) = (
             point.chain.fd
-            for point in self.hooks.points()
+            for point in self.hooks.in_use()
             if (point.hook, point.interface.name) == (hook, interface)
         )
         return found

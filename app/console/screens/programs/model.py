@@ -11,7 +11,7 @@ from bpf.cancel import CancelError
 from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
 from bpf.errors import ProbedeckError
-from probes.config.model import SIDES, Direction, ProbeConfig, Side
+from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
 from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
 from probes.reports import Fate, ProgramInfo
 
@@ -155,7 +155,7 @@ class Programs:
         for name in self.verdicts.keys() - self.infos.keys():
             del self.verdicts[name]
 
-    def direction(self, slot: Slot) -> Direction | None:
+    def direction(self, slot: Slot) -> DirectionConfig | None:
         """What runs there, or would."""
         info = self.infos.get(slot.probe)
         return dict(info.config.directions()).get(slot.side) if info else None

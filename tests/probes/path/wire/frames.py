@@ -22,7 +22,7 @@ from bpf.abi import ProgType
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import find
 from bpf.compiler import Compiled, Compiler
-from probes.hooks import HookPoint, Hooks
+from probes.hooks import Hooks, InterfaceHook
 from probes.path.options import Guard, Order, PathOptions
 from probes.path.probe import PathProbe
 from probes.path.records import Array
@@ -310,7 +310,7 @@ class Frugal:
         return _Kept(one.name, one.programs, one.functions, one.maps, one.diagnostics, one.seconds)
 
 
-def _attach(point: HookPoint) -> None:
+def _attach(point: InterfaceHook) -> None:
     point.attach()
 
 

@@ -76,7 +76,7 @@ def hook_of(tracing: Tracing) -> tuple[Hook, int]:
     """The hook that answers come by, and its program."""
     ((hook, fd),) = (
         (point.hook, point.chain.fd)
-        for point in tracing.hooks.points()
+        for point in tracing.hooks.in_use()
         if point.hook is not Hook.TC_EGRESS
     )
     return hook, fd

@@ -46,7 +46,7 @@ class Answering:
 
     def __init__(self, opened: Wire, tracing: Tracing, hook: Hook) -> None:
         self.wire, self.tracing, self.hook = opened, tracing, hook
-        (self._fd,) = (p.chain.fd for p in tracing.hooks.points() if p.hook is hook)
+        (self._fd,) = (p.chain.fd for p in tracing.hooks.in_use() if p.hook is hook)
         for destination in PEER.values():
             tracing.probe.trace(destination)
 
