@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.report import Report
 from bpf.abi import MapFlag, MapType
-from bpf.maps.map import Map, Routine
+from bpf.maps.map import Map, ReadMethod
 from bpf.syscall import MapSpec
 
 _SOURCE = Path(__file__).with_name("drain.c")
@@ -122,8 +122,8 @@ def bench_hash(report: Report, program: Path, entries: int, rounds: int) -> None
     spec = MapSpec("bench", MapType.HASH, 8, 8, entries)
     order = np.random.default_rng(1).permutation(entries).astype("u8")
     with (
-        Map.create(spec, _U8, _U8, routine=Routine.DRAIN) as drained,
-        Map(os.dup(drained.fd), spec, _U8, _U8, routine=Routine.BATCH) as batched,
+        Map.create(spec, _U8, _U8, routine=ReadMethod.DRAIN) as drained,
+        Map(os.dup(drained.fd), spec, _U8, _U8, routine=ReadMethod.BATCH) as batched,
         opponent(program, drained, entries) as c,
     ):
         drained.update(order, order)

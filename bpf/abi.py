@@ -9,7 +9,7 @@ import ctypes as ct
 from enum import IntEnum, IntFlag
 
 
-class Command(IntEnum):
+class BpfCommand(IntEnum):
     """enum bpf_cmd."""
 
     MAP_CREATE = 0

@@ -33,7 +33,7 @@ class Register(IntEnum):
     FP = 10
 
 
-class Helper(IntEnum):
+class HelperFunction(IntEnum):
     """enum bpf_func_id, as far as it is used here."""
 
     MAP_LOOKUP_ELEM = 1
@@ -114,7 +114,7 @@ class Assembler:
         self._emit(0x18, to, _PSEUDO_FUNC)
         self._emit(0)
 
-    def call(self, helper: Helper) -> None:
+    def call(self, helper: HelperFunction) -> None:
         """R0 = helper(R1 ... R5)."""
         self._emit(0x85, imm=helper)
 

@@ -28,7 +28,7 @@ class Cancel:
         return self._asked
 
     @property
-    def heeded(self) -> bool:
+    def cancellable(self) -> bool:
         """Whether the work can be ended where it is now."""
         return bool(self._ends)
 
@@ -46,7 +46,7 @@ class Cancel:
             raise CancelError("cancelled")
 
     @contextmanager
-    def heed(self, end: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def on_cancel(self, end: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Within, the work can be ended: it looks at `asked` often, or `end` makes it return.
 
         `end` is called by the thread that asks, at once where it has asked before, and not after

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
-from bpf.abi import Batch, Command, MapFlag, MapType
-from bpf.assembler import Assembler, Helper, Register, load_with_callback
+from bpf.abi import Batch, BpfCommand, MapFlag, MapType
+from bpf.assembler import Assembler, HelperFunction, Register, load_with_callback
 from bpf.attach.hook import Hook
 from bpf.attach.rtnetlink import attribute, attributes, request
 from bpf.syscall import (
     MapSpec,
-    Runner,
+    TestRunner,
     call,
     enable_run_time_stats,
     map_create,
@@ -116,7 +116,7 @@ def try_atomic_exchange() -> None:
 def try_coarse_clock() -> None:
     """Load a program that asks for the time of the last tick: kernel 5.11."""
     code = Assembler()
-    code.call(Helper.KTIME_GET_COARSE_NS)
+    code.call(HelperFunction.KTIME_GET_COARSE_NS)
     code.exit(0)
     with _closing(prog_load(code.assemble(), Hook.TC_EGRESS.prog_type, "doctor")):
         pass
@@ -154,7 +154,7 @@ def try_batch() -> None:
             map_fd=fd,
         )
         try:
-            call(Command.MAP_LOOKUP_AND_DELETE_BATCH, batch)
+            call(BpfCommand.MAP_LOOKUP_AND_DELETE_BATCH, batch)
         except OSError as error:
             # ENOENT says that the map's end was reached.
             if error.errno != errno.ENOENT:
@@ -169,13 +169,13 @@ def try_kernel_drain() -> None:
         code.load_function(Register.R2, "each")
         code.move(Register.R3, 0)
         code.move(Register.R4, 0)
-        code.call(Helper.FOR_EACH_MAP_ELEM)
+        code.call(HelperFunction.FOR_EACH_MAP_ELEM)
         code.exit()
         code.label("each")
         code.exit(0)
         program = load_with_callback(code, "each", "doctor")
         with _closing(program):
-            Runner(program)()
+            TestRunner(program)()
 
 
 def try_statistics() -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from bpf.abi import (
     LIVE_FRAMES,
     AttachType,
+    BpfCommand,
     BtfInfoStruct,
     BtfLoad,
-    Command,
     Element,
     EnableStats,
     GetId,
@@ -102,7 +102,7 @@ class VerifierError(OSError):
         self.log = log
 
 
-def call(command: Command, attr: ct.Structure) -> int:
+def call(command: BpfCommand, attr: ct.Structure) -> int:
     """Run one bpf(2) command; returns what the kernel returned, or raises OSError."""
     result: int = _SYSCALL(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr))
     if result < 0:
@@ -111,7 +111,7 @@ def call(command: Command, attr: ct.Structure) -> int:
     return result
 
 
-def call_errno(command: Command, attr: ct.Structure) -> int:
+def call_errno(command: BpfCommand, attr: ct.Structure) -> int:
     """Run one bpf(2) command; returns 0 or the errno: for loops whose end is an error code."""
     if _SYSCALL(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr)) < 0:
         return ct.get_errno()
@@ -136,14 +136,14 @@ def map_create(
     key_type, value_type = _types_of(like) if like is not None and btf_fd else (0, 0)
     if not value_type:
         btf_fd = 0
-    return call(Command.MAP_CREATE, _map_attr(spec, inner_map_fd, btf_fd, key_type, value_type))
+    return call(BpfCommand.MAP_CREATE, _map_attr(spec, inner_map_fd, btf_fd, key_type, value_type))
 
 
 def _types_of(map_fd: int) -> tuple[int, int]:
     """Numbers of a map's key and value type in its BTF; zeros without any."""
     info = MapInfoStruct()
     attr = InfoByFd(bpf_fd=map_fd, info_len=ct.sizeof(info), info=ct.addressof(info))
-    call(Command.OBJ_GET_INFO_BY_FD, attr)
+    call(BpfCommand.OBJ_GET_INFO_BY_FD, attr)
     return info.btf_key_type_id, info.btf_value_type_id
 
 
@@ -165,7 +165,11 @@ def _map_attr(
 
 
 def _element(
-    command: Command, fd: int, key: bytes | None, value: ct.Array[ct.c_char] | None, flags: int = 0
+    command: BpfCommand,
+    fd: int,
+    key: bytes | None,
+    value: ct.Array[ct.c_char] | None,
+    flags: int = 0,
 ) -> None:
     key_buffer = None if key is None else ct.create_string_buffer(key, len(key))
     call(
@@ -183,7 +187,7 @@ def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
     """The value stored under `key`, or None. For per-CPU kinds `value_size` is of all CPUs."""
     value = ct.create_string_buffer(value_size)
     try:
-        _element(Command.MAP_LOOKUP_ELEM, fd, key, value)
+        _element(BpfCommand.MAP_LOOKUP_ELEM, fd, key, value)
     except OSError as error:
         if error.errno == errno.ENOENT:
             return None
@@ -194,13 +198,13 @@ def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
 def map_update(fd: int, key: bytes | None, value: bytes, flags: int = UpdateFlag.ANY) -> None:
     """Store `value` under `key`; `key` is None for a queue or a stack (push)."""
     buffer = ct.create_string_buffer(value, len(value))
-    _element(Command.MAP_UPDATE_ELEM, fd, key, buffer, flags)
+    _element(BpfCommand.MAP_UPDATE_ELEM, fd, key, buffer, flags)
 
 
 def map_delete(fd: int, key: bytes) -> bool:
     """Delete `key`; False if it was not there."""
     try:
-        _element(Command.MAP_DELETE_ELEM, fd, key, None)
+        _element(BpfCommand.MAP_DELETE_ELEM, fd, key, None)
     except OSError as error:
         if error.errno == errno.ENOENT:
             return False
@@ -253,13 +257,13 @@ def prog_load(
         prog_ifindex=device,
     )
     try:
-        return call(Command.PROG_LOAD, attr)
+        return call(BpfCommand.PROG_LOAD, attr)
     except OSError as refusal:
         # Asked for only now: a log that does not fit its buffer fails a valid program (ENOSPC).
         log = ct.create_string_buffer(1 << 24)
         attr.log_level, attr.log_size, attr.log_buf = 1, len(log), ct.addressof(log)
         try:
-            return call(Command.PROG_LOAD, attr)
+            return call(BpfCommand.PROG_LOAD, attr)
         except OSError:
             text = log.value.decode(errors="replace")
             if refusal.errno == errno.EPERM and not text:
@@ -267,7 +271,7 @@ def prog_load(
             raise VerifierError(refusal.errno or 0, str(refusal.strerror), text) from None
 
 
-class Runner:
+class TestRunner:
     """A prepared PROG_TEST_RUN, cheap enough to call in a loop."""
 
     def __init__(self, prog_fd: int) -> None:
@@ -275,7 +279,7 @@ class Runner:
 
     def __call__(self) -> int:
         """Run the program once; returns its return value (unsigned, 32 bits)."""
-        call(Command.PROG_TEST_RUN, self._attr)
+        call(BpfCommand.PROG_TEST_RUN, self._attr)
         return int(self._attr.retval)
 
 
@@ -305,14 +309,14 @@ def prog_test_run(
         flags=flags,
         batch_size=batch_size,
     )
-    call(Command.PROG_TEST_RUN, attr)
+    call(BpfCommand.PROG_TEST_RUN, attr)
     return ProgRun(attr.retval, attr.duration, out.raw[: attr.data_size_out])
 
 
 def link_create(prog_fd: int, ifindex: int, attach_type: AttachType, flags: int = 0) -> int:
     """Attach a program by bpf_link; it is detached when the last descriptor closes."""
     return call(
-        Command.LINK_CREATE,
+        BpfCommand.LINK_CREATE,
         LinkCreate(prog_fd=prog_fd, target_ifindex=ifindex, attach_type=attach_type, flags=flags),
     )
 
@@ -326,7 +330,7 @@ def prog_query(ifindex: int, attach_type: AttachType) -> list[int]:
         prog_ids=ct.addressof(ids),
         count=_MAX_TCX_PROGRAMS,
     )
-    call(Command.PROG_QUERY, attr)
+    call(BpfCommand.PROG_QUERY, attr)
     return list(ids[: attr.count])
 
 
@@ -334,7 +338,7 @@ def prog_info(fd: int) -> ProgInfo:
     """Identity and statistics of a loaded program."""
     info = ProgInfoStruct()
     call(
-        Command.OBJ_GET_INFO_BY_FD,
+        BpfCommand.OBJ_GET_INFO_BY_FD,
         InfoByFd(bpf_fd=fd, info_len=ct.sizeof(info), info=ct.addressof(info)),
     )
     return ProgInfo(
@@ -348,29 +352,29 @@ def prog_info(fd: int) -> ProgInfo:
 
 def prog_fd_by_id(prog_id: int) -> int:
     """Open a loaded program by its id."""
-    return call(Command.PROG_GET_FD_BY_ID, GetId(id=prog_id))
+    return call(BpfCommand.PROG_GET_FD_BY_ID, GetId(id=prog_id))
 
 
 def btf_load(data: bytes) -> int:
     """Load BTF type information; returns its file descriptor."""
     buffer = ct.create_string_buffer(data, len(data))
-    return call(Command.BTF_LOAD, BtfLoad(btf=ct.addressof(buffer), btf_size=len(data)))
+    return call(BpfCommand.BTF_LOAD, BtfLoad(btf=ct.addressof(buffer), btf_size=len(data)))
 
 
 def btf_data(fd: int) -> bytes:
     """Return the BTF behind a descriptor, as the kernel has checked it."""
     info = BtfInfoStruct()
     attr = InfoByFd(bpf_fd=fd, info_len=ct.sizeof(info), info=ct.addressof(info))
-    call(Command.OBJ_GET_INFO_BY_FD, attr)
+    call(BpfCommand.OBJ_GET_INFO_BY_FD, attr)
     buffer = ct.create_string_buffer(info.btf_size)
     info.btf = ct.addressof(buffer)
-    call(Command.OBJ_GET_INFO_BY_FD, attr)
+    call(BpfCommand.OBJ_GET_INFO_BY_FD, attr)
     return buffer.raw
 
 
 def enable_run_time_stats() -> int:
     """Turn on BPF run-time statistics until the returned descriptor is closed (70 ns a run)."""
-    return call(Command.ENABLE_STATS, EnableStats(type=0))
+    return call(BpfCommand.ENABLE_STATS, EnableStats(type=0))
 
 
 def possible_cpus() -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from bpf.attach import ingress, order
 from bpf.attach.attachment import Attachment, Hook, attach
 from bpf.attach.chain import Chain, Stage
-from bpf.attach.ingress import Choice
+from bpf.attach.ingress import HookChoice
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
 from bpf.errors import KernelError, ProbedeckError, UsageError
@@ -74,7 +74,7 @@ class InterfaceHook:
 
     shared: Mapping[str, int] = {}
 
-    def __init__(self, interface: Interface, choice: Choice) -> None:
+    def __init__(self, interface: Interface, choice: HookChoice) -> None:
         """`choice` is why packets are to be seen at its hook."""
         self.interface = interface
         self.hook = choice.hook
@@ -181,7 +181,7 @@ class Hooks:
         self._points: dict[HookKey, InterfaceHook] = {}
         self.maps = SharedMaps()
         """Maps that programs of several hooks or probes use."""
-        self._choices: dict[HookKey, Choice] = {}
+        self._choices: dict[HookKey, HookChoice] = {}
         """The last decision about each place."""
         self._refused: dict[int, str] = {}
         """By interface, why its driver refused native XDP."""
@@ -190,7 +190,7 @@ class Hooks:
         # Attaching publishes an event, and listeners may call back: hence the RLock.
         self._lock = threading.RLock()
 
-    def choose(self, interface: Interface, wish: Hook | None, reason: str = "") -> Choice:
+    def choose(self, interface: Interface, wish: Hook | None, reason: str = "") -> HookChoice:
         """Return where a probe is to see packets; None as `wish` leaves it open on ingress.
 
         `reason` is why the wish is one, if the operator did not name the hook.
@@ -200,18 +200,18 @@ class Hooks:
             self._choices[HookKey(interface.index, choice.hook)] = choice
             return choice
 
-    def _choice(self, interface: Interface, wish: Hook | None, reason: str) -> Choice:
+    def _choice(self, interface: Interface, wish: Hook | None, reason: str) -> HookChoice:
         if wish is Hook.XDP and not interface.ethernet:
             # Without Ethernet, drivers give XDP programs different data.
-            return Choice(Hook.TC_INGRESS, "no Ethernet header")
+            return HookChoice(Hook.TC_INGRESS, "no Ethernet header")
         if wish is not None:
-            return Choice(wish, reason)
+            return HookChoice(wish, reason)
         if point := self._points.get(HookKey(interface.index, Hook.XDP)):
             if point.mode == "native":
-                return Choice(Hook.XDP, "native XDP is in use already", auto=True)
-            return Choice(Hook.TC_INGRESS, "only generic XDP is possible", auto=True)
+                return HookChoice(Hook.XDP, "native XDP is in use already", auto=True)
+            return HookChoice(Hook.TC_INGRESS, "only generic XDP is possible", auto=True)
         if why := self._refused.get(interface.index):
-            return Choice(Hook.TC_INGRESS, why, auto=True)
+            return HookChoice(Hook.TC_INGRESS, why, auto=True)
         try:
             return ingress.choose(interface)
         except OSError as error:
@@ -223,7 +223,7 @@ class Hooks:
             key = HookKey(interface.index, hook)
             point = self._points.get(key)
             if point is None:
-                choice = self._choices.get(key, Choice(hook))
+                choice = self._choices.get(key, HookChoice(hook))
                 point = self._points[key] = InterfaceHook(interface, choice)
             point.users += 1
             return point

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from widgets.format import REPLACED, age, duration, safe, si
-from widgets.terminal.compositor import look_of
+from widgets.terminal.compositor import caps_of
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _CELLS_PER_X_LABEL = 16
@@ -37,7 +37,7 @@ _SMALLEST = (16, 4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class ChartSeries:
     """One line of a chart."""
 
     name: str
@@ -78,12 +78,12 @@ class HistoryChart(Widget):
         self._title = title
         self._unit = unit
         self._empty = empty
-        self._series: tuple[Series, ...] = ()
+        self._series: tuple[ChartSeries, ...] = ()
         self._span = math.inf
         self._drawn: tuple[tuple[int, int], list[Strip]] | None = None
 
     def show(
-        self, series: Sequence[Series], *, title: str | None = None, span: float = math.inf
+        self, series: Sequence[ChartSeries], *, title: str | None = None, span: float = math.inf
     ) -> None:
         """Show the last `span` seconds of `series` from now on, and `title` where it is given."""
         self._span = span
@@ -120,9 +120,9 @@ class HistoryChart(Widget):
             lines += list(_strips(plot, width, tones[Tone.NORMAL]))
         return lines[:height]
 
-    def _marked(self) -> Iterator[tuple[Series, tuple[str, str]]]:
+    def _marked(self) -> Iterator[tuple[ChartSeries, tuple[str, str]]]:
         """Each series, what it is drawn with, and its sign in the legend."""
-        look = look_of(self.app)
+        look = caps_of(self.app)
         line, other = _LINE[look.glyphs], _OTHER[look.glyphs]
         alike = look.colors and look.glyphs != "ascii"
         return zip(self._series, cycle((line,) if alike else (line, other)))
@@ -150,7 +150,7 @@ class HistoryChart(Widget):
         return Strip(segments)
 
 
-def _last(series: Sequence[Series], span: float) -> Iterator[Series]:
+def _last(series: Sequence[ChartSeries], span: float) -> Iterator[ChartSeries]:
     """What of `series` is in the `span` seconds before the latest sample of all."""
     end = max((float(one.times[-1]) for one in series if len(one.times)), default=0.0)
     for one in series:
@@ -158,7 +158,7 @@ def _last(series: Sequence[Series], span: float) -> Iterator[Series]:
         yield replace(one, times=one.times[begin:], values=one.values[begin:])
 
 
-def _thinned(one: Series, points: int) -> Series:
+def _thinned(one: ChartSeries, points: int) -> ChartSeries:
     """At most about so many samples, with the highest and the lowest of each stretch of time."""
     count = len(one.times)
     if count <= points:
@@ -202,7 +202,7 @@ def _time_label(at: float) -> str:
 
 
 def _plot(
-    series: Sequence[Series],
+    series: Sequence[ChartSeries],
     span: float,
     width: int,
     height: int,

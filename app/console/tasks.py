@@ -55,7 +55,7 @@ class Task:
             lasts = f" {age(second)}" if second else ""
             done = f", {percent(self.share)}" if math.isfinite(self.share) else ""
             self._said = second, f"{self.title}{lasts}{done}"
-        return self._said[1] + ("; esc cancels" if self.cancel.heeded else "")
+        return self._said[1] + ("; esc cancels" if self.cancel.cancellable else "")
 
 
 async def run_aside(run: Callable[[], None]) -> None:
@@ -130,7 +130,9 @@ class TasksApp(App[int]):
         return bool(works) and works[-1].cancel.ask()
 
     def _cancellable(self) -> list[Task]:
-        return [task for task in self._told_of() if task.cancel.heeded and not task.cancel.asked]
+        return [
+            task for task in self._told_of() if task.cancel.cancellable and not task.cancel.asked
+        ]
 
     def do_work_cancel(self) -> None:
         asked = [task for task in self._tasks if task.asked]

@@ -14,9 +14,9 @@ from app.console.terminal import erases_in_color, has_shell
 from app.console.themes import THEMES, name_of
 from bpf.errors import UsageError
 from widgets.status import StatusItem
-from widgets.terminal.compositor import DiffApp, Look
+from widgets.terminal.compositor import DiffApp, TerminalCaps
 from widgets.terminal.driver import GroundKnown
-from widgets.terminal.link import FIRST, Link
+from widgets.terminal.link import FIRST, LinkEstimator
 from widgets.tones import Tone
 
 _SELDOM = 2.0
@@ -47,13 +47,13 @@ class TerminalApp(DiffApp[int]):
     def take_terminal(self, ui: Ui) -> None:
         """Draw as `ui` says, whose `auto` means the best there is."""
         self.ui = ui
-        self.look = Look(
+        self.look = TerminalCaps(
             glyphs="braille" if ui.glyphs == "auto" else ui.glyphs,
             colors=ui.colors != "none",
             erases=erases_in_color(),
         )
         self.animation_level = "none"
-        self.link = Link(_FIRST_OF_LITTLE if ui.low_bandwidth else FIRST)
+        self.link = LinkEstimator(_FIRST_OF_LITTLE if ui.low_bandwidth else FIRST)
         self.set_class(ui.low_bandwidth, "-low-bandwidth")
         self.set_class(not self.look.colors, "-plain")
         for theme in THEMES.values():

@@ -14,7 +14,7 @@ import threading
 from bpf.abi import MapType, ProgType
 from bpf.errors import KernelError, UsageError
 from bpf.programs import grace
-from bpf.programs.verdict import VERDICT_PASS, calling, pack
+from bpf.programs.verdict import VERDICT_PASS, pack, tail_call_stub
 from bpf.syscall import (
     PRIVILEGES,
     MapSpec,
@@ -57,7 +57,7 @@ class Chain:
         try:
             self._head_fd = _program_array("chain_head")
             self.fd = prog_load(
-                pack(calling(self._head_fd, VERDICT_PASS[prog_type])), prog_type, "probedeck"
+                pack(tail_call_stub(self._head_fd, VERDICT_PASS[prog_type])), prog_type, "probedeck"
             )
             """The dispatcher, to be attached."""
         except PermissionError:

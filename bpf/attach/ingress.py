@@ -25,7 +25,7 @@ _WITHOUT_OFFLOADS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class HookChoice:
     """Where a probe sees incoming packets, and why."""
 
     hook: Hook
@@ -36,15 +36,15 @@ class Choice:
     """Whether TC may take the place of a native XDP that the driver refuses."""
 
 
-def choose(interface: Interface) -> Choice:
+def choose(interface: Interface) -> HookChoice:
     """Return where incoming packets are seen best, if the operator does not say.
 
     Raises OSError if the interface does not exist.
     """
     reason = _against_xdp(interface)
     if reason:
-        return Choice(Hook.TC_INGRESS, reason, auto=True)
-    return Choice(Hook.XDP, f"{features.driver(interface.name)} runs XDP itself", auto=True)
+        return HookChoice(Hook.TC_INGRESS, reason, auto=True)
+    return HookChoice(Hook.XDP, f"{features.driver(interface.name)} runs XDP itself", auto=True)
 
 
 def _against_xdp(interface: Interface) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bpf.abi import AttachType
 from bpf.attach import rtnetlink
 from bpf.attach.hook import Hook
-from bpf.attach.rtnetlink import CLSACT_EGRESS, CLSACT_INGRESS, Filter
+from bpf.attach.rtnetlink import CLSACT_EGRESS, CLSACT_INGRESS, TcFilter
 from bpf.syscall import prog_fd_by_id, prog_info, prog_query
 
 OWN_NAME = "probedeck"
@@ -71,7 +71,7 @@ def _tcx(ifindex: int, attach_type: AttachType) -> list[int]:
         raise
 
 
-def _clsact(filters: list[Filter]) -> list[HookProgram]:
+def _clsact(filters: list[TcFilter]) -> list[HookProgram]:
     found: list[HookProgram] = []
     for each in filters:
         if each.program_id:

@@ -34,7 +34,7 @@ _TCA_BPF_NAME, _TCA_BPF_ID = 7, 11
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkInfo:
     """The kernel's view of an interface."""
 
     kind: str
@@ -46,7 +46,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class TcFilter:
     """One classifier of a clsact or ingress qdisc."""
 
     kind: str
@@ -61,7 +61,7 @@ class Filter:
     """Id of a bpf filter's program; 0 for other kinds."""
 
 
-def link(ifindex: int) -> Link:
+def link(ifindex: int) -> LinkInfo:
     """Return an interface's link. Raises OSError if the interface does not exist."""
     body = _LINK.pack(socket.AF_UNSPEC, 0, ifindex, 0, 0)
     reply = next(request(socket.NETLINK_ROUTE, _GETLINK, body))
@@ -69,14 +69,14 @@ def link(ifindex: int) -> Link:
     info = attributes(found.get(_IFLA_LINKINFO, b""))
     xdp = attributes(found.get(_IFLA_XDP, b""))
     ids = (_number(xdp.get(key, b"")) for key in _IFLA_XDP_IDS)
-    return Link(
+    return LinkInfo(
         _text(info.get(_IFLA_INFO_KIND, b"")),
         _number(found.get(_IFLA_MASTER, b"")),
         tuple(dict.fromkeys(filter(None, ids))),
     )
 
 
-def filters(ifindex: int, parent: int) -> list[Filter]:
+def filters(ifindex: int, parent: int) -> list[TcFilter]:
     """Return the filters of chain 0 below `parent`, in the order in which packets meet them.
 
     The list is empty if the interface has no such qdisc.
@@ -93,7 +93,7 @@ def filters(ifindex: int, parent: int) -> list[Filter]:
         kind = _text(fields.get(_TCA_KIND, b""))
         is_bpf = kind == "bpf"
         found.append(
-            Filter(
+            TcFilter(
                 kind,
                 info >> 16,
                 socket.ntohs(info & 0xFFFF),

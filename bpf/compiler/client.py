@@ -184,11 +184,11 @@ class Compiler:
     @contextlib.contextmanager
     def _turn(self, cancel: Cancel) -> Iterator[None]:
         """Within, nobody else uses the helper, and `cancel` ends it."""
-        with cancel.heed():
+        with cancel.on_cancel():
             while not self._lock.acquire(timeout=_LOOK_S):
                 cancel.check()
         try:
-            with cancel.heed(self._kill):
+            with cancel.on_cancel(self._kill):
                 cancel.check()
                 yield
         finally:

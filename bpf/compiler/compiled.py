@@ -18,7 +18,7 @@ from bpf.compiler.diagnostics import (
 )
 from bpf.compiler.maps import CompiledMap, MapReader
 from bpf.compiler.remarks import no_inserts
-from bpf.compiler.source import misfit, place_of
+from bpf.compiler.source import context_mismatch, place_of
 from bpf.errors import KernelError
 
 
@@ -82,7 +82,7 @@ def digest(
     for program in reply["programs"]:
         function = program["name"]
         line, column = place_of(source, function)
-        if why := misfit(source, function, prog_type):
+        if why := context_mismatch(source, function, prog_type):
             if len(reply["programs"]) > 1:
                 why += "; choose the program of this hook by its name: function"
             errors.append(Diagnostic(name, line, column, "error", why))

@@ -67,7 +67,7 @@ def load(name: str) -> Any:
     return module
 
 
-class Helper:
+class CompileHelper:
     """bcc, loaded, confined and warmed up."""
 
     def __init__(self, headers: str, sock: socket.socket) -> None:
@@ -243,7 +243,7 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
     sock.sendall(len(payload).to_bytes(4, "little") + payload)
 
 
-def serve(sock: socket.socket, helper: Helper) -> None:
+def serve(sock: socket.socket, helper: CompileHelper) -> None:
     """Answer requests until the client goes away."""
     stream = sock.makefile("rb")
     while header := stream.read(4):
@@ -281,7 +281,7 @@ def main() -> None:
     # A terminal's Ctrl-C is the console's business; the socket's end is this process's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        helper = Helper(sys.argv[2], sock)
+        helper = CompileHelper(sys.argv[2], sock)
     except ImportError as error:
         raise SystemExit(f"Python cannot import bcc: {error}") from None
     send(sock, {"unconfined": helper.unconfined})

@@ -85,7 +85,7 @@ def fits_every_hook(text: str) -> bool:
     )
 
 
-def misfit(text: str, function: str, prog_type: ProgType) -> str:
+def context_mismatch(text: str, function: str, prog_type: ProgType) -> str:
     """Return why a function is no program of this type; empty if it may be one.
 
     Its argument would be another structure, and the packet's place read from a wrong offset.
@@ -164,7 +164,7 @@ def _lines(
                     yield f'#line {number} "{name}"'
                 yield part
         if code.startswith("#"):
-            # clang does not heed a #line in a branch that is not taken.
+            # clang does not on_cancel a #line in a branch that is not taken.
             after_statement = not code.endswith("\\")
         elif code:
             after_statement = code.endswith(_STATEMENT_END)

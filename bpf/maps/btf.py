@@ -22,7 +22,7 @@ _ANNOTATION = "____btf_map_"
 a stack have only a value."""
 
 
-class Kind(IntEnum):
+class TypeKind(IntEnum):
     """BTF_KIND_*."""
 
     INT = 1
@@ -46,17 +46,17 @@ class Kind(IntEnum):
     ENUM64 = 19
 
 
-_KINDS = frozenset(Kind)
-_QUALIFIERS = (Kind.VOLATILE, Kind.CONST, Kind.RESTRICT, Kind.TYPE_TAG)
-_FIXED = {Kind.INT: 4, Kind.ARRAY: 12, Kind.VAR: 4, Kind.DECL_TAG: 4}
+_KINDS = frozenset(TypeKind)
+_QUALIFIERS = (TypeKind.VOLATILE, TypeKind.CONST, TypeKind.RESTRICT, TypeKind.TYPE_TAG)
+_FIXED = {TypeKind.INT: 4, TypeKind.ARRAY: 12, TypeKind.VAR: 4, TypeKind.DECL_TAG: 4}
 """Bytes that follow a type of this kind."""
 _EACH = {
-    Kind.STRUCT: 12,
-    Kind.UNION: 12,
-    Kind.ENUM: 8,
-    Kind.FUNC_PROTO: 8,
-    Kind.DATASEC: 12,
-    Kind.ENUM64: 12,
+    TypeKind.STRUCT: 12,
+    TypeKind.UNION: 12,
+    TypeKind.ENUM: 8,
+    TypeKind.FUNC_PROTO: 8,
+    TypeKind.DATASEC: 12,
+    TypeKind.ENUM64: 12,
 }
 """Bytes that follow for each member."""
 _SIGNED, _BOOL = 1, 4
@@ -65,7 +65,7 @@ _SIGNED, _BOOL = 1, 4
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    kind: Kind
+    kind: TypeKind
     name: str
     count: int
     flag: bool
@@ -95,7 +95,7 @@ class Btf:
             raise ValueError("BTF is cut short") from None
         self._maps: dict[str, int] = {}
         for number, entry in enumerate(self._entries, 1):
-            if entry.kind == Kind.STRUCT and entry.name.startswith(_ANNOTATION):
+            if entry.kind == TypeKind.STRUCT and entry.name.startswith(_ANNOTATION):
                 self._maps.setdefault(entry.name.removeprefix(_ANNOTATION), number)
 
     def map_types(self, name: str) -> tuple[CType | None, CType | None] | None:
@@ -129,7 +129,7 @@ class Btf:
             number, count = info >> 24 & 31, info & 0xFFFF
             if number not in _KINDS:
                 raise ValueError(f"BTF has a type of the unknown kind {number}")
-            kind = Kind(number)
+            kind = TypeKind(number)
             at += 12
             yield _Entry(kind, self._string(name), count, bool(info >> 31), value, at)
             at += _FIXED.get(kind, _EACH.get(kind, 0) * count)
@@ -142,25 +142,25 @@ class Btf:
             raise ValueError("a type without a layout (void)")
         entry = self._entries[number - 1]
         match entry.kind:
-            case Kind.INT:
+            case TypeKind.INT:
                 return self._integer(entry)
-            case Kind.PTR:
+            case TypeKind.PTR:
                 return CType(np.dtype("u8"), ("void *",))
-            case Kind.ARRAY:
+            case TypeKind.ARRAY:
                 element, _, count = struct.unpack_from("<III", self._data, entry.at)
                 return array_of(self.type(element), count)
-            case Kind.STRUCT | Kind.UNION:
+            case TypeKind.STRUCT | TypeKind.UNION:
                 word = entry.kind.name.lower()
                 members = dict(self._members(entry))
                 return record(f"{word} {entry.name}".rstrip(), members, entry.value)
-            case Kind.ENUM | Kind.ENUM64:
+            case TypeKind.ENUM | TypeKind.ENUM64:
                 return self._enum(entry)
-            case Kind.TYPEDEF:
+            case TypeKind.TYPEDEF:
                 aliased = self.type(entry.value)
                 return replace(aliased, names=(entry.name, *aliased.names))
             case kind if kind in _QUALIFIERS:
                 return self.type(entry.value)
-            case Kind.FLOAT if entry.value in (4, 8):
+            case TypeKind.FLOAT if entry.value in (4, 8):
                 return CType(np.dtype(f"f{entry.value}"), (entry.name,))
         raise ValueError(f"{entry.name or entry.kind.name.lower()} has no layout that is known")
 
@@ -189,7 +189,7 @@ class Btf:
                 yield from moved(type_.members, bit // 8).items()
 
     def _enum(self, entry: _Entry) -> CType:
-        wide = entry.kind == Kind.ENUM64
+        wide = entry.kind == TypeKind.ENUM64
         if entry.value > 4 and not wide:
             # Before LLVM 15, a compiler writes the lower halves of the values.
             raise ValueError(

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from bpf.abi import MapFlag, MapType
-from bpf.assembler import Assembler, Helper, Register, load_with_callback
+from bpf.assembler import Assembler, HelperFunction, Register, load_with_callback
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array, EntryLayout, round_up
-from bpf.maps.readers import Popping, has_lock
-from bpf.syscall import MapSpec, Runner, map_create, possible_cpus
+from bpf.maps.readers import Pop, has_lock
+from bpf.syscall import MapSpec, TestRunner, map_create, possible_cpus
 
 _R0, _R1, _R2, _R3, _R4 = Register.R0, Register.R1, Register.R2, Register.R3, Register.R4
 _KEY, _VALUE, _COUNT, _RECORD = Register.R6, Register.R7, Register.R8, Register.R9
@@ -50,7 +50,7 @@ class Drain:
         first = self._most if spec.kind.shape == Shape.ARRAY else _FIRST_CAPACITY
         self._output: _Output | None = None
         self._capacity = min(first, self._most)
-        self._eraser: tuple[int, Runner] | None = None
+        self._eraser: tuple[int, TestRunner] | None = None
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
@@ -92,7 +92,7 @@ class Drain:
     def erase(self) -> None:
         """Empty the map: a walk that copies nothing."""
         if self._spec.kind.is_queue:
-            Popping(self._fd, self._spec).erase()
+            Pop(self._fd, self._spec).erase()
             return
         if self._eraser is None:
             code = _erasing_program(self._fd, self._spec)
@@ -118,7 +118,7 @@ class _Output:
     def __init__(self, fd: int, spec: MapSpec, capacity: int) -> None:
         self._source = fd
         self._spec = spec
-        self._programs: dict[bool, tuple[int, Runner]] = {}
+        self._programs: dict[bool, tuple[int, TestRunner]] = {}
         self._capacity = capacity
         dtype = _record_dtype(EntryLayout.of(spec))
         self._fd = map_create(
@@ -145,10 +145,10 @@ class _Output:
         os.close(self._fd)
 
 
-def _load(code: Assembler) -> tuple[int, Runner]:
+def _load(code: Assembler) -> tuple[int, TestRunner]:
     """A program's descriptor, and how to run it."""
     fd = load_with_callback(code, "each", "drain")
-    return fd, Runner(fd)
+    return fd, TestRunner(fd)
 
 
 def _record_dtype(layout: EntryLayout) -> np.dtype[np.void]:
@@ -197,7 +197,7 @@ def _program(fd: int, output: int, spec: MapSpec, clear: bool, capacity: int) ->
     code.move(_R3, _FP)
     code.add(_R3, -8)
     code.move(_R4, 0)
-    code.call(Helper.LOOP if spec.kind.is_queue else Helper.FOR_EACH_MAP_ELEM)
+    code.call(HelperFunction.LOOP if spec.kind.is_queue else HelperFunction.FOR_EACH_MAP_ELEM)
     code.load(_R0, _FP, -8)
     code.exit()
     code.label("each")
@@ -222,7 +222,7 @@ def _erasing_program(fd: int, spec: MapSpec) -> Assembler:
     code.load_function(_R2, "each")
     code.move(_R3, 0)
     code.move(_R4, 0)
-    code.call(Helper.FOR_EACH_MAP_ELEM)
+    code.call(HelperFunction.FOR_EACH_MAP_ELEM)
     code.exit(0)
     code.label("each")
     code.move(_KEY, _R2)
@@ -244,7 +244,7 @@ def _pop_one(code: Assembler, fd: int, output: int) -> None:
     _next_record(code, output)
     code.load_map(_R1, fd)
     code.move(_R2, _RECORD)
-    code.call(Helper.MAP_POP_ELEM)
+    code.call(HelperFunction.MAP_POP_ELEM)
     code.jump_if_not_zero(_R0, "stop")
 
 
@@ -278,14 +278,14 @@ def _look_up_of_cpu(code: Assembler, fd: int, cpu: int) -> None:
     code.load_map(_R1, fd)
     code.move(_R2, _KEY)
     code.move(_R3, cpu)
-    code.call(Helper.MAP_LOOKUP_PERCPU_ELEM)
+    code.call(HelperFunction.MAP_LOOKUP_PERCPU_ELEM)
     code.jump_if_zero(_R0, "next")
 
 
 def _delete_one(code: Assembler, fd: int) -> None:
     code.load_map(_R1, fd)
     code.move(_R2, _KEY)
-    code.call(Helper.MAP_DELETE_ELEM)
+    code.call(HelperFunction.MAP_DELETE_ELEM)
 
 
 def _next_record(code: Assembler, output: int) -> None:
@@ -295,6 +295,6 @@ def _next_record(code: Assembler, output: int) -> None:
     code.load_map(_R1, output)
     code.move(_R2, _FP)
     code.add(_R2, -4)
-    code.call(Helper.MAP_LOOKUP_ELEM)
+    code.call(HelperFunction.MAP_LOOKUP_ELEM)
     code.jump_if_zero(_R0, "stop")
     code.move(_RECORD, _R0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bpf.abi import Command, MapType
+from bpf.abi import BpfCommand, MapType
 
 
 class Shape(StrEnum):
@@ -35,7 +35,7 @@ class MapKind:
     """None if the contents mean nothing outside the kernel (programs, sockets, other maps)."""
     percpu: bool = False
     """An entry has a value for each possible CPU."""
-    clearing: Command | None = None
+    clearing: BpfCommand | None = None
     """The batch command that clears what a batch look-up has read."""
     drain: bool = False
     """A program can copy all entries out, see `bpf.maps.drain`."""
@@ -69,8 +69,8 @@ class MapKind:
         return self.shape == Shape.HASH and not self.percpu
 
 
-_TAKE, _ZERO = Command.MAP_LOOKUP_AND_DELETE_BATCH, Command.MAP_UPDATE_BATCH
-_DELETE = Command.MAP_DELETE_BATCH
+_TAKE, _ZERO = BpfCommand.MAP_LOOKUP_AND_DELETE_BATCH, BpfCommand.MAP_UPDATE_BATCH
+_DELETE = BpfCommand.MAP_DELETE_BATCH
 _HASH, _ARRAY = Shape.HASH, Shape.ARRAY
 
 # fmt: off

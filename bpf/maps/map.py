@@ -29,7 +29,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bpf.abi import Command
+from bpf.abi import BpfCommand
 from bpf.errors import KernelError, UsageError
 from bpf.maps.drain import Drain
 from bpf.maps.kinds import Shape
@@ -39,7 +39,7 @@ from bpf.maps.readers import (
     Chunk,
     Iteration,
     Mapping,
-    Popping,
+    Pop,
     Reader,
     delete_batch,
     has_batch,
@@ -48,7 +48,7 @@ from bpf.maps.readers import (
 from bpf.syscall import MapSpec, map_create, map_delete, map_lookup, map_update
 
 
-class Routine(StrEnum):
+class ReadMethod(StrEnum):
     """How a map is read."""
 
     MMAP = "mmap"
@@ -71,12 +71,12 @@ class Entries:
         return len(self.keys)
 
 
-_READERS: dict[Routine, type[Reader]] = {
-    Routine.MMAP: Mapping,
-    Routine.DRAIN: Drain,
-    Routine.BATCH: Batched,
-    Routine.ITERATE: Iteration,
-    Routine.POP: Popping,
+_READERS: dict[ReadMethod, type[Reader]] = {
+    ReadMethod.MMAP: Mapping,
+    ReadMethod.DRAIN: Drain,
+    ReadMethod.BATCH: Batched,
+    ReadMethod.ITERATE: Iteration,
+    ReadMethod.POP: Pop,
 }
 """In the order in which they are tried."""
 
@@ -91,7 +91,7 @@ class Map:
         key: np.dtype[Any] | None = None,
         value: np.dtype[Any] | None = None,
         *,
-        routine: Routine | None = None,
+        routine: ReadMethod | None = None,
     ) -> None:
         """Take over `fd`, and find the routine unless `routine` says which.
 
@@ -126,7 +126,7 @@ class Map:
         key: np.dtype[Any] | None = None,
         value: np.dtype[Any] | None = None,
         *,
-        routine: Routine | None = None,
+        routine: ReadMethod | None = None,
     ) -> Self:
         """Make a new map. Raises OSError, or what the constructor raises."""
         fd = map_create(spec)
@@ -196,8 +196,8 @@ class Map:
                 self._store(None, value.tobytes(), done)
             return
         names = _contiguous(keys, self.key).reshape(-1)
-        if has_batch(self.fd, Command.MAP_UPDATE_BATCH):
-            done, code = write_batch(self.fd, Command.MAP_UPDATE_BATCH, names, packed)
+        if has_batch(self.fd, BpfCommand.MAP_UPDATE_BATCH):
+            done, code = write_batch(self.fd, BpfCommand.MAP_UPDATE_BATCH, names, packed)
             if code:
                 raise OSError(code, f"{os.strerror(code)} after {done} of {len(names)} entries")
             return
@@ -222,7 +222,7 @@ class Map:
         Raises OSError when the kernel refuses.
         """
         names = _contiguous(keys, self.key).reshape(-1)
-        if has_batch(self.fd, Command.MAP_DELETE_BATCH):
+        if has_batch(self.fd, BpfCommand.MAP_DELETE_BATCH):
             _, code = delete_batch(self.fd, names)
             if code:
                 raise OSError(code, os.strerror(code))
@@ -240,9 +240,9 @@ class Map:
     def _may_repeat(self) -> bool:
         """Whether a read can meet a key twice because the key moved meanwhile."""
         return (
-            self.routine == Routine.ITERATE
+            self.routine == ReadMethod.ITERATE
             or self.spec.kind.shape == Shape.LPM
-            or (self.routine == Routine.DRAIN and self.spec.kind.moves)
+            or (self.routine == ReadMethod.DRAIN and self.spec.kind.moves)
         )
 
     def _numbers(self, count: int) -> Array:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bpf.abi import Batch, Command, Element, MapFlag, UpdateFlag
+from bpf.abi import Batch, BpfCommand, Element, MapFlag, UpdateFlag
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array, EntryLayout, round_up
 from bpf.syscall import MapSpec, call_errno, map_delete, map_lookup, map_update
@@ -99,7 +99,7 @@ class Batched:
         clearing = spec.kind.clearing
         return (
             clearing is not None
-            and has_batch(fd, Command.MAP_LOOKUP_BATCH)
+            and has_batch(fd, BpfCommand.MAP_LOOKUP_BATCH)
             and has_batch(fd, clearing)
         )
 
@@ -126,7 +126,7 @@ class Batched:
 
     def _look_up(self, delete: bool) -> Iterator[Chunk]:
         """Fill buffers from the map, a new one when the old has no room for the next bucket."""
-        command = Command.MAP_LOOKUP_AND_DELETE_BATCH if delete else Command.MAP_LOOKUP_BATCH
+        command = BpfCommand.MAP_LOOKUP_AND_DELETE_BATCH if delete else BpfCommand.MAP_LOOKUP_BATCH
         # The kernel keeps its place here: a bucket's number, or for tries and arrays a whole key.
         cursor = (ct.c_uint8 * max(8, self._spec.key_size))()
         batch = Batch(map_fd=self._fd, out_batch=ct.addressof(cursor))
@@ -166,7 +166,9 @@ class Batched:
 
     def _zero(self, values: Array) -> Iterator[Chunk]:
         indices = np.arange(len(values), dtype=np.uint32)
-        done, code = write_batch(self._fd, Command.MAP_UPDATE_BATCH, indices, np.zeros_like(values))
+        done, code = write_batch(
+            self._fd, BpfCommand.MAP_UPDATE_BATCH, indices, np.zeros_like(values)
+        )
         # What could not be set to zero is still in the map, for the next read.
         values[done:].view(np.uint8)[:] = 0
         yield None, values
@@ -247,7 +249,7 @@ class Iteration:
             raise OSError(code, f"bpf(MAP_GET_NEXT_KEY): {os.strerror(code)}")
 
 
-class Popping:
+class Pop:
     """One system call for each entry of a queue or a stack."""
 
     def __init__(self, fd: int, spec: MapSpec) -> None:
@@ -263,7 +265,7 @@ class Popping:
         element = Element(map_fd=self._fd, value=values.ctypes.data)
         code = done = 0
         while done < len(values):
-            code = call_errno(Command.MAP_LOOKUP_AND_DELETE_ELEM, element)
+            code = call_errno(BpfCommand.MAP_LOOKUP_AND_DELETE_ELEM, element)
             if code:
                 break
             done += 1
@@ -280,18 +282,20 @@ class Popping:
         pass
 
 
-def has_batch(fd: int, command: Command) -> bool:
+def has_batch(fd: int, command: BpfCommand) -> bool:
     """Whether the kernel has this batch call for this map: a batch of no entries does nothing."""
     return call_errno(command, Batch(map_fd=fd)) == 0
 
 
 def has_lock(fd: int) -> bool:
     """Whether the map's values have a spin lock: only then can they be looked up by it."""
-    return call_errno(Command.MAP_LOOKUP_BATCH, Batch(map_fd=fd, elem_flags=UpdateFlag.LOCK)) == 0
+    return (
+        call_errno(BpfCommand.MAP_LOOKUP_BATCH, Batch(map_fd=fd, elem_flags=UpdateFlag.LOCK)) == 0
+    )
 
 
 def write_batch(
-    fd: int, command: Command, keys: Array, values: Array | None = None
+    fd: int, command: BpfCommand, keys: Array, values: Array | None = None
 ) -> tuple[int, int]:
     """Update or delete contiguous entries; returns how many were done, and the errno or 0."""
     batch = Batch(
@@ -311,7 +315,7 @@ def delete_batch(fd: int, keys: Array) -> tuple[int, int]:
     keys have left the map, and the errno or 0."""
     done = 0
     while done < len(keys):
-        deleted, code = write_batch(fd, Command.MAP_DELETE_BATCH, keys[done:])
+        deleted, code = write_batch(fd, BpfCommand.MAP_DELETE_BATCH, keys[done:])
         done += deleted
         if code == errno.ENOENT:
             done += 1  # Deleted meanwhile by another.
@@ -329,5 +333,5 @@ def _next_key(fd: int, key: bytes | None, key_size: int) -> tuple[bytes, int]:
         key=0 if given is None else ct.addressof(given),
         value=ct.addressof(following),
     )
-    code = call_errno(Command.MAP_GET_NEXT_KEY, element)
+    code = call_errno(BpfCommand.MAP_GET_NEXT_KEY, element)
     return following.raw[:key_size], code

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from bpf.compiler import Compiled, CompiledMap
 from bpf.errors import KernelError
 from bpf.maps.memory import map_memory
-from bpf.programs.verdict import passing_on
+from bpf.programs.verdict import chain_program
 from bpf.syscall import MapSpec, ProgInfo, map_create, prog_info, prog_load
 
 _LD_IMM64 = 0x18
@@ -53,7 +53,7 @@ class Program:
             places = {m.bytecode_fd: self.map_fd(n) for n, m in compiled.maps.items()}
             code = relocate(program.instructions, places)
             if next_fd is not None:
-                code = passing_on(code, program.type, next_fd)
+                code = chain_program(code, program.type, next_fd)
             self.fd = prog_load(code, program.type, name, license_name=program.license)
         except BaseException:
             self._close_maps()

@@ -28,7 +28,7 @@ Instruction = tuple[int, int, int, int]
 """Operation code, registers (source << 4 | destination), offset, number."""
 
 
-def calling(array_fd: int, verdict: int) -> list[Instruction]:
+def tail_call_stub(array_fd: int, verdict: int) -> list[Instruction]:
     """`tail_call(R1, array, 0); return verdict`: the verdict is for an empty array."""
     return [
         (0x18, 0x12, 0, array_fd),  # r2 = array (ld_imm64, BPF_PSEUDO_MAP_FD)
@@ -45,7 +45,7 @@ def pack(instructions: list[Instruction]) -> bytes:
     return b"".join(struct.pack("<BBhi", *instruction) for instruction in instructions)
 
 
-def passing_on(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
+def chain_program(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
     """A packet program whose passed packets go to the program in array `next_fd`.
 
     Raises UsageError for a program too long for a jump to its end.
@@ -62,7 +62,7 @@ def passing_on(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
 
 def _end(prog_type: ProgType, next_fd: int) -> bytes:
     """`if (r0 passes) tail_call(context, next, 0), r0 = pass; return r0`."""
-    call = [(0x79, 0xA1, _CONTEXT_AT, 0), *calling(next_fd, VERDICT_PASS[prog_type])]
+    call = [(0x79, 0xA1, _CONTEXT_AT, 0), *tail_call_stub(next_fd, VERDICT_PASS[prog_type])]
     *others, last = _PASSING[prog_type]
     to_call = [(0x16, 0x00, len(others) - n, verdict) for n, verdict in enumerate(others)]
     to_exit = (0x56, 0x00, len(call) - 1, last)  # if w0 != last goto exit

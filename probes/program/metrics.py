@@ -18,7 +18,7 @@ from bpf.compiler import CompiledMap
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array
-from bpf.maps.map import Entries, Map, Routine, reduce_cpus
+from bpf.maps.map import Entries, Map, ReadMethod, reduce_cpus
 from bpf.programs.program import create_like, sized
 from bpf.syscall import MapSpec
 from probes.config.model import Metric
@@ -62,7 +62,7 @@ class MetricMap:
 
         A program that deletes entries would hide others from a drain; a batch locks each bucket.
         """
-        return open_map(self.declared, fd, Routine.BATCH if self.expiry else None)
+        return open_map(self.declared, fd, ReadMethod.BATCH if self.expiry else None)
 
     def read(self, source: Map, end_ns: int) -> list[MetricTable]:
         """Take the tables of the window that ended then out of the map, emptying or sweeping it
@@ -103,7 +103,7 @@ def _expired(entries: Entries, field: str, seconds: float, end_ns: int) -> Array
 def open_map(
     declared: CompiledMap,
     fd: int,
-    routine: Routine | None = None,
+    routine: ReadMethod | None = None,
     *,
     entries: int | None = None,
 ) -> Map:

@@ -27,7 +27,7 @@ def test_a_cancelled_compile_ends_at_once_and_the_next_finds_a_helper(compiler: 
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(work, compiler, LADDER, cancel)
         time.sleep(0.1)
-        assert cancel.heeded
+        assert cancel.cancellable
         second = threads.submit(work, compiler, FINE, other)
         time.sleep(0.1)
         assert not first.done()
@@ -70,10 +70,10 @@ def test_a_cancelled_thread_compiles_nothing_more_and_others_do(compiler: Compil
 
 def test_an_end_is_called_when_it_is_asked_for_and_not_after_it_was_left() -> None:
     cancel, called = Cancel(), []
-    with cancel.heed(lambda: called.append(1)):
+    with cancel.on_cancel(lambda: called.append(1)):
         assert cancel.ask()
     assert called == [1]
     assert not cancel.ask()
     assert called == [1]
-    with cancel.heed(lambda: called.append(2)):
+    with cancel.on_cancel(lambda: called.append(2)):
         assert called == [1, 2]

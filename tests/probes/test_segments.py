@@ -15,7 +15,7 @@ from scapy.layers.sctp import SCTP
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 
-from bpf.abi import Command, InfoByFd
+from bpf.abi import BpfCommand, InfoByFd
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import call, prog_test_run
@@ -132,7 +132,7 @@ def test_the_verifier_does_not_follow_each_sequence_of_headers(
     """Its limit is a million instructions; without `forget` it looks at half of them."""
     (side,) = make_probe(hook).probe._hooks
     info = ct.create_string_buffer(256)
-    call(Command.OBJ_GET_INFO_BY_FD, InfoByFd(side.active.fd, len(info), ct.addressof(info)))
+    call(BpfCommand.OBJ_GET_INFO_BY_FD, InfoByFd(side.active.fd, len(info), ct.addressof(info)))
     (verified,) = struct.unpack_from("I", info, _VERIFIED_INSTRUCTIONS)
     assert verified < 100_000
 

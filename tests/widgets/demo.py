@@ -13,7 +13,7 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from widgets.chart import HistoryChart, Series
+from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import bit_rate, byte_size, duration, percent, si
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.columns import Column
@@ -147,7 +147,9 @@ class Demo(DiffApp[None]):
             rtt = 0.02 + 0.01 * np.sin(times / 9) + 0.004 * np.sin(times * 1.7)
             rtt[(times % 61) < 3] = np.nan
             median = 0.015 + 0.002 * np.sin(times / 31)
-            self.chart.show([Series("rtt", times, rtt), Series("median", times, median, Tone.GOOD)])
+            self.chart.show(
+                [ChartSeries("rtt", times, rtt), ChartSeries("median", times, median, Tone.GOOD)]
+            )
 
 
 def main() -> None:

@@ -10,14 +10,14 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.pilot import Pilot
 
-from widgets.chart import HistoryChart, Series, axis_ticks
+from widgets.chart import ChartSeries, HistoryChart, axis_ticks
 from widgets.format import duration
-from widgets.terminal.compositor import DiffApp, Look
+from widgets.terminal.compositor import DiffApp, TerminalCaps
 from widgets.tones import Tone
 
 TIMES = np.arange(60.0)
-RTT = Series("rtt", TIMES, 0.02 + 0.01 * np.sin(TIMES / 5))
-BEST = Series("best", TIMES, np.full(60, 0.002), Tone.GOOD)
+RTT = ChartSeries("rtt", TIMES, 0.02 + 0.01 * np.sin(TIMES / 5))
+BEST = ChartSeries("best", TIMES, np.full(60, 0.002), Tone.GOOD)
 
 
 class ChartApp(DiffApp[None]):
@@ -71,9 +71,12 @@ async def test_a_heading_has_no_halves(width: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "line", "title"), [(Look("block"), "▀▄▚▞▘▝▖▗▌▐█", "━━"), (Look("ascii"), "*", "**")]
+    ("look", "line", "title"),
+    [(TerminalCaps("block"), "▀▄▚▞▘▝▖▗▌▐█", "━━"), (TerminalCaps("ascii"), "*", "**")],
 )
-async def test_lines_are_drawn_with_what_there_is(look: Look, line: str, title: str) -> None:
+async def test_lines_are_drawn_with_what_there_is(
+    look: TerminalCaps, line: str, title: str
+) -> None:
     app = ChartApp()
     app.look = look
     async with app.run_test(size=(80, 24)) as pilot:
@@ -88,7 +91,7 @@ async def test_lines_are_drawn_with_what_there_is(look: Look, line: str, title: 
 
 async def test_without_colours_two_lines_are_told_apart() -> None:
     app = ChartApp()
-    app.look = Look(colors=False)
+    app.look = TerminalCaps(colors=False)
     async with app.run_test(size=(80, 24)) as pilot:
         app.chart.show([RTT, BEST])
         await pilot.pause()
@@ -101,7 +104,7 @@ async def test_without_colours_two_lines_are_told_apart() -> None:
 
 async def test_what_a_line_is_compared_with_is_behind_it() -> None:
     app = ChartApp()
-    app.look = Look("ascii")
+    app.look = TerminalCaps("ascii")
     async with app.run_test(size=(80, 24)) as pilot:
         app.chart.show([BEST, replace(BEST, name="threshold")])
         await pilot.pause()
@@ -121,7 +124,7 @@ async def test_a_span_is_said_and_is_the_whole_axis() -> None:
         # There is a minute of it, at the right.
         assert dots([line[12:68] for line in lines[1:-2]]) == 0
         assert dots(lines) > 5
-        spike = Series("rtt", TIMES, np.where(TIMES < 30, 9.0, RTT.values))
+        spike = ChartSeries("rtt", TIMES, np.where(TIMES < 30, 9.0, RTT.values))
         app.chart.show([spike], span=10.0)
         await pilot.pause()
         assert "-10 s" in seen(pilot)[-1]
@@ -135,7 +138,7 @@ async def test_many_samples_are_drawn_with_their_extremes_and_gaps() -> None:
     values[7777], values[15000:16000] = 0.09, np.nan
     app = ChartApp()
     async with app.run_test(size=(80, 12)) as pilot:
-        app.chart.show([Series("rtt", times, values)])
+        app.chart.show([ChartSeries("rtt", times, values)])
         await pilot.pause()
         lines = seen(pilot)
         assert "100 ms" in "\n".join(lines) or "90.0 ms" in "\n".join(lines)
@@ -148,7 +151,7 @@ async def test_nothing_known_says_so() -> None:
     app = ChartApp()
     async with app.run_test(size=(40, 10)) as pilot:
         assert "no samples yet" in seen(pilot)[1]
-        app.chart.show([Series("rtt", TIMES, np.full(60, np.nan))])
+        app.chart.show([ChartSeries("rtt", TIMES, np.full(60, np.nan))])
         await pilot.pause()
         assert "no samples yet" in seen(pilot)[1]
 
@@ -158,7 +161,7 @@ async def test_a_gap_is_left_where_nothing_was_measured() -> None:
     values[20:40] = np.nan
     app = ChartApp()
     async with app.run_test(size=(80, 12)) as pilot:
-        app.chart.show([Series("rtt", TIMES, values)])
+        app.chart.show([ChartSeries("rtt", TIMES, values)])
         await pilot.pause()
         line = next(line for line in seen(pilot) if dots([line]) > 5)
         assert dots([line[45:50]]) == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rich.segment import Segment
 from textual.strip import Strip
 
-from widgets.table.columns import MARGIN, Placed, cell
+from widgets.table.columns import MARGIN, ColumnLayout, cell
 from widgets.table.rows import RowSource
 from widgets.table.table import VirtualTable, _Line
 from widgets.tones import Tone
@@ -67,7 +67,7 @@ class Block(VirtualTable):
         else:
             self.post_message(self.CursorLeft(self, 1 if rows > 0 else -1))
 
-    def _line(self, index: int, shown: tuple[Placed, ...]) -> _Line:
+    def _line(self, index: int, shown: tuple[ColumnLayout, ...]) -> _Line:
         line = super()._line(index, shown)
         return line if line is None or self.has_focus else (*line[:3], False)
 

@@ -48,7 +48,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ColumnLayout:
     """A column that is shown."""
 
     position: int
@@ -62,7 +62,7 @@ class Placed:
 
 def fit(
     columns: Sequence[Column], width: int, chosen: Sequence[str] = (), sorted_by: str = ""
-) -> tuple[Placed, ...]:
+) -> tuple[ColumnLayout, ...]:
     """The columns that `width` cells have room for, from the left.
 
     They are those of `chosen` (ids) in its order, the first the most important; or all that are not
@@ -94,7 +94,7 @@ def fit(
         used += need
     slack = room - used
     growing = sum(columns[shown[place]].grows for place in fitting)
-    placed: list[Placed] = []
+    placed: list[ColumnLayout] = []
     x = MARGIN
     for place in sorted(fitting):
         column = columns[shown[place]]
@@ -107,7 +107,7 @@ def fit(
             cells += share
             slack -= share
             growing -= 1
-        placed.append(Placed(shown[place], column, x, cells))
+        placed.append(ColumnLayout(shown[place], column, x, cells))
         x += cells + GAP
     return tuple(placed)
 

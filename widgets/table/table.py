@@ -21,13 +21,13 @@ from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from widgets.table.columns import GAP, MARGIN, Align, Column, Placed, cell, fit, placed_pieces
+from widgets.table.columns import GAP, MARGIN, Align, Column, ColumnLayout, cell, fit, placed_pieces
 from widgets.table.rows import Pieces, Rows, RowSource, Tones
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _HEADER = 1
 """Lines above the rows."""
-_Line: TypeAlias = "tuple[tuple[Placed, ...], tuple[str | Pieces, ...], Tones, bool] | None"
+_Line: TypeAlias = "tuple[tuple[ColumnLayout, ...], tuple[str | Pieces, ...], Tones, bool] | None"
 """What a line shows: columns, a row's cells in them, its tones, and whether the cursor is on it."""
 
 
@@ -109,7 +109,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._sorted = ("", False)
         self._chosen: tuple[str, ...] = ()
         self._lines: dict[int, _Line] = {}
-        self._fitted: tuple[Size | None, tuple[Placed, ...]] = (None, ())
+        self._fitted: tuple[Size | None, tuple[ColumnLayout, ...]] = (None, ())
         self._tones: dict[Tone, Style] = {}
         self.set_reactive(VirtualTable.empty, empty)
 
@@ -152,7 +152,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._repaint()
 
     @property
-    def shown(self) -> tuple[Placed, ...]:
+    def shown(self) -> tuple[ColumnLayout, ...]:
         """The columns that there is room for, from the left."""
         if self._fitted[0] != self.outer_size:
             width = self.scrollable_content_region.width
@@ -344,7 +344,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         if changed:
             self.refresh(*changed)
 
-    def _line(self, index: int, shown: tuple[Placed, ...]) -> _Line:
+    def _line(self, index: int, shown: tuple[ColumnLayout, ...]) -> _Line:
         if index >= self._source.rows:
             return None
         cells = self._source.cells(index)

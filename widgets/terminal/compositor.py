@@ -37,14 +37,14 @@ from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.strip import Strip
 
 from widgets.glyphs import ascii_of
-from widgets.terminal.diff_writer import Line, Pen
+from widgets.terminal.diff_writer import CellLine, DiffWriter
 from widgets.terminal.driver import TerminalDriver
-from widgets.terminal.link import Link
-from widgets.terminal.terminal_state import Shadow, text_of
+from widgets.terminal.link import LinkEstimator
+from widgets.terminal.terminal_state import TerminalState, text_of
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TerminalCaps:
     """What a terminal can draw."""
 
     glyphs: Literal["braille", "block", "ascii"] = "braille"
@@ -55,16 +55,16 @@ class Look:
     """Whether it erases in the colour of the ground."""
 
 
-def look_of(app: App[Any]) -> Look:
+def caps_of(app: App[Any]) -> TerminalCaps:
     """What an app's terminal can draw."""
-    return app.look if isinstance(app, DiffApp) else Look()
+    return app.look if isinstance(app, DiffApp) else TerminalCaps()
 
 
 class DiffUpdate(CompositorUpdate):
     """An update that writes what differs from the shadow, and then is the shadow."""
 
     def __init__(
-        self, lines: Mapping[int, Line], stock: LayoutUpdate | ChopsUpdate | None = None
+        self, lines: Mapping[int, CellLine], stock: LayoutUpdate | ChopsUpdate | None = None
     ) -> None:
         self.lines = lines
         self._stock = stock
@@ -79,14 +79,14 @@ class DiffApp(App[ReturnType]):
 
     least: ClassVar = Size(40, 8)
     """What it takes to show anything; in less there is but a message."""
-    look = Look()
+    look = TerminalCaps()
     """To be set before the first screen."""
 
     def __init__(self, **options: Any) -> None:
         """`options` are App's."""
         super().__init__(**options)
-        self.link = Link()
-        self.shadow = Shadow()
+        self.link = LinkEstimator()
+        self.shadow = TerminalState()
         """One, because all screens are drawn on the same terminal."""
 
     def get_default_screen(self) -> Screen[Any]:
@@ -166,10 +166,10 @@ class DiffApp(App[ReturnType]):
                 screen._update_timer.resume()
         self.post_display_hook()
 
-    def _differences(self, lines: Mapping[int, Line]) -> str:
+    def _differences(self, lines: Mapping[int, CellLine]) -> str:
         shadow = self.shadow
         colors = self.console._color_system or ColorSystem.TRUECOLOR
-        pen = Pen(
+        pen = DiffWriter(
             colors if self.look.colors else None,
             shadow.size.width, shadow.at, erases=self.look.erases,
         )  # fmt: skip
@@ -195,7 +195,7 @@ class DiffCompositor(Compositor):
     def _app(self) -> DiffApp[Any]:
         return cast("DiffApp[Any]", self._screen.app)
 
-    def _current_shadow(self) -> Shadow:
+    def _current_shadow(self) -> TerminalState:
         shadow, app = self._app.shadow, self._app
         size = self.size if app.fits else app.size
         if shadow.size != size:
@@ -232,7 +232,7 @@ class DiffCompositor(Compositor):
         if stock is None:
             return None
         shadow = self._current_shadow()
-        lines: dict[int, Line] = {}
+        lines: dict[int, CellLine] = {}
         for y, x1, x2 in stock.spans:
             if y < len(shadow.lines):
                 shown = lines.get(y) or shadow.wanted(y)
@@ -240,14 +240,14 @@ class DiffCompositor(Compositor):
                 lines[y] = self._drawn(_spliced(shown, x1, x2, pieces, stock.chop_ends[y]))
         return DiffUpdate(lines, stock)
 
-    def _drawn(self, line: Line) -> Line:
+    def _drawn(self, line: CellLine) -> CellLine:
         """A line in the terminal's characters."""
         if self._app.look.glyphs != "ascii" or text_of(line).isascii():
             return line
         return [Segment(ascii_of(text), style) for text, style, _ in line]
 
 
-def _refusal(size: Size, least: Size) -> dict[int, Line]:
+def _refusal(size: Size, least: Size) -> dict[int, CellLine]:
     """The lines of a terminal in which nothing can be shown."""
     text = f"{size.width}x{size.height}: needs {least.width}x{least.height}"
     middle = (size.height - 1) // 2
@@ -258,8 +258,12 @@ def _refusal(size: Size, least: Size) -> dict[int, Line]:
 
 
 def _spliced(
-    shown: Line, x1: int, x2: int, chops: Iterable[tuple[int, Strip | None]], ends: Sequence[int]
-) -> Line:
+    shown: CellLine,
+    x1: int,
+    x2: int,
+    chops: Iterable[tuple[int, Strip | None]],
+    ends: Sequence[int],
+) -> CellLine:
     """`shown` with the pieces that reach into its cells x1 to x2 taken from a fresh rendering.
 
     Those pieces are taken whole, because a wide character may stand across x1 or x2. No other can

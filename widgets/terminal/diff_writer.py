@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-Line: TypeAlias = "list[Segment]"
+CellLine: TypeAlias = "list[Segment]"
 _BRIDGED = 4
 """Cells that are written again rather than stepped over."""
 _MANY_BLANKS = " " * 10
@@ -25,7 +25,7 @@ _STANDS_OUT = 1.6
 colours."""
 
 
-class Pen:
+class DiffWriter:
     """Writes runs of cells and keeps track of where the terminal's cursor is and how it paints."""
 
     def __init__(
@@ -43,10 +43,10 @@ class Pen:
         self._erases = erases
         self._out: list[str] = []
         self._sgr = ""
-        self._drawn: tuple[int, Line] = (-1, [])
+        self._drawn: tuple[int, CellLine] = (-1, [])
         """The line that is changed, and what it is to show; every character is one cell wide."""
 
-    def whole_line(self, y: int, line: Line) -> None:
+    def whole_line(self, y: int, line: CellLine) -> None:
         """Write all of a line."""
         x = 0
         for segment in line:
@@ -55,7 +55,7 @@ class Pen:
             self._write(y, x, segment.text, segment.style, moves=not _plain(segment.text))
             x += segment.cell_length
 
-    def changes(self, y: int, old: Line, new: Line) -> None:
+    def changes(self, y: int, old: CellLine, new: CellLine) -> None:
         """Write the cells of `new` that differ; every character of both is one cell wide."""
         before = self._state
         self._write_changes(y, old, new)
@@ -85,14 +85,14 @@ class Pen:
         self.written, self.at, self._sgr, pieces = state
         del self._out[pieces:]
 
-    def _ground(self, line: Line) -> Style | None:
+    def _ground(self, line: CellLine) -> Style | None:
         """What the end of a line stands on, where that can be erased."""
         style = line[-1].style
         ground = Style(bgcolor=style.bgcolor) if style is not None else Style()
         erasable = _erasable(_sgr_of(ground, self._colors), colored=self._erases)
         return ground if erasable else None
 
-    def _write_changes(self, y: int, old: Line, new: Line) -> None:
+    def _write_changes(self, y: int, old: CellLine, new: CellLine) -> None:
         self._drawn = y, new
         place = was_at = 0
         x = 0
@@ -347,6 +347,6 @@ def _plain(text: str) -> bool:
     return _NARROW.fullmatch(text) is not None or _one_cell_each(text)
 
 
-def narrow(line: Line) -> bool:
+def narrow(line: CellLine) -> bool:
     """Whether every character of the line takes one cell, so that cells can be counted."""
     return _plain("".join(segment.text for segment in line))

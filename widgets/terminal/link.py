@@ -33,7 +33,7 @@ _SLOWEST = 5.0
 """Seconds between two updates at most."""
 
 
-class Link:
+class LinkEstimator:
     """Bytes on their way to a terminal; `answered` may be called by another thread."""
 
     def __init__(self, window: int = FIRST) -> None:

@@ -8,25 +8,25 @@ from collections.abc import Mapping
 from rich.segment import Segment
 from textual.geometry import Size
 
-from widgets.terminal.diff_writer import Line, Pen, narrow
+from widgets.terminal.diff_writer import CellLine, DiffWriter, narrow
 
 _SCROLLED = 4
 """Lines that must be found elsewhere for the terminal to be told to move them."""
 
 
-class Shadow:
+class TerminalState:
     """What a terminal of a size shows."""
 
     __slots__ = ("at", "lines", "owed", "size")
 
     def __init__(self) -> None:
         self.size = Size(0, 0)
-        self.lines: list[Line | None] = []
+        self.lines: list[CellLine | None] = []
         """Segments of each line; None where it is not known what the line shows."""
-        self.owed: dict[int, Line] = {}
+        self.owed: dict[int, CellLine] = {}
         """Lines by number that should be shown, and for which there was no room yet."""
         self.at = (-1, -1)
-        """Line and column of the cursor, -1 for unknown."""
+        """CellLine and column of the cursor, -1 for unknown."""
 
     def reset(self, size: Size | None = None) -> None:
         """Know nothing."""
@@ -40,11 +40,13 @@ class Shadow:
         """Whether there is a line of which nothing is known, nor what it should show."""
         return any(line is None and y not in self.owed for y, line in enumerate(self.lines))
 
-    def wanted(self, y: int) -> Line:
+    def wanted(self, y: int) -> CellLine:
         """What line `y` should show, as far as it is known."""
         return self.owed.get(y) or self.lines[y] or []
 
-    def draw(self, pen: Pen, lines: Mapping[int, Line], room: int, near: int = 0) -> None:
+    def draw(
+        self, pen: DiffWriter, lines: Mapping[int, CellLine], room: int, near: int = 0
+    ) -> None:
         """Have `lines` shown, and what else is owed, until about `room` bytes are written; lines
         `near` one first."""
         self._scroll(pen, lines)
@@ -62,7 +64,7 @@ class Shadow:
             else:
                 pen.changes(y, old, line)
 
-    def _scroll(self, pen: Pen, lines: Mapping[int, Line]) -> None:
+    def _scroll(self, pen: DiffWriter, lines: Mapping[int, CellLine]) -> None:
         """Have the terminal move lines, where it shows most of them elsewhere."""
         changed = {y: line for y, line in lines.items() if self.lines[y] != line}
         # What moves leaves its place.
@@ -87,10 +89,10 @@ class Shadow:
         pen.scroll(top, bottom, by)
         blank = [Segment(" " * self.size.width)]
         kept = self.lines[top : bottom + 1]
-        new: list[Line | None] = [blank] * abs(by)
+        new: list[CellLine | None] = [blank] * abs(by)
         self.lines[top : bottom + 1] = [*kept[by:], *new] if by > 0 else [*new, *kept[:by]]
 
 
-def text_of(line: Line) -> str:
+def text_of(line: CellLine) -> str:
     """Its characters."""
     return "".join(segment.text for segment in line)

@@ -60,7 +60,7 @@ def write_view(path: Path, view: View, progress: Progress = lambda share: None) 
     Raises ProbedeckError; it can be cancelled (bpf.cancel), and leaves what was there then.
     """
     suffix = suffix_of(path)
-    with current().heed():
+    with current().on_cancel():
         parts = _texts(view) if suffix == TEXT else _values(view, suffix)
         write(path, _watched(parts, view.source.rows, progress))
     return view.source.rows

@@ -31,7 +31,7 @@ class SlowPlane(FakePlane):
     """Whose checks and replacements take until `gate` is set; the checks can be ended."""
 
     def check(self, config: ProbeConfig) -> Check:
-        with current().heed(self.gate.set):
+        with current().on_cancel(self.gate.set):
             self.gate.wait(10)
             current().check()
             return super().check(config)
@@ -62,7 +62,7 @@ def test_its_words_change_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch)
         "writing x.csv 2 s, 2.1 %",
         "writing x.csv 1m, 75.0 %",
     ]
-    with work.cancel.heed():
+    with work.cancel.on_cancel():
         assert work.words == "writing x.csv 1m, 75.0 %; esc cancels"
 
 
@@ -161,7 +161,7 @@ async def test_escape_cancels_on_every_screen_before_it_does_anything_else(scree
     gate = threading.Event()
 
     def work() -> None:
-        with current().heed(gate.set):
+        with current().on_cancel(gate.set):
             gate.wait(10)
             current().check()
 
@@ -185,7 +185,7 @@ def test_quitting_waits_for_no_work(heeds: bool) -> None:
     gate, began = threading.Event(), threading.Event()
 
     def work() -> None:
-        with current().heed(gate.set) if heeds else nullcontext():
+        with current().on_cancel(gate.set) if heeds else nullcontext():
             began.set()
             gate.wait(20)
 

@@ -22,7 +22,7 @@ from widgets.distribution import Distribution
 from widgets.editor import CodeEditor
 from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
-from widgets.terminal.diff_writer import Pen
+from widgets.terminal.diff_writer import DiffWriter
 from widgets.terminal.driver import GroundKnown
 from widgets.tones import Tone
 
@@ -147,7 +147,7 @@ async def test_without_colours_cursors_are_reversed_and_what_ran_is_underlined()
 
 def _attributes(style: Style) -> set[str]:
     """The attributes in which a terminal without colours is sent what has this style."""
-    pen = Pen(None, 80)
+    pen = DiffWriter(None, 80)
     pen.whole_line(0, [Segment("x", style)])
     return set(re.findall(r"[\[;](\d+)(?=[;m])", pen.finished().partition("x")[0]))
 

@@ -12,13 +12,13 @@ import pytest
 from bpf.abi import MapType
 from bpf.maps import drain
 from bpf.maps.drain import Drain
-from bpf.maps.map import Map, Routine
+from bpf.maps.map import Map, ReadMethod
 from bpf.syscall import MapSpec, possible_cpus
 
 
 @contextmanager
 def drained(spec: MapSpec) -> Iterator[Map]:
-    with Map.create(spec, routine=Routine.DRAIN) as map_:
+    with Map.create(spec, routine=ReadMethod.DRAIN) as map_:
         yield map_
 
 

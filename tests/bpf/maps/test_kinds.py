@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bpf.abi import Command, MapFlag, MapType
+from bpf.abi import BpfCommand, MapFlag, MapType
 from bpf.maps.kinds import KINDS, Shape
 from bpf.maps.map import Map
 from bpf.maps.readers import has_batch
@@ -45,7 +45,7 @@ def test_the_kernel_clears_by_the_batch_command_of_the_row(type_: MapType) -> No
         clearing = KINDS[type_].clearing
         assert clearing is None or has_batch(fd, clearing)
         if KINDS[type_].is_queue:
-            assert not has_batch(fd, Command.MAP_LOOKUP_BATCH)
+            assert not has_batch(fd, BpfCommand.MAP_LOOKUP_BATCH)
     finally:
         os.close(fd)
 

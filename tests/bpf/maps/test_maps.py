@@ -19,7 +19,7 @@ from bpf.abi import MapFlag, MapType
 from bpf.errors import KernelError, UsageError
 from bpf.maps import drain, readers
 from bpf.maps import map as maps
-from bpf.maps.map import Entries, Map, Routine, reduce_cpus
+from bpf.maps.map import Entries, Map, ReadMethod, reduce_cpus
 from bpf.syscall import MapSpec, possible_cpus
 
 HASHES = (
@@ -30,7 +30,7 @@ HASHES = (
 )
 ARRAYS = (MapType.ARRAY, MapType.PERCPU_ARRAY)
 QUEUES = (MapType.QUEUE, MapType.STACK)
-WALKING = (Routine.DRAIN, Routine.BATCH, Routine.ITERATE)
+WALKING = (ReadMethod.DRAIN, ReadMethod.BATCH, ReadMethod.ITERATE)
 
 KEY = np.dtype([("address", "u4"), ("port", "u1")])
 """5 bytes: no multiple of anything."""
@@ -86,12 +86,14 @@ def contents(entries: Entries) -> dict[bytes, bytes]:
 COMBINATIONS = [
     *itertools.product(HASHES, WALKING),
     *itertools.product(ARRAYS, WALKING),
-    *itertools.product((MapType.LPM_TRIE,), (Routine.BATCH, Routine.ITERATE)),
+    *itertools.product((MapType.LPM_TRIE,), (ReadMethod.BATCH, ReadMethod.ITERATE)),
 ]
 
 
 @pytest.mark.parametrize(("kind", "routine"), COMBINATIONS)
-def test_every_routine_reads_and_takes_out_what_was_stored(kind: MapType, routine: Routine) -> None:
+def test_every_routine_reads_and_takes_out_what_was_stored(
+    kind: MapType, routine: ReadMethod
+) -> None:
     spec = spec_of(kind)
     keys, values = keys_of(kind, 600), values_of(spec, 600)
     with Map.create(spec, keys.dtype, VALUE, routine=routine) as map_:
@@ -113,9 +115,9 @@ def test_every_routine_reads_and_takes_out_what_was_stored(kind: MapType, routin
             assert left.values.shape[1:] == values.shape[1:]
 
 
-@pytest.mark.parametrize("routine", [Routine.MMAP, *WALKING])
+@pytest.mark.parametrize("routine", [ReadMethod.MMAP, *WALKING])
 @pytest.mark.parametrize("size", [3, 8, 11])
-def test_an_mmapable_array_is_read_by_every_routine(routine: Routine, size: int) -> None:
+def test_an_mmapable_array_is_read_by_every_routine(routine: ReadMethod, size: int) -> None:
     spec = MapSpec("test", MapType.ARRAY, 4, size, 100, MapFlag.MMAPABLE)
     values = np.frombuffer(np.random.default_rng(1).bytes(100 * size), f"V{size}")
     with Map.create(spec, routine=routine) as map_:
@@ -124,9 +126,9 @@ def test_an_mmapable_array_is_read_by_every_routine(routine: Routine, size: int)
         assert not any(map_.read().values.tobytes())
 
 
-@pytest.mark.parametrize("routine", [Routine.DRAIN, Routine.POP])
+@pytest.mark.parametrize("routine", [ReadMethod.DRAIN, ReadMethod.POP])
 @pytest.mark.parametrize("kind", QUEUES)
-def test_queues_and_stacks_come_in_their_order(kind: MapType, routine: Routine) -> None:
+def test_queues_and_stacks_come_in_their_order(kind: MapType, routine: ReadMethod) -> None:
     spec = spec_of(kind)
     values = values_of(spec, 500)
     with Map.create(spec, value=VALUE, routine=routine) as map_:
@@ -140,17 +142,17 @@ def test_queues_and_stacks_come_in_their_order(kind: MapType, routine: Routine) 
 @pytest.mark.parametrize(
     ("kind", "flags", "routine"),
     [
-        (MapType.ARRAY, MapFlag.MMAPABLE, Routine.MMAP),
-        (MapType.ARRAY, 0, Routine.DRAIN),
-        (MapType.PERCPU_ARRAY, 0, Routine.DRAIN),
-        *((kind, 0, Routine.DRAIN) for kind in HASHES),
-        (MapType.LPM_TRIE, MapFlag.NO_PREALLOC, Routine.BATCH),
-        (MapType.QUEUE, 0, Routine.DRAIN),
-        (MapType.STACK, 0, Routine.DRAIN),
+        (MapType.ARRAY, MapFlag.MMAPABLE, ReadMethod.MMAP),
+        (MapType.ARRAY, 0, ReadMethod.DRAIN),
+        (MapType.PERCPU_ARRAY, 0, ReadMethod.DRAIN),
+        *((kind, 0, ReadMethod.DRAIN) for kind in HASHES),
+        (MapType.LPM_TRIE, MapFlag.NO_PREALLOC, ReadMethod.BATCH),
+        (MapType.QUEUE, 0, ReadMethod.DRAIN),
+        (MapType.STACK, 0, ReadMethod.DRAIN),
     ],
 )
 def test_the_fastest_routine_is_found_without_touching_the_map(
-    kind: MapType, flags: int, routine: Routine
+    kind: MapType, flags: int, routine: ReadMethod
 ) -> None:
     spec = spec_of(kind)
     spec = MapSpec("test", kind, spec.key_size, 11, spec.max_entries, flags)
@@ -165,13 +167,13 @@ def test_the_fastest_routine_is_found_without_touching_the_map(
 def test_without_drain_and_batch_the_next_routine_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain.Drain, "supports", lambda fd, spec: False)
     with Map.create(spec_of(MapType.HASH), KEY, VALUE) as map_:
-        assert map_.routine == Routine.BATCH
+        assert map_.routine == ReadMethod.BATCH
     with Map.create(spec_of(MapType.QUEUE), value=VALUE) as map_:
-        assert map_.routine == Routine.POP
+        assert map_.routine == ReadMethod.POP
     monkeypatch.setattr(readers, "has_batch", lambda fd, command: False)
     monkeypatch.setattr(maps, "has_batch", lambda fd, command: False)
     with Map.create(spec_of(MapType.HASH), KEY, VALUE) as map_:
-        assert map_.routine == Routine.ITERATE
+        assert map_.routine == ReadMethod.ITERATE
         map_.update(keys_of(MapType.HASH, 5), values_of(map_.spec, 5))
         assert len(map_.read()) == 5
 
@@ -179,15 +181,15 @@ def test_without_drain_and_batch_the_next_routine_is_taken(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("kind", "routine"),
     [
-        (MapType.QUEUE, Routine.BATCH),
-        (MapType.STACK, Routine.ITERATE),
-        (MapType.LPM_TRIE, Routine.DRAIN),
-        (MapType.HASH, Routine.MMAP),
-        (MapType.HASH, Routine.POP),
+        (MapType.QUEUE, ReadMethod.BATCH),
+        (MapType.STACK, ReadMethod.ITERATE),
+        (MapType.LPM_TRIE, ReadMethod.DRAIN),
+        (MapType.HASH, ReadMethod.MMAP),
+        (MapType.HASH, ReadMethod.POP),
     ],
 )
 def test_a_routine_that_cannot_work_is_refused_and_leaks_nothing(
-    kind: MapType, routine: Routine
+    kind: MapType, routine: ReadMethod
 ) -> None:
     opened = len(os.listdir("/proc/self/fd"))
     with pytest.raises(KernelError, match=routine):
@@ -240,7 +242,7 @@ def test_single_entries_are_looked_up_and_deleted() -> None:
 
 @pytest.mark.parametrize(("kind", "routine"), COMBINATIONS)
 def test_every_routine_empties_a_map_without_reading_it(
-    kind: MapType, routine: Routine, monkeypatch: pytest.MonkeyPatch
+    kind: MapType, routine: ReadMethod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S1.18."""
     spec = spec_of(kind)
@@ -251,7 +253,7 @@ def test_every_routine_empties_a_map_without_reading_it(
             patch.setattr(readers, "map_lookup", lambda *_: refuse("an entry is read"))
             patch.setattr(readers.Batched, "_look_up", lambda *_: refuse("a batch is read"))
             patch.setattr(drain, "_Output", lambda *_: refuse("the map is copied"))
-            if routine == Routine.BATCH:
+            if routine == ReadMethod.BATCH:
                 patch.setattr(readers, "map_delete", lambda *_: refuse("a call for each entry"))
             map_.clear()
         left = map_.read()
@@ -305,7 +307,7 @@ def test_buckets_that_do_not_fit_the_buffer_are_read_whole(monkeypatch: pytest.M
     for kind in HASHES:
         spec = spec_of(kind)
         for clear in (False, True):
-            with Map.create(spec, KEY, VALUE, routine=Routine.BATCH) as map_:
+            with Map.create(spec, KEY, VALUE, routine=ReadMethod.BATCH) as map_:
                 map_.update(keys_of(kind, 600), values_of(spec, 600))
                 assert len(contents(map_.read(clear=clear))) == 600
                 assert len(map_.read()) == (0 if clear else 600)
@@ -315,7 +317,7 @@ def test_buckets_that_do_not_fit_the_buffer_are_read_whole(monkeypatch: pytest.M
 LONG_KEYS = """
 import numpy as np
 from bpf.maps import readers
-from bpf.maps.map import Map, Routine
+from bpf.maps.map import Map, ReadMethod
 from bpf.abi import (MapFlag, MapType)
 from bpf.syscall import (MapSpec)
 
@@ -325,7 +327,7 @@ key = np.dtype([("length", "u4"), ("data", "u1", (256,))])
 keys = np.zeros(100, key)
 keys["length"] = 2048
 keys["data"][:, 200] = np.arange(100)
-with Map.create(spec, key, np.dtype("u8"), routine=Routine.BATCH) as map_:
+with Map.create(spec, key, np.dtype("u8"), routine=ReadMethod.BATCH) as map_:
     map_.update(keys, np.arange(100))
     print(sorted(map_.read(clear=True).values.tolist()) == list(range(100)), len(map_.read()))
 """
@@ -357,14 +359,14 @@ def failing(monkeypatch: pytest.MonkeyPatch, code: int, healthy_calls: int) -> I
 @pytest.mark.parametrize(
     ("kind", "routine"),
     [
-        (MapType.HASH, Routine.BATCH),
-        (MapType.PERCPU_HASH, Routine.BATCH),
-        (MapType.HASH, Routine.ITERATE),
-        (MapType.QUEUE, Routine.POP),
+        (MapType.HASH, ReadMethod.BATCH),
+        (MapType.PERCPU_HASH, ReadMethod.BATCH),
+        (MapType.HASH, ReadMethod.ITERATE),
+        (MapType.QUEUE, ReadMethod.POP),
     ],
 )
 def test_an_error_half_way_loses_nothing_that_was_taken_out(
-    kind: MapType, routine: Routine, monkeypatch: pytest.MonkeyPatch
+    kind: MapType, routine: ReadMethod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "_FIRST_ROOM", 50)
     monkeypatch.setattr(readers, "_SLACK", 0)
@@ -391,7 +393,7 @@ def test_an_error_half_way_loses_nothing_that_was_taken_out(
 def test_an_interrupted_batch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "_FIRST_ROOM", 50)
     for code in (errno.EINTR, errno.EAGAIN):
-        with Map.create(spec_of(MapType.HASH), KEY, VALUE, routine=Routine.BATCH) as map_:
+        with Map.create(spec_of(MapType.HASH), KEY, VALUE, routine=ReadMethod.BATCH) as map_:
             map_.update(keys_of(MapType.HASH, 600), values_of(map_.spec, 600))
             for calls in (0, 2):
                 with failing(monkeypatch, code, calls):
@@ -404,7 +406,7 @@ def test_a_refused_clearing_leaves_each_entry_in_one_place(
 ) -> None:
     spec = spec_of(kind)
     keys, values = keys_of(kind, 600), values_of(spec, 600)
-    with Map.create(spec, keys.dtype, VALUE, routine=Routine.BATCH) as map_:
+    with Map.create(spec, keys.dtype, VALUE, routine=ReadMethod.BATCH) as map_:
         map_.update(keys, values)
         # The lookup is done by then; the clearing is refused before its start.
         with failing(monkeypatch, errno.ENOMEM, 1):
@@ -424,7 +426,7 @@ def test_an_output_that_cannot_grow_keeps_what_was_drained(
         spec = spec_of(kind)
         keys = None if kind == MapType.QUEUE else keys_of(kind, 600)
         values = values_of(spec, 600)
-        with Map.create(spec, KEY, VALUE, routine=Routine.DRAIN) as map_:
+        with Map.create(spec, KEY, VALUE, routine=ReadMethod.DRAIN) as map_:
             map_.update(keys, values)
             real: Callable[[MapSpec], int] = vars(drain)["map_create"]
             with monkeypatch.context() as patch:
@@ -477,9 +479,9 @@ def writing(work: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
 @pytest.mark.parametrize("kind", [MapType.HASH, MapType.PERCPU_HASH])
 @pytest.mark.timing
 def test_all_that_is_inserted_during_reads_is_taken_out_once(
-    kind: MapType, routine: Routine
+    kind: MapType, routine: ReadMethod
 ) -> None:
-    total, step = (10000, 10) if routine == Routine.ITERATE else (60000, 250)
+    total, step = (10000, 10) if routine == ReadMethod.ITERATE else (60000, 250)
     spec = MapSpec("test", kind, 8, 8, 20000)
     cpus = possible_cpus() if spec.percpu else 1
     with Map.create(spec, U8, U8, routine=routine) as map_, Map(os.dup(map_.fd), spec) as writer:
@@ -509,8 +511,8 @@ def test_all_that_is_inserted_during_reads_is_taken_out_once(
             assert (entries.keys + 1 == entries.values.reshape(len(entries), cpus).T).all()
 
 
-@pytest.mark.parametrize("routine", [Routine.DRAIN, Routine.POP])
-def test_all_that_is_pushed_during_reads_is_popped_in_order(routine: Routine) -> None:
+@pytest.mark.parametrize("routine", [ReadMethod.DRAIN, ReadMethod.POP])
+def test_all_that_is_pushed_during_reads_is_popped_in_order(routine: ReadMethod) -> None:
     spec = MapSpec("test", MapType.QUEUE, 0, 8, 100000)
     with Map.create(spec, value=U8, routine=routine) as map_, Map(os.dup(map_.fd), spec) as writer:
 
@@ -530,12 +532,12 @@ def test_all_that_is_pushed_during_reads_is_popped_in_order(routine: Routine) ->
 @pytest.mark.parametrize(
     ("kind", "routine"),
     [
-        (MapType.HASH, Routine.ITERATE),
-        (MapType.LRU_HASH, Routine.DRAIN),
-        (MapType.LPM_TRIE, Routine.BATCH),
+        (MapType.HASH, ReadMethod.ITERATE),
+        (MapType.LRU_HASH, ReadMethod.DRAIN),
+        (MapType.LPM_TRIE, ReadMethod.BATCH),
     ],
 )
-def test_a_key_that_moves_while_it_is_read_comes_once(kind: MapType, routine: Routine) -> None:
+def test_a_key_that_moves_while_it_is_read_comes_once(kind: MapType, routine: ReadMethod) -> None:
     spec = spec_of(kind, entries=1000, value=8)
     keys = keys_of(kind, 900)
     with Map.create(spec, keys.dtype, U8, routine=routine) as map_:

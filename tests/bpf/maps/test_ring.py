@@ -17,13 +17,13 @@ from bpf.assembler import (
     CALLBACK_TYPE,
     MAIN_TYPE,
     Assembler,
-    Helper,
+    HelperFunction,
     Register,
     callback_btf,
 )
 from bpf.errors import UsageError
 from bpf.maps.ring import RingReader
-from bpf.syscall import MapSpec, Runner, map_create, prog_load
+from bpf.syscall import MapSpec, TestRunner, map_create, prog_load
 
 R0, R1, R2, R3, R4, FP = (
     Register.R0, Register.R1, Register.R2, Register.R3, Register.R4, Register.FP,
@@ -63,7 +63,7 @@ class Ring:
         code.add(R2, -24)
         code.move(R3, size)
         code.move(R4, flags)
-        code.call(Helper.RINGBUF_OUTPUT)
+        code.call(HelperFunction.RINGBUF_OUTPUT)
         code.label("out")
         code.exit()
         return self._load(code)
@@ -74,7 +74,7 @@ class Ring:
         self._reserve(code)
         code.move(R1, R0)
         code.move(R2, 0)
-        code.call(Helper.RINGBUF_DISCARD)
+        code.call(HelperFunction.RINGBUF_DISCARD)
         code.label("out")
         code.exit(0)
         return self._load(code)
@@ -89,12 +89,12 @@ class Ring:
             code.load_function(R2, "each")
             code.move(R3, 0)
             code.move(R4, 0)
-            code.call(Helper.LOOP)
+            code.call(HelperFunction.LOOP)
         code.store(Register.R6, 0, 0xFF)
         code.store(Register.R6, 8, 0, 1)
         code.move(R1, Register.R6)
         code.move(R2, 0)
-        code.call(Helper.RINGBUF_SUBMIT)
+        code.call(HelperFunction.RINGBUF_SUBMIT)
         code.label("out")
         code.exit(0)
         code.label("each")
@@ -107,7 +107,7 @@ class Ring:
         code.load_map(R1, self._counter)
         code.move(R2, FP)
         code.add(R2, -4)
-        code.call(Helper.MAP_LOOKUP_ELEM)
+        code.call(HelperFunction.MAP_LOOKUP_ELEM)
         code.jump_if_zero(R0, "out")
         code.load(Register.R7, R0, 0)
         code.add(Register.R7, 1)
@@ -117,7 +117,7 @@ class Ring:
         code.load_map(R1, self.fd)
         code.move(R2, RECORD.itemsize)
         code.move(R3, 0)
-        code.call(Helper.RINGBUF_RESERVE)
+        code.call(HelperFunction.RINGBUF_RESERVE)
         code.jump_if_zero(R0, "out")
 
     def _load(self, code: Assembler, callback: str = "") -> Callable[[], int]:
@@ -132,7 +132,7 @@ class Ring:
             btf_fd=callback_btf(),
             functions=functions,
         )
-        return Runner(self._own(fd))
+        return TestRunner(self._own(fd))
 
 
 @pytest.fixture

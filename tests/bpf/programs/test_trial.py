@@ -12,7 +12,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from bpf.abi import ProgType
-from bpf.assembler import Helper
+from bpf.assembler import HelperFunction
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled, Compiler
 from bpf.programs import trial
@@ -112,4 +112,4 @@ def test_what_really_sends_is_not_tried(compiler: Compiler) -> None:
     source = "int f(struct __sk_buff *s) { return bpf_redirect(13, 0) + 0x85; }"
     with compiler.compile(source, ProgType.SCHED_CLS) as compiled:
         assert trial.is_harmless(compiled.programs["f"].instructions)
-    assert trial.is_harmless(pack([(0x85, 0, 0, Helper.MAP_LOOKUP_ELEM)]))
+    assert trial.is_harmless(pack([(0x85, 0, 0, HelperFunction.MAP_LOOKUP_ELEM)]))

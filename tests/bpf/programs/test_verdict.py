@@ -14,7 +14,7 @@ from bpf.attach.chain import MAX_PROBES, Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
 from bpf.programs.program import Program
-from bpf.programs.verdict import VERDICT_PASS, Instruction, pack, passing_on
+from bpf.programs.verdict import VERDICT_PASS, Instruction, chain_program, pack
 from bpf.syscall import MapSpec, VerifierError, map_create, prog_array_set, prog_load, prog_test_run
 from tests.bpf.tools import packets
 
@@ -42,7 +42,7 @@ def before_a_counter(
     with ExitStack() as stack:
         chain = stack.enter_context(closing(Chain(kind)))
         first, second = Stage(), Stage()
-        fd = prog_load(passing_on(code, kind, first.next_fd), kind, "first")
+        fd = prog_load(chain_program(code, kind, first.next_fd), kind, "first")
         stack.callback(os.close, fd)
         behind = stack.enter_context(closing(Program(counter, "counter", next_fd=second.next_fd)))
         chain.append(first, fd)
@@ -127,7 +127,7 @@ def test_a_program_may_use_504_bytes_of_stack(counters: dict[Hook, Compiled]) ->
         assert run(chain) == 2
         assert packets(behind) == 1
     with pytest.raises(VerifierError) as caught, closing(Stage()) as stage:
-        prog_load(passing_on(filling(512), ProgType.XDP, stage.next_fd), ProgType.XDP, "full")
+        prog_load(chain_program(filling(512), ProgType.XDP, stage.next_fd), ProgType.XDP, "full")
     assert "R1 type=scalar expected=ctx" in caught.value.log
 
 
@@ -141,9 +141,9 @@ def test_one_that_ends_each_packet_may_use_it_all(counters: dict[Hook, Compiled]
 def test_a_program_that_cannot_jump_to_its_end_is_refused() -> None:
     longest = (1 << 15) - 1
     nothing = pack([(0xB7, 0, 0, 2)])
-    passing_on(returning(2)[8:] + nothing * longest, ProgType.XDP, 3)
+    chain_program(returning(2)[8:] + nothing * longest, ProgType.XDP, 3)
     with pytest.raises(UsageError, match="a program of 32769 instructions is too long to chain"):
-        passing_on(returning(2)[8:] + nothing * (longest + 1), ProgType.XDP, 3)
+        chain_program(returning(2)[8:] + nothing * (longest + 1), ProgType.XDP, 3)
 
 
 SHORTEN = """\

@@ -268,7 +268,7 @@ def test_stacked_interfaces_are_counted_at_tc(
 def test_so_are_the_kinds_that_this_kernel_may_not_have(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rtnetlink, "link", lambda _: rtnetlink.Link(kind, 0, ()))
+    monkeypatch.setattr(rtnetlink, "link", lambda _: rtnetlink.LinkInfo(kind, 0, ()))
     choice = ingress.choose(replace(find("lo"), name="stacked"))
     assert (choice.hook, choice.reason) == (Hook.TC_INGRESS, f"{kind} is a virtual interface")
 
@@ -310,7 +310,7 @@ def test_a_network_card_that_would_lose_by_it_is_counted_at_tc(
     deck: Deck, monkeypatch: pytest.MonkeyPatch, attribute: str, value: object, reason: str
 ) -> None:
     monkeypatch.setattr(features, attribute, lambda _: value)
-    assert ingress.choose(find("right")) == ingress.Choice(Hook.TC_INGRESS, reason, auto=True)
+    assert ingress.choose(find("right")) == ingress.HookChoice(Hook.TC_INGRESS, reason, auto=True)
 
 
 STARTS: dict[str, Callable[[Deck], object]] = {

@@ -17,7 +17,7 @@ from bpf.attach.attachment import Hook
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.maps import map as maps
 from bpf.maps import readers
-from bpf.maps.map import Map, Routine
+from bpf.maps.map import Map, ReadMethod
 from bpf.syscall import possible_cpus
 from probes.program.metrics import aggregate
 from probes.snapshot import Loss, LossReason
@@ -194,9 +194,9 @@ KIND_NAMES = (
     "hash", "lru", "percpu_hash", "array", "percpu_array", "trie", "queue", "stack", "histogram",
 )  # fmt: skip
 PREFERENCES = [
-    tuple(Routine),
-    (Routine.BATCH, Routine.ITERATE, Routine.POP),
-    (Routine.ITERATE, Routine.POP),
+    tuple(ReadMethod),
+    (ReadMethod.BATCH, ReadMethod.ITERATE, ReadMethod.POP),
+    (ReadMethod.ITERATE, ReadMethod.POP),
 ]
 TAKEN: list[dict[str, Any]] = [{"snapshot": True}, {"init": True}]
 
@@ -215,7 +215,7 @@ def contents(items: Any) -> dict[str, dict[Any, Any]]:
 def test_every_kind_is_read_and_emptied_by_whatever_routine_there_is(
     loose: Loose,
     monkeypatch: pytest.MonkeyPatch,
-    routines: tuple[Routine, ...],
+    routines: tuple[ReadMethod, ...],
     taken: dict[str, Any],
 ) -> None:
     """S1.7, S1.8, S1.12, S1.17, S1.19: the same tables, whichever routines work on a map."""

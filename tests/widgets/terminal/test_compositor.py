@@ -31,7 +31,7 @@ from tests.widgets.demo import COLUMNS, TABLE_KEYS, Flows
 from widgets.glyphs import ascii_of
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.table import VirtualTable
-from widgets.terminal.compositor import DiffApp, DiffModalScreen, DiffScreen, Look
+from widgets.terminal.compositor import DiffApp, DiffModalScreen, DiffScreen, TerminalCaps
 from widgets.terminal.diff_writer import sgr_change
 from widgets.tones import Tone
 
@@ -89,10 +89,10 @@ class Stage(DiffApp[None]):
     """
     BINDINGS: ClassVar = TABLE_KEYS
 
-    def __init__(self, *, diff: bool = True, look: Look | None = None) -> None:
+    def __init__(self, *, diff: bool = True, look: TerminalCaps | None = None) -> None:
         super().__init__(driver_class=CaptureDriver)
         self._diff = diff
-        self.look = look or Look()
+        self.look = look or TerminalCaps()
         self.table = VirtualTable(COLUMNS)
         self.log_lines = Static("", markup=False)
         self.strip = StatusStrip()
@@ -206,14 +206,14 @@ async def step(watch: Watch, app: Stage, dice: random.Random) -> str:
 @pytest.mark.parametrize(
     ("diff", "seed", "steps", "look"),
     [
-        (True, 1, 40, Look()),
-        (True, 2, 40, Look(erases=True)),
-        (True, 4, 20, Look("ascii", erases=True)),
-        (False, 3, 12, Look()),
+        (True, 1, 40, TerminalCaps()),
+        (True, 2, 40, TerminalCaps(erases=True)),
+        (True, 4, 20, TerminalCaps("ascii", erases=True)),
+        (False, 3, 12, TerminalCaps()),
     ],
 )
 async def test_the_terminal_shows_what_it_should(
-    diff: bool, seed: int, steps: int, look: Look
+    diff: bool, seed: int, steps: int, look: TerminalCaps
 ) -> None:
     dice = random.Random(seed)
     app = Stage(diff=diff, look=look)
@@ -427,7 +427,7 @@ async def test_many_sizes_in_a_row_end_in_the_last_one() -> None:
 
 
 async def test_ascii_and_no_colours_go_out_as_asked() -> None:
-    app = Stage(look=Look("ascii", colors=False))
+    app = Stage(look=TerminalCaps("ascii", colors=False))
     async with app.run_test(headless=False, size=(80, 24)) as pilot:
         app.table.show(Flows(1, 300))
         app.strip.show([StatusItem(word, Tone.BAD) for word in WORDS])

@@ -12,8 +12,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tests.support.emulator import Emulator
-from widgets.terminal.diff_writer import Line, Pen, narrow
-from widgets.terminal.terminal_state import Shadow
+from widgets.terminal.diff_writer import CellLine, DiffWriter, narrow
+from widgets.terminal.terminal_state import TerminalState
 
 WIDTH, HEIGHT = 24, 8
 STYLES = [
@@ -33,9 +33,9 @@ lines = some.lists(segments, max_size=4)
 screens = some.lists(lines, min_size=HEIGHT, max_size=HEIGHT)
 
 
-def line(parts: list[tuple[str, Style | None]]) -> Line:
+def line(parts: list[tuple[str, Style | None]]) -> CellLine:
     """A line of exactly WIDTH cells."""
-    made: Line = []
+    made: CellLine = []
     room = WIDTH
     for text, style in parts:
         segment = Segment(text, style)
@@ -49,7 +49,7 @@ def paint(style: Style | None) -> str:
     return "" if style is None else style.render("x", color_system=ColorSystem.TRUECOLOR)
 
 
-def plainly(target: list[Line]) -> Emulator:
+def plainly(target: list[CellLine]) -> Emulator:
     """What a terminal shows that is sent everything, each segment with all its codes."""
     emulator = Emulator(WIDTH, HEIGHT)
     for y, content in enumerate(target):
@@ -59,7 +59,7 @@ def plainly(target: list[Line]) -> Emulator:
     return emulator
 
 
-def moved(target: list[Line], by: int, top: int) -> list[Line]:
+def moved(target: list[CellLine], by: int, top: int) -> list[CellLine]:
     """Lines that went up by some from `top` on, with the first of them at the end."""
     return [*target[:top], *target[top + by :], *target[top : top + by]]
 
@@ -69,7 +69,7 @@ def moved(target: list[Line], by: int, top: int) -> list[Line]:
 def test_it_shows_every_cell_whatever_was_there(
     steps: list[list[list[tuple[str, Style | None]]]], erases: bool, dice: random.Random
 ) -> None:
-    emulator, shadow = Emulator(WIDTH, HEIGHT), Shadow()
+    emulator, shadow = Emulator(WIDTH, HEIGHT), TerminalState()
     shadow.size = shadow.size.with_width(WIDTH).with_height(HEIGHT)
     shadow.reset()
     made = [[line(parts) for parts in step] for step in steps]
@@ -79,7 +79,7 @@ def test_it_shows_every_cell_whatever_was_there(
         # Now and then the link carries only a part; lines may also be asked for by themselves.
         room = dice.choice([1 << 20, 60])
         while owed or shadow.owed:
-            pen = Pen(ColorSystem.TRUECOLOR, WIDTH, shadow.at, erases=erases)
+            pen = DiffWriter(ColorSystem.TRUECOLOR, WIDTH, shadow.at, erases=erases)
             shadow.draw(pen, owed, room)
             if dice.random() < 0.5:
                 pen.go(dice.randrange(HEIGHT), dice.randrange(WIDTH))
@@ -90,16 +90,18 @@ def test_it_shows_every_cell_whatever_was_there(
         assert emulator.seen == plainly(target).seen
 
 
-def drawn(old: list[Line], new: list[Line], *, colors: bool = True, erases: bool = False) -> str:
-    shadow = Shadow()
+def drawn(
+    old: list[CellLine], new: list[CellLine], *, colors: bool = True, erases: bool = False
+) -> str:
+    shadow = TerminalState()
     shadow.size = shadow.size.with_width(WIDTH).with_height(HEIGHT)
     shadow.lines = list(old)
-    pen = Pen(ColorSystem.TRUECOLOR if colors else None, WIDTH, erases=erases)
+    pen = DiffWriter(ColorSystem.TRUECOLOR if colors else None, WIDTH, erases=erases)
     shadow.draw(pen, dict(enumerate(new)), 1 << 20)
     return pen.finished()
 
 
-def numbered(first: int) -> list[Line]:
+def numbered(first: int) -> list[CellLine]:
     return [line([(f"row number {first + y}", None)]) for y in range(HEIGHT)]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from widgets.terminal.link import FIRST, UNLIMITED, Link
+from widgets.terminal.link import FIRST, UNLIMITED, LinkEstimator
 
 STEP = 0.016
 UPDATE = 1500
@@ -21,7 +21,7 @@ class Terminal:
     """Bytes per second."""
     delay: float
     """Of a round trip, in seconds."""
-    link: Link = field(default_factory=Link)
+    link: LinkEstimator = field(default_factory=LinkEstimator)
     now: float = 0.0
     answers: bool = True
     _free_at: float = 0.0
@@ -173,7 +173,7 @@ def test_an_answer_that_is_lost_is_not_waited_for_for_ever() -> None:
 
 
 def test_an_answer_to_another_question_is_none() -> None:
-    link = Link()
+    link = LinkEstimator()
     link.sent("a", 100, 0.0)
     link.answered("b", 0.1)
     assert link.pending

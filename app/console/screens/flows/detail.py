@@ -17,7 +17,7 @@ from app.console.screens.flows.rows import endpoint, flag_letters, whole
 from probes.flow.filter import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, Direction, words_of
 from probes.snapshot import History
-from widgets.chart import HistoryChart, Series
+from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import age, bit_rate, byte_size
 
 _WINDOWS = 3600
@@ -71,7 +71,9 @@ class FlowDetail(Horizontal):
         self._measure(row.reshape(1), history)
         times, rates = np.array(self._points, "f8").reshape(-1, 2).T
         until = int(np.searchsorted(times, view.now_ns / 1e9, "right"))
-        self.query_one(HistoryChart).show([Series("rate", times[:until], rates[:until])], span=span)
+        self.query_one(HistoryChart).show(
+            [ChartSeries("rate", times[:until], rates[:until])], span=span
+        )
 
     def _measure(self, row: Array, history: History) -> None:
         """Look the flow up in the windows that ended since the last time."""

@@ -18,7 +18,7 @@ from app.console.screens.paths.rows import NO_ANSWER, change_text
 from app.console.tables.label_lines import labelled
 from probes.path.analysis.statistics import Ordered
 from probes.path.records import Array
-from widgets.chart import HistoryChart, Series
+from widgets.chart import ChartSeries, HistoryChart
 from widgets.distribution import Distribution
 from widgets.format import age, clock, duration, percent, si
 from widgets.sparkline import means
@@ -100,7 +100,7 @@ class PathDetail(Horizontal):
         self.query_one(Distribution).show(np.empty(0), "")
 
 
-def _history(samples: Array, second: int) -> list[Series]:
+def _history(samples: Array, second: int) -> list[ChartSeries]:
     """Median and 95th percentile of each second of the last minute."""
     times = np.arange(second - MINUTE, second + 1)
     values = np.full((2, len(times)), np.nan)
@@ -111,12 +111,12 @@ def _history(samples: Array, second: int) -> list[Series]:
         values[row, ordered.series] = ordered.quantile(fraction) / 1e9
     when = times.astype("f8")
     return [
-        Series("median", when, values[0], Tone.ACCENT),
-        Series("p95", when, values[1], Tone.MUTED),
+        ChartSeries("median", when, values[0], Tone.ACCENT),
+        ChartSeries("p95", when, values[1], Tone.MUTED),
     ]
 
 
-def long_history(views: Iterable[PathView], ids: Array) -> Series:
+def long_history(views: Iterable[PathView], ids: Array) -> ChartSeries:
     """The mean of each second that the bins of `views`, newest first, have of the series `ids`."""
     times, values = [np.empty(0)], [np.empty(0)]
     until = sys.maxsize
@@ -131,7 +131,7 @@ def long_history(views: Iterable[PathView], ids: Array) -> Series:
     found = np.concatenate(values[::-1])
     # Before there was anything, nothing is missing.
     begin = int(np.argmax(np.isfinite(found))) if len(found) else 0
-    return Series("mean", np.concatenate(times[::-1])[begin:], found[begin:])
+    return ChartSeries("mean", np.concatenate(times[::-1])[begin:], found[begin:])
 
 
 def _difference(paths: Paths, hop: Hop) -> str:

@@ -17,7 +17,7 @@ from app.console.tables.label_lines import labelled
 from probes.monitor.info import ApplicationInfo
 from probes.monitor.state import State
 from probes.snapshot import Snapshot
-from widgets.chart import HistoryChart, Series
+from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import REPLACED, byte_size, clock, duration, percent, safe, si
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.columns import Column
@@ -98,8 +98,8 @@ class TriggerDetail(Vertical):
             self._drawn = drawn
             times, rows = triggers.history(one.name, span)
             series = [
-                Series("value", times, rows["value"], Tone.ACCENT),
-                Series("threshold", times, rows["threshold"], Tone.WARN),
+                ChartSeries("value", times, rows["value"], Tone.ACCENT),
+                ChartSeries("threshold", times, rows["threshold"], Tone.WARN),
             ]
             self.query_one(HistoryChart).show(series if len(times) else [], span=span)
 
