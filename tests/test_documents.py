@@ -73,6 +73,19 @@ def test_every_path_exists(path: Path) -> None:
             assert any(ROOT.glob(name.rstrip("/"))), name
 
 
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_class_exists(name: str) -> None:
+    sources = (
+        path for top in ("app", "bpf", "probes", "widgets") for path in ROOT.glob(f"{top}/**/*.py")
+    )
+    classes = {
+        found
+        for path in sources
+        for found in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
+    }
+    assert classes >= set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)`", (ROOT / name).read_text()))
+
+
 @each_document
 def test_every_command_and_option_exists(path: Path) -> None:
     for line in _COMMAND.findall(path.read_text()):
