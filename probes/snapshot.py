@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,23 +17,36 @@ if TYPE_CHECKING:
 
 
 class LossReason(IntEnum):
-    """Why packets, or probes, are not in a result; as `enum loss_reason` of bpf/include/probe.h."""
+    """Reasons why a result lacks packets or probes: `enum loss_reason` of bpf/include/probe.h.
 
-    NOT_IP = 0
-    MALFORMED = 1
-    FILTERED = 2
-    TABLE_FULL = 3
-    OVERRUN = 4
+    A new reason is a line here and one in that enum.
+    """
+
+    NOT_IP = 0, "packets that are not IP, and so in no flow", False
+    MALFORMED = 1, "packets lost to a header that can't be parsed"
+    FILTERED = 2, "packets that were not to be captured", False
+    TABLE_FULL = 3, "packets lost because no room was left"
+    OVERRUN = 4, "results overwritten before they were read"
+
+    about: str
+    """Meaning of a count of this reason, for the help of a table."""
+    is_loss: bool
+    """Whether these packets should have been in the result."""
+
+    def __new__(cls, number: int, about: str, is_loss: bool = True) -> Self:
+        reason = int.__new__(cls, number)
+        reason._value_, reason.about, reason.is_loss = number, about, is_loss
+        return reason
 
     @property
-    def is_loss(self) -> bool:
-        """Whether these packets should have been in the result."""
-        return self not in (LossReason.NOT_IP, LossReason.FILTERED)
+    def column(self) -> str:
+        """Name in tables and files: `table_full`."""
+        return self.name.lower()
 
     @property
-    def words(self) -> str:
-        """As an operator reads it: `table full`."""
-        return self.name.lower().replace("_", " ")
+    def label(self) -> str:
+        """Name on screens: `table full`."""
+        return self.column.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)

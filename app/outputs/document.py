@@ -72,7 +72,7 @@ def _losses(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
 
 def _named(losses: Losses) -> dict[str, dict[str, int]]:
     return {
-        reason.name.lower(): {"packets": loss.packets, "bytes": loss.bytes}
+        reason.column: {"packets": loss.packets, "bytes": loss.bytes}
         for reason, loss in sorted(losses.items())
     }
 

@@ -149,7 +149,7 @@ class Totals:
 
     def __str__(self) -> str:
         left_out = ", ".join(
-            f"{loss.packets} {reason.words}" for reason, loss in sorted(self.losses.items())
+            f"{loss.packets} {reason.label}" for reason, loss in sorted(self.losses.items())
         )
         lost = lost_of(self.losses).packets
         parts = []

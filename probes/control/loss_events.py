@@ -88,4 +88,4 @@ def _counted(item: Snapshot) -> int:
 
 def _words(losses: Losses) -> str:
     lost = sorted((reason, loss) for reason, loss in losses.items() if reason.is_loss)
-    return ", ".join(f"{loss.packets} {reason.words}" for reason, loss in lost)
+    return ", ".join(f"{loss.packets} {reason.label}" for reason, loss in lost)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bpf.attach.attachment import Hook
+from bpf.compiler import Compiler
 from probes.snapshot import History, Loss, LossReason, Snapshot
+from tests.probes.running import compile_for
 
 
 def snapshot(window: int, rows: int = 1, **more: object) -> Snapshot:
@@ -56,3 +59,21 @@ def test_history_is_bounded_in_number_too() -> None:
     for window in range(10):
         history.append(snapshot(window, rows=0))
     assert [s.window for s in history.snapshots()] == [7, 8, 9]
+
+
+def test_the_reasons_are_those_of_the_header(compiler: Compiler) -> None:
+    source = """\
+#include "probe.h"
+
+BPF_ARRAY(reasons, enum loss_reason, 1);
+
+int pass(CONTEXT *ctx)
+{
+    return VERDICT_PASS;
+}
+"""
+    with compile_for(compiler, source, Hook.XDP) as compiled:
+        value = compiled.maps["reasons"].value_type
+    assert value
+    wanted = {f"LOSS_{reason.name}": int(reason) for reason in LossReason}
+    assert value.enumerators == wanted | {"LOSS_REASONS": len(LossReason)}

@@ -93,7 +93,7 @@ class State:
             add_losses(self._losses, item.losses)
             if item.lost.packets:
                 what = ", ".join(
-                    f"{loss.packets} {reason.words}"
+                    f"{loss.packets} {reason.label}"
                     for reason, loss in item.losses.items()
                     if reason.is_loss
                 )

@@ -229,7 +229,7 @@ def _loss_row(one: Pulse) -> Row:
 
 
 def _loss_text(reason: LossReason, total: int, now: int) -> str:
-    text = f"{si(total)} {reason.words}"
+    text = f"{si(total)} {reason.label}"
     return f"{text}, {si(now)} of them now" if now else text
 
 
