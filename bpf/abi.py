@@ -1,6 +1,6 @@
 """The kernel's ABI of bpf(2): constants, and `union bpf_attr` by command.
 
-Names and layouts are those of include/uapi/linux/bpf.h, a stable ABI.
+Names and layouts are from include/uapi/linux/bpf.h, a stable ABI.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MapFlag(IntFlag):
 
 
 class ProgType(IntEnum):
-    """enum bpf_prog_type, as far as a probe can use it."""
+    """The part of enum bpf_prog_type that a probe can use."""
 
     SCHED_CLS = 3
     XDP = 6
@@ -84,7 +84,7 @@ class ProgType(IntEnum):
 
 
 class AttachType(IntEnum):
-    """enum bpf_attach_type, as far as a link can use it."""
+    """The part of enum bpf_attach_type that a link can use."""
 
     XDP = 37
     TCX_INGRESS = 46
@@ -96,7 +96,7 @@ BEFORE = 1 << 3
 
 
 class UpdateFlag(IntEnum):
-    """Flags of MAP_UPDATE_ELEM, and of the commands on many entries."""
+    """Flags of MAP_UPDATE_ELEM and of the batch commands."""
 
     ANY = 0
     NOEXIST = 1

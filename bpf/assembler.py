@@ -34,7 +34,7 @@ class Register(IntEnum):
 
 
 class HelperFunction(IntEnum):
-    """enum bpf_func_id, as far as it is used here."""
+    """The part of enum bpf_func_id that probedeck's programs call."""
 
     MAP_LOOKUP_ELEM = 1
     MAP_DELETE_ELEM = 3
@@ -50,7 +50,7 @@ class HelperFunction(IntEnum):
 
 
 class Assembler:
-    """Appends instructions; `assemble()` resolves the labels and gives the bytes."""
+    """Appends instructions; `assemble()` resolves the labels and returns the bytes."""
 
     def __init__(self) -> None:
         self._code = bytearray()
@@ -129,7 +129,7 @@ class Assembler:
         self._emit(0x55, register)
 
     def exit(self, result: int | None = None) -> None:
-        """Return R0, or `result` where it is given."""
+        """Return R0, or `result` if it is given."""
         if result is not None:
             self.move(Register.R0, result)
         self._emit(0x95)

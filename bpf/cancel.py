@@ -1,4 +1,4 @@
-"""Ending work that another thread does, where that can be done safely."""
+"""Cancellation of work in another thread, at points where that is safe."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bpf.errors import ProbedeckError
 
 
 class CancelError(ProbedeckError):
-    """It was ended because somebody asked for that; nothing is changed."""
+    """The work was cancelled; nothing is changed."""
 
 
 class Cancel:
-    """What a piece of work is told to end by. `ask` may be called by any thread."""
+    """The cancellation of one piece of work. Any thread may call `ask`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,16 +24,16 @@ class Cancel:
 
     @property
     def asked(self) -> bool:
-        """Whether the work is to end."""
+        """Whether the work should end."""
         return self._asked
 
     @property
     def cancellable(self) -> bool:
-        """Whether the work can be ended where it is now."""
+        """Whether the work can end at its present point."""
         return bool(self._ends)
 
     def ask(self) -> bool:
-        """Have the work end, now or as soon as that can be done; whether it ends now."""
+        """Cancel the work. Returns False if it ends later, at its next cancellable point."""
         with self._lock:
             self._asked = True
             for end in self._ends:
@@ -41,16 +41,15 @@ class Cancel:
             return bool(self._ends)
 
     def check(self) -> None:
-        """Raise CancelError where the work is to end."""
+        """Raise CancelError if the work was cancelled."""
         if self._asked:
             raise CancelError("cancelled")
 
     @contextmanager
     def on_cancel(self, end: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Within, the work can be ended: it looks at `asked` often, or `end` makes it return.
+        """Mark a part of the work as cancellable: it polls `asked`, or `end` makes it return.
 
-        `end` is called by the thread that asks, at once where it has asked before, and not after
-        this was left.
+        The cancelling thread calls `end`. If it cancelled before, `end` is called on entry.
         """
         with self._lock:
             self._ends.append(end)
@@ -68,13 +67,13 @@ _CURRENT: ContextVar[Cancel] = ContextVar("cancel", default=_NOBODY)
 
 
 def current() -> Cancel:
-    """What this thread's work is told to end by; where nobody can, one that is never asked."""
+    """Return the cancellation of this thread's work; nobody asks the default one."""
     return _CURRENT.get()
 
 
 @contextmanager
 def cancelled_by(cancel: Cancel) -> Iterator[None]:
-    """Within, in this thread, work is told to end by `cancel`."""
+    """Make `cancel` the cancellation of this thread's work, as a context manager."""
     token = _CURRENT.set(cancel)
     try:
         yield

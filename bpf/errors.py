@@ -1,4 +1,4 @@
-"""Errors that reach an operator: what happened, what to do, and an exit code for each kind."""
+"""Errors that users see: one line, a hint, and an exit code for each kind."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ class ProbedeckError(Exception):
 
     exit_code = 1
     placed = False
-    """Whether it begins with the file and the line that it is about."""
+    """Whether the message begins with a file and a line."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        """What happened, and with which input."""
+        """The event and the input that caused it."""
         self.hint = hint
-        """What to do about it; empty where there is nothing."""
+        """The remedy; empty if there is none."""
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
 
 class UsageError(ProbedeckError):
-    """An option, a configuration or a source that is wrong."""
+    """A mistake in an option, a configuration or a source."""
 
     exit_code = 2
 
@@ -35,23 +35,23 @@ class ReadOnlyError(UsageError):
 
 
 class TextError(UsageError):
-    """Something that was typed and is not understood, and where in it."""
+    """A syntax error in operator input, with its column."""
 
     def __init__(self, problem: str, text: str, column: int, *, hint: str = "") -> None:
         """`column` of `text` counts from 1."""
         super().__init__(f"{problem} (column {column})", hint=hint)
         self.problem = problem
-        """What is wrong, without where."""
+        """The mistake, without its place."""
         self.text = text
         self.column = column
 
     def of(self, where: str) -> TextError:
-        """The same, saying where the text was given: `--filter`."""
+        """Return the same error with the place of the text, such as `--filter`."""
         return TextError(f"{where}: {self.problem}", self.text, self.column, hint=self.hint)
 
     @property
     def marked(self) -> str:
-        """Two lines: the text, and a caret below the place. What prints nothing is `?` there."""
+        """Return two lines: the text, `?` for unprintable characters, and a caret."""
         shown = "\t".join(map(printable, self.text.split("\t")))
         before = "".join(map(_blank, shown[: self.column - 1]))
         return f"{shown}\n{before}^"
@@ -64,8 +64,8 @@ class KernelError(ProbedeckError):
 
 
 def _blank(character: str) -> str:
-    """As wide on a terminal as a character."""
-    import unicodedata  # which most runs do without
+    """Return a blank as wide on a terminal as a character."""
+    import unicodedata  # few runs need it
 
     if character == "\t":
         return character
@@ -75,12 +75,12 @@ def _blank(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """With `?` for each character that prints nothing, or makes a terminal do something."""
+    """Replace each control or unprintable character by `?`."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A hint: the nearest of `names`, whatever the case, or else what there is, in their order."""
+    """Return a hint: the nearest of `names`, ignoring case, or else all names in their order."""
     known = list(names)
     folded = {each.casefold(): each for each in reversed(known)}
     if near := difflib.get_close_matches(name.casefold(), folded, n=1):

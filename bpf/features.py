@@ -1,7 +1,7 @@
-"""What this kernel, this process and a network device can do, found out by trying.
+"""Features of this kernel, this process and a network device, found by trying.
 
 Versions say little: distributions carry features back, and containers take privileges away.
-A trial returns where the feature works and raises OSError, as the kernel refused, where not.
+A trial returns if the feature works, and raises the kernel's OSError if not.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NETDEV_XDP_ACT_BASIC = 1 << 0
 
 
 class Capability(IntEnum):
-    """Those of capabilities(7) that monitoring has a use for."""
+    """Capabilities that monitoring uses, see capabilities(7)."""
 
     CAP_NET_ADMIN = 12
     CAP_SYS_ADMIN = 21
@@ -78,7 +78,7 @@ def known_capabilities() -> frozenset[Capability]:
 
 
 def try_bpf() -> None:
-    """bpf(2) itself: make a map."""
+    """Try bpf(2) itself: make a map."""
     with _closing(map_create(MapSpec("doctor", MapType.ARRAY, 4, 4, 1))):
         pass
 
@@ -130,7 +130,7 @@ def kernel_macros() -> dict[str, int]:
         try:
             trial()
         except PermissionError:
-            return 1  # not known: what is loaded next fails for the same reason, and names it
+            return 1  # unknown: the next load fails for the same reason, and names it
         except OSError:
             return 0
         return 1
@@ -162,7 +162,7 @@ def try_batch() -> None:
 
 
 def try_kernel_drain() -> None:
-    """A program that is run on demand and walks over a map (BPF_PROG_TYPE_SYSCALL)."""
+    """Load a program that walks over a map on demand (BPF_PROG_TYPE_SYSCALL)."""
     with _closing(map_create(MapSpec("doctor", MapType.ARRAY, 4, 4, 1))) as map_fd:
         code = Assembler()
         code.load_map(Register.R1, map_fd)
@@ -179,13 +179,13 @@ def try_kernel_drain() -> None:
 
 
 def try_statistics() -> None:
-    """Run-time statistics of programs; they are on only during the call."""
+    """Turn run-time statistics of programs on, for a moment."""
     with _closing(enable_run_time_stats()):
         pass
 
 
 def ask_offload(ifindex: int) -> None:
-    """Whether a NIC takes XDP programs itself; OSError, as its driver refused, where not."""
+    """Offload an XDP program to a NIC. Raises the driver's OSError if it refuses."""
     os.close(load_passing(Hook.XDP, ifindex))
 
 
@@ -197,13 +197,13 @@ def load_passing(hook: Hook, device: int = 0) -> int:
 
 
 def jit_works() -> bool:
-    """Whether programs are translated to machine code; OSError where none can be loaded."""
+    """Whether the kernel compiles programs (JIT). Raises OSError if no program can be loaded."""
     with _closing(load_passing(Hook.XDP)) as fd:
         return prog_info(fd).jited_bytes > 0
 
 
 def driver(interface: str) -> str:
-    """Name of an interface's driver, such as `veth`; empty where it names none."""
+    """Return the name of an interface's driver, such as `veth`; empty if it has none."""
     try:
         answer = _ethtool(interface, struct.pack("I192x", _ETHTOOL_GDRVINFO))
     except OSError:
@@ -212,10 +212,10 @@ def driver(interface: str) -> str:
 
 
 def receive_offloads(interface: str) -> dict[str, bool]:
-    """Hardware receive offloads that are on, and whether they can be turned off.
+    """Return the hardware receive offloads that are on, and whether each can be turned off.
 
-    Of `rx-lro` and `rx-gro-hw`, ethtool's names: drivers may refuse native XDP beside them.
-    Raises OSError where the interface does not tell.
+    Names are ethtool's, `rx-lro` and `rx-gro-hw`: drivers may refuse native XDP beside these.
+    Raises OSError if the interface does not tell.
     """
     ask = struct.pack("IIQI", _ETHTOOL_GSSET_INFO, 0, 1 << _ETH_SS_FEATURES, 0)
     (count,) = struct.unpack_from("I", _ethtool(interface, ask), 16)
@@ -236,7 +236,7 @@ def receive_offloads(interface: str) -> dict[str, bool]:
 
 
 def native_xdp(ifindex: int) -> bool | None:
-    """Whether an interface's driver runs XDP itself; None where the kernel does not tell (6.3)."""
+    """Whether an interface's driver runs XDP itself; None before kernel 6.3."""
     try:
         family = _generic_netlink(
             _GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_NAME, b"netdev\0"

@@ -13,12 +13,12 @@ from bpf.errors import KernelError
 
 @dataclass(frozen=True, slots=True)
 class SystemCalls:
-    """Numbers of the system calls that libc has no function for."""
+    """Numbers of system calls for which libc has no function."""
 
     bpf: int
     membarrier: int
     setgroups: int
-    """Of one thread: libc's function changes all threads."""
+    """The calling thread's file-system user; libc's function changes all threads."""
 
 
 _NUMBERS = {"x86_64": SystemCalls(321, 324, 116), "aarch64": SystemCalls(280, 283, 159)}

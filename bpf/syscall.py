@@ -41,14 +41,14 @@ _SYSCALL = _LIBC.syscall
 _SYSCALL.restype = ct.c_long
 
 PRIVILEGES = "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-"""What to do about EPERM."""
+"""Remedy for EPERM."""
 _MAX_TCX_PROGRAMS = 64
 """BPF_MPROG_MAX of the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapSpec:
-    """What MAP_CREATE needs to make a map."""
+    """Parameters of MAP_CREATE."""
 
     name: str
     type: MapType
@@ -71,7 +71,7 @@ class MapSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProgInfo:
-    """What the kernel tells about a loaded program."""
+    """The kernel's information on a loaded program."""
 
     id: int
     name: str
@@ -80,7 +80,7 @@ class ProgInfo:
     run_count: int
     """Number of runs; counts only while BPF statistics are on."""
     jited_bytes: int
-    """0 where the JIT is off."""
+    """0 if the JIT is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _element(
 
 
 def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
-    """The value stored under `key`, or None. For per-CPU kinds `value_size` is of all CPUs."""
+    """Return the value under `key`, or None. For per-CPU kinds `value_size` counts all CPUs."""
     value = ct.create_string_buffer(value_size)
     try:
         _element(BpfCommand.MAP_LOOKUP_ELEM, fd, key, value)
@@ -202,7 +202,7 @@ def map_update(fd: int, key: bytes | None, value: bytes, flags: int = UpdateFlag
 
 
 def map_delete(fd: int, key: bytes) -> bool:
-    """Delete `key`; False if it was not there."""
+    """Delete `key`; returns False if the map does not have it."""
     try:
         _element(BpfCommand.MAP_DELETE_ELEM, fd, key, None)
     except OSError as error:
@@ -259,7 +259,7 @@ def prog_load(
     try:
         return call(BpfCommand.PROG_LOAD, attr)
     except OSError as refusal:
-        # Asked for only now: a log that does not fit its buffer fails a valid program (ENOSPC).
+        # The first try has no log: one that exceeds its buffer fails a valid program (ENOSPC).
         log = ct.create_string_buffer(1 << 24)
         attr.log_level, attr.log_size, attr.log_buf = 1, len(log), ct.addressof(log)
         try:
@@ -383,18 +383,18 @@ def possible_cpus() -> int:
 
 
 def online_cpus() -> list[int]:
-    """The CPUs that can run a program now."""
+    """Return the CPUs that can run a program now."""
     return _cpu_list("online")
 
 
 def numbered_cpus() -> int:
-    """The highest number of an online CPU, and one more: entries of an array with one for each."""
+    """Return the highest number of an online CPU plus one: the length of an array by CPU."""
     return online_cpus()[-1] + 1
 
 
 @functools.cache
 def reserved_cpus() -> frozenset[int]:
-    """CPUs whose owner asked at boot not to be interrupted: isolcpus and nohz_full."""
+    """Return the CPUs that boot parameters protect from interruption: isolcpus and nohz_full."""
     return frozenset(_cpu_list("isolated") + _cpu_list("nohz_full"))
 
 

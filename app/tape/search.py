@@ -10,7 +10,7 @@ from bpf.errors import ProbedeckError
 
 LONGEST = 1.0
 """Seconds after which a search is given up: `(a+)+b` may take years, and nothing else is done
-meanwhile, not even a signal is cancellable."""
+meanwhile, not even a signal is heeded."""
 
 
 def found(pattern: re.Pattern[str], text: str) -> bool:

@@ -1,8 +1,8 @@
 """Attaching a program to an interface: by bpf_link, or to TC by netlink before kernel 6.6.
 
-A bpf_link ends with the process that holds it, however that ends. Nobody else's program is ever
-replaced or removed. On TC hooks the program becomes the first in line: an earlier one could keep
-packets from it.
+A bpf_link ends with the process that holds it, also by `kill -9`. Other people's programs are
+never replaced or removed. On TC hooks the program becomes the first in line: an earlier one could
+keep packets from it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Attachment:
     close: Callable[[], None]
     """Detach it; `clsact` in the network namespace where it was attached."""
     note: str = ""
-    """Why the mode is not the best one; empty where it is."""
+    """Why the mode is not the best one; empty if it is."""
 
 
 def attach(
@@ -88,7 +88,7 @@ def _linker(
 
 def _clsact(hook: Hook, prog_fd: int, interface: Interface) -> Callable[[], Callable[[], None]]:
     def attach_it() -> Callable[[], None]:
-        from bpf.attach import netlink  # pyroute2 takes 100 ms to import, and is seldom needed
+        from bpf.attach import netlink  # pyroute2 takes 100 ms to import, and few runs need it
 
         return netlink.attach_tc(prog_fd, interface.index, egress=hook is Hook.TC_EGRESS)
 
@@ -96,7 +96,7 @@ def _clsact(hook: Hook, prog_fd: int, interface: Interface) -> Callable[[], Call
 
 
 def _reason(mode: str, hook: Hook, interface: Interface, error: OSError) -> str:
-    """Why the kernel refused. Raises ProbedeckError if another XDP program holds the interface.
+    """Return the kernel's reason. Raises ProbedeckError if another XDP program is attached.
 
     Drivers return EBUSY and EEXIST for other reasons, too.
     """

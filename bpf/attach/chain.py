@@ -1,7 +1,7 @@
 """The dispatcher of a hook: several probes on one hook, in order, each replaceable alone.
 
-The program that is attached calls the first probe through a program array, and every probe calls
-the next through one of its own (`bpf.programs.verdict`). So a chain is a linked list of program
+The attached program calls the first probe through a program array, and every probe calls the next
+through one of its own (`bpf.programs.verdict`). So a chain is a linked list of program
 arrays: to add, remove or replace a probe is one atomic write into the array before it, and no
 packet sees a chain that is half changed. Index 0, a constant, makes each call a direct jump.
 """
@@ -38,10 +38,10 @@ class Stage:
         self.name = name
         self.next_fd = _program_array("probe_next")
         self.prog_fd = -1
-        """The program that runs here now, which its owner keeps open; -1 outside a chain."""
+        """Descriptor of the present program, which its owner keeps open; -1 outside a chain."""
 
     def close(self) -> None:
-        """Give it up, when it is in no chain; a chain closes those that are in it."""
+        """Close a stage that is in no chain; a chain closes its own stages."""
         os.close(self.next_fd)
 
 
@@ -49,17 +49,17 @@ class Chain:
     """The probes of one hook, and the program to attach there. For use by several threads."""
 
     def __init__(self, prog_type: ProgType) -> None:
-        """Load the dispatcher; KernelError where that is not allowed."""
+        """Load the dispatcher. Raises KernelError if the kernel refuses."""
         self._stages: list[Stage] = []
         self._reserved = 0
-        """Calls that probes here make beside the one to the next."""
+        """Tail calls that the probes make beside those to the next probe."""
         self._lock = threading.Lock()
         try:
             self._head_fd = _program_array("chain_head")
             self.fd = prog_load(
                 pack(tail_call_stub(self._head_fd, VERDICT_PASS[prog_type])), prog_type, "probedeck"
             )
-            """The dispatcher, to be attached."""
+            """Descriptor of the dispatcher, to be attached."""
         except PermissionError:
             raise KernelError("not allowed to load packet programs", hint=PRIVILEGES) from None
 
@@ -69,15 +69,15 @@ class Chain:
     def info(self) -> ProgInfo:
         """Identity and statistics of the dispatcher.
 
-        The kernel counts a tail-called program's time and runs in the one that was attached: these
-        are the whole chain's.
+        The kernel counts time and runs of tail-called programs in the attached one, so these are
+        of the whole chain.
         """
         return prog_info(self.fd)
 
     def append(self, stage: Stage, prog_fd: int) -> None:
-        """Put a probe at the chain's end; packets reach it from the next one on.
+        """Put a probe at the chain's end; it gets packets from the next one on.
 
-        Raises UsageError where there is no room for it.
+        Raises UsageError if the chain is full.
         """
         with self._lock:
             self._refuse_too_many()
@@ -86,7 +86,7 @@ class Chain:
             self._stages.append(stage)
 
     def prepend(self, stage: Stage, prog_fd: int) -> None:
-        """Put a probe at the chain's start: others only see what it passes on. As `append`."""
+        """As `append`, at the chain's start: the others get only packets that it passes."""
         with self._lock:
             self._refuse_too_many()
             stage.prog_fd = prog_fd
@@ -98,7 +98,7 @@ class Chain:
     def reserve(self, calls: int) -> None:
         """Keep so many of the kernel's tail calls for a probe's own programs; negative: give back.
 
-        Raises UsageError where there are not so many left.
+        Raises UsageError if fewer are left.
         """
         with self._lock:
             if calls > 0:
@@ -112,7 +112,7 @@ class Chain:
             stage.prog_fd = prog_fd
 
     def remove(self, stage: Stage) -> grace.Grace:
-        """Take a probe out; on return no CPU runs it any more. The stage may come in again."""
+        """Remove a probe; on return no CPU runs it any more. The stage may be inserted again."""
         with self._lock:
             at = self._stages.index(stage)
             if at + 1 < len(self._stages):
@@ -141,7 +141,7 @@ class Chain:
             )
 
     def _entry(self, at: int) -> int:
-        """The array through which stage `at` is called."""
+        """Return the array through which stage `at` is called."""
         return self._stages[at - 1].next_fd if at else self._head_fd
 
 

@@ -1,4 +1,4 @@
-"""Where incoming packets are counted: the one decision for every probe (`--ingress auto`).
+"""The choice of the hook for incoming packets, for every probe (`--ingress auto`).
 
 Native XDP is the cheapest hook, if a network card's driver runs it. On other interfaces it costs
 more than it saves: a veth stops taking its peer's large segments (30 to 5 Gbit/s), virtio-net
@@ -26,7 +26,7 @@ _WITHOUT_OFFLOADS = {
 
 @dataclass(frozen=True, slots=True)
 class HookChoice:
-    """Where a probe sees incoming packets, and why."""
+    """A hook for incoming packets, and the reason for it."""
 
     hook: Hook
     """XDP or TC_INGRESS."""
@@ -37,7 +37,7 @@ class HookChoice:
 
 
 def choose(interface: Interface) -> HookChoice:
-    """Return where incoming packets are seen best, if the operator does not say.
+    """Return the best hook for incoming packets.
 
     Raises OSError if the interface does not exist.
     """
@@ -48,7 +48,7 @@ def choose(interface: Interface) -> HookChoice:
 
 
 def _against_xdp(interface: Interface) -> str:
-    """Why native XDP is not to be tried; empty if it is."""
+    """Return the reason not to try native XDP; empty if there is none."""
     name = interface.name
     if not interface.ethernet:
         return "no Ethernet header"
@@ -81,14 +81,14 @@ def interruption(interface: Interface) -> str:
 
 
 def _virtual_kind(interface: Interface) -> str:
-    """`bridge`, `macvlan` and so on; empty for a network card."""
+    """Return the kind of an interface, such as `bridge`; empty for a network card."""
     if interface.name == "lo":
         return "loopback"
     return rtnetlink.link(interface.index).kind
 
 
 def _offloads(name: str) -> list[str]:
-    """Receive offloads that are on and that drivers turn off, or refuse, for native XDP."""
+    """Return the receive offloads that native XDP turns off, or that make drivers refuse."""
     try:
         return list(features.receive_offloads(name))
     except OSError:

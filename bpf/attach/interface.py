@@ -18,7 +18,7 @@ _ARPHRD_WITH_ETHERNET_HEADER = {1, 772}  # Ethernet and loopback
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """An interface as it was found."""
+    """A network interface."""
 
     name: str
     index: int
@@ -26,11 +26,11 @@ class Interface:
     """Whether its frames begin with an Ethernet header; False for tun, WireGuard, PPP."""
 
     def exists(self) -> bool:
-        """Whether it is still there, under whatever name."""
+        """Whether the interface still exists, under any name."""
         return bool(self._name_now())
 
     def is_up(self) -> bool:
-        """Whether it is set up and there."""
+        """Whether the interface exists and is up."""
         try:
             flags: int = struct.unpack_from("H", _ioctl(_SIOCGIFFLAGS, self._name_now()), 16)[0]
         except OSError:
@@ -38,9 +38,9 @@ class Interface:
         return bool(flags & _IFF_UP)
 
     def packets(self) -> tuple[int, int]:
-        """Packets that it has received, and sent, so far; zeros when it is gone."""
+        """Return the packets received and sent so far; zeros if the interface is gone."""
         name = self._name_now()
-        # Of this thread's network namespace, which need not be the process's.
+        # This thread's network namespace may differ from the process's.
         for line in Path("/proc/thread-self/net/dev").read_text(encoding="utf-8").splitlines():
             of, _, counts = line.partition(":")
             if of.strip() == name:
@@ -49,7 +49,7 @@ class Interface:
         return 0, 0
 
     def _name_now(self) -> str:
-        """Its name, which may have been changed; empty where it is gone."""
+        """Return its present name; empty if the interface is gone."""
         try:
             return socket.if_indextoname(self.index)
         except OSError:
@@ -57,7 +57,7 @@ class Interface:
 
 
 def find(name: str) -> Interface:
-    """The interface called `name`; UsageError, with the nearest name, where there is none."""
+    """Return an interface by name. Raises UsageError with the nearest name if it is unknown."""
     try:
         index = socket.if_nametoindex(name)
         hardware = struct.unpack_from("H", _ioctl(_SIOCGIFHWADDR, name), 16)[0]

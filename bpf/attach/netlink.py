@@ -53,7 +53,7 @@ class _Record:
 
 
 def _apart(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Run `function` in a thread of its own: pyroute2 fails in one that runs an event loop."""
+    """Run `function` in a new thread: pyroute2 fails in a thread with an event loop."""
 
     @functools.wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -65,7 +65,7 @@ def _apart(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 @contextlib.contextmanager
 def _netlink() -> Iterator[Any]:
-    """A netlink socket, whose errors are OSErrors like those of bpf(2)."""
+    """Open a netlink socket whose errors are OSErrors, as bpf(2)'s are."""
     with IPRoute() as socket:
         try:
             yield socket
@@ -75,7 +75,7 @@ def _netlink() -> Iterator[Any]:
 
 @_apart
 def attach_tc(prog_fd: int, ifindex: int, *, egress: bool) -> Callable[[], None]:
-    """Attach a direct-action filter on clsact, first in line; return what detaches it."""
+    """Attach a direct-action filter on clsact, first in line; return its detaching function."""
     reap()
     kind = "egress" if egress else "ingress"
     with _recorded(ifindex, prog_fd, kind) as record, _netlink() as netlink:
@@ -155,9 +155,7 @@ def _recorded(ifindex: int, prog_fd: int, kind: str) -> Iterator[_Record]:
         _check_owner(directory)
         path.write_text(json.dumps(asdict(record)), encoding="ascii")
     except OSError as error:
-        raise KernelError(
-            f"cannot keep a record of what is attached: {error}", hint=_LOST
-        ) from None
+        raise KernelError(f"cannot keep a record of the filter: {error}", hint=_LOST) from None
     try:
         yield record
     except BaseException:
@@ -223,7 +221,7 @@ def _records() -> Iterator[_Record]:
 
 
 def _parse(data: Any) -> _Record:
-    """Raises TypeError or ValueError for anything that is no record."""
+    """Raises TypeError or ValueError for anything but a record."""
     record = _Record(**data)
     for field in fields(_Record):
         expected = str if field.type == "str" else int
@@ -235,7 +233,7 @@ def _parse(data: Any) -> _Record:
 
 
 def _start_time(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; empty where there is no such process."""
+    """Return field 22 of /proc/PID/stat; empty if the process is gone."""
     try:
         stat_line = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -28,7 +28,7 @@ _GETLINK, _GETTFILTER = 18, 46
 _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_XDP = 10, 18, 43
 _IFLA_INFO_KIND = 1
 _IFLA_XDP_IDS = (7, 5, 6, 4)
-"""Attributes with a program id: the NIC's, which runs first, native, generic, and whichever."""
+"""Attributes with a program id: the NIC's, which runs first, native, generic, and any."""
 _TCA_KIND, _TCA_OPTIONS, _TCA_CHAIN = 1, 2, 11
 _TCA_BPF_NAME, _TCA_BPF_ID = 7, 11
 

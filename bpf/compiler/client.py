@@ -36,9 +36,9 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 _HELPER = Path(__file__).with_name("helper.py")
 _SCM_MAX_FD = 253
 _FLAGS = ("-Werror=implicit-function-declaration", "-Werror=return-type")
-"""What else the verifier refuses without a place, or what runs and means something else."""
+"""Constructs that the verifier refuses without a place, or that run and mean something else."""
 _CRASHING = r"__builtin_(?:clz|ctz|ffs|clrsb|popcount|parity)(?:l|ll)?|__int128"
-"""What LLVM crashes on where it is not of constants."""
+"""A construct that crashes LLVM unless its operands are constants."""
 CPU_LIMIT_S = 20.0
 """CPU time that one compile may take; a loaded machine makes it last longer, not fail."""
 MAP_LIMIT = 1 << 30
@@ -59,8 +59,8 @@ def _kernel_flags() -> list[str]:
 class Compiler:
     """A warm compile helper; started at once, and again whenever it has died.
 
-    One request runs at a time; callers of other threads wait for their turn. A request whose
-    thread is told to end (bpf.cancel) ends with the helper that it has; the others get a new one.
+    One request runs at a time; callers of other threads wait for their turn. Cancelling a request
+    (bpf.cancel) ends its helper, and other requests get a new one.
     """
 
     def __init__(self, *, cpu_limit: float = CPU_LIMIT_S) -> None:
@@ -154,7 +154,7 @@ class Compiler:
             return
         self._closed = True
         self._kill()
-        # Whoever compiled has been woken, and lets go of the lock.
+        # The compiling thread has woken up, and releases the lock.
         with self._lock:
             self._stop()
 
@@ -177,13 +177,13 @@ class Compiler:
                 stdout=self._output,
                 stderr=self._output,
                 pass_fds=[theirs.fileno()],
-                # Not the console's process group: a Ctrl-C there is not meant for the helper.
+                # A Ctrl-C in the console must not reach the helper.
                 process_group=0,
             )
 
     @contextlib.contextmanager
     def _turn(self, cancel: Cancel) -> Iterator[None]:
-        """Within, nobody else uses the helper, and `cancel` ends it."""
+        """Lock the helper; `cancel` ends it meanwhile."""
         with cancel.on_cancel():
             while not self._lock.acquire(timeout=_LOOK_S):
                 cancel.check()
@@ -212,7 +212,7 @@ class Compiler:
         os.close(self._output)
 
     def _ready(self, cancel: Cancel) -> None:
-        """Wait until the helper is warm; start another where it died since the last request."""
+        """Wait until the helper is warm; start another if it died since the last request."""
         self._check_open()
         if self._process.poll() is not None:
             self._stop()
@@ -268,7 +268,7 @@ class Compiler:
         return bytes(data)
 
     def _receive_fds(self, messages: int, fds: list[int]) -> None:
-        """Add to `fds` what arrives; fewer than were sent where this process may hold no more."""
+        """Append the descriptors that arrive; fewer than sent if this process may hold no more."""
         for _ in range(messages):
             # Not socket.recv_fds: it has no use for its flags.
             data, ancillary, _, _ = self._socket.recvmsg(
@@ -284,7 +284,7 @@ class Compiler:
         return os.pread(self._output, size, 0).decode(errors="replace")
 
     def _post_mortem(self, name: str, source: str) -> tuple[Diagnostic, ...]:
-        """Why the helper died, once it has."""
+        """Wait for the helper's death and return its reason."""
         try:
             status = self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:

@@ -41,7 +41,7 @@ class Compiled:
     name: str
     programs: Mapping[str, CompiledProgram]
     functions: tuple[str, ...]
-    """Every function that could be a program, also those that were not asked for."""
+    """Every function that could be a program, requested or not."""
     maps: Mapping[str, CompiledMap]
     diagnostics: tuple[Diagnostic, ...]
     """Warnings and notes; an error would have raised CompileError."""
@@ -88,7 +88,7 @@ def digest(
             errors.append(Diagnostic(name, line, column, "error", why))
         elif not program["loaded"]:
             found = parse_verifier(function, program["log"], program["places"])
-            # Where nothing tells more, the function.
+            # The function is the best place there is.
             errors.append(found if found.line else replace(found, file=name, line=line))
     if reply["error"] or errors:
         log = "\n".join(p["log"] for p in reply["programs"] if not p["loaded"])

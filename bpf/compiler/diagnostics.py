@@ -1,4 +1,4 @@
-"""What clang, LLVM and the verifier say, as places in the source."""
+"""Diagnostics: messages of clang, LLVM and the verifier, with places in the source."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _VERIFIER_STEP = re.compile(
 )
 _INFINITE_LOOP = re.compile(r"infinite loop detected at insn \d+")
 _NO_ADDRESS = re.compile(r"\(18\) r\d = 0x[0-9a-f]{1,7}\b")
-"""Sixteen bytes for a small number: the offset of something in a section that is not loaded."""
+"""An ld_imm64 of a small constant: an unresolved reference into .rodata or .bss."""
 _NOT_IN_THE_KERNEL = "global and static variables, constant tables and long strings"
-_HEADERS = "those of packets, packet.h, probe.h, and files beside the source"
+_HEADERS = "packets, packet.h, probe.h, and files beside the source"
 _HINTS = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
@@ -71,7 +71,7 @@ _HINTS = tuple(
 )
 _MAP_HINTS = {
     "Argument list too long": "its size, or its value, is more than the kernel takes",
-    "Cannot allocate memory": "there is not so much memory",
+    "Cannot allocate memory": "out of memory",
     "Invalid argument": (
         "see its size, its key's (4 bytes of an array), and the flags: an LPM trie needs "
         "BPF_F_NO_PREALLOC, a ring buffer a power of two of pages"
@@ -84,17 +84,17 @@ class Diagnostic:
     """One remark about a source."""
 
     file: str
-    """The source's name; empty where the place is unknown."""
+    """The source's name; empty if the place is unknown."""
     line: int
-    """From 1; 0 where unknown."""
+    """From 1; 0 if unknown."""
     column: int
-    """From 1; 0 where unknown."""
+    """From 1; 0 if unknown."""
     severity: str
     """`error`, `warning` or `note`."""
     text: str
 
     def renamed(self, files: Mapping[str, str]) -> Diagnostic:
-        """Return the same remark about the file behind the name, where `files` has it."""
+        """Return the same remark with the file behind the name, if `files` has it."""
         return replace(self, file=files.get(self.file, self.file))
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ class Diagnostic:
 
 
 class CompileError(UsageError):
-    """A source that did not compile or verify; what ran before goes on running."""
+    """A source that did not compile or verify; the running generation stays."""
 
     def __init__(
         self, name: str, diagnostics: Sequence[Diagnostic], verifier_log: str = ""
@@ -116,7 +116,7 @@ class CompileError(UsageError):
         self.name = name
         self.diagnostics = tuple(diagnostics)
         self.verifier_log = verifier_log
-        """The verifier's log in full, where it was the verifier that refused."""
+        """The verifier's log in full; empty if the verifier did not refuse."""
 
     def renamed(self, files: Mapping[str, str]) -> CompileError:
         """Return the same error with file names replaced: `files` maps names in it to new ones."""
@@ -172,7 +172,7 @@ def parse_llvm(name: str, source: str, output: str) -> tuple[Diagnostic, ...]:
 
 
 def parse_map(name: str, source: str, output: str) -> Diagnostic | None:
-    """Which map the kernel did not make, and why; None where it was something else."""
+    """Return the map that the kernel refused, and why; None if the failure was another."""
     match = _MAP.search(output)
     if match is None:
         return None
@@ -189,10 +189,10 @@ def parse_map(name: str, source: str, output: str) -> Diagnostic | None:
 
 
 def parse_verifier(program: str, log: str, places: str = "") -> Diagnostic:
-    """The verifier's reason and the source line that it had come to.
+    """Return the verifier's reason and the source line that it had reached.
 
-    The reason is the last lines of the log that are neither instructions nor register states. Where
-    the log has none, the line is the last of `places`, the end of a log that has them.
+    The reason is the last lines of the log that are neither instructions nor register states. If
+    the log has no lines, the place is the last line of `places`, the end of a log with lines.
     """
     place = _last_place(log) or _last_place(places)
     file, line = (place["file"], int(place["line"])) if place else ("", 0)

@@ -1,9 +1,9 @@
 """The compile helper: the only process that holds bcc and LLVM.
 
-It is run as a script by the system's Python, which has Debian's bcc, and imports nothing of
+The system's Python, which has the distribution's bcc, runs it as a script. It imports nothing of
 probedeck. Requests come in and replies go out over the socket whose descriptor it is given; file
-descriptors of programs and maps travel beside the reply (SCM_RIGHTS). What clang prints goes to
-file descriptor 2, a memory file that the client made, so that it can be read after a crash too.
+descriptors of programs and maps travel beside the reply (SCM_RIGHTS). clang prints to
+file descriptor 2, a memory file of the client's, which stays readable after a crash.
 
 LLVM crashes on some valid C, and libbcc prints to fd 2, changes the working directory and cannot
 compile in two threads: none of that may happen in the process that draws the screen.
@@ -32,10 +32,10 @@ LOG_BYTES = 1 << 24
 LOG_LEAST = 128  # what a kernel takes
 
 UAPI_HEADER = "/usr/include/linux/bpf.h"
-"""Of the kernel's user-space API, to which the header tree links."""
+"""A header of the kernel's user-space API, to which the header tree links."""
 
-# A key's padding is part of it: without this, what the stack held before would tell equal keys
-# apart. clang 14 has it under two names, of which later ones know the first alone.
+# A key's padding is part of it: without this, remains on the stack would make equal keys differ.
+# clang 14 needs both flags; later versions know the first one alone.
 ZERO = (
     "-ftrivial-auto-var-init=zero",
     "-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang",
@@ -82,7 +82,7 @@ class CompileHelper:
                 try:
                     super().__init__(*args, **kwargs)
                 except BaseException:
-                    atexit.unregister(self.cleanup)  # bcc keeps what failed, too
+                    atexit.unregister(self.cleanup)  # bcc keeps failed objects, too
                     raise
 
             def _trace_autoload(self) -> None:
@@ -103,7 +103,7 @@ class CompileHelper:
         self.quota = quota.Quota(cpus)
         os.environ["BCC_KERNEL_SOURCE"] = headers
         self.bpf, self.lib = Module, lib
-        # bcc 0.26 declares only a part of its own interface.
+        # bcc 0.26 leaves a part of its own interface undeclared.
         for name, result in (
             ("bpf_num_tables", ct.c_size_t),
             ("bpf_table_name", ct.c_char_p),
@@ -121,7 +121,7 @@ class CompileHelper:
             function.argtypes = [ct.c_void_p] + [ct.c_size_t] * (name != "bpf_num_tables")
         self.log = ct.create_string_buffer(LOG_BYTES)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-        # With a map, so that a missing privilege shows now rather than as a source's fault.
+        # With a map, so that a missing privilege shows now, not as a mistake in a source.
         text = "BPF_ARRAY(warm_map, int, 1); int warm(void *ctx) { return 0; }"
         for self.flags in (list(ZERO), list(ZERO[:1]), []):
             clear_output()
@@ -137,7 +137,7 @@ class CompileHelper:
         raise SystemExit(1)
 
     def compile(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int], Any]:
-        """Compile and verify; returns (reply, descriptors, what keeps the descriptors open)."""
+        """Compile and verify; returns (reply, descriptors, the object that keeps them open)."""
         reply: dict[str, Any] = {"programs": [], "functions": [], "maps": [], "error": ""}
         fds: list[int] = []
         lowest = os.dup(2)
@@ -146,7 +146,7 @@ class CompileHelper:
         try:
             module = self.bpf(text=request["source"], cflags=[*self.flags, *request["cflags"]])
         except Exception as error:
-            # What went wrong is on fd 2; bcc's own words say only that something did.
+            # The reason is on fd 2; bcc's own exception has none.
             reply["error"] = str(error) or type(error).__name__
             return reply, fds, None
         handle = module.module
@@ -193,7 +193,7 @@ class CompileHelper:
         return []
 
     def verify(self, handle: Any, name: bytes, prog_type: int) -> tuple[dict[str, Any], int]:
-        """Load one function; the verifier's log is asked for only when it was refused."""
+        """Load one function; a refused one is loaded again for the verifier's log."""
         start = self.lib.bpf_function_start(handle, name)
         size = self.lib.bpf_function_size(handle, name)
         license_name = self.lib.bpf_module_license(handle)
@@ -214,11 +214,11 @@ class CompileHelper:
             fd = load(1, self.log, LOG_BYTES)
             log = self.log.value
             if fd < 0 and b"\n; " not in log:
-                # Where it is EINVAL, libbcc tries again without lines. What does not fit is ENOSPC,
-                # that it takes for an answer; and the log's end is there.
+                # After EINVAL, libbcc tries again without lines. ENOSPC, for a log that exceeds the
+                # buffer, ends its tries; the log's end is in the buffer.
                 load(1, self.log, max(LOG_LEAST, len(log)))
                 places = self.log.value
-            # libbcc prints the log on fd 2 as well, cut short.
+            # libbcc prints a truncated log on fd 2, too.
             os.ftruncate(2, mark)
             os.lseek(2, mark, os.SEEK_SET)
         return {

@@ -1,4 +1,4 @@
-"""From a probe's C file to the one text that bcc compiles, every line still known by its place."""
+"""From a probe's C file to the one text that bcc compiles; every line keeps its place."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def included(text: str) -> Iterator[str]:
 
 
 def code_of(text: str) -> str:
-    """`text` with its comments and literals blank: each character of code is where it was."""
+    """Return `text` with its comments and literals blank; code keeps its place."""
     return _NO_CODE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def place_of(text: str, word: str) -> tuple[int, int]:
-    """Line and column, from 1, of the first `word` in code; zeros where there is none."""
+    """Return line and column, from 1, of the first `word` in code; zeros if it is not there."""
     code = code_of(text)
     if not word or (match := re.search(rf"\b(?:{word})\b", code)) is None:
         return 0, 0
@@ -164,7 +164,7 @@ def _lines(
                     yield f'#line {number} "{name}"'
                 yield part
         if code.startswith("#"):
-            # clang does not on_cancel a #line in a branch that is not taken.
+            # clang ignores a #line in a branch that is not taken.
             after_statement = not code.endswith("\\")
         elif code:
             after_statement = code.endswith(_STATEMENT_END)

@@ -30,7 +30,7 @@ struct selected {
     u64 bytes;
     u64 now_ns;       /* CLOCK_MONOTONIC, to a tick's resolution */
     u64 hash;         /* of the flow, keyed */
-    u64 timestamp_us; /* a switch's, of a record; 0 for a packet, as all that follows */
+    u64 timestamp_us; /* of a switch's record; this and all below: 0 for a packet */
     u32 queue_depth;
     u16 ingress_port;
     u16 ip_id;
@@ -38,10 +38,10 @@ struct selected {
     u32 unused;
 };
 
-/* What the primitive leaves for the applications, on the same CPU. */
+/* The monitor's parsed packet, for the applications on the same CPU. */
 struct selection {
-    u32 pending; /* applications that are still to be called */
-    u32 current; /* the one that runs */
+    u32 pending; /* applications that remain to be called */
+    u32 current; /* the running one */
     u32 count;   /* of packets */
     u32 unused;
     struct selected packets[RECORDS];
@@ -56,7 +56,7 @@ static __always_inline struct selection *selection_of_cpu(void) {
     return selections.lookup(&zero);
 }
 
-/* Go on to the next application; returns where there is none. */
+/* Call the next application; returns if there is none. */
 static __always_inline void call_next(CONTEXT *ctx, struct selection *selection) {
     u32 pending = selection->pending;
     if (!pending)

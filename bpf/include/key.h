@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * A key that is chosen when a program is compiled: parts of the 5-tuple, addresses by prefix.
+ * A key chosen at compile time: parts of the 5-tuple, addresses by prefix.
  *
  * KEY_SOURCE, KEY_DESTINATION, KEY_PROTOCOL, KEY_SOURCE_PORT and KEY_DESTINATION_PORT are 1 for
- * what is in it, else 0; PREFIX_V4 and PREFIX_V6 are the leading bits of an address that are. What
- * is not in the key is zero.
+ * parts of the key, else 0. PREFIX_V4 and PREFIX_V6 are the numbers of leading address bits. All
+ * other fields are zero.
  */
 #ifndef KEY_H
 #define KEY_H

@@ -47,8 +47,8 @@ struct flow_key {
 
 /*
  * In memory: source port, destination port (network order), protocol, version, two bytes of zero.
- * Ports are 0 where a protocol has none, and in later fragments. ICMP has type and code, as NetFlow
- * does, in place of the destination port.
+ * Ports are 0 in later fragments and for protocols without ports. ICMP has type and code in place
+ * of the destination port, as in NetFlow.
  */
 #define TRANSPORT(ports, protocol, version)                                                        \
     ((u64)(ports) | (u64)(protocol) << 32 | (u64)(version) << 40)

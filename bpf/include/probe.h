@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * What every probe shares: its hook, and the counting of losses.
+ * Common to every probe: its hook, and the counting of losses.
  *
  * A probe is compiled for one hook: HOOK_XDP, HOOK_TC_INGRESS or HOOK_TC_EGRESS is defined.
  */

@@ -37,7 +37,7 @@ _MOST_LOOPS = 1 << 23
 
 
 class Drain:
-    """Reads one map by running a program in the kernel; its output grows with what it finds."""
+    """Reads one map by running a program in the kernel; its output grows with the map."""
 
     def __init__(self, fd: int, spec: MapSpec) -> None:
         self._fd = fd
@@ -54,7 +54,7 @@ class Drain:
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
-        """Whether the kernel takes such programs: tried on a map of the same kind, once a kind."""
+        """Whether the kernel takes such programs; tried once for each kind of map."""
         if not spec.kind.drain:
             return False
         record = _record_dtype(EntryLayout.of(spec)).itemsize
@@ -62,14 +62,14 @@ class Drain:
             spec.value_size <= _LONGEST_VALUE
             and record <= _LONGEST_RECORD
             and record * spec.max_entries <= _LARGEST_OUTPUT
-            and not has_lock(fd)  # which no program may copy
+            and not has_lock(fd)  # no program may copy a lock or a timer
             and _works(spec.type, spec.key_size, spec.value_size, spec.flags)
         )
 
     def read(self, clear: bool) -> Iterator[tuple[Array | None, Array]]:
         """Chunks of (keys, values), opaque bytes; with `clear` a chunk has left the map.
 
-        Raises OSError when the kernel refuses.
+        Raises OSError if the kernel refuses.
         """
         clear = clear or self._spec.kind.is_queue
         total = 0
@@ -130,10 +130,10 @@ class _Output:
             os.close(self._fd)
             raise
         self.records = np.frombuffer(mapping, dtype, capacity)
-        """What the last run wrote; the next run overwrites it."""
+        """Records of the last run; the next run overwrites them."""
 
     def run(self, clear: bool) -> int:
-        """Copy the map's entries into `records`; returns how many were, `capacity` at most."""
+        """Copy the map's entries into `records`; returns their number, `capacity` at most."""
         if clear not in self._programs:
             code = _program(self._source, self._fd, self._spec, clear, self._capacity)
             self._programs[clear] = _load(code)
@@ -186,7 +186,7 @@ def _works(map_type: MapType, key_size: int, value_size: int, flags: int) -> boo
 
 
 def _program(fd: int, output: int, spec: MapSpec, clear: bool, capacity: int) -> Assembler:
-    """`main` has `each` called for every entry and returns how many records it wrote."""
+    """Assemble `main`, which calls `each` for every entry and returns the number of records."""
     code = Assembler()
     code.store(_FP, -8, 0)
     if spec.kind.is_queue:
@@ -216,7 +216,7 @@ def _program(fd: int, output: int, spec: MapSpec, clear: bool, capacity: int) ->
 
 
 def _erasing_program(fd: int, spec: MapSpec) -> Assembler:
-    """`main` has `each` called for every entry of a hash or an array."""
+    """Assemble `main`, which calls `each` for every entry of a hash or an array."""
     code = Assembler()
     code.load_map(_R1, fd)
     code.load_function(_R2, "each")
@@ -274,7 +274,7 @@ def _copy_one(code: Assembler, fd: int, output: int, spec: MapSpec, clear: bool)
 
 
 def _look_up_of_cpu(code: Assembler, fd: int, cpu: int) -> None:
-    """R0 = a CPU's value under _KEY; on to `next` where there is none."""
+    """R0 = a CPU's value under _KEY; jump to `next` if it is missing."""
     code.load_map(_R1, fd)
     code.move(_R2, _KEY)
     code.move(_R3, cpu)

@@ -1,6 +1,6 @@
 """Kinds of maps, a row each: how their entries are found, and how they can be read and cleared.
 
-Whether the running kernel can do so is for each `bpf.maps.readers.Reader` to find out, by trying.
+Each `bpf.maps.readers.Reader` tries whether the running kernel can do so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layouts: of a map's entries as the kernel hands them out, and of C types that bcc describes.
+"""Layouts: map entries in the kernel's interface, and C types as bcc describes them.
 
 Types come from BTF (`bpf.maps.btf`). A source without BTF has bcc's own description, in JSON:
 a scalar by its C name, anything else by `[name, members, kind]` where kind is "struct" (with bit
@@ -44,7 +44,7 @@ _PADDING = "__pad_"
 
 
 def described(descriptor: str) -> CType:
-    """The C type that bcc describes: without typedefs, enumerators and inner dimensions.
+    """Return the C type that bcc describes, without typedefs, enumerators and inner dimensions.
 
     bcc describes `a[2][3]` as `a[2]`, so a result may be too short: compare it with the map's size.
     Raises ValueError, naming the member, for an unknown type and for a bit field: the description
@@ -58,7 +58,7 @@ def described(descriptor: str) -> CType:
 
 
 def _type(node: Any, path: str) -> tuple[CType, int]:
-    """The type, and its alignment."""
+    """Return the type and its alignment."""
     if isinstance(node, list):
         return _record(node, path)
     code = "u8" if node.endswith("*") else _SCALARS.get(node)
@@ -115,7 +115,7 @@ class EntryLayout:
     """Sizes of one entry of a map in the kernel's interface to user space, in bytes."""
 
     key_size: int
-    """0 where entries have no stored key: arrays, queues and stacks."""
+    """0 if entries have no stored key: arrays, queues and stacks."""
     value_size: int
     """From one value to the next; a CPU's value is padded to 8 bytes."""
     cpus: int

@@ -1,6 +1,6 @@
-"""Maps: read and cleared whole, in numpy arrays, by the fastest routine that the kernel has.
+"""Maps: read and cleared whole, in numpy arrays, by the fastest method that the kernel has.
 
-Routines, in the order in which they are tried: a mapping (mmapable arrays), the in-kernel drain,
+Methods, in the order in which they are tried: a mapping (mmapable arrays), the in-kernel drain,
 the batch system calls, system calls for each entry; a queue and a stack are drained or popped.
 
 Limits of a read while programs write the map:
@@ -49,7 +49,7 @@ from bpf.syscall import MapSpec, map_create, map_delete, map_lookup, map_update
 
 
 class ReadMethod(StrEnum):
-    """How a map is read."""
+    """A way to read a map."""
 
     MMAP = "mmap"
     DRAIN = "drain"
@@ -60,7 +60,7 @@ class ReadMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
-    """What a read gave."""
+    """Result of a read."""
 
     keys: Array
     """Shape (n,); the index for arrays, the position for queues (oldest first) and stacks."""
@@ -93,11 +93,11 @@ class Map:
         *,
         routine: ReadMethod | None = None,
     ) -> None:
-        """Take over `fd`, and find the routine unless `routine` says which.
+        """Take over `fd`, and choose the method unless `routine` gives it.
 
         Without a dtype keys and values are opaque bytes, and an array's keys u4. Raises UsageError
-        where a dtype's size is not the map's, KernelError where no routine (or not the given one)
-        works; `fd` is then still the caller's.
+        if a dtype's size is not the map's, KernelError if no method (or not the given one) works;
+        `fd` is then still the caller's.
         """
         self.fd = fd
         self.spec = spec
@@ -128,7 +128,7 @@ class Map:
         *,
         routine: ReadMethod | None = None,
     ) -> Self:
-        """Make a new map. Raises OSError, or what the constructor raises."""
+        """Make a new map. Raises OSError and the constructor's errors."""
         fd = map_create(spec)
         try:
             return cls(fd, spec, key, value, routine=routine)
@@ -143,15 +143,15 @@ class Map:
         self.close()
 
     def close(self) -> None:
-        """Give up the map; arrays that were read from it, and its view, stay valid."""
+        """Close the map; arrays read from it, and its view, stay valid."""
         self._reader.close()
         os.close(self.fd)
 
     def read(self, *, clear: bool = False) -> Entries:
-        """All entries; with `clear` they are taken out (an array's are set to zero).
+        """Return all entries; `clear` removes them from the map (sets an array's to zero).
 
-        A queue and a stack can only be read by taking out. Raises OSError when the kernel refuses
-        and nothing was taken out yet.
+        Reading a queue or a stack always removes. Raises OSError if the kernel refuses before any
+        entry was removed.
         """
         takes = clear or self.spec.kind.is_queue
         chunks: list[Chunk] = []
@@ -172,12 +172,12 @@ class Map:
     def clear(self) -> None:
         """Empty the map without reading it (S1.18); an array's entries are set to zero.
 
-        Raises OSError when the kernel refuses.
+        Raises OSError if the kernel refuses.
         """
         self._reader.erase()
 
     def view(self) -> Array:
-        """The values themselves, shape (max_entries,), writeable: only of an mmapable array."""
+        """The values of an mmapable array themselves, shape (max_entries,), writeable."""
         if not isinstance(self._reader, Mapping):
             raise UsageError(f"map {self.spec.name} is not mmapable")
         return self._typed(self._reader.values)
@@ -185,7 +185,7 @@ class Map:
     def update(self, keys: ArrayLike | None, values: ArrayLike) -> None:
         """Store `values` under `keys`; shapes as in `Entries`. Queues and stacks ignore `keys`.
 
-        Raises OSError, and tells how many were stored, when the kernel refuses (E2BIG: full).
+        Raises OSError with the number of stored entries if the kernel refuses (E2BIG: full).
         """
         packed = self._packed(values)
         if isinstance(self._reader, Mapping):
@@ -205,7 +205,7 @@ class Map:
             self._store(name.tobytes(), value.tobytes(), done)
 
     def lookup(self, key: Any) -> Array | None:
-        """The value under `key`, shape () or (possible CPUs,); None where there is none."""
+        """Return the value under `key`, shape () or (possible CPUs,); None if there is none."""
         size = self._layout.values_size
         found = map_lookup(self.fd, _contiguous(key, self.key).tobytes(), size)
         if found is None:
@@ -213,13 +213,13 @@ class Map:
         return self._typed(np.frombuffer(bytearray(found), self._layout.value_dtype, 1))[0, ...]
 
     def delete(self, key: Any) -> bool:
-        """Delete an entry; False if there is none under `key`."""
+        """Delete an entry; returns False if the key is missing."""
         return map_delete(self.fd, _contiguous(key, self.key).tobytes())
 
     def discard(self, keys: ArrayLike) -> None:
-        """Delete the entries under `keys`, shape (n,), those that are there; of a hash or a trie.
+        """Delete the entries under `keys`, shape (n,), of a hash or a trie; ignore missing keys.
 
-        Raises OSError when the kernel refuses.
+        Raises OSError if the kernel refuses.
         """
         names = _contiguous(keys, self.key).reshape(-1)
         if has_batch(self.fd, BpfCommand.MAP_DELETE_BATCH):
@@ -252,14 +252,14 @@ class Map:
         return self._indices[:count]
 
     def _typed(self, values: Array) -> Array:
-        """Opaque values in the map's dtype, without the padding."""
+        """Return opaque values in the map's dtype, without the padding."""
         size = values.dtype.itemsize
         if size == self.value.itemsize:
             return values.view(self.value)
         return values.view(_padded(self.value, size))["value"]
 
     def _packed(self, values: ArrayLike) -> Array:
-        """Values as the kernel takes them, shape (n,) or (n, CPUs)."""
+        """Return values as the kernel takes them, shape (n,) or (n, CPUs)."""
         given = _contiguous(values, self.value)
         if not self._layout.cpus:
             return given.reshape(-1)
@@ -278,7 +278,7 @@ class Map:
 
 
 def reduce_cpus(values: Array, operation: np.ufunc = np.add) -> Array:
-    """Per-CPU values, shape (n, CPUs), to one value an entry, shape (n,), of the same dtype.
+    """Reduce per-CPU values, shape (n, CPUs), to one value an entry, shape (n,), of the same dtype.
 
     Structured dtypes are reduced field by field, so fields that overlap (unions, bit fields) come
     out wrong. Raises TypeError for a field that is no number (V16).
@@ -323,7 +323,7 @@ def _joined(chunks: list[Chunk]) -> Chunk:
 
 
 def _last_of_each(keys: Array, values: Array) -> tuple[Array, Array]:
-    """Without the earlier of two entries with the same key; the order stays."""
+    """Drop the earlier of two entries with the same key; the order stays."""
     if not _repeats(keys):
         return keys, values
     last = {key: place for place, key in enumerate(keys.tolist())}

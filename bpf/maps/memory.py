@@ -21,7 +21,7 @@ def held_maps() -> dict[int, int]:
 
 
 def fields(fdinfo: str) -> dict[str, str]:
-    """The lines `label: value` of a file of /proc/PID/fdinfo."""
+    """Return the lines `label: value` of a file of /proc/PID/fdinfo."""
     return dict(line.split(":", 1) for line in fdinfo.splitlines() if ":" in line)
 
 

@@ -1,7 +1,6 @@
-"""Routines that read a map from user space: by mapping, batch system calls, or entry by entry.
+"""Reading a map from user space: by mapping, batch system calls, or entry by entry.
 
-`bpf.maps.drain` has the one that reads in the kernel. `bpf.maps.map` says what concurrent writers
-do to a read.
+`bpf.maps.drain` reads in the kernel. `bpf.maps.map` states the effects of concurrent writers.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ last bucket fits."""
 
 
 class Reader(Protocol):
-    """A routine at work on one map."""
+    """A method at work on one map."""
 
     def __init__(self, fd: int, spec: MapSpec) -> None: ...
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
-        """Whether the routine works on this map; found out without touching its contents."""
+        """Whether the method works on this map; the trial leaves its contents alone."""
 
     def read(self, clear: bool) -> Iterator[Chunk]:
-        """What is in the map; with `clear` a chunk has left the map when it is given."""
+        """Yield the map's entries; with `clear` a chunk has left the map when it is yielded."""
 
     def erase(self) -> None:
-        """Empty the map without reading it; only a queue and a stack must be taken out.
+        """Empty the map without reading it, if its kind allows that.
 
-        Raises OSError when the kernel refuses.
+        Raises OSError if the kernel refuses.
         """
 
     def close(self) -> None:
-        """Free what the routine holds; the map's descriptor is not its own."""
+        """Free the method's resources; the caller keeps the map's descriptor."""
 
 
 class Mapping:
@@ -169,7 +168,7 @@ class Batched:
         done, code = write_batch(
             self._fd, BpfCommand.MAP_UPDATE_BATCH, indices, np.zeros_like(values)
         )
-        # What could not be set to zero is still in the map, for the next read.
+        # Entries that were not set to zero stay in the map, for the next read.
         values[done:].view(np.uint8)[:] = 0
         yield None, values
         if code:
@@ -242,7 +241,7 @@ class Iteration:
             if code:
                 break
             key = following
-            # Asked for while `key` is still there, for the same reason.
+            # `key` must still exist at this call, for the same reason.
             following, code = _next_key(self._fd, key, self._spec.key_size)
             yield key
         if code not in (0, errno.ENOENT):
@@ -288,7 +287,7 @@ def has_batch(fd: int, command: BpfCommand) -> bool:
 
 
 def has_lock(fd: int) -> bool:
-    """Whether the map's values have a spin lock: only then can they be looked up by it."""
+    """Whether the map's values have a spin lock: only those can be looked up under it."""
     return (
         call_errno(BpfCommand.MAP_LOOKUP_BATCH, Batch(map_fd=fd, elem_flags=UpdateFlag.LOCK)) == 0
     )
@@ -325,7 +324,7 @@ def delete_batch(fd: int, keys: Array) -> tuple[int, int]:
 
 
 def _next_key(fd: int, key: bytes | None, key_size: int) -> tuple[bytes, int]:
-    """The key after `key` (None: the first), and 0 or the errno (ENOENT: no more)."""
+    """Return the key after `key` (None: the first), and 0 or the errno (ENOENT: the end)."""
     given = None if key is None else ct.create_string_buffer(key, key_size)
     following = ct.create_string_buffer(max(key_size, 1))
     element = Element(

@@ -27,7 +27,7 @@ class RingReader:
     """Reads one ring buffer; there may be only one reader of it. `fd` stays the caller's."""
 
     def __init__(self, fd: int, size_bytes: int, record: np.dtype[Any]) -> None:
-        """Map the ring; `size_bytes` is its max_entries. Raises OSError when that is refused."""
+        """Map the ring; `size_bytes` is its max_entries. Raises OSError if the kernel refuses."""
         self._record = record
         self._size = size_bytes
         self._stride = round_up(_HEADER + record.itemsize, 8)
@@ -45,7 +45,7 @@ class RingReader:
                 "itemsize": self._stride,
             }
         )
-        # Not epoll: that does not see what came without a wake-up.
+        # poll, as epoll misses records that came without a wake-up.
         self._fd = os.dup(fd)
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
@@ -89,7 +89,7 @@ class RingReader:
     def wait(self, timeout_s: float) -> bool:
         """Wait until something is in the ring; False if nothing came in time.
 
-        A program that writes with BPF_RB_NO_WAKEUP ends no wait, but is seen at its end. What is in
-        the ring may still be being written, and `read` then gives nothing yet.
+        A record written with BPF_RB_NO_WAKEUP does not end the wait, but counts at its end. A
+        program may still be writing the record, and then `read` returns nothing yet.
         """
         return bool(self._poll.poll(timeout_s * 1000))

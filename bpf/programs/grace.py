@@ -1,7 +1,7 @@
 """Waiting until no CPU runs a program that was just swapped out.
 
-A swap is one write, but a packet that is inside the old program stays there. Reading or emptying
-the old program's maps before it has left loses or doubles what it counts.
+A swap is one write, but a packet may still be inside the old program. If its maps are read or
+emptied before that packet has left, its count is lost or doubled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_PAUSE_S = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """How a grace period was waited for."""
+    """How a grace period was awaited."""
 
     method: str
     """`visit`, `membarrier` or `map-in-map`."""
@@ -41,7 +41,7 @@ class Grace:
 class Pause:
     """Time without visits after one that failed: doubled by each failure, ended by a success.
 
-    Where a real-time thread owns a CPU, hardly any window waits for the deadline in vain.
+    If a real-time thread owns a CPU, few windows wait for the deadline in vain.
     """
 
     def __init__(self) -> None:

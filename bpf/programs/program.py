@@ -1,4 +1,4 @@
-"""Loading compiled programs into the kernel, each on maps of its own or shared ones."""
+"""Loaded programs: clones of a compiled source, on own or shared maps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PSEUDO_MAP_FD = 1
 
 
 class Program:
-    """A program in the kernel and the maps that it works on.
+    """A program in the kernel, with its maps.
 
     Loading the same compiled source again makes a clone: the same instructions on other maps, in
     a fraction of a millisecond where compiling again takes tens (S1.14, by relocation).
@@ -34,14 +34,14 @@ class Program:
         next_fd: int | None = None,
         entries: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Load function `name`. Maps in `shared`, by name, are used; all others are made anew.
+        """Load function `name` on the maps in `shared`, by name, and on new maps otherwise.
 
-        `entries` are numbers of entries by map, for maps that get more than the source declares.
+        `entries`: numbers of entries by map, if they differ from the source's.
 
-        With `next_fd`, the packets that it passes go on to the program in that array.
+        `next_fd`: array of the program that gets the packets which this one passes.
 
-        Raises KernelError for a map that can't be made: one of a kind that holds other maps must
-        be shared. Raises VerifierError for a program that does not fit the maps it shares.
+        Raises KernelError if a map can't be made (a map of maps must be shared), and
+        VerifierError if the program does not fit the maps that it shares.
         """
         program = compiled.programs[name]
         self._shared = dict(shared or {})
@@ -60,15 +60,15 @@ class Program:
             raise
 
     def map_fd(self, name: str) -> int:
-        """Descriptor of one of the program's maps; it stays the program's."""
+        """Return the descriptor of a map; the program keeps it open."""
         return self._shared[name] if name in self._shared else self._own[name]
 
     def info(self) -> ProgInfo:
-        """Identity. Run time and count are counted by the chain's dispatcher, see Chain.info."""
+        """Return identity and sizes. Chain.info has run time and count."""
         return prog_info(self.fd)
 
     def memory(self) -> int:
-        """Bytes of kernel memory of the maps that are this program's own."""
+        """Return the bytes of kernel memory of this program's own maps."""
         return sum(map_memory(fd) for fd in self._own.values())
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ def sized(spec: MapSpec, entries: int | None) -> MapSpec:
 
 
 def relocate(instructions: bytes, places: Mapping[int, int]) -> bytes:
-    """`instructions` with every map reference `old` replaced by `places[old]`.
+    """Return `instructions` with every map reference `old` replaced by `places[old]`.
 
     A map reference is an ld_imm64 with source register 1 (BPF_PSEUDO_MAP_FD). Its second half is no
     instruction, but has the operation code 0.

@@ -1,4 +1,4 @@
-"""Trying a packet program on test frames, by BPF_PROG_TEST_RUN: its verdicts, and what it costs."""
+"""Trial runs of a packet program on test frames (BPF_PROG_TEST_RUN): verdicts and cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAMES = {
     + _TCP,
     "ARP": _ETHERNET + bytes.fromhex("08060001080006040001") + bytes(38),
 }
-"""Frames of 60 bytes and more, by what they are; addresses are of documentation prefixes."""
+"""Test frames by name, of 60 bytes and more, with documentation addresses."""
 _ENDS = {
     ProgType.XDP: {0: "XDP_ABORTED", 1: "XDP_DROP", 3: "XDP_TX", 4: "XDP_REDIRECT"},
     ProgType.SCHED_CLS: {
@@ -33,7 +33,7 @@ _ENDS = {
         8: "TC_ACT_TRAP",
     },
 }
-"""Verdicts that take a packet off its way."""
+"""Verdicts that end a packet's way."""
 _CLONE_REDIRECT = 13
 _WARM = 3
 _RUN_NS = 3_000_000
@@ -51,9 +51,9 @@ def is_harmless(instructions: bytes) -> bool:
 
 
 def verdicts(prog_fd: int) -> dict[str, int]:
-    """What a harmless program says to each frame, by the frame's name; signed.
+    """Return a harmless program's verdict on each frame, by the frame's name; signed.
 
-    It writes the maps that it was loaded on. Raises OSError where it can't be run so.
+    The program writes its maps. Raises OSError if the kernel can't run it on test frames.
     """
     said = {name: prog_test_run(prog_fd, frame).verdict for name, frame in FRAMES.items()}
     return {name: value - (1 << 32) if value >> 31 else value for name, value in said.items()}
@@ -67,9 +67,9 @@ def ending(prog_type: ProgType, verdict: int) -> str:
 
 
 def cost(prog_fd: int, prog_type: ProgType) -> float:
-    """Nanoseconds that a harmless program takes for a TCP SYN, without what an empty one takes.
+    """Return the nanoseconds of a harmless program for a TCP SYN, above an empty program.
 
-    Else as `verdicts`.
+    Otherwise as `verdicts`.
     """
     return max(0.0, _ns(prog_fd) - _floor(prog_type))
 
@@ -84,7 +84,7 @@ def _ns(prog_fd: int) -> float:
 
 @functools.cache
 def _floor(prog_type: ProgType) -> float:
-    """What a program takes that does nothing, in ns."""
+    """Return the nanoseconds of an empty program."""
     code = pack([(0xB7, 0x00, 0, VERDICT_PASS[prog_type]), (0x95, 0x00, 0, 0)])
     fd = prog_load(code, prog_type, "floor")
     try:

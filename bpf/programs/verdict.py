@@ -1,9 +1,8 @@
-"""What a verdict means in a chain: pass verdicts go on to the next probe, all others are final.
+"""Verdicts in a chain: pass verdicts lead to the next probe, all others are final.
 
-A probe's source just returns its verdict. That the packet goes on is put into the verified
-instructions when a probe is loaded, so any program takes its place in a chain as it is, whatever
-its style: at its start it keeps the context, and each of its exits leads to a common end that calls
-the next probe.
+A probe's source just returns its verdict. When a probe is loaded its bytecode is patched: a
+prologue saves the context, and each exit jumps to an epilogue that tail-calls the next probe if
+the verdict is a pass. So any program can be in a chain, whatever its style.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ VERDICT_PASS = {ProgType.XDP: 2, ProgType.SCHED_CLS: -1}
 _PASSING = {ProgType.XDP: (2,), ProgType.SCHED_CLS: (-1, 0, 3)}
 """XDP_PASS; TC_ACT_UNSPEC, TC_ACT_OK and TC_ACT_PIPE."""
 _CONTEXT_AT = -512
-"""Where the context is kept: the last eight bytes of the stack, which hardly a program reaches. In
-one that does, the verifier sees that something else is there by the end, and refuses it."""
+"""Stack offset of the saved context: the last eight bytes, which few programs reach. If a program
+overwrites them, the verifier sees it and refuses the program."""
 _TAIL_CALL = 12
 _EXIT = 0x95
 _MAX_JUMP = 32767
@@ -41,14 +40,14 @@ def tail_call_stub(array_fd: int, verdict: int) -> list[Instruction]:
 
 
 def pack(instructions: list[Instruction]) -> bytes:
-    """As the kernel takes them."""
+    """Encode instructions as the kernel takes them."""
     return b"".join(struct.pack("<BBhi", *instruction) for instruction in instructions)
 
 
 def chain_program(code: bytes, prog_type: ProgType, next_fd: int) -> bytes:
-    """A packet program whose passed packets go to the program in array `next_fd`.
+    """Patch a packet program so that passed packets go to the program in array `next_fd`.
 
-    Raises UsageError for a program too long for a jump to its end.
+    Raises UsageError if the program is too long for a jump to its end.
     """
     body = bytearray(code)
     for at in range(0, len(body), 8):
