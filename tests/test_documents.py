@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -71,6 +72,8 @@ def test_every_path_exists(path: Path) -> None:
             assert name in names() | _INVENTED, name
         elif (ROOT / top).is_dir():
             assert any(ROOT.glob(name.rstrip("/"))), name
+    for name in re.findall(r"\bbench\.(\w+)", path.read_text()):
+        assert ROOT.joinpath("bench", f"{name}.py").is_file(), name
 
 
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
@@ -98,6 +101,16 @@ def test_every_command_and_option_exists(path: Path) -> None:
         words = words[: words.index("--")] if "--" in words else words
         for option in filter(re.compile("--?[a-z]").match, words):
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(*command)), line
+
+
+def test_the_tape_of_the_documents_can_be_played(tmp_path: Path) -> None:
+    tape = re.search(
+        r"^    # flood.tape\n(?:    .*\n)+", (DOCS / "tapes.md").read_text(), re.MULTILINE
+    )
+    assert tape
+    (tmp_path / "flood.tape").write_text(textwrap.dedent(tape[0]))
+    code, _, error = deck_ends("macro", "check", str(tmp_path / "flood.tape"))
+    assert code == 0, error
 
 
 def test_the_index_has_every_page() -> None:

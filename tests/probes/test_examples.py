@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import textwrap
 import time
 from collections import Counter
 from pathlib import Path
@@ -77,6 +79,24 @@ def test_each_runs_as_it_is(compiler: Compiler, path: Path) -> None:
                 check_metrics(config, side, compiled.maps)
         for metric in direction.metrics:
             assert metric.help
+
+
+@pytest.mark.parametrize("hook", Hook)
+def test_the_probe_of_the_documents_compiles(
+    compiler: Compiler, tmp_path: Path, hook: Hook
+) -> None:
+    page = (ROOT / "docs" / "probes.md").read_text()
+    written = re.search(
+        r"^    # ports.toml\n(.*?)^    /\* ports.c \*/\n(.*?^    }\n)", page, re.M | re.S
+    )
+    assert written
+    for name, text in zip(("ports.toml", "ports.c"), written.groups(), strict=True):
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    config = load(tmp_path / "ports.toml")
+    assert config.ingress
+    with compile_for(compiler, config.ingress.source, hook) as compiled:
+        assert compiled.diagnostics == ()
+        check_metrics(config, "ingress", compiled.maps)
 
 
 def test_each_is_in_the_readme_and_formatted() -> None:
