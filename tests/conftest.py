@@ -1,4 +1,4 @@
-"""What all tests have in common."""
+"""Settings of all tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What whoever runs the tests has set is not what they are about, and is left as it is."""
+    """Hide the user's settings from the tests, and the tests' state from the user."""
     os.environ["PROBEDECK_CONFIG"] = "none"
     # Files of the tests belong to root, also where root is there by sudo.
     os.environ.pop("SUDO_UID", None)
@@ -36,6 +36,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays to the end: no search for garbage has to look at it again."""
+    """Keep all objects of the collection out of later garbage collections: they stay to the end."""
     gc.collect()
     gc.freeze()

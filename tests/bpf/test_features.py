@@ -1,4 +1,4 @@
-"""Trials against the real kernel, and what its devices tell."""
+"""Trials against the real kernel and its devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several tests of the kernel's edge use."""
+"""Helpers shared by tests of the kernel's edge."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_u64(fd: int, index: int = 0) -> int:
 
 
 def packets(program: Program) -> int:
-    """What the COUNTER probe has counted."""
+    """Packets counted by the COUNTER probe."""
     return read_u64(program.map_fd("count"))
 
 

@@ -1,4 +1,4 @@
-"""A controller on one end of a veth, for tests, and what can be done to it."""
+"""A controller on one end of a veth, for tests, and helpers that act on it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DROPS = UDP.replace("lock_xadd(n, 1)", "return XDP_DROP")
 
 
 class Deck:
-    """A controller on one end of a veth, what it published, and both ends."""
+    """A controller on one end of a veth, its published items, and both ends."""
 
     def __init__(self, left: End, right: End) -> None:
         self.left, self.right = left, right
@@ -59,7 +59,7 @@ class Deck:
         return config(source, *(metrics or (PACKETS,)), **{"interface": "right"} | more)
 
     def fd(self, hook: Hook = Hook.XDP) -> int:
-        """A dispatcher, to be run: packets go the way that those of the interface go."""
+        """A dispatcher to run: its packets take the same way as the interface's."""
         (found,) = (p.chain.fd for p in self.controller.hooks() if p.hook is hook)
         return found
 
@@ -105,7 +105,7 @@ def udp() -> bytes:
 
 @contextmanager
 def arriving(deck: Deck) -> Iterator[None]:
-    """Datagrams over the veth for as long as the context lasts."""
+    """Send datagrams over the veth until the block ends."""
     stop = threading.Event()
 
     def receive() -> None:

@@ -82,7 +82,7 @@ class Running:
     compiled: Compiled
     program: Program
     fd: int
-    """What to run: the program, or the chain that it is in."""
+    """The descriptor to run: the program, or its chain."""
 
     def send(self, *frames: Frame | bytes, repeat: int = 1, context: bytes = b"") -> int:
         """Run frames through it; the last one's verdict."""

@@ -56,7 +56,7 @@ def example(name: str, side: Side = "ingress") -> DirectionConfig:
 
 
 def by_hook(name: str) -> list[tuple[DirectionConfig, Hook]]:
-    """What a configuration runs where."""
+    """Programs of a configuration, by hook."""
     config = load(next(path for path in CONFIGS if path.stem == name))
     return [
         (direction, hook_of(side, direction) or Hook.XDP) for side, direction in config.directions()
@@ -244,7 +244,7 @@ def test_sampler(compiler: Compiler) -> None:
         elapsed = time.monotonic() - started
         seen, taken = sampled(probe)
         assert seen == 2 * many
-        # Each CPU has a bucket of its own.
+        # Each CPU has its own bucket.
         assert burst <= taken <= len(online_cpus()) * (burst + rate * elapsed) + 1
         by_protocol = dict(probe.entries("protocols"))
         assert sum(by_protocol.values()) == taken

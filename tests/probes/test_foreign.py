@@ -66,7 +66,7 @@ FRAMES: list[bytes] = [
 
 @dataclass(frozen=True)
 class Packet:
-    """What a program sees of an IPv4 packet."""
+    """Fields of an IPv4 packet as a program sees them."""
 
     frame: bytes
 
@@ -379,7 +379,7 @@ def apart(frames: Sequence[bytes]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Foreign:
-    """A program, and what it does with frames."""
+    """A program, and its results for frames."""
 
     file: str
     truth: Truth

@@ -1,6 +1,7 @@
 """Sources that mean harm, submitted while packets pass a probe that runs (S1.6).
 
-Each is refused with a reason, in time; the running probe counts every packet; nothing is left over.
+The compiler refuses each with a reason, in time; the running probe counts every packet; no map and
+no program stays behind.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def test_it_is_refused_in_time_and_nothing_is_left(fire: Fire, what: str) -> Non
         time.sleep(0.001)
     fire.export()
     assert [probe.name for probe in fire.controller.probes()] == ["good"]
-    # The helper is there again, and holds nothing of what it had in hand.
+    # The helper runs again, without any object of the refused source.
     checked = fire.controller.check(configured("better", COUNTER))
     assert checked.diagnostics == ()
     fire.controller._forget_check()

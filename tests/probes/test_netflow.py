@@ -45,7 +45,7 @@ Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 
 def traffic(seed: int = 1, count: int = 60) -> list[Frame]:
-    """A few flows of each kind, whose packets come mixed."""
+    """A few flows of each kind, with interleaved packets."""
     draw = random.Random(seed)
     return [
         Frame(
@@ -79,7 +79,7 @@ def facts(frame: Frame) -> dict[str, int]:
 
 @dataclass
 class Sent:
-    """What was sent, with the milliseconds between which each packet must have been seen."""
+    """The sent packets, each with the milliseconds between which a probe must see it."""
 
     packets: list[tuple[dict[str, int], int, int]] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class Sent:
             self.packets.append((known, before, time.monotonic_ns() // 1_000_000))
 
     def rows(self, features: Collection[Feature], once: dict[str, Any]) -> Rows:
-        """What `flows` must have; of a clock, from when to when."""
+        """The expected values of `flows`; for a clock, a range."""
         flows: dict[tuple[int, ...], dict[str, Any]] = {}
         for known, before, after in self.packets:
             if "PROTOCOL" not in known and not IP_FEATURES.isdisjoint(features):
@@ -110,7 +110,7 @@ class Sent:
 
 
 def rows(probe: Running, features: Collection[Feature]) -> Rows:
-    """What `flows` has of these features; the others must be zero."""
+    """The features of `flows`; all other fields must be zero."""
     with probe.open("flows") as opened:
         entries = opened.read()
     found: Rows = {}
@@ -140,7 +140,7 @@ def run(
     method: Method = Method.FULLY_ADAPTIVE,
     hook: Hook = Hook.XDP,
 ) -> None:
-    """Send known packets and compare every feature with what they were."""
+    """Send known packets and compare every feature."""
     expected_on = FEATURES if method is Method.NON_ADAPTIVE else features
     context = b"" if hook is Hook.XDP else sk_buff(ingress_ifindex=7, ifindex=1)
     # By PROG_TEST_RUN, XDP's packets come from the loopback.

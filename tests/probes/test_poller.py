@@ -62,7 +62,7 @@ def test_what_is_stopped_at_once_has_polled_once(probe: FakeProbe) -> None:
 
 
 def test_a_stop_during_a_poll_is_followed_by_another(probe: FakeProbe) -> None:
-    """What came after the swap of the one is in the window of the other."""
+    """Packets that came after the first poll's swap are in the second poll's window."""
     polling, stopping = threading.Event(), threading.Event()
 
     def wait_in_the_first() -> None:
@@ -133,7 +133,7 @@ def test_an_interface_that_is_gone_ends_it_after_a_last_window(probe: FakeProbe)
 
 
 def test_without_an_interval_only_the_last_window_is_polled(probe: FakeProbe) -> None:
-    """S1.22: and those that are asked for."""
+    """S1.22: and the requested ones."""
     poller, published = started(probe, 0)
     time.sleep(0.3)
     assert not published
@@ -174,7 +174,7 @@ def test_an_interface_that_goes_away_is_noticed_whatever_the_interval(probe: Fak
         assert time.monotonic() - started_at < 1.5
         assert str(poller.failure) == "interface gone went away"
         assert [type(item) for item in published] == [Snapshot, Event]
-        poller.interval = 1  # it has ended, and may still be told
+        poller.interval = 1  # also valid after its end
         poller.stop()
 
 

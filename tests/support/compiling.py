@@ -13,16 +13,16 @@ from bpf.compiler.client import MAP_LIMIT
 _MOST = 64
 """Sources that are kept; their maps are memory of the kernel."""
 _SECRET, _DRAWN = "-DHASH_", "flow."
-"""Drawn anew for each compile of the flow probe; here it is what it was the first time."""
+"""The flow probe draws new factors for each compile; here the first ones stay."""
 
 _KEPT: set[int] = set()
-"""Descriptors of what is kept."""
+"""Descriptors of the kept objects."""
 
 Key = tuple[str, ProgType, str, tuple[tuple[str, str], ...], tuple[str, ...], str]
 
 
 class Thrifty:
-    """What it gives is the caller's to close, as ever: the same programs and maps once more."""
+    """A compile helper that compiles each source once; the caller closes its own descriptors."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler

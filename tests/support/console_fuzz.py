@@ -1,8 +1,8 @@
 """The console under a terminal, with random keys, resizes, signals and windows.
 
-A run is a console of its own and a hundred steps; it is ended by a key, a signal or a lost
-terminal. It must end with the right exit code, without a traceback, and give the terminal back as
-it was. hypothesis draws the steps, and makes a run that fails as short as it can.
+A run is one console and a hundred steps. A key, a signal or a lost terminal ends it. It must end
+with the right exit code, without a traceback, and give the terminal back as it was. hypothesis
+draws the steps, and makes a run that fails as short as it can.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _ENDINGS = {
 _PATIENCE = 20.0
 """Seconds in which it must end, beside whatever else the machine does."""
 _FAULTS = "faults"
-"""The file with the stack of what was not handled."""
+"""File with the stack of an unhandled exception."""
 _STACKS = "stacks"
-"""The file with what its threads do, on SIGPROF."""
+"""File with the stacks of all threads, written on SIGPROF."""
 _RESTORED = re.compile(rb"\x1b\[\?1049l")
 _SHOWN = re.compile(rb"\x1b\[\?25([hl])")
 
@@ -97,7 +97,7 @@ def console(number: int) -> int:
     from tests.app.console.fake_plane import FakePlane, config
 
     class PlainApp(ConsoleApp):
-        """What Textual shows of a fault is cut to the terminal's size."""
+        """A console that writes faults to a file: Textual cuts them to the terminal's size."""
 
         def _fatal_error(self) -> None:
             _tell_fault()
@@ -191,7 +191,7 @@ def run(steps: Sequence[Step], ending: str, number: int) -> None:
 
 
 def _ended(terminal: Terminal, directory: Path) -> int:
-    """The exit code. AssertionError where it does not end, with what it does instead."""
+    """The exit code. Raises AssertionError with the threads' stacks if the console does not end."""
     for _ in range(2):
         try:
             return terminal.wait_exit(_PATIENCE)
@@ -200,7 +200,7 @@ def _ended(terminal: Terminal, directory: Path) -> int:
             time.sleep(0.5)
             state = Path(f"/proc/{terminal.pid}/stat").read_text().rpartition(")")[2].split()[0]
             stacks = Path(directory, _STACKS).read_text()
-            # It was told to go on in the very moment in which it stopped: a shell says so again.
+            # SIGCONT may have come in the moment of the stop: a shell repeats it.
             terminal.signal(signal.SIGCONT)
     raise AssertionError(f"in state {state} it does not end:\n{stacks}")
 

@@ -147,7 +147,7 @@ class Routes:
 
 
 class FakeController:
-    """What the console asks of a controller; a test publishes what it likes."""
+    """A controller without a kernel; a test publishes any item."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -195,7 +195,7 @@ class FakeController:
 
 
 class Feeder:
-    """Publishes from a thread of its own, as a probe's poller does."""
+    """Publishes from its own thread, like a probe's poller."""
 
     def __init__(
         self, controller: FakeController, make: Callable[[int, int, int], Snapshot],

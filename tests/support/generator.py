@@ -23,7 +23,7 @@ from bpf.syscall import map_lookup, map_update, possible_cpus, prog_test_run
 
 SIZE = {4: 60, 6: 78}
 """Bytes of a frame, by IP version."""
-_CHUNK = 2_000_000  # a call costs 20 ms besides its frames
+_CHUNK = 2_000_000  # a call costs 20 ms plus its frames
 _BATCH = 64
 
 _SOURCE = """
@@ -53,7 +53,7 @@ generate(struct xdp_md *ctx)
 
 
 def frame(version: int) -> bytes:
-    """A UDP frame of which the generator sets the end of the source address and the source port."""
+    """A UDP frame; the generator sets the end of its source address and its source port."""
     mac = bytes.fromhex("020000000001 020000000002")
     size = SIZE[version]
     if version == 4:
@@ -118,7 +118,7 @@ class Generator:
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
-        """Frames without a pause for as long as the context lasts."""
+        """Send frames without a pause until the block ends."""
         done = threading.Event()
 
         def send() -> None:

@@ -1,4 +1,4 @@
-"""Waiting for an app of Textual by what it still has to do, not by the process's CPU time."""
+"""Wait for a Textual app by its pending work, not by the process's CPU time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _pause = Pilot.pause
 
 
 async def _pause_twice(pilot: Pilot[Any], delay: float | None = None) -> None:
-    """What the update at the end of a pause leads to is waited for, too."""
+    """Wait for the effects of the update at the end of a pause, too."""
     await _pause(pilot, delay)
     if delay is None:
         await _pause(pilot)

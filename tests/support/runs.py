@@ -1,4 +1,4 @@
-"""Runs of probedeck as its users start it: processes, what they hold, and what they wrote."""
+"""Runs of probedeck as its users start it: processes, their descriptors and their files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def deck(
 
 
 def deck_ends(*arguments: str, ns: int | None = None, **options: Any) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a `probedeck` that ends by itself."""
+    """Exit code, standard output and standard error of a `probedeck` that ends without a signal."""
     options = {"stdin": subprocess.DEVNULL} | options
     with deck(*arguments, ns=ns, **options) as run:
         out, err = run.communicate(timeout=30)
@@ -105,7 +105,7 @@ def is_loaded(prog_id: int) -> bool:
 
 
 class Remains:
-    """What a run holds now, to be gone when it has ended: its processes and its programs."""
+    """The processes and programs of a run, which must be gone after its end."""
 
     def __init__(self, run: Run) -> None:
         self.pids = (run.pid, *children(run.pid))

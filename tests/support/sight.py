@@ -1,4 +1,4 @@
-"""What tests see of a lab from outside: namespaces, processes and frames."""
+"""A lab seen from outside: namespaces, processes and frames."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def namespaces_of(lab_pids: tuple[int, ...]) -> set[int]:
 
 
 def alive(pids: tuple[int, ...]) -> set[int]:
-    """Those of `pids` that still run; a zombie does not."""
+    """The running ones of `pids`; a zombie does not run."""
     running = set()
     for pid in pids:
         try:
@@ -110,7 +110,7 @@ def sniff(lab: Lab, seconds: float, where: str = "client") -> Iterator[bytes]:
 
 
 def flow(frame: bytes) -> tuple[str, bytes, bytes] | None:
-    """Kind of traffic, addresses and what follows the IP header; None for anything else."""
+    """Kind of traffic, addresses and the bytes after the IP header; None for anything else."""
     ethertype = frame[12:14]
     if ethertype == b"\x08\x00":
         version, protocol, addresses, rest = "4", frame[23], frame[26:34], frame[34:]

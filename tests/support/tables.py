@@ -15,7 +15,7 @@ def rows_in(path: Path) -> list[dict[str, str]]:
 
 
 def records_in(path: Path) -> list[dict[str, Any]]:
-    """Rows of a table: flat text in CSV, as they are in JSON, and of nested elements in XML."""
+    """Rows of a table: flat text from CSV, values from JSON, nested elements from XML."""
     name = path.suffix[1:]
     with path.open(newline="") as file:
         if name == "csv":
@@ -35,7 +35,7 @@ def records_in(path: Path) -> list[dict[str, Any]]:
 
 
 def element_value(element: ElementTree.Element) -> Any:
-    """Text, or what the elements within hold: a list of `item`s, or a dict."""
+    """Text, or the values of the child elements: a list of `item`s, or a dict."""
     if len(element) == 0:
         return element.text or ""
     if all(child.tag == "item" for child in element):

@@ -31,7 +31,7 @@ ANSWERS = {
     b"\x1b[?2048$p": b"\x1b[?2048;0$y",  # in-band resize reports: unknown
     b"\x1b[6n": b"\x1b[1;1R",  # cursor position
 }
-"""What a terminal of today says when it is asked; not which ground it has."""
+"""Answers of a modern terminal; without its background colour."""
 GROUND = b"\x1b]11;?\x1b\\"
 """The question for its ground, which is answered by its red, green and blue."""
 _LONGEST = max(map(len, (*ANSWERS, GROUND)))
@@ -42,12 +42,12 @@ _FRAME = b"\x1b[?2026h"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a program costs while it runs; medians over windows."""
+    """Costs of a running program; medians over windows."""
 
     cpu_percent: float
     """CPU of the whole process tree, in percent of one core."""
     bytes_per_second: float
-    """What it writes to the terminal."""
+    """Bytes written to the terminal."""
     frames_per_second: float
     """Synchronized updates."""
     rss_mb: float
@@ -143,7 +143,7 @@ class Terminal:
         self._taking.clear()
 
     def resume(self) -> None:
-        """Take in what is written again."""
+        """Read the program's output again."""
         self._taking.set()
 
     def screen(self) -> str:
@@ -193,7 +193,7 @@ class Terminal:
         return self.wait(pattern) - start
 
     def cost(self, *, seconds: float = 4.0, windows: int = 3) -> Cost:
-        """Measure the program as it runs by itself."""
+        """Measure the program while no key is pressed."""
         measured: list[tuple[float, float, float]] = []
         for _ in range(windows):
             cpu, sent, frames, start = self.cpu(), self.bytes, self.frames, time.perf_counter()

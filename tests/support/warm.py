@@ -1,7 +1,7 @@
 """Processes of probedeck that begin with others' libraries loaded, which is most of a start.
 
 They are forked by a process that has nothing else; probedeck's own modules are imported anew by
-each. What a test does to them, and they to it, is as ever: they are children of the test's process.
+each. Tests handle them like other processes: they are children of the test's process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ runpy.run_module("app", run_name="__main__", alter_sys=True)
 
 @cache
 def _server() -> tuple[socket.socket, object]:
-    """Where to ask for a process, and who is asked; it ends with this one."""
+    """The socket for requests, and the forking server, which ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         server = subprocess.Popen(
@@ -81,7 +81,7 @@ _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 
 class WarmRun(subprocess.Popen[str]):
-    """A `probedeck` with these arguments; of Popen's options it knows those of the streams.
+    """A `probedeck` with these arguments; takes only Popen's options for streams.
 
     It is in the network namespace of the calling thread.
     """

@@ -39,7 +39,8 @@ def console(name: str) -> int:
 def windows(
     name: str, controller: FakeController
 ) -> tuple[Callable[[int, int, int], Snapshot], float]:
-    """What makes the windows of a workload from number, start and end; seconds between them."""
+    """The function that makes a workload's windows from number, start and end; and their interval
+    in seconds."""
     import numpy as np
 
     from probes.flow.records import FLOW

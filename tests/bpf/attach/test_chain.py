@@ -57,7 +57,7 @@ def verdict(chain: Chain, repeat: int = 1) -> int:
 
 @contextmanager
 def traffic(chain: Chain) -> Iterator[Future[int]]:
-    """Packets in another thread for as long as the context lasts; the future is their number."""
+    """Run packets in another thread until the block ends; the future is their number."""
     stop = threading.Event()
 
     def send() -> int:

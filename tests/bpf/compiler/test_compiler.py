@@ -57,7 +57,7 @@ def compiling(compiler: Compiler) -> Iterator[Future[Compiled]]:
 
 
 def helper_fds(compiler: Compiler) -> int:
-    """What the helper holds when idle: it lets go of a compile's objects after it has answered."""
+    """Descriptors of the idle helper, which closes a compile's objects after its answer."""
     time.sleep(0.2)
     return len(os.listdir(f"/proc/{compiler.pid}/fd"))
 

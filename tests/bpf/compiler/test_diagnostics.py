@@ -1,4 +1,4 @@
-"""What clang and the verifier say, as places in the user's own source."""
+"""Messages of clang and the verifier become places in the user's own source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header tree: what other people's packet programs include, and what they may not have."""
+"""The header tree: headers that other people's packet programs include, and refused ones."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ DOORS = {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_no_file_but_headers_can_be_read(compiler: Compiler, tmp_path: Path, door: str) -> None:
-    """Neither by a source nor by what is said about it."""
+    """Neither a source nor its diagnostics show the file."""
     secret = tmp_path / "secret.h"
     secret.write_text(f"{SECRET} 1\n{SECRET} 2\n{SECRET} 3\n")
     body = BODY.format("u8 *p = (void *)(long)ctx->data;\n    return p[3];")

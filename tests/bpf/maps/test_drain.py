@@ -1,4 +1,4 @@
-"""The in-kernel drain: sizes, growth, and what it leaves behind."""
+"""The in-kernel drain: sizes, growth, and entries left in the map."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def is_bit_field(name: str, member: str) -> bool:
 
 
 def leaves(dtype: np.dtype[Any]) -> dict[str, tuple[int, int]]:
-    """Offset and size by C path of every member; first elements stand for those of arrays."""
+    """Offset and size of every member by its C path; an array's first element stands for all."""
 
     def walk(inner: np.dtype[Any], prefix: str, start: int) -> Iterator[tuple[str, Any]]:
         for name, field in (inner.fields or {}).items():

@@ -41,7 +41,7 @@ U8 = np.dtype("u8")
 
 
 def spec_of(kind: MapType, entries: int = 600, key: int = KEY.itemsize, value: int = 11) -> MapSpec:
-    """The kind's spec; LRU kinds get room enough that nothing is evicted."""
+    """The kind's spec; LRU kinds get enough room to evict no entry."""
     flags = 0
     if kind in ARRAYS:
         key = 4
@@ -496,7 +496,7 @@ def test_all_that_is_inserted_during_reads_is_taken_out_once(
                     writer.update(keys.view("V8"), values.view("V8"))
                     return
                 except OSError as full:
-                    # What fitted may have been taken out already, so add only the others.
+                    # Earlier values may have been taken out already, so add only the others.
                     done = int(str(full).split("after ")[1].split()[0])
                     keys, values = keys[done:], values[done:]
 

@@ -1,4 +1,4 @@
-"""Loading one compiled source many times, on maps of its own and shared ones."""
+"""Loading one compiled source many times, on private and on shared maps."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_program_that_the_kernel_refuses_leaves_no_maps_behind(compiler: Compi
     with compiler.compile(SOURCE, ProgType.XDP) as compiled:
         small = syscall.map_create(
             syscall.MapSpec("small", abi.MapType.ARRAY, 4, 1, 1)
-        )  # too small for what the program writes
+        )  # smaller than the values that the program writes
         before = open_fds()
         with pytest.raises(syscall.VerifierError) as caught:
             Program(compiled, "f", shared={"ours": small})

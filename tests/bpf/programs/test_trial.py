@@ -98,7 +98,7 @@ def test_a_program_that_does_nothing_costs_nothing_and_one_that_works_some(
 
 
 def test_a_trial_counts_where_nobody_reads(counters: dict[Hook, Compiled]) -> None:
-    """It runs the program that was loaded for verification, on maps of its own."""
+    """A trial runs the program that was loaded for verification, on private maps."""
     compiled = counters[Hook.XDP]
     before = read_u64(compiled.maps["count"].fd)
     trial.verdicts(compiled.programs["counter"].fd)

@@ -1,4 +1,4 @@
-"""What a verdict means in a chain, whatever the program looks like."""
+"""Verdicts in a chain, for programs of every shape."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.bpf.tools import packets
 FRAME = bytes(64)
 PASSING = {ProgType.XDP: (2,), ProgType.SCHED_CLS: (-1, 0, 3)}
 FINAL = {
-    # aborted, drop, tx, redirect, and what is none
+    # aborted, drop, tx, redirect, and two unknown values
     ProgType.XDP: (0, 1, 3, 4, 77, -1),
-    # reclassify, shot, stolen, queued, repeat, redirect, trap, and what is none
+    # reclassify, shot, stolen, queued, repeat, redirect, trap, and two unknown values
     ProgType.SCHED_CLS: (1, 2, 4, 5, 6, 7, 8, 77, -2),
 }
 DATA = {ProgType.XDP: 0, ProgType.SCHED_CLS: 76}
@@ -203,7 +203,8 @@ def tail(compiler: Compiler) -> Iterator[Compiled]:
 
 
 def test_a_program_may_make_tail_calls_of_its_own(tail: Compiled) -> None:
-    """Where nothing is there it goes on, and the packet to the next; else that one decides."""
+    """If the tail call finds no program, the packet goes on to the next; else its target
+    decides."""
     with ExitStack() as stack:
         chain = stack.enter_context(closing(Chain(ProgType.XDP)))
         programs = []

@@ -1,4 +1,4 @@
-"""Configurations: what is taken, what is refused, and in which words."""
+"""Configurations: valid ones, refused ones, and the words of each refusal."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ _SHAPED = st.recursive(
 @settings(max_examples=50, deadline=None)
 @given(data=st.dictionaries(_KEYS, _SHAPED))
 def test_anything_else_is_refused_in_one_line_that_can_be_printed(data: dict[str, Any]) -> None:
-    """S1.6, with what a fuzzer of the API sends."""
+    """S1.6, with inputs from a fuzzer of the API."""
     try:
         config = parse(data, "request")
     except UsageError as error:

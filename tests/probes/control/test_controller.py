@@ -1,4 +1,4 @@
-"""The controller: what a configuration becomes, what is refused, and what nobody gets to see."""
+"""The controller: configurations become probes, and secrets stay hidden."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_where_it_is_read_only_nothing_is_changed_and_all_may_look(
 
 @pytest.fixture
 def compiled(deck: Deck, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of what was compiled."""
+    """Names of the compiled sources."""
     names: list[str] = []
     shared: Any = deck.controller._compiler
     compile_ = shared.compile
@@ -127,7 +127,7 @@ def compiled(deck: Deck, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_check_changes_nothing_and_is_not_done_twice(deck: Deck, compiled: list[str]) -> None:
-    """S1.6: compile without loading; what was checked is what is swapped in."""
+    """S1.6: compile without loading; a swap then takes the checked programs."""
     deck.controller.add(deck.config())
     compiled.clear()
     before, ids = deck.info(), (deck.xdp(), dispatcher(deck))
@@ -251,7 +251,7 @@ WRONG: dict[str, tuple[Any, dict[str, str], type[ProbedeckError]]] = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_changes_nothing(deck: Deck, what: str) -> None:
-    """S1.6: the same programs run on, to the packet; nothing is attached for what failed."""
+    """S1.6: the same programs run on, to the packet; the failed ones attach nowhere."""
     given, more, error = WRONG[what]
     deck.controller.add(deck.config())
     deck.run(4, udp())
@@ -269,7 +269,7 @@ def test_what_is_wrong_changes_nothing(deck: Deck, what: str) -> None:
 
 
 def test_anothers_program_on_an_interface_is_left_alone(deck: Deck, compiler: Compiler) -> None:
-    """S1.6: nothing is injected, in the other direction neither; beside it, by TC, it works."""
+    """S1.6: neither direction gets a program; beside it, by TC, the probe runs."""
     held = held_ids()
     with compiler.compile(COUNTER, Hook.XDP.prog_type) as foreign:
         attachment = attach(Hook.XDP, foreign.programs["count"].fd, find("right"))
@@ -312,7 +312,7 @@ SECRET_BYTES = 0x5EC2E75EC2E75EC2.to_bytes(8, "little")
 
 
 def test_what_no_metric_names_leaves_by_no_door(deck: Deck) -> None:
-    """S1.9: of all that a front end can ask for, and all that is published."""
+    """S1.9: neither in answers to a front end nor in published items."""
     secret = deck.config(SECRET)
     shown = deck.config(SECRET, PACKETS, metric("secret"))
     deck.controller.add(secret)

@@ -36,7 +36,7 @@ def test_a_generation_that_stands_still_is_rolled_back_by_itself(deck: Deck) -> 
 
 @pytest.mark.parametrize("interval", [0, 0.05])
 def test_a_generation_that_counts_is_well(deck: Deck, interval: float) -> None:
-    """S1.22: also where its window never ends by itself."""
+    """S1.22: also without an interval."""
     health = {"seconds": 0.3, "metrics": ["packets"]}
     deck.controller.add(deck.config())
     with arriving(deck):

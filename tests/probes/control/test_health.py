@@ -48,7 +48,7 @@ def snapshot(
         (TableKind.ARRAY, rows(0, 1), None, True),
         (TableKind.HISTOGRAM, rows(0, 0), None, False),
         (TableKind.HISTOGRAM, rows(0, 1 << 63), None, True),
-        # What was there before, because its map was kept, has not moved by being there.
+        # Entries of a kept map are no movement.
         (TableKind.HASH, rows(5), rows(5), False),
         (TableKind.HASH, rows(6), rows(5), True),
         (TableKind.ARRAY, rows(5, 1), rows(5, 0), True),
@@ -82,7 +82,7 @@ def config(*metrics: str, seconds: float = 0.1, **more: Any) -> ProbeConfig:
 
 
 class Watched:
-    """A watch on fakes, and what it came to."""
+    """A watch on fakes, and its verdict."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ def test_a_window_that_has_not_ended_is_ended_to_see() -> None:
     watched = Watched(config())
     watched.watch.take(snapshot(rows(1)))
     assert watched.verdict() == ""
-    assert watched.exports == 0, "it is left alone where it is known to be well"
+    assert watched.exports == 0, "a healthy probe gets no export"
 
 
 def test_a_probe_that_exports_nothing_cannot_be_seen_to_stand_still() -> None:

@@ -1,4 +1,4 @@
-"""Completion: fields, then values; those of the rows that there are first."""
+"""Completion: fields, then values; values of present rows come first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language of filters: what is said of rows, and what is no filter."""
+"""The language of filters: verdicts on rows, and errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Known:
 
 TABLE = Table(ROWS, {"rtt": lambda: RTTS, "idle": lambda: IDLE, "age": lambda: IDLE * 2}, Known())
 Said = tuple[str, Callable[[Any], bool]]
-"""A filter, and what it means of the row at a place."""
+"""A filter, and its verdict on the row at an index."""
 
 
 def passing(text: str, saved: Mapping[str, str] | None = None) -> list[int]:
@@ -335,7 +335,7 @@ def test_each_kind_of_rows_gets_the_terms_that_it_knows() -> None:
     assert flows.mask(TABLE).tolist() == everything.mask(TABLE).tolist()
     with pytest.raises(TextError, match=r"hops have no 'hopp' \(column 5\); did you mean hop"):
         parts("tcp hopp>5", (WINDOW_FLOWS, ANSWERS))
-    # Who knows the field says what is wrong with its value.
+    # The field's own parser reports the wrong value.
     with pytest.raises(TextError, match="'x' is no unit here"):
         parts("rtt>50x", (WINDOW_FLOWS, ANSWERS))
 

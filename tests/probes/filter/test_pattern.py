@@ -1,4 +1,4 @@
-"""Patterns: whatever is taken is quick, and what could take for ever is refused."""
+"""Patterns: every accepted one is quick; one that could run for ever is refused."""
 
 from __future__ import annotations
 

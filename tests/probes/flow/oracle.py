@@ -1,4 +1,4 @@
-"""What a frame's flow is, by scapy's dissection: the judge of the parser in C."""
+"""The flow of a frame by scapy's dissection: the judge of the parser in C."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def packets_of(records: int) -> Array:
 
 
 def some_records(numbers: Array) -> Array:
-    """Records of which those of the same number are of one flow."""
+    """Records: equal numbers mean the same flow."""
     made = np.zeros(len(numbers), RECORD)
     made["key"][:, 0] = numbers
     made["key"][:, 4] = 6 << 32

@@ -32,12 +32,12 @@ from tests.support.generator import Generator
 
 @pytest.fixture(autouse=True)
 def _shared(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Controllers have no compile helper of their own."""
+    """Controllers share the session's compile helper."""
     monkeypatch.setattr(controllers, "Compiler", lambda: Shared(compiler))
 
 
 class Collected:
-    """What a controller published."""
+    """Items that a controller published."""
 
     def __init__(self) -> None:
         self.snapshots: list[Snapshot] = []
@@ -100,7 +100,7 @@ def counting() -> Iterator[Callable[[Controller], int]]:
 def watching(
     end: netns.End, interval: float, ingress: Hook = Hook.XDP
 ) -> Iterator[tuple[Collected, FlowProbe, Controller]]:
-    """A flow probe on one end of a veth; closed, its last window is in what was collected."""
+    """A flow probe on one end of a veth; closing it collects its last window."""
     collected = Collected()
     controller = Controller()
     controller.listen(collected)
@@ -138,7 +138,7 @@ def test_every_packet_is_in_exactly_one_window(compiler: Compiler, version: int)
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_every_new_flow_is_recorded(compiler: Compiler, version: int) -> None:
-    """What a second brings is more than the tables hold: windows end early (S4.8)."""
+    """One second's flows exceed the tables: windows end early (S4.8)."""
     with (
         counting() as seen,
         silent_pair() as (left, right),
@@ -148,8 +148,7 @@ def test_every_new_flow_is_recorded(compiler: Compiler, version: int) -> None:
         generator.send(2_000_000)
         expected = seen(controller)
         controller.close()
-    # A busy machine may not come in time; then what is missing is counted, to the packet. That
-    # nothing is missing on a quiet one is shown by bench/flow.py.
+    # If a busy machine is late, it counts every lost packet. bench/flow.py: a quiet one loses none.
     full = collected.lost(LossReason.TABLE_FULL)
     assert collected.packets() + full == expected > 1_000_000
     assert full < 1_500_000
@@ -219,7 +218,7 @@ def frame(number: int) -> bytes:
 
 def test_what_finds_no_room_is_counted(make_probe: MakeProbe) -> None:
     """4096 records, then the ring, then a loss: to the packet and byte."""
-    os.sched_setaffinity(0, {0})  # each CPU has records of its own
+    os.sched_setaffinity(0, {0})  # each CPU has its own records
     loose = make_probe(records=4096)
     flows = 4096 + 4096 * 2048 // 72 + 500
     for number in range(flows):
@@ -309,7 +308,7 @@ def test_packets_lie_within_their_window(
 
 
 def test_large_segments_are_counted_as_packets_on_the_wire() -> None:
-    """What TCP sends in segments of 64 KB leaves as packets of an MTU each, headers and all."""
+    """TCP's segments of 64 KB count as packets of one MTU each, with all headers."""
     with (
         netns.veth_pair() as (left, right),
         watching(left, 0.2, Hook.TC_INGRESS) as (collected, _, _),
@@ -334,7 +333,8 @@ def test_large_segments_are_counted_as_packets_on_the_wire() -> None:
         server.close()
     rows = collected.rows()
     packets, octets = int(rows["packets"].sum()), int(rows["bytes"].sum())
-    # Ethernet, IP and TCP with its timestamp option: 66 bytes a packet. What is lost is sent again.
+    # Ethernet, IP and TCP with its timestamp option: 66 bytes a packet. TCP sends lost segments
+    # again.
     payload = octets - packets * 66
     assert len(received) == 4_000_000
     assert 4_000_000 <= payload < 5_000_000

@@ -47,7 +47,7 @@ APPLICATION(counting) {
     total->bytes += packet->bytes;
 }
 """
-"""What an operator might write."""
+"""Policies that an operator might write."""
 
 
 def frame(

@@ -1,4 +1,5 @@
-"""An application by itself: compiled and loaded as the primitive does, given packets, and read."""
+"""One application without a monitor: compiled and loaded as the monitor does, given packets, and
+read."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class Given:
     """One of the applications that come with the primitive."""
 
     def __init__(self, compiler: Compiler, name: str, *, records: int = 1, **define: int) -> None:
-        """Load it; `records` as RECORDS of application.h, `define` in place of its own macros."""
+        """Load it; `records` is RECORDS of application.h; `define` replaces the application's
+        macros."""
         self.name = name
         self.config = _configured(name, define)
         direction = self.config.ingress
@@ -170,11 +172,11 @@ class Given:
         return {snapshot.metric: rows_of(snapshot) for snapshot in self.window()}
 
     def view(self, snapshots: Sequence[Snapshot], most: int = 20) -> tuple[TopTable, ...]:
-        """As an operator is shown it."""
+        """Its tables as an operator sees them."""
         return views.VIEWS[self.name].tables(self.define, snapshots, most)
 
     def findings(self, snapshots: Sequence[Snapshot], most: int = 20) -> tuple[str, ...]:
-        """As an operator is told of it."""
+        """The summary that an operator reads."""
         return views.VIEWS[self.name].findings(self.define, snapshots, most)
 
     def close(self) -> None:

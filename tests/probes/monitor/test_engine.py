@@ -97,7 +97,7 @@ TABLES: dict[str, tuple[str, list[tuple[int, State]]]] = {
         "a: flows > 5 * baseline(20s) -> dns",
         [(100, ARMED)] * 10 + [(400, ARMED), (600, ACTIVE), (600, ACTIVE), (101, ARMED)],
     ),
-    "a level that lasts is not usual while it is what the policy is active for": (
+    "a lasting level does not enter the baseline while the policy is active for it": (
         "a: flows > 5 * baseline(5s) -> dns",
         [(100, ARMED)] * 10 + [(600, ACTIVE)] * 30 + [(100, ARMED), (600, ACTIVE)],
     ),
@@ -134,7 +134,7 @@ def test_an_active_policy_whose_reason_is_not_known_stays_active() -> None:
 
 
 def test_windows_from_before_it_was_active_count_for_its_end() -> None:
-    """What a deactivation asks for is kept while only the activation is looked at."""
+    """The engine keeps the windows that `deactivate` needs while it evaluates only `activate`."""
     run = Run("a: flows > 500 until max(packets, 1m) < 2000 -> dns")
     assert run.states([1] * 70 + [501, 501]) == [ARMED] * 70 + [ACTIVE, ARMED]
 
@@ -184,7 +184,7 @@ def test_an_operator_activates_and_ends_a_policy_that_only_he_does() -> None:
 
 
 def test_what_an_operator_activated_no_condition_ends() -> None:
-    """S2.12: and what he ends cools down, whatever its hold."""
+    """S2.12: a policy that an operator ends cools down, whatever its hold."""
     run = Run("a: flows > 500 hold 60s cooldown 2s -> dns")
     run.engine.activate("a", run.now_ns)
     assert run.states([9, 900, 9]) == [ACTIVE] * 3

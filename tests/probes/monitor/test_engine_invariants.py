@@ -1,4 +1,4 @@
-"""What must be so of a policy whatever windows and operators do, in any order (S2.12, S2.23)."""
+"""Invariants of a policy under any order of windows and operators' commands (S2.12, S2.23)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _, ARMED, ACTIVE, HOLD, COOLDOWN = State
 
 
 class Machine(RuleBasedStateMachine):
-    """One policy: its minimum time is kept, nothing but an operator cuts its cool-down short, and
-    what he activated only he ends."""
+    """One policy: it stays active for its minimum time; only an operator cuts its cool-down short;
+    only an operator ends an operator's activation."""
 
     @initialize(
         until=st.sampled_from(["", "until flows < 200"]),
@@ -71,7 +71,7 @@ class Machine(RuleBasedStateMachine):
         self.note(was, state)
 
     def follow(self, moved: list[Transition]) -> State:
-        """The transitions are one way from the state before to the one that there is."""
+        """The transitions lead from the earlier state to the present one."""
         for each in moved:
             assert (each.policy, each.before, each.at_ns) == ("a", self.state, self.run.now_ns)
             assert each.after is not each.before

@@ -1,6 +1,6 @@
 """The example's policies, each against its attack and against ordinary traffic.
 
-Numbers are what recorded attacks and traffic have: hping3 and booters, spoofed and answered, nmap,
+Numbers come from recorded attacks and traffic: hping3 and booters, spoofed and answered, nmap,
 reflectors of DNS, SNMP and IKE; browsing, calls, tunnels, servers.
 """
 
@@ -49,7 +49,7 @@ class Attack:
     mixes: tuple[Mix, ...]
     seconds: float = 8.0
     told: int = 2
-    """In how many windows after its beginning it is told."""
+    """Windows from the attack's beginning to the report."""
     hidden: bool = False
     """Whether a browser's traffic hides it."""
 
@@ -169,7 +169,7 @@ def cases(least: float = 0.0) -> list[ParameterSet]:
 def window(
     spans: Sequence[Span], start: float, end: float, generator: np.random.Generator
 ) -> Array:
-    """What the monitor says of it, with 12 bits."""
+    """The monitor's estimate, with 12 bits."""
     row = np.zeros((), METRIC)
     flows = 0.0
     for span in spans:

@@ -202,7 +202,8 @@ def test_what_does_not_fit_leaves_nothing_behind(deck: Deck) -> None:
 
 @pytest.mark.timing
 def test_a_policy_traces_the_flows_that_it_is_about(deck: Deck) -> None:
-    """The very flows: answered ones, as their answers are what can be traced; until it ends."""
+    """Exactly the flows with answers are traced, because tracing needs answers; until the policy
+    ends."""
     controller = deck.controller
     with netns.inside(deck.right.ns):
         controller.watch_flows("right", interval=0.1)

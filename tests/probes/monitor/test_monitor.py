@@ -131,7 +131,8 @@ def test_a_selection_is_every_packet_that_matches(bed: Bed, select: str, expecte
 
 
 def test_each_application_gets_a_packet_once_however_many_policies_select_it(bed: Bed) -> None:
-    """S2.4, S2.9, S2.15: up to 16 in one chain, and what is behind the hook still gets it."""
+    """S2.4, S2.9, S2.15: up to 16 applications in one chain, and the network stack still gets the
+    packet."""
     for number in range(16):
         bed.add(application(f"a{number}"))
     with pytest.raises(UsageError, match="at most 16"):
@@ -322,7 +323,7 @@ def test_the_tables_limits_are_told(bed: Bed) -> None:
 
 
 def test_without_ethernet_headers_it_is_in_tc(compiler: Compiler) -> None:
-    """And a driver that takes no programs is told of in one line (S2.20)."""
+    """One line reports a driver that takes no programs (S2.20)."""
     hooks = Hooks(lambda point: None)
     options = MonitorOptions(ingress=Hook.TC_INGRESS, offload=True)
     monitor = MonitorProbe(compiler, find("lo"), hooks, options)

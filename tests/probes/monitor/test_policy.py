@@ -1,4 +1,4 @@
-"""Policies: what is taken, what is refused and in which words, and the short form."""
+"""Policies: valid ones, refused ones with their messages, and the short form."""
 
 from __future__ import annotations
 

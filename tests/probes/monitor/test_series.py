@@ -1,4 +1,4 @@
-"""The last windows: which of them are of a time, and that no more are kept than that takes."""
+"""Series find the windows within a time, and keep no older ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy in one line: what it says, what it refuses, and that it comes back as it was."""
+"""A policy in one line: meaning, refusals, and the way back to the same text."""
 
 from __future__ import annotations
 

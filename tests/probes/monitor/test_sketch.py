@@ -241,7 +241,7 @@ def test_registers_of_another_type_are_refused() -> None:
 
 @pytest.mark.parametrize(("bits", "most"), [(8, 7), (10, 14), (12, 28), (14, 57)])
 def test_few_flows_are_a_whole_number(bits: int, most: int) -> None:
-    """What is compared with a number is not a little above it; many are as estimated."""
+    """Small results are whole numbers; large ones stay as estimated."""
     rng = np.random.default_rng(bits)
     errors = []
     for _ in range(200):

@@ -47,7 +47,7 @@ def flow(last: int) -> tuple[str, TracedFlow]:
 
 
 class Network:
-    """A history of flows, and what is traced."""
+    """A history of flows, and the traced ones."""
 
     def __init__(self) -> None:
         self.history = History()

@@ -34,7 +34,7 @@ PORT = 9
 
 
 class Network:
-    """Routers, and destinations behind them; answers in a thread of its own, until `close`.
+    """Routers, and destinations behind them; another thread answers until `close`.
 
     A packet with a TTL below 32 is a probe. Fields may be set at any time.
     """
@@ -128,7 +128,7 @@ class Network:
 
 
 class Host:
-    """What traces, and what it published. The calling thread is in its network namespace."""
+    """A tracing controller and its published items. The calling thread is in its namespace."""
 
     def __init__(self, network: Network, controller: Controller) -> None:
         self.network, self.controller = network, controller
@@ -175,7 +175,7 @@ class Host:
         return sent
 
     def settle(self) -> None:
-        """Wait until nothing is under way any more, and all answers have come."""
+        """Wait until no packet is in flight and all answers have arrived."""
         net = self.network
         before = None
         while before != (before := net.taken):
@@ -199,7 +199,7 @@ class Host:
             thread.join()
 
     def snapshots(self, metric: str = HOPS) -> list[Snapshot]:
-        """Of the path probe, all that were published."""
+        """All published snapshots of the path probe."""
         return [
             item
             for item in tuple(self.items)
@@ -207,7 +207,7 @@ class Host:
         ]
 
     def rows(self) -> Array:
-        """Of dtype HOP, all that were published."""
+        """All published rows, dtype HOP."""
         parts = [item.rows for item in self.snapshots()]
         return np.concatenate([np.empty(0, HOP), *parts])
 

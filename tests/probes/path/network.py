@@ -1,4 +1,4 @@
-"""What is behind a wire: routers that answer, and a peer that accepts connections."""
+"""The network behind a wire: routers that answer, and a peer that accepts connections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def answer(
 
 
 class Network:
-    """What is behind a wire: routers in a row, and PEER after them."""
+    """The network behind a wire: routers in a row, and PEER after them."""
 
     def __init__(self, wire: Wire, routers: int = 4, mtu: int = 1500) -> None:
         self._wire, self._routers, self._mtu = wire, routers, mtu
@@ -69,10 +69,10 @@ class Network:
 
 
 def connect(wire: Wire, version: int, port: int = 80) -> socket.socket:
-    """A TCP socket that is connected to PEER, whose part the test plays."""
+    """A TCP socket connected to PEER; the test plays the peer."""
     sock = socket.socket(FAMILY[version], socket.SOCK_STREAM)
     sock.setblocking(False)
-    # Ended by a reset at once: nothing is left behind that would be sent again.
+    # A reset ends it at once, so that the kernel retransmits nothing.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wire.sent()
     sock.connect_ex((PEER[version], port))

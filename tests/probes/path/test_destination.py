@@ -41,7 +41,7 @@ TROUBLE = (
     "TcpExtDelayedACKLost",
     "TcpExtTCPACKSkippedSeq",
 )
-"""What a TCP counts that was sent, or has got, anything twice or out of order."""
+"""Counters of a TCP that sent or received a segment twice or out of order."""
 CHOICES = (
     (Guard.DISCARD, Order.PROBE),
     (Guard.DISCARD, Order.APPLICATION),
@@ -77,7 +77,7 @@ class Link:
         return opened
 
     def counts(self) -> dict[str, int]:
-        """What the destination's kernel has counted."""
+        """Counters of the destination's kernel."""
         with netns.inside(self.far.ns):
             return counts()
 
@@ -188,7 +188,7 @@ def test_echoes(link: Link, version: int) -> None:
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_transfer_without_sack(link: Link, version: int, way: str, offload: bool) -> None:
-    """S3.21: nothing is sent again, nor taken for a duplicate, data or acknowledgement."""
+    """S3.21: TCP retransmits no segment, and takes none for a duplicate."""
     # Over veth, segments that leave from several CPUs come out of order by themselves.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     link.offload(offload)

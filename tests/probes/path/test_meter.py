@@ -1,4 +1,4 @@
-"""How many probes an application's packets cause, to which hops, and of which flows."""
+"""Probes caused by an application's packets: their number, hops and flows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAST = 100_000
 
 
 class Host:
-    """One that traces, and whose packets are read when the test wants them."""
+    """A tracing host; the test decides when its packets are read."""
 
     def __init__(self, opened: Wire, tracing: Tracing) -> None:
         self.wire, self.tracing, self.probe = opened, tracing, tracing.probe
@@ -36,7 +36,7 @@ class Host:
         self._stack.close()
 
     def pace(self, interval_ns: int, burst: int) -> None:
-        """Have a packet cause probes at this rate, until rows are asked for."""
+        """Let packets cause probes at this rate until rows are read."""
         (target,) = self.probe._targets
         target._kernel["interval_ns"] = interval_ns
         target._kernel["credit_ns"] = (burst - 1) * interval_ns
@@ -145,7 +145,7 @@ def test_one_flow_or_two_or_every_one(compiler: Compiler) -> None:
         chosen = {port: TracedFlow(UDP, port, PORT) for port in flows}
 
         def probed() -> set[int]:
-            """Source ports of flows that probes went with, and that rows are told of."""
+            """Source ports of the flows of probes, and of rows."""
             host.tracing.force(1)
             for flow in flows.values():
                 flow.send(b"x")

@@ -1,4 +1,5 @@
-"""Others beside path tracing get all that is theirs, and see nothing of it (S3.16, S3.21)."""
+"""Other programs beside path tracing get all their packets, and none of its probes (S3.16,
+S3.21)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ MTU_DISCOVER, DO = {4: 10, 6: 23}, 2
 MTU = {4: 14, 6: 24}
 MSG_ERRQUEUE = 0x2000
 RECORD = {4: 16, 6: 16}
-"""Bytes of a sock_extended_err; the address of who sent the error follows."""
+"""Bytes of a sock_extended_err; the address of the error's sender follows."""
 
 
 class Host:
@@ -112,7 +113,7 @@ def echo(sock: socket.socket, version: int, number: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_traceroute(host: Host, version: int) -> None:
-    """One by UDP sees each router once, whose answers to probes are not its own."""
+    """A traceroute by UDP sees each router once; answers to probes are not its own."""
     with socket.socket(FAMILY[version], socket.SOCK_DGRAM) as sock:
         sock.setsockopt(LEVEL[version], RECVERR[version], 1)
         for round_ in range(5):
@@ -171,7 +172,7 @@ def test_whether_the_host_gets_answers(compiler: Compiler, version: int, passes:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_times_and_responders(host: Host, version: int) -> None:
-    """S3.11: against the network's own clock, to which hop and by whom."""
+    """S3.11: hop and responder, and times by the network's own clock."""
     with socket.socket(FAMILY[version], socket.SOCK_DGRAM) as sock:
         sock.connect((PEER[version], 4000))
         sent, received = [], []

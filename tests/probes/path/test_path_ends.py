@@ -178,7 +178,7 @@ def test_an_interface_that_is_down_or_goes_away(make_host: MakeHost) -> None:
 
 
 def test_what_a_full_queue_does_not_take_is_told_by_hop(make_host: MakeHost) -> None:
-    """S3.10: apart from what the network lost. Nobody reads what the interface sends."""
+    """S3.10: except for probes that the network lost. Nobody reads what the interface sends."""
     host = make_host(PathOptions(rate=100_000, timeout=60))
     host.network.close()
     host.controller.trace(PEER[4])

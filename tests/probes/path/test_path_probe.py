@@ -111,8 +111,8 @@ def test_a_replacement_loses_no_probe_and_doubles_no_packet(make_host: MakeHost)
 def test_a_clone_that_meets_another_generation_is_no_packet_of_the_application(
     make_host: MakeHost, order: Order
 ) -> None:
-    """S3.15: it would be on the wire twice. Its mark is all that is known of it."""
-    # Of these no other test has a probe, whose mark would be the one that was compiled.
+    """S3.15: it would be on the wire twice. Only its mark is known."""
+    # No other test has these options: a kept compile would carry another mark.
     host = make_host(PathOptions(rate=20, timeout=5, pass_answers=True, order=order))
     host.controller.trace(PEER[4])
     flow = host.open()
@@ -166,7 +166,8 @@ def test_a_source_that_does_not_fit_is_refused_and_all_runs_on(make_host: MakeHo
 
 
 def test_a_place_that_is_taken_again_at_once_mixes_nothing_up(make_host: MakeHost) -> None:
-    """S3.6, S3.7: as many destinations as there are places, and one more when one is free."""
+    """S3.6, S3.7: four destinations take all places; the next one takes a place as soon as it is
+    free."""
     host = make_host(FAST)
     net, controller = host.network, host.controller
     first, *others = (f"10.96.0.{n}" for n in range(10, 14))
@@ -274,7 +275,7 @@ def test_many_threads_change_all_at_a_time_and_every_probe_is_told(make_host: Ma
 def test_fifty_thousand_probes_a_second_are_told_or_counted(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, order: Order
 ) -> None:
-    """S3.10, S3.18: as fast as packets can be sent, to hops of which none answers."""
+    """S3.10, S3.18: packets at full speed, to silent hops."""
     monkeypatch.setattr(Target, "decide", lambda *_: None)  # which would leave them out
     host = make_host(PathOptions(rate=100_000, timeout=60, order=order))
     host.network.close()  # its queue fills up, and then packets are dropped

@@ -54,7 +54,7 @@ class Network:
     loss: float = 0
 
     def answer(self, hop: int, now: float) -> int:
-        """Who answers a probe; 0 for nobody."""
+        """The hop that answers a probe; 0 for none."""
         who = hop if hop <= self.length else DESTINATION
         if who in self.silent or (who == DESTINATION and not self.refuses):
             return 0

@@ -1,4 +1,4 @@
-"""Each probe is told once, whenever its slot is read, written, answered or needed again (S3.10)."""
+"""Each probe has one row, whenever its slot is read, written, answered or reused (S3.10)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ V6 = Destination(bytes([0x20, 1, 0xD, 0xB8]).ljust(16, b"\7"), 6)
 TIMEOUT = 1000
 EXCEEDED, UNREACHABLE = 11, 3
 STARTS = (0, 3, (1 << 16) - 5, (1 << 32) - 5, 1 << 40)
-"""Sequence numbers to begin with: those that a packet or a row has no more room for, too."""
+"""First sequence numbers, also some that exceed the fields of a packet or a row."""
 
 
 class Kernel:
-    """What egress.c and ingress.c do to the tables, step by step."""
+    """Writes of egress.c and ingress.c to the tables, step by step."""
 
     def __init__(self, size: int, start: int = 0) -> None:
         self.slots = np.zeros(size, SLOT)
@@ -135,7 +135,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: State.SENT in self.state.values())
     @rule(choice=st.randoms(use_true_random=False), whole=st.booleans())
     def answer(self, choice: Any, whole: bool) -> None:
-        """Also late, after it was told to be lost."""
+        """Also late, after its row said lost."""
         sequence = choice.choice([s for s, at in self.state.items() if at is State.SENT])
         if whole:
             assert self.kernel.answer(sequence)
@@ -433,7 +433,7 @@ def extension(*labels: int, version: int = 2, number: int = 1, kind: int = 1) ->
     ],
 )
 def test_label_stacks(data: bytes, expected: list[int]) -> None:
-    """What is beyond `size` is an earlier answer's."""
+    """Bytes beyond `size` belong to an earlier answer."""
     left_over = np.full(32, 0xAB, "u1")
     left_over[: len(data)] = np.frombuffer(data[:32], "u1")
     labels, counts = labels_of(left_over[None], np.array([min(len(data), 32)], "u1"))

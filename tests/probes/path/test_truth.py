@@ -27,7 +27,7 @@ TCP_SINK = 5201
 
 
 class Tracing:
-    """A controller in the lab's client, and what it publishes."""
+    """A controller in the lab's client, and its published items."""
 
     def __init__(self, lab: Lab, controller: Controller) -> None:
         self.lab = lab
@@ -73,7 +73,7 @@ def sending(*sockets: socket.socket, every: float = 0.001) -> Iterator[None]:
     def run() -> None:
         while not over.wait(every):
             for out in sockets:
-                with suppress(OSError):  # nobody listens, and that is told now and then
+                with suppress(OSError):  # the port is closed, and ICMP says so now and then
                     out.send(bytes(160))
 
     thread = threading.Thread(target=run)
@@ -107,7 +107,7 @@ def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
         with sending(*map(udp_to, servers)):
             time.sleep(2.5)
         rows = traced.finish()
-    assert abs(len(rows) - traced.sent) <= 4  # `sent` was asked for a moment before
+    assert abs(len(rows) - traced.sent) <= 4  # `sent` was read a moment earlier
     assert not np.isin(rows["outcome"], (Outcome.OVERRUN, Outcome.UNANSWERED)).any()
     beyond = rows[np.isin(rows["outcome"], (Outcome.BEYOND_PATH, Outcome.IN_FLIGHT))]
     assert (rows["hop"][rows["outcome"] == Outcome.BEYOND_PATH] > 6).all()

@@ -1,4 +1,4 @@
-"""Two clones of a program: what is each one's own, what they share, and the swap between them."""
+"""Two clones of a program: private maps, shared maps, and the swap between them."""
 
 from __future__ import annotations
 

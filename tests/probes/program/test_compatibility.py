@@ -1,4 +1,4 @@
-"""What a replacement keeps and loses, as it is told before it is made."""
+"""Contents that a replacement keeps and loses, predicted before the swap."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_what_stays_goes_on_as_it_was(loose: Loose) -> None:
 
 
 def test_without_being_exported(loose: Loose) -> None:
-    """What only the program needs is swept too."""
+    """Maps that only the program needs are swept too."""
     swept = expiring("entries", "value.since", export=False)
     probe = loose.add(configured(swept, metric("numbered")))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What leaves a map: read by the best routine, aggregated, emptied, and never more than asked."""
+"""Metrics of maps: read by the best method, aggregated, emptied, and never more than requested."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SIZES = (0xC0, 0x80)
 
 
 def fields(size: int) -> dict[str, int]:
-    """What a CPU counts of one frame."""
+    """A CPU's counters after one frame."""
     return {"below": -size, "large": size << 24, "pair0": size << 8, "pair1": 1, "bytes": size}
 
 

@@ -164,7 +164,7 @@ def fates(report: Compatibility) -> dict[str, Fate]:
 
 
 def test_maps_of_the_same_layout_keep_what_is_in_them(loose: Loose) -> None:
-    """S1.26: those that no metric shows, too; and what starts empty does."""
+    """S1.26: also maps without a metric; maps declared to start empty do."""
     probe = loose.add(config(KEPT, *TOTALS[:2]))
     loose.send(5)
     larger = KEPT.replace("by_size, u32, u64, 64", "by_size, u32, u64, 128")
@@ -312,7 +312,7 @@ def test_a_program_that_needs_the_whole_stack_is_refused_with_the_reason(
 def test_a_hook_that_cannot_be_attached_leaves_all_as_it_is(
     loose: Loose, unchanged: ProgramProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S1.6: in either direction; nothing is injected into the other."""
+    """S1.6: in either direction; the other one keeps its program."""
 
     def refuse(point: object) -> None:
         raise KernelError("lo takes no tc egress program")
@@ -367,7 +367,7 @@ def test_a_full_chain_leaves_all_as_it_is(
 
 
 def test_a_roll_back_that_finds_no_room_changes_nothing(loose: Loose) -> None:
-    """S1.6: neither in the one direction nor in the other; as soon as there is room it can be."""
+    """S1.6: neither direction changes; as soon as the chain has room, the roll-back succeeds."""
     probe = loose.add(config(COUNTER, PACKETS, egress=direction(TC_COUNTER, PACKETS)))
     loose.send(1)
     replace(probe, config(TC_COUNTER, PACKETS, hook="tc"))
@@ -397,7 +397,7 @@ def test_a_roll_back_that_finds_no_room_changes_nothing(loose: Loose) -> None:
 
 
 def test_nothing_is_left_of_generations_before_the_last(loose: Loose) -> None:
-    """100 replacements: programs and maps are those of two generations, all others are gone."""
+    """After 100 replacements only the programs and maps of two generations remain."""
     probe = loose.add(VARIANTS[0])
     with probe.compile(VARIANTS[3]) as one, probe.compile(VARIANTS[5]) as two:
         for compiled in (one, two, one, two):

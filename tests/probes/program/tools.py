@@ -119,7 +119,7 @@ class Loose:
 
 
 class Traffic:
-    """Frames through a dispatcher in a thread of its own, for as long as the context lasts.
+    """Frames through a dispatcher, run by another thread until the block ends.
 
     A burst is as long as a thread may have to wait for the interpreter, or more.
     """
@@ -145,7 +145,7 @@ class Traffic:
         self.stop()
 
     def stop(self) -> None:
-        """Send no more; returns when the last one has passed."""
+        """Stop sending; returns after the last frame has passed."""
         self._stop.set()
         self._thread.join()
 

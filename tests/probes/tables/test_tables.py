@@ -1,4 +1,4 @@
-"""Tables: maps of the kernel, filled byte by byte by ctypes, and what a reader gets of them."""
+"""Tables: maps of the kernel, filled byte by byte by ctypes, and a reader's view of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Read:
         self.map = Map.create(found.spec, found.key, found.value)
 
     def put(self, key: bytes | None, value: bytes) -> None:
-        """Store an entry, byte for byte; a per-CPU map's value is that of all CPUs."""
+        """Store an entry, byte for byte; a per-CPU map's value has every CPU's part."""
         map_update(self.map.fd, key, value)
 
     def rows(self, agg: str = "") -> Any:
@@ -221,7 +221,7 @@ def test_text_hides_no_byte(raw: bytes, text: str) -> None:
 
 
 def test_bit_fields_are_cut_out_of_their_words(compiler: Compiler) -> None:
-    """S1.10: what a program stores into them is what is shown."""
+    """S1.10: a table shows the values that a program stores."""
     stored = {
         "a": 1, "b": 99, "c": 0xABC, "d": 9, "e": -7, "f": 200, "g": 2**39 + 5, "h": 77,
         "in_struct": 5, "in_union": 2, "last": 1, "plain": 1, "deep": 21,
@@ -391,7 +391,7 @@ def test_each_cpu_has_a_row_or_an_item_of_a_list(sources: Sources) -> None:
 
 
 def test_an_aggregate_is_one_value(sources: Sources) -> None:
-    """S1.11: also where it is wider than what was aggregated, or a mean."""
+    """S1.11: also if the type is wider than the aggregated one, or a mean."""
     read = sources.read(
         "struct v { u32 saddr; u64 n; enum { A, B } kind; char name[4]; };\n"
         "BPF_PERCPU_HASH(m, u32, struct v, 4);\n"
@@ -497,7 +497,7 @@ CHAINS = {
 
 
 def scalar(name: str, c_type: str, size: int) -> str:
-    """What is guessed of a struct's only field, of `size` bytes."""
+    """The guessed type of a struct's only field, of `size` bytes."""
     code, typedefs, own = CHAINS[c_type]
     field = CType(np.dtype(code), (*typedefs.split(), own))
     if size > field.dtype.itemsize:

@@ -82,7 +82,7 @@ def test_the_key_is_chosen(compiler: Compiler, records: int) -> None:
 
 
 def test_what_finds_no_room_is_counted_as_lost(compiler: Compiler) -> None:
-    """S2.17: nothing is missing without being told; and the next window's table has room."""
+    """S2.17: every missing packet is counted as lost; the next window's table has room."""
     hosts = [Flow("192.0.2.1", f"198.51.100.{n}") for n in range(200)]
     with Given(compiler, "accounting", ENTRIES=64) as app:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""The DNS flow analyser (S2.19): exact by client and server, and what is a flood of it."""
+"""The DNS flow analyser (S2.19): exact by client and server, and floods."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_other_ports_are_not_dns(compiler: Compiler) -> None:
 
 @pytest.mark.parametrize("records", [1, 45])
 def test_an_answer_in_fragments_is_whole(compiler: Compiler, records: int) -> None:
-    """Later fragments have no ports: theirs are those of the answer before, or nobody's."""
+    """Later fragments have no ports: they take those of the earlier answer, or none."""
     fragment = Flow(SERVER, CLIENT)
     with Given(compiler, "dns", records=records) as app:
         app.run(app.packets([fragment, QUERY, fragment, RESPONSE, fragment, fragment], bytes=1500))
@@ -118,7 +118,7 @@ def test_an_amplified_flood_is_told_of(compiler: Compiler) -> None:
 
 
 def test_a_flood_of_queries_is_told_of(compiler: Compiler) -> None:
-    """S2.19: where it goes, and who asks it; and how far that is true where the table was full."""
+    """S2.19: target and clients of the flood; and the error bound if the table was full."""
     clients = [f"203.0.113.{n}" for n in range(200)]
     with Given(compiler, "dns", ENTRIES=128, records=8) as app:
         app.run(app.packets([Flow(c, SERVER, 40000, 53) for c in clients[:100]]), repeat=20)

@@ -1,4 +1,4 @@
-"""Half-open TCP (S2.18): what the kernel remembers of SYNs, and what an operator is shown of it."""
+"""Half-open TCP (S2.18): SYNs that the kernel remembers, and the operator's view of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOR_EVER = 1e6
 
 
 def forged(count: int, destination: str = "198.51.100.7", port: int = 443) -> list[Flow]:
-    """Connections from sources of which each comes once."""
+    """Connections, each from another source."""
     return [
         Flow(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", destination, 1024 + n % 60000, port, "tcp")
         for n in range(count)
@@ -146,7 +146,7 @@ def test_no_more_than_the_threshold_is_no_finding(given: Given) -> None:
 
 
 def test_a_full_table_hides_no_flood_and_accuses_nobody_else(given: Given) -> None:
-    """What finds no room is counted as lost, and by destination."""
+    """SYNs without room are counted as lost, and by destination."""
     benign = forged(350, "198.51.100.8")
     send(given, forged(5000) + benign)
     found = given.window(1)

@@ -48,13 +48,13 @@ def bounds(window: Sequence[Snapshot], unit: str) -> dict[int, tuple[int, int]]:
 
 
 def check(found: dict[int, tuple[int, int]], exact: Array, share: float) -> None:
-    """What heavy_hitters.c promises, of traffic that one CPU has seen."""
+    """The promises of heavy_hitters.c, for traffic of one CPU."""
     assert all(lo <= exact[n] <= hi for n, (lo, hi) in found.items())
     assert set(np.flatnonzero(exact >= exact.sum() * share / 4).tolist()) <= found.keys()
 
 
 def test_all_are_exact_where_the_candidates_have_room(compiler: Compiler) -> None:
-    """Nothing is missed, nothing is estimated; and each window is a new one."""
+    """All counts are exact, and each window starts empty."""
     chosen = zipf(300, 6000, seed=1)
     sizes = np.random.default_rng(2).integers(60, 1500, len(chosen))
     flows = flows_of(300)

@@ -1,4 +1,4 @@
-"""Port scans: who tries many ports, and who tries many hosts at one, against what was sent."""
+"""Port scans: sources that try many ports, or many hosts at one port, against the sent packets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def horizontal(hosts: int, port: int = 23, source: str = "2001:db8::66") -> list
 
 
 def busy(source: str, connections: int, *ports: int) -> list[Flow]:
-    """A client of one server, each connection from a port of its own."""
+    """A client of one server; each connection has another port."""
     return [
         Flow(source, "198.51.100.8", 1024 + n, ports[n % len(ports)], "tcp")
         for n in range(connections)
@@ -167,7 +167,7 @@ def test_a_protocol_s_ports_are_its_own(given: Given) -> None:
 
 
 def test_a_vertical_scan_leaves_room_for_others(given: Given) -> None:
-    """The hosts of its first ports are counted, and nothing is lost."""
+    """The monitor counts the hosts of the source's first ports, and loses none."""
     send(given, vertical(range(1, 1001)) + horizontal(20))
     found = given.window(10)
     assert found[0].losses == {}

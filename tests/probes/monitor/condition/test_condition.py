@@ -1,4 +1,4 @@
-"""Conditions (S2.11, S2.23): verdicts on given windows, and what is said of malformed ones."""
+"""Conditions (S2.11, S2.23): verdicts on given windows, and errors of malformed ones."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize(("text", "column", "problem", "hint"), MALFORMED)
 def test_malformed(text: str, column: int, problem: str, hint: str) -> None:
-    """S2.11: refused with the column, and what to write."""
+    """S2.11: the error names the column and the right syntax."""
     with pytest.raises(ConditionError) as caught:
         Condition.parse(text, where="policy 'x': condition")
     error = caught.value
@@ -217,12 +217,12 @@ def test_an_idle_window_is_no_error() -> None:
     }.items():
         outcome = Condition.parse(text).evaluate(series_of([IDLE] * 9))
         assert (outcome.holds, outcome.certain) == (holds, True)
-    # Idle windows say nothing of what a share usually is.
+    # Idle windows do not change the baseline of a share.
     assert verdict("udp_packets / packets > 1.5 * baseline(20s)", [USUAL, IDLE] * 10 + [FLOOD])
 
 
 class TestBaseline:
-    """S2.23: an anomaly, the deviation from what is usual."""
+    """S2.23: an anomaly is a deviation from the baseline."""
 
     CONDITION = Condition.parse("flows > 5 * baseline(60s)")
 
@@ -427,7 +427,7 @@ def test_no_text_is_trouble(text: str) -> None:
     assert any(judged()[0] < 0.05 for _ in range(5))
 
 
-# An evaluation by itself: of text and of a function of windows that says the same
+# Evaluate only the condition: its text, and a function of windows that means the same
 
 
 Function = Callable[[list[Window], int], float]

@@ -1,4 +1,4 @@
-"""Paths as they are met in the lab and in wide-area networks, made from a seed."""
+"""Simulated paths, like the lab's and like wide-area networks', made from a seed."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def polls(rows: Array, seconds: float | None = None) -> Iterable[tuple[Array, in
 
 
 def told(*flows: Flow, seed: int = 1, seconds: float | None = None) -> Array:
-    """What an analysis tells of flows: rows of dtype PATH."""
+    """Findings about flows: rows of dtype PATH."""
     analysis = Analysis()
     found = [
         analysis.add(rows, now_ns) for rows, now_ns in polls(probes(*flows, seed=seed), seconds)
@@ -204,7 +204,7 @@ def told(*flows: Flow, seed: int = 1, seconds: float | None = None) -> Array:
 
 
 def of(rows: Array, *kinds: Kind) -> Array:
-    """Those of some kinds."""
+    """The rows of some kinds."""
     chosen: Array = rows[np.isin(rows["kind"], kinds)]
     return chosen
 

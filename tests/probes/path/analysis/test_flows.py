@@ -40,7 +40,7 @@ def test_the_longest_idle_flow_makes_room_and_none_of_this_poll() -> None:
     everything = list(range(MAX_FLOWS_OF_DESTINATION))
     first, _ = flows.find(rows_of(everything), START, 0)
     flows.find(rows_of(everything[2:]), START + SECOND, 0)
-    # Flow 0 is idle for as long as 1, but comes again with the new one.
+    # Flow 0 is idle as long as flow 1, but sends again together with the new flow.
     places, evicted = flows.find(rows_of([0, 5000]), START + 2 * SECOND, START + 2 * SECOND)
     assert evicted.tolist() == [first[1]]
     assert places.tolist() == [first[0], first[1]]

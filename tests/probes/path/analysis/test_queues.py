@@ -56,7 +56,7 @@ def test_no_more_queue_is_told_than_there_is_delay(excess: Array, limit: float) 
 
 
 def run(amounts_ms: list[float], wait: list[bool] | None = None) -> list[bool]:
-    """Whether a queue is told after each block of half a second."""
+    """Whether each block of half a second reports a queue."""
     queues = np.zeros(1, QUEUE)
     told = []
     for number, amount in enumerate(amounts_ms, 1):

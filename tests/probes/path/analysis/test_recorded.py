@@ -70,7 +70,7 @@ def test_the_queue_is_told_at_its_hop_though_the_flow_began_with_it(told: Array)
 
 
 def test_a_flow_that_begins_with_its_queue_is_told_without_others_too() -> None:
-    """Its first half second is no measure of what is usual."""
+    """Its first half second is no baseline."""
     alone = recorded()
     alone = alone[alone["source_port"] == BULK]
     analysis = Analysis()

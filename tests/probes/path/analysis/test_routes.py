@@ -16,7 +16,7 @@ A, B, C = 11, 12, 13
 
 
 def verdicts(*polls: list[int]) -> list[tuple[Verdict, int]]:
-    """What each poll with these answers of one hop says, and the router then."""
+    """The findings of each poll with these answers of one hop, and the router then."""
     routes = np.zeros(1, ROUTE)
     found = []
     sent = 0

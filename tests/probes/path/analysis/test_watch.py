@@ -1,4 +1,4 @@
-"""S3.20: what is told of whole paths, poll by poll; nothing is told where nothing happens."""
+"""S3.20: findings about whole paths, poll by poll; a quiet path yields no finding."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_minute_after_its_end_a_flow_is_dropped() -> None:
 
 
 def test_of_a_flow_with_few_probes_a_queue_is_told_where_it_is_or_not_at_all() -> None:
-    """Six probes a second and hop: the turn of a later hop comes before that of an earlier one."""
+    """Six probes a second and hop: a later hop may have its turn before an earlier one."""
     hops = queue_at(path(), 4, lambda s: sawtooth(s % 15, 5, 11))
     found = []
     for seed in range(6):

@@ -71,7 +71,7 @@ def test_the_hop_before_a_queue_may_be_silent() -> None:
 
 
 def test_a_hop_that_fell_silent_before_clears_no_queue() -> None:
-    """What it answered last, it answered when there was none."""
+    """The hop's last answer is older than the queue."""
     hops = queue_at(path(), 4, lambda s: sawtooth(s, 10))
     hops[4] = Hop(unanswered(idle(), 4))
     found = events(told(Flow(hops, end=16)))

@@ -33,8 +33,7 @@ from tests.probes.path.analysis.simulated import (
 
 
 def detour(moment: float, first: int, hops: int = 7, end: int = 6) -> list[Hop]:
-    """From `moment` on, other routers from hop `first` on, and one hop more (or, if it has none,
-    one less before that)."""
+    """Other routers from `moment` and hop `first` on; a longer path if `end` < `hops`."""
     made = path(hops)
     for number in range(first, hops + 1):
         made[number - 1].routers = after(moment, number, 20 + number)
@@ -129,7 +128,7 @@ def test_late_answers_of_the_old_path_are_no_change() -> None:
 
 
 def by(way: int, port: int, **others: float) -> Flow:
-    """A flow of which hop 3 is served by another router than others' hop 3."""
+    """Another router serves hop 3 of this flow than of the others."""
     hops = path()
     hops[2].routers = way
     return Flow(hops, port, **others)  # type: ignore[arg-type]

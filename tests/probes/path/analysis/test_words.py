@@ -1,4 +1,4 @@
-"""What is told, in words."""
+"""Findings in words."""
 
 from __future__ import annotations
 

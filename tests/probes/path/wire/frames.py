@@ -1,7 +1,7 @@
 """The other end of a host's interface: a test sees each packet that leaves, and is the network.
 
-The interface is a TAP or TUN. What the host sends is here when `send` returns, in order, with what
-is left to the interface to do: so nothing needs to be waited for, and nothing is guessed.
+The interface is a TAP or TUN. Frames of the host are here when `send` returns, in order, with their
+offload requests. So tests neither wait nor guess.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from probes.path.records import Array
 
 HOST = {4: "10.96.0.1", 6: "fd96::1"}
 PEER = {4: "10.96.0.2", 6: "fd96::2"}
-"""What is traced, by IP version."""
+"""Traced destinations by IP version."""
 ROUTER = {4: "10.96.9.%d", 6: "fd96:9::%d"}
 """Of a router, by its hop."""
 TCP, UDP = socket.IPPROTO_TCP, socket.IPPROTO_UDP
@@ -194,7 +194,7 @@ class Wire:
         fcntl.ioctl(self._fd, _TUNSETOFFLOAD, _TUN_OFFLOADS if wanted else 0)
 
     def sent(self) -> list[Packet]:
-        """What the host has sent to PEER since the last time."""
+        """Frames sent to PEER since the last call."""
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -210,7 +210,8 @@ class Wire:
         os.write(self._fd, struct.pack("<BBHHHH", _CHECKSUM_IS_RIGHT, 0, 0, 0, 0, 0) + link + ip)
 
     def send(self, frame: bytes, checksum: tuple[int, int] = (0, 0), segment: int = 0) -> None:
-        """Send a frame as it is; with `checksum`, from where to sum up and where the sum goes.
+        """Send an unchanged frame; `checksum` has the offsets where the sum starts and where it
+        goes.
 
         To be cut into segments of that much payload, where `segment` is given.
         """
@@ -294,7 +295,7 @@ def _matters(flag: str, text: str) -> bool:
 class Frugal:
     """A compiler that compiles the same only once.
 
-    A probe's mark is drawn anew each time; here it is what it was the first time.
+    A probe's mark is random; here the first mark stays.
     """
 
     def __init__(self, compiler: Compiler) -> None:
@@ -343,7 +344,7 @@ class Tracing:
         return target.sequence
 
     def rows(self) -> Array:
-        """What has become of the probes since the last time, dtype HOP."""
+        """Rows of the probes since the last call, dtype HOP."""
         self.probe.export()
         return self.probe.latest[0].rows
 

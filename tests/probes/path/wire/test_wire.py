@@ -145,10 +145,11 @@ def application(host: Host, protocol: int, version: int) -> Iterator[Send]:
 
 
 def check(probe: Packet, cause: Packet, sequence: int, guard: Guard) -> None:
-    """That it is what `cause` is to cause (S3.14), and malformed only as `guard` says."""
+    """Check that the probe is the one expected from `cause` (S3.14), and malformed only as `guard`
+    says."""
     expected = cause.probe(probe.ttl, sequence, guard)
     assert probe.without_checksum() == expected.without_checksum()
-    assert replace(probe, ip=b"") == replace(expected, ip=b"")  # the link, and who does checksums
+    assert replace(probe, ip=b"") == replace(expected, ip=b"")  # link and offload
     assert probe.header_is_right
     if guard is Guard.NONE or (guard is Guard.DISCARD and probe.protocol in (TCP, UDP)):
         assert probe.checksum_is_right
@@ -211,7 +212,7 @@ def test_a_large_segment_causes_one_probe(host: Host) -> None:
                 payload = random.randbytes(40_500)
                 sock.send(payload)
                 probe, packets = host.caused(1 if offload else 41)
-                # What the whole promises, before it is cut.
+                # The lengths in the whole packet's headers, before the cut.
                 whole = replace(packets[0], ip=bytearray(packets[0].ip))  # type: ignore[arg-type]
                 start = packets[0].header + 4
                 whole.ip[start : start + 2] = struct.pack(">H", 40_508)  # type: ignore[index]
@@ -291,7 +292,7 @@ def test_marks_and_tags_stay(compiler: Compiler, order: Order) -> None:
 
 
 def test_a_burst_comes_before_its_packet(compiler: Compiler) -> None:
-    """S3.19, where it is asked for."""
+    """S3.19, if the option is set."""
     with hosting(compiler, tracing_options(burst=3)) as host:
         for version in (4, 6):
             for protocol in (UDP, ECHO[version], TCP):

@@ -1,4 +1,4 @@
-"""Answers to probes, byte by byte: which match, what they tell, and what becomes of them."""
+"""Answers to probes, byte by byte: matching, contents, and fate."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PROTOCOLS = ["tcp", "udp", "echo"]
 
 
 class Answering:
-    """A traced host, and its ingress program as it is for single frames."""
+    """A traced host, and its ingress program for single frames."""
 
     def __init__(self, opened: Wire, tracing: Tracing, hook: Hook) -> None:
         self.wire, self.tracing, self.hook = opened, tracing, hook
@@ -67,7 +67,7 @@ class Answering:
         return probe
 
     def verdict(self, ip: bytes, tags: bytes = b"") -> int:
-        """What the program says to a packet."""
+        """The program's verdict on a packet."""
         kind = b"\x08\x00" if ip[0] >> 4 == 4 else b"\x86\xdd"
         return self.of_frame(bytes(12) + tags + kind + ip)
 

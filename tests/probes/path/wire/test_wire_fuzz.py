@@ -42,7 +42,7 @@ EXTENSIONS = (0, 43, 44, 60)
 
 @dataclass
 class Case:
-    """A frame, and what it is to cause."""
+    """A frame, and the probe that it must cause."""
 
     frame: bytes
     tags: int
@@ -194,7 +194,7 @@ def test_the_largest_segment(host: tuple[Wire, Tracing], version: int, protocol:
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_a_checksum_of_zero(host: tuple[Wire, Tracing], version: int) -> None:
-    """UDP's that comes out as 0 is sent as its other zero: 0 would say that there is none."""
+    """If UDP's checksum is 0, the packet carries 0xffff: 0 means "no checksum"."""
     opened, tracing = host
     addresses = packed(HOST[version]), packed(PEER[version])
     sequence = tracing.sequence(PEER[version])
@@ -211,10 +211,11 @@ def test_a_checksum_of_zero(host: tuple[Wire, Tracing], version: int) -> None:
 
 
 def test_a_checksum_deeper_inside(host: tuple[Wire, Tracing]) -> None:
-    """A tunnel's packet, whose inner checksum is left to the interface, can't be cut so short.
+    """The kernel cannot cut a tunnel's packet so short if its inner checksum is left to the
+    interface.
 
-    It leaves all the same, once, and its probe is told as dropped here. With the application first
-    that is what its sender is told, too: what it gave away has become the probe.
+    The packet leaves once, and its probe's row says dropped here. If the application's packet goes
+    first, its sender gets the error: its packet became the probe.
     """
     opened, tracing = host
     tracing.force(1)
