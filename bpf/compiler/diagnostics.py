@@ -38,11 +38,11 @@ _INFINITE_LOOP = re.compile(r"infinite loop detected at insn \d+")
 _NO_ADDRESS = re.compile(r"\(18\) r\d = 0x[0-9a-f]{1,7}\b")
 """An ld_imm64 of a small constant: an unresolved reference into .rodata or .bss."""
 _NOT_IN_THE_KERNEL = "global and static variables, constant tables and long strings"
-_HEADERS = "packets, packet.h, probe.h, and files beside the source"
+_HEADERS = "packet.h, probe.h and others of probedeck, files beside the source"
 _HINTS = tuple(
     (re.compile(pattern), hint)
     for pattern, hint in (
-        (r"file not found$", f"the headers at hand are {_HEADERS}"),
+        (r"file not found$", f"available headers: {_HEADERS}"),
         (r"definition of type 'struct tracepoint__", "programs of packets only, not of tracing"),
         (r"^void function .* should not return", "lookup_or_init() does: use lookup_or_try_init()"),
         (r"unsupported map type", "such as hash, percpu_hash, lru_hash, array, queue, lpm_trie"),

@@ -195,7 +195,7 @@ REFUSED = {
     ),
     "a header that there isn't": (
         "#include <linux/types.h>\n#include @<linux/netfilter_x.h>\n" + BODY.format("return 2;"),
-        "'linux/netfilter_x.h' file not found; the headers at hand are those of packets",
+        "'linux/netfilter_x.h' file not found; available headers: packet.h",
     ),
 }
 

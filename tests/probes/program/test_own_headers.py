@@ -113,7 +113,7 @@ def test_files_outside_of_the_directory_are_not_read(
     error = refused(compiler, loose, config)
     (first, *_) = error.diagnostics
     assert (first.file, first.line) == (f"{tmp_path}/src/probe.c", 1)
-    assert "file not found; the headers at hand are" in first.text
+    assert "file not found; available headers:" in first.text
     assert "root:x" not in str(error.diagnostics)
 
 
