@@ -124,7 +124,7 @@ def test_every_column_of_a_table_is_documented() -> None:
     assert rows.keys() == VIEWS.keys()
     for name, view in VIEWS.items():
         columns = [column for column, _ in view.columns]
-        if name == "triggers":  # its last columns are those of `metrics`
+        if name == "triggers":  # it ends with the columns of `metrics`
             columns = columns[: columns.index("packets")]
             rows[name] = rows[name].partition(", then ")[0]
         assert rows[name].split(", ") == columns
