@@ -28,7 +28,7 @@ _AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximu
 
 
 @dataclass(frozen=True, slots=True)
-class MetricTable:
+class MetricRows:
     """One metric's rows, in a window."""
 
     metric: Metric
@@ -64,7 +64,7 @@ class MetricMap:
         """
         return open_map(self.declared, fd, ReadMethod.BATCH if self.expiry else None)
 
-    def read(self, source: Map, end_ns: int) -> list[MetricTable]:
+    def read(self, source: Map, end_ns: int) -> list[MetricRows]:
         """Take the tables of the window that ended then out of the map, emptying or sweeping it
         where a metric asks for that.
 
@@ -84,9 +84,7 @@ class MetricMap:
             raise ProbedeckError(f"map {self.name} cannot be read: {error.strerror}") from None
         full = 0.0 if source.spec.kind.shape == Shape.ARRAY else len(entries)
         return [
-            MetricTable(
-                metric, schema, rows_of(entries, metric.agg), full / source.spec.max_entries
-            )
+            MetricRows(metric, schema, rows_of(entries, metric.agg), full / source.spec.max_entries)
             for metric, schema in exported
         ]
 

@@ -21,7 +21,7 @@ from probes.poller import UtcClock
 from probes.program.compatibility import compare, keeps
 from probes.program.loading import Clone, CompiledProbe, CompiledSide, LoadedSide, compile_probe
 from probes.program.map_options import new_map, shared_name
-from probes.program.metrics import MetricTable
+from probes.program.metrics import MetricRows
 from probes.reports import Compatibility, ProgramInfo
 from probes.sharing import SharedMap, SharedMaps
 from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add_losses
@@ -288,7 +288,7 @@ class ProgramProbe:
         grace.wait()
         quiet = time.monotonic_ns()
         self.window += 1
-        read: list[tuple[LoadedSide, MetricTable, Losses]] = []
+        read: list[tuple[LoadedSide, MetricRows, Losses]] = []
         events: list[Event] = []
         for side, clone in ended:
             losses = self._untold.pop(side.side, {})

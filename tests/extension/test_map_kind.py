@@ -1,4 +1,4 @@
-"""A new kind of map is one row of `bpf.maps.kinds`: metrics, tables and operators' entries use it."""
+"""A new kind of map is one row of `bpf.maps.kinds`: metrics, tables and entries use it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ int count(struct xdp_md *ctx)
     return ports.redirect_map(1, 0);
 }
 """
-"""Interfaces by the number of a port. Without a row, the contents mean nothing outside the kernel."""
+"""Interfaces by the number of a port. A map that only the kernel reads, if it has no row."""
 LOOPBACK = socket.if_nametoindex("lo")
 CONFIG = config(
     SOURCE,
