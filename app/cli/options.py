@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.outputs.formats import FORMATS
 from app.run.monitor import Policies, policies_of, receiver_of
-from app.run.output_spec import FORMATS, VIEWS, Target
+from app.run.output_spec import VIEWS, Target
 from app.run.spec import Watch, probes_of
 from bpf.attach.attachment import Hook
 from bpf.errors import TextError, UsageError
@@ -20,6 +21,7 @@ from probes.monitor.state import METRICS, POLICIES, TRIGGERS
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
 
+_FORMATS = [each.name for each in FORMATS.values() if each.appends]
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 
 
@@ -38,7 +40,7 @@ class Options:
     format: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(FORMATS),
+            metavar="|".join(_FORMATS),
             help="What tables are written as.",
             show_default="csv; a probe's own",
         ),
@@ -245,8 +247,8 @@ class Options:
 
         `saved` are the filters that --filter may name; it is not looked at without.
         """
-        if self.format is not None and self.format not in FORMATS:
-            raise UsageError(f"no format {self.format!r}", hint=f"there are {', '.join(FORMATS)}")
+        if self.format is not None and self.format not in _FORMATS:
+            raise UsageError(f"no format {self.format!r}", hint=f"there are {', '.join(_FORMATS)}")
         if self.ingress not in INGRESS:
             raise UsageError(f"--ingress {self.ingress!r} is not {', '.join(INGRESS)}")
         # Packet counts of a window are 32 bits wide: at 10 Mpps that is seven minutes.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.files import as_invoker
+from app.outputs.formats import FORMATS
 
 if TYPE_CHECKING:
     from app.api.client import Client
@@ -66,7 +67,7 @@ Interface = Annotated[
 Format = Annotated[
     str,
     typer.Option(
-        "--format", metavar="json|xml|csv|jsonl", help="Of the tables.", show_default="the probe's"
+        "--format", metavar="|".join(FORMATS), help="Of the tables.", show_default="the probe's"
     ),
 ]
 Force = Annotated[

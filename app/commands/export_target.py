@@ -6,13 +6,16 @@ from collections.abc import Collection
 from pathlib import Path
 
 from app.files import expand
+from app.outputs.formats import FORMATS
 from bpf.errors import UsageError, did_you_mean
 
 PICTURE, TEXT = "svg", "txt"
 PICTURES = (PICTURE, TEXT)
-"""What the name of a file may end in that has the whole screen."""
-SUFFIXES = ("csv", "json", "jsonl", TEXT, PICTURE)
-"""What that of a table's may."""
+"""Suffixes of files with the whole screen."""
+VALUES = tuple(each.name for each in FORMATS.values() if each.in_console)
+"""Suffixes of files with the values of a table."""
+SUFFIXES = (*VALUES, TEXT, PICTURE)
+"""Suffixes of files with a table, or a picture of it."""
 
 
 def target(file: str, suffixes: Collection[str] = SUFFIXES) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.commands.export_target import VALUES
 from app.commands.model import Command, Parameter, ParameterKind
 from app.commands.tables import sortable
 
@@ -87,7 +88,7 @@ _VIEW = (
             " into its clipboard (OSC 52; in tmux: set -g set-clipboard on)."),
     Command("view.export", "Write the table to a file", "E", parameters=_WRITTEN, asks=True,
             help="All its rows, as they are filtered and sorted, with the columns that are chosen:"
-            " .csv, .json and .jsonl have values, .txt what is shown. .svg is a picture of the"
+            f" .{', .'.join(VALUES)} have values, .txt what is shown. .svg is a picture of the"
             " screen. Replaces an existing file only with overwrite, or by enter again."),
     Command("work.cancel", "Cancel what takes its time"),
 )  # fmt: skip

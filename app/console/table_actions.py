@@ -6,7 +6,7 @@ from pathlib import Path
 
 from textual.app import App
 
-from app.commands.export_target import PICTURE, suffix_of, target
+from app.commands.export_target import PICTURE, TEXT, VALUES, suffix_of, target
 from app.commands.tables import USUAL, columns_of
 from app.console.overwriting import Overwriting
 from app.console.screen import ConsoleScreen, counted
@@ -16,7 +16,8 @@ from bpf.errors import UsageError, did_you_mean
 from widgets.format import REPLACED, byte_size, safe
 from widgets.table.table import VirtualTable
 
-_EXAMPLE = "flows.csv; also .json .jsonl .txt, .svg is a picture"
+_OTHERS = " ".join(f".{suffix}" for suffix in (*VALUES[1:], TEXT))
+_EXAMPLE = f"flows.{VALUES[0]}; also {_OTHERS}, .svg is a picture"
 ROW, TABLE = "row", "table"
 
 

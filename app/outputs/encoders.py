@@ -1,8 +1,4 @@
-"""How rows are written: one encoder a format, for every table.
-
-A file of any format can be added to, and is whole after each addition: its rows are lines, and what
-ends a document (`]`, `</table>`) is written over.
-"""
+"""Rows and whole exports as bytes: CSV, JSON and XML."""
 
 from __future__ import annotations
 
@@ -10,40 +6,41 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 Record = Sequence[Any] | Mapping[str, Any]
 """A row: flat, or nested."""
 
-to_json = json.JSONEncoder(check_circular=False).encode
+_json = json.JSONEncoder(check_circular=False).encode
 _XML_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-XML_START = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_XML_START = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
-@dataclass(frozen=True, slots=True)
-class Encoder:
-    """A format. Bytes are UTF-8; what is no text (an interface may have any name) is escaped."""
+class ExportedTable(NamedTuple):
+    """The rows of a metric, or of a table of a built-in probe, which has no attributes."""
 
-    nested: bool
-    """Whether rows are mappings that may hold others; else they are flat sequences."""
-    begin: Callable[[str, Sequence[str]], bytes]
-    """What a table begins with, from its schema and header."""
-    encode: Callable[[Iterable[Any]], bytes]
-    """Rows, joined by `separator`."""
-    row_end: bytes
-    """What every row ends with, and nothing else does."""
-    mark: Callable[[str], bytes]
-    """What the first row of a table of this schema contains."""
-    separator: bytes = b""
-    end: bytes = b""
-    """What a table ends with."""
+    attributes: Mapping[str, str]
+    """Name, kind and help of the metric."""
+    rows: Sequence[Record]
 
 
-def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
+class ExportedGroup(NamedTuple):
+    """One direction of a probe, or one table of a built-in probe."""
+
+    interface: str
+    losses: Mapping[str, Mapping[str, int]]
+    """Packets and bytes by reason."""
+    tables: Mapping[str, ExportedTable]
+    """By metric; the one table of a built-in probe has the empty name."""
+
+
+Groups = Mapping[str, ExportedGroup]
+
+
+def csv_rows(rows: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
         [_lower(value) for value in row] if True in map(_is_bool, row) else row for row in rows
@@ -59,33 +56,33 @@ def _lower(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(f"{to_json(row)}\n" for row in rows).encode()
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(f"{_json(row)}\n" for row in rows).encode()
 
 
-def _json_items(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    return ",".join(f"{to_json(row)}\n" for row in rows).encode()
+def json_items(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return ",".join(f"{_json(row)}\n" for row in rows).encode()
 
 
-def _xml_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    return _utf8("".join(f"{to_xml('row', row)}\n" for row in rows))
+def xml_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return _utf8("".join(f"{_xml('row', row)}\n" for row in rows))
 
 
 def _utf8(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def to_xml(name: str, value: Any) -> str:
+def _xml(name: str, value: Any) -> str:
     """An element. What can't be one's name becomes `<field name="...">`; items of a list `<item>`;
     control characters are written as in Python, `\\x07`."""
     if _XML_NAME.fullmatch(name):
         start, end = f"<{name}>", f"</{name}>"
     else:
-        start, end = f"<field name={xml_attribute(name)}>", "</field>"
+        start, end = f"<field name={_attribute(name)}>", "</field>"
     if isinstance(value, Mapping):
-        inside = "".join(to_xml(key, each) for key, each in value.items())
+        inside = "".join(_xml(key, each) for key, each in value.items())
     elif isinstance(value, (list, tuple)):
-        inside = "".join(to_xml("item", each) for each in value)
+        inside = "".join(_xml("item", each) for each in value)
     elif value is None:
         inside = ""
     else:
@@ -93,7 +90,7 @@ def to_xml(name: str, value: Any) -> str:
     return f"{start}{inside}{end}"
 
 
-def xml_attribute(value: object) -> str:
+def _attribute(value: object) -> str:
     """In quotes."""
     text = escape(_xml_text(str(value)))
     return '"' + text.translate({ord(c): f"&#{ord(c)};" for c in "\t\n\r"}) + '"'
@@ -103,37 +100,48 @@ def _xml_text(text: str) -> str:
     return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-FORMATS = {
-    "csv": Encoder(
-        nested=False,
-        begin=lambda schema, header: _csv([header]),
-        encode=_csv,
-        row_end=b"\n",
-        mark=lambda schema: b"",  # the header is enough
-    ),
-    "jsonl": Encoder(
-        nested=True,
-        begin=lambda schema, header: b"",
-        encode=_json_lines,
-        row_end=b"}\n",
-        mark=lambda schema: to_json({"schema": schema})[1:-1].encode(),
-    ),
-    "json": Encoder(
-        nested=True,
-        begin=lambda schema, header: b"[\n",
-        encode=_json_items,
-        row_end=b"}\n",
-        mark=lambda schema: to_json({"schema": schema})[1:-1].encode(),
-        separator=b",",
-        end=b"]\n",
-    ),
-    "xml": Encoder(
-        nested=True,
-        begin=lambda schema, header: _utf8(f"{XML_START}<table schema={xml_attribute(schema)}>\n"),
-        encode=_xml_rows,
-        row_end=b"</row>\n",
-        mark=lambda schema: b"",
-        end=b"</table>\n",
-    ),
-}
-"""By name, which is the files' ending."""
+def csv_header(schema: str, header: Sequence[str]) -> bytes:
+    return csv_rows([header])
+
+
+def json_mark(schema: str) -> bytes:
+    return _json({"schema": schema})[1:-1].encode()
+
+
+def xml_begin(schema: str, header: Sequence[str]) -> bytes:
+    return _utf8(f"{_XML_START}<table schema={_attribute(schema)}>\n")
+
+
+def json_document(window: Mapping[str, Any], groups: Groups) -> bytes:
+    """An object; under each group's name the rows of each metric, or the rows of its one table."""
+    if not window:
+        return b"{}\n"
+    whole = {
+        **window,
+        "interfaces": {name: group.interface for name, group in groups.items()},
+        "losses": {name: group.losses for name, group in groups.items() if group.losses},
+    }
+    for name, group in groups.items():
+        rows = {metric: table.rows for metric, table in group.tables.items()}
+        whole[name] = rows.get("", rows)
+    return f"{_json(whole)}\n".encode()
+
+
+def xml_document(window: Mapping[str, Any], groups: Groups) -> bytes:
+    """An element `export`; in it one element a group, with its losses and its metrics or rows."""
+    parts = [f"{_XML_START}<export{_attributes(window)}>\n"]
+    for name, group in groups.items():
+        parts.append(f"<{name} interface={_attribute(group.interface)}>\n")
+        for reason, loss in group.losses.items():
+            parts.append(f"<loss reason={_attribute(reason)}{_attributes(loss)}/>\n")
+        for metric, table in group.tables.items():
+            rows = "".join(f"{_xml('row', row)}\n" for row in table.rows)
+            begin, end = f"<metric{_attributes(table.attributes)}>\n", "</metric>\n"
+            parts.append(f"{begin}{rows}{end}" if metric else rows)
+        parts.append(f"</{name}>\n")
+    parts.append("</export>\n")
+    return _utf8("".join(parts))
+
+
+def _attributes(values: Mapping[str, object]) -> str:
+    return "".join(f" {name}={_attribute(value)}" for name, value in values.items())

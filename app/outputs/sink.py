@@ -11,7 +11,8 @@ from itertools import islice
 from typing import NamedTuple, Self
 
 from app.files import exists, expand, invoker, open_directory
-from app.outputs.encoders import FORMATS, Record
+from app.outputs.encoders import Record
+from app.outputs.formats import FORMATS
 from app.outputs.metrics import MetricTable
 from app.outputs.table_output import (
     ForeignFileError,
@@ -252,6 +253,8 @@ class Sink:
         rows = MetricTable(item)
         metric = self._metrics.get(rows.name)
         format_name = self._formats.get(item.probe, self._format)
+        if not FORMATS[format_name].appends:
+            format_name = self._format
         if metric is None or metric.schema != rows.schema:
             if metric is not None:
                 self._counted(rows.name, metric.table.close())
@@ -284,11 +287,11 @@ class Sink:
         return self._open(further, format_name, table.schema, table.header)
 
     def _open(self, name: str, format_name: str, schema: str, header: Sequence[str]) -> Output:
-        encoder = FORMATS[format_name]
-        begin = encoder.begin(schema, header)
+        written = FORMATS[format_name]
+        begin = written.begin(schema, header)
         if self._directory is None:
-            return StandardOutput(encoder, begin)
-        return TableFile(self._directory / f"{name}.{format_name}", encoder, begin, schema)
+            return StandardOutput(written, begin)
+        return TableFile(self._directory / f"{name}.{format_name}", written, begin, schema)
 
 
 @contextmanager

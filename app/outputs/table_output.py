@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from app.files import open_file
-from app.outputs.encoders import Encoder, Record
+from app.outputs.encoders import Record
+from app.outputs.formats import Format
 from bpf.errors import UsageError
 
 _LONGEST_ROW = 65536
@@ -49,8 +50,8 @@ class Output(Protocol):
 class StandardOutput:
     """One table on standard output, which stays open."""
 
-    def __init__(self, encoder: Encoder, begin: bytes) -> None:
-        self._encoder = encoder
+    def __init__(self, written: Format, begin: bytes) -> None:
+        self._format = written
         self._begin = begin
         self._begun = self._has_rows = False
         self._torn = b""
@@ -61,19 +62,19 @@ class StandardOutput:
         # The head comes with the first item: a run that cannot begin leaves none behind.
         head = b"" if self._begun else self._begin
         if rows and self._has_rows:
-            head += self._encoder.separator
+            head += self._format.separator
         self._finish_torn(len(rows))
-        data = head + self._encoder.encode(rows)
+        data = head + self._format.encode(rows)
         sent, reason = _send(data)
         whole = len(rows)
         if reason:
-            whole, used = _fitting(self._encoder, rows, sent - len(head))
+            whole, used = _fitting(self._format, rows, sent - len(head))
             size = len(head) + used
             lone_separator = self._has_rows and sent == len(head) > 0
             if sent > size or lone_separator:
                 # The next write continues the row where it was cut.
-                size += len(self._encoder.separator) if whole else 0
-                size += len(self._encoder.encode(rows[whole : whole + 1]))
+                size += len(self._format.separator) if whole else 0
+                size += len(self._format.encode(rows[whole : whole + 1]))
                 self._torn_row = True
                 whole += 1
             self._torn = data[sent:size] if sent else b""
@@ -89,7 +90,7 @@ class StandardOutput:
         try:
             self._finish_torn(0)
             if self._begun:
-                _send(self._encoder.end)
+                _send(self._format.end)
         except RowsLostError:
             return int(self._torn_row)
         return 0
@@ -121,11 +122,11 @@ def _send(data: bytes) -> tuple[int, str]:
     return len(data), ""
 
 
-def _fitting(encoder: Encoder, rows: Iterable[Record], size: int) -> tuple[int, int]:
+def _fitting(written: Format, rows: Iterable[Record], size: int) -> tuple[int, int]:
     """Return how many whole rows are in the first `size` bytes of `rows`, and their bytes."""
     count = used = 0
     for row in rows:
-        more = len(encoder.encode([row])) + (len(encoder.separator) if count else 0)
+        more = len(written.encode([row])) + (len(written.separator) if count else 0)
         if used + more > size:
             break
         used += more
@@ -136,11 +137,11 @@ def _fitting(encoder: Encoder, rows: Iterable[Record], size: int) -> tuple[int, 
 class TableFile:
     """One table in a file, which is whole after each write, and locked while it is open."""
 
-    def __init__(self, path: Path, encoder: Encoder, begin: bytes, schema: str) -> None:
+    def __init__(self, path: Path, written: Format, begin: bytes, schema: str) -> None:
         """Raises OSError, ForeignFileError, and UsageError if another run writes the file."""
         self._broken = False
         """Whether an error has left the end of the file in doubt."""
-        self._encoder = encoder
+        self._format = written
         self._begin = begin
         self._path = path
         self._begun = self._has_rows = False
@@ -176,16 +177,16 @@ class TableFile:
             self._begun = self._has_rows = False
         if self._begun and not rows:
             return
-        end = self._encoder.end
+        end = self._format.end
         start = size - len(end) if self._begun else 0
         head = b"" if self._begun else self._begin
         if rows and self._has_rows:
-            head += self._encoder.separator
-        data = head + self._encoder.encode(rows) + end
+            head += self._format.separator
+        data = head + self._format.encode(rows) + end
         written, reason = self._write(data, start)
         if reason:
             room = max(written, size - start) - len(end)
-            count, used = _fitting(self._encoder, rows, room - len(head))
+            count, used = _fitting(self._format, rows, room - len(head))
             headed = count > 0 or (not self._begun and room >= len(head))
             self._cut(start, size, len(head) + used if headed else -1)
             self._begun = self._begun or headed
@@ -206,7 +207,7 @@ class TableFile:
 
     def _cut(self, start: int, size: int, kept: int) -> None:
         """Keep `kept` bytes from `start` on; -1: restore the file as it was, `size` bytes long."""
-        end = self._encoder.end
+        end = self._format.end
         whole = start + kept + len(end) if kept >= 0 else size
         # First the end, into space that the file has already: a full disk has no other.
         if whole:
@@ -222,7 +223,7 @@ class TableFile:
             return
         row = head[len(self._begin) :].partition(b"\n")[0]
         ours = head.startswith(self._begin) and (
-            self._encoder.mark(schema) in row or row == self._encoder.end.rstrip()
+            self._format.mark(schema) in row or row == self._format.end.rstrip()
         )
         if not ours:
             raise ForeignFileError(
@@ -232,7 +233,7 @@ class TableFile:
 
     def _recover(self) -> None:
         """Take off a last row that is not whole, of a full disk or of a run that was killed."""
-        size, start, end = self._size(), len(self._begin), self._encoder.end
+        size, start, end = self._size(), len(self._begin), self._format.end
         self._begun = size >= start + len(end) and size > 0
         kept = self._last_row_end() if self._begun else 0
         self._has_rows = kept > start
@@ -246,9 +247,9 @@ class TableFile:
         look = _LONGEST_ROW
         while True:
             start = max(first, size - look)
-            found = os.pread(self._fd, size - start, start).rfind(self._encoder.row_end)
+            found = os.pread(self._fd, size - start, start).rfind(self._format.row_end)
             if found >= 0:
-                return start + found + len(self._encoder.row_end)
+                return start + found + len(self._format.row_end)
             if start == first:
                 return first
             look *= 4

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.outputs import VIEWS, Sink, counted, is_table
+from app.outputs.sink import Sink
+from app.outputs.view import is_table
+from app.outputs.views import VIEWS, counted
 from app.run.output_spec import Target
 from app.run.spec import Watch
 from app.run.start import start

@@ -13,7 +13,6 @@ from probes.monitor.state import METRICS, POLICIES, TRIGGERS
 if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
-FORMATS = ("csv", "jsonl", "json", "xml")
 VIEWS = ("flows", "hops", "paths", METRICS, TRIGGERS, POLICIES, "windows", "events")
 _NONE: Mapping[str, str] = MappingProxyType({})
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from app.commands.export_target import TEXT, VALUES
+
+_SUFFIXES = " ".join(f".{suffix}" for suffix in (*VALUES, TEXT))
 FORMS = (
     ("Action COMMAND [VALUE]", "Do a command, such as Action flow.sort bytes; Action may be left "
      "out."),
@@ -21,7 +24,7 @@ FORMS = (
      '== != for all, < <= > >= for numbers, =~ /RE/ and !~ /RE/ for text. Values are "text", true, '
      "3, 10k, 10Mbit/s, 50ms, 5%."),
     ("Sleep TIME", "Do nothing for that time: 500ms, 2s, 1m, or a number of seconds."),
-    ("Export VIEW FILE", "Turn to a view and write its table: .csv .json .jsonl .txt, or a picture "
+    ("Export VIEW FILE", f"Turn to a view and write its table: {_SUFFIXES}, or a picture "
      "of it: .svg. Directories are made, and what is there is overwritten."),
     ("Screenshot FILE", "Write what the screen shows: .svg or .txt."),
     ("Source FILE", "Do another tape's steps; FILE is beside this tape. At most 8 deep."),

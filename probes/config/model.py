@@ -23,6 +23,7 @@ from probes import netflow
 from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside
 from probes.config.config_errors import config_error, invalid
 from probes.config.files import read_data, read_text, why_no_text
+from probes.config.formats import FORMAT_NAMES
 from probes.config.map_config import Expire, Macro, MapOptions, Metric, Model, Name, Text
 from probes.config.metric_checks import check_metrics
 from probes.netflow import FEATURES, Method
@@ -33,7 +34,6 @@ __all__ = [
     "SIDES",
     "DirectionConfig",
     "Expire",
-    "Format",
     "Health",
     "MapOptions",
     "Metric",
@@ -50,7 +50,6 @@ __all__ = [
 ]
 
 
-Format = Literal["json", "xml", "csv", "jsonl"]
 Side = Literal["ingress", "egress"]
 SIDES: tuple[Side, Side] = ("ingress", "egress")
 MAX_SOURCE = 1 << 20
@@ -200,11 +199,16 @@ class Health(Model):
     both have it; empty: one of all."""
 
 
+def _list_formats(schema: dict[str, Any]) -> None:
+    if FORMAT_NAMES:
+        schema["enum"] = list(FORMAT_NAMES)
+
+
 class ProbeConfig(Model):
     """A probe: what the operator gives, and all that he gives (S1.5)."""
 
     name: Name
-    format: Format = "json"
+    format: Annotated[str, Field(json_schema_extra=_list_formats)] = "json"
     interval: float = 1.0
     """Seconds between exports, 0.01 to 300; 0: only when asked for. In a file that is run by
     `run --probe` what `--interval` says, if it is left out."""
@@ -219,6 +223,14 @@ class ProbeConfig(Model):
     def origin(self) -> str:
         """Where it came from, for what is said about it: a file's name, or `request`."""
         return self._origin or self.name
+
+    @field_validator("format")
+    @classmethod
+    def _known_format(cls, name: str) -> str:
+        if FORMAT_NAMES and name not in FORMAT_NAMES:
+            hint = did_you_mean(name, sorted(FORMAT_NAMES))
+            raise wrong(f"{name!a} is not one of its values", hint=hint)
+        return name
 
     @field_validator("interval")
     @classmethod

@@ -13,7 +13,8 @@ from app import files
 from app.commands.complete import Completer
 from app.config.paths import read_private
 from app.console.screens.programs.files import write_source
-from app.outputs import VIEWS, Sink
+from app.outputs.sink import Sink
+from app.outputs.views import VIEWS
 from bpf.errors import ProbedeckError, UsageError
 
 NOBODY = 65534

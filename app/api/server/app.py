@@ -20,7 +20,7 @@ from app.api.models import ExistsError, ForbiddenError, Problem, Registers, Unkn
 from app.api.server.auth import AuthMiddleware, Rights, refusal
 from app.api.server.broadcaster import Broadcaster, TooManyError
 from app.api.server.command_endpoints import CommandEndpoints, CommandRunner
-from app.api.server.endpoints import Endpoints
+from app.api.server.endpoints import MEDIA_TYPES, Endpoints
 from app.api.server.executor import PlaneExecutor
 from app.api.server.monitor_endpoints import MonitorEndpoints
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
@@ -42,11 +42,9 @@ _STATUS: dict[type[ProbedeckError], HTTPStatus] = {
 }
 _TABLES: dict[str, Any] = {
     "description": "One table for each metric.",
-    "content": {
+    "content": {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
+    | {
         "application/json": {"schema": {}},
-        "application/xml": {"schema": {"type": "string"}},
-        "text/csv": {"schema": {"type": "string"}},
-        "application/x-ndjson": {"schema": {"type": "string"}},
         wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
     },
 }

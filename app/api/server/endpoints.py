@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zlib import crc32
 
 from fastapi import Header, Query, Request
@@ -13,13 +13,14 @@ from pydantic import WrapValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app import outputs
 from app.api import wire
 from app.api.models import CaptureFilter, ControllerStatus, Events, ExistsError, Trace, UnknownError
 from app.api.server import windows
 from app.api.server.broadcaster import Broadcaster
 from app.api.server.executor import PlaneExecutor, WholeNumber
+from app.outputs.document import document
 from app.outputs.filtering import passing
+from app.outputs.formats import FORMATS
 from app.resolve import address
 from bpf.errors import UsageError, did_you_mean
 from probes.config import model as configuration
@@ -33,15 +34,14 @@ from probes.path.traced import Traced
 from probes.snapshot import Snapshot
 from probes.tables.entries import value_of
 
-Kind = Literal["json", "xml", "csv", "jsonl", "binary"]
-"""What tables are written as; `binary` is that of `app.api.wire`."""
-MEDIA_TYPES: dict[str, str] = {
-    "json": "application/json",
-    "xml": "application/xml",
-    "csv": "text/csv",
-    "jsonl": "application/x-ndjson",
-    "binary": wire.MEDIA_TYPE,
-}
+BINARY = "binary"
+"""The format of `app.api.wire`, besides those of files."""
+MEDIA_TYPES = {each.name: each.media_type for each in FORMATS.values()} | {BINARY: wire.MEDIA_TYPE}
+_FORMATS = {media_type: name for name, media_type in MEDIA_TYPES.items()}
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal[tuple(MEDIA_TYPES)]
 
 
 def _parse(value: Any, _: Callable[[Any], ProbeConfig]) -> ProbeConfig:
@@ -92,14 +92,16 @@ class Endpoints:
     async def metrics(
         self,
         name: str,
+        request: Request,
         window: Annotated[WholeNumber | None, Query(ge=1)] = None,
-        format: Kind | None = None,  # noqa: A002 - as clients say it
+        format: FormatName | None = None,  # noqa: A002 - as clients say it
         filter: str = "",  # noqa: A002
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Tables of the latest window that has ended, or of an older one that is still kept; of a
         built-in probe's those rows that pass `filter`."""
-        return await self._executor.read(self._metrics, name, window, format, filter, if_none_match)
+        wanted = _wanted(request, format)
+        return await self._executor.read(self._metrics, name, window, wanted, filter, if_none_match)
 
     async def cost(self, name: str) -> tuple[Cost, ...]:
         """Nanoseconds a packet, measured once for each generation."""
@@ -247,13 +249,25 @@ class Endpoints:
 
         await self._executor.work(erase)
 
-    async def export(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
+    async def export(
+        self,
+        name: str,
+        request: Request,
+        format: FormatName | None = None,  # noqa: A002
+    ) -> Response:
         """End the window now; its tables."""
-        return await self._executor.work(self._tables_of, self._plane.export, name, format)
+        wanted = _wanted(request, format)
+        return await self._executor.work(self._tables_of, self._plane.export, name, wanted)
 
-    async def remove(self, name: str, format: Kind | None = None) -> Response:  # noqa: A002
+    async def remove(
+        self,
+        name: str,
+        request: Request,
+        format: FormatName | None = None,  # noqa: A002
+    ) -> Response:
         """End a probe; the tables of its last window."""
-        return await self._executor.work(self._tables_of, self._plane.remove, name, format)
+        wanted = _wanted(request, format)
+        return await self._executor.work(self._tables_of, self._plane.remove, name, wanted)
 
     def _find(self, name: str) -> ProbeInfo:
         infos = {info.name: info for info in self._plane.probes()}
@@ -296,7 +310,7 @@ class Endpoints:
         return self._plane.replace(config, force=force)
 
     def _metrics(
-        self, name: str, number: int | None, kind: Kind | None, shown: str, known: str | None
+        self, name: str, number: int | None, kind: str | None, shown: str, known: str | None
     ) -> Response:
         info = self._find(name)
         found = passing(windows.find(self._plane.history.snapshots(), info, number), shown)
@@ -304,14 +318,14 @@ class Endpoints:
         # The moment too: a probe that comes again counts from 1 again.
         of = f"{found[0].window}-{found[0].end_utc_ns}-{crc32(shown.encode()):08x}"
         tag = f'"{of}-{response.media_type}"'
-        headers = {"etag": tag, "vary": "authorization"}
+        headers = {"etag": tag, "vary": "accept, authorization"}
         if known == tag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         response.headers.update(headers)
         return response
 
     def _tables_of(
-        self, end: Callable[[str], Sequence[Snapshot]], name: str, kind: Kind | None
+        self, end: Callable[[str], Sequence[Snapshot]], name: str, kind: str | None
     ) -> Response:
         self._may_change(name)
         default = self._find(name).config.format
@@ -326,9 +340,15 @@ def _whole(given: Sequence[int | None]) -> list[int]:
     return numbers
 
 
+def _wanted(request: Request, kind: str | None) -> str | None:
+    """Return the format of the query, or else of the `Accept` header; None if neither names one."""
+    accepted = (
+        each.partition(";")[0].strip() for each in request.headers.get("accept", "").split(",")
+    )
+    return kind or next((_FORMATS[each] for each in accepted if each in _FORMATS), None)
+
+
 def _tables(snapshots: Sequence[Snapshot], kind: str) -> Response:
-    if kind == "binary":
-        body: str | bytes = b"".join(map(wire.encode, snapshots))
-    else:
-        body = outputs.document(snapshots, kind)
+    binary = kind == BINARY
+    body = b"".join(map(wire.encode, snapshots)) if binary else document(snapshots, kind)
     return Response(body, media_type=MEDIA_TYPES[kind])

@@ -75,9 +75,10 @@ def _watched(parts: Iterable[bytes], rows: int, progress: Progress) -> Iterator[
 
 def _values(view: View, suffix: str) -> Iterator[bytes]:
     """The header, and the rows as values; columns that are pictures are left out."""
-    from app.outputs.encoders import FORMATS
+    from app.outputs.formats import FORMATS
 
-    encoder, rows = FORMATS[suffix], view.source.rows
+    written, rows = FORMATS[suffix], view.source.rows
+    size = _PART if written.appends else max(1, rows)
     chosen = [(place, c) for place, c in view.columns if c.id not in view.pictures]
     fields = tuple(column.field for _, column in chosen)
     columns = []
@@ -86,15 +87,15 @@ def _values(view: View, suffix: str) -> Iterator[bytes]:
         columns.append(_finite(view.source.values(place)))
 
     def encoded(at: int) -> bytes:
-        part = zip(*(column[at : at + _PART] for column in columns), strict=True)
-        if encoder.nested:
-            return encoder.encode(dict(zip(fields, row, strict=True)) for row in part)
-        return encoder.encode(part)
+        part = zip(*(column[at : at + size] for column in columns), strict=True)
+        if written.nested:
+            return written.encode(dict(zip(fields, row, strict=True)) for row in part)
+        return written.encode(part)
 
-    yield encoder.begin("", fields)
-    for at in range(0, rows, _PART):
-        yield (encoder.separator if at else b"") + encoded(at)
-    yield encoder.end
+    yield written.begin("", fields)
+    for at in range(0, rows, size):
+        yield (written.separator if at else b"") + encoded(at)
+    yield written.end
 
 
 def _finite(values: Sequence[Value]) -> Sequence[Value]:

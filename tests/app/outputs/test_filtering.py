@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.outputs import VIEWS, Sink
 from app.outputs.filtering import Filtering, passing
+from app.outputs.sink import Sink
+from app.outputs.views import VIEWS
 from bpf.errors import TextError, UsageError
 from probes.flow.records import FLOW
 from probes.monitor.state import State

@@ -15,7 +15,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from app.outputs import FORMATS, VIEWS, Sink, counted, document
+from app.outputs.document import document
+from app.outputs.formats import FORMATS
+from app.outputs.sink import Sink
+from app.outputs.views import VIEWS, counted
 from bpf.errors import UsageError
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Loss, LossReason, Snapshot
@@ -294,7 +297,7 @@ def test_an_export_as_xml_says_what_json_says() -> None:
 
 
 def test_an_export_as_csv_is_a_table_for_each_metric() -> None:
-    tables = document(export(), "csv").split("\n\n")
+    tables = document(export(), "csv").decode().split("\n\n")
     assert len(tables) == 3
     rows = list(csv.DictReader(io.StringIO(tables[0])))
     assert [row["value"] for row in rows] == [str(2**63), str(2**63 + 1)]
@@ -310,7 +313,7 @@ def test_an_export_as_lines() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_export_of_the_flow_probe(name: str) -> None:
-    text = document([flows()], name)
+    text = document([flows()], name).decode()
     if name == "json":
         assert [row["packets"] for row in json.loads(text)["flows"]] == [3, 3]
     elif name == "xml":
@@ -321,7 +324,7 @@ def test_an_export_of_the_flow_probe(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_export_of_nothing(name: str) -> None:
-    text = document([], name)
+    text = document([], name).decode()
     if name == "json":
         assert json.loads(text) == {}
     elif name == "xml":
@@ -333,7 +336,7 @@ def test_an_export_of_nothing(name: str) -> None:
 def test_xml_takes_any_text() -> None:
     nasty = "".join(map(chr, range(128))) + "\x85\u2028\ufffe\udc80]]><!--&amp;"
     schema = TableSchema(TableKind.HASH, nasty, names={"value": {0: nasty}})
-    text = document([metric(np.zeros(1, [("key", "u4"), ("value", "u4")]), schema)], "xml")
+    text = document([metric(np.zeros(1, [("key", "u4"), ("value", "u4")]), schema)], "xml").decode()
     root = ElementTree.fromstring(text.encode())
     value = root.findtext(".//row/value")
     assert value is not None

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from app.cli.options import Options
-from app.outputs import VIEWS, Sink, document
+from app.outputs.document import document
+from app.outputs.sink import Sink
+from app.outputs.views import VIEWS
 from app.run.headless import Totals
 from app.run.output_spec import Target
 from probes.monitor.records import METRIC, POLICY, TRIGGER
@@ -144,7 +146,7 @@ def test_an_export_names_all_tables() -> None:
     assert [row["after"] for row in whole["triggers"]] == ["active", "hold"]
     root = ElementTree.fromstring(document(items, "xml"))
     assert [len(root.findall(f"{name}/row")) for name in (METRICS, POLICIES, TRIGGERS)] == [1, 1, 2]
-    assert len(document(items, "csv").split("\n\n")) == 3
+    assert len(document(items, "csv").decode().split("\n\n")) == 3
 
 
 def said(*items: Any) -> str:

@@ -14,7 +14,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from app.outputs import FORMATS, VIEWS, Sink
+from app.outputs.formats import FORMATS
+from app.outputs.sink import Sink
+from app.outputs.views import VIEWS
 from bpf.errors import UsageError
 from probes.flow.records import FLOW
 from probes.monitor.state import State

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.outputs import VIEWS, Sink, counted, document
+from app.outputs.document import document
+from app.outputs.sink import Sink
+from app.outputs.views import VIEWS, counted
 from app.run.headless import Totals
 from probes.path.records import HOP, HOPS, PATH, Kind, Outcome
 from tests.app.outputs.test_metric_files import flows, metric, narrow
@@ -117,7 +119,7 @@ def test_a_table_without_rows(tmp_path: Path, name: str, dtype: np.dtype[np.void
 
 
 def test_an_export_names_both_tables() -> None:
-    text = document([paths.probes(Outcome.ANSWERED, losses=paths.OVERRUN)], "xml")
+    text = document([paths.probes(Outcome.ANSWERED, losses=paths.OVERRUN)], "xml").decode()
     assert '<hops interface="eth0">\n<loss reason="overrun" packets="2" bytes="0"/>' in text
 
 

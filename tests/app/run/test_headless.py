@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from app.lab.netns import End, inside, veth_pair
-from app.outputs import VIEWS
+from app.outputs.views import VIEWS
 from app.run.headless import Mailbox
 from probes.flow.records import FLOW
 from probes.snapshot import Event, Snapshot

@@ -21,10 +21,11 @@ import pytest
 
 from app.api.client import Client, Remote
 from app.lab.netns import End, veth_pair
-from app.outputs import FORMATS, VIEWS, Sink
 from app.outputs.encoders import Record
-from app.outputs.sink import OutputTable
+from app.outputs.formats import FORMATS
+from app.outputs.sink import OutputTable, Sink
 from app.outputs.table_output import RowsLostError
+from app.outputs.views import VIEWS
 from app.run.headless import Mailbox
 from bpf.errors import UsageError
 from probes.config.model import load, parse
