@@ -7,7 +7,7 @@ from typing import Any
 
 from app.outputs.encoders import ExportedGroup, ExportedTable
 from app.outputs.formats import FORMATS, Format
-from app.outputs.metrics import MetricTable, objects_of
+from app.outputs.metrics import MetricOutput, objects_of
 from app.outputs.view import iso
 from app.outputs.views import built_in
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
@@ -79,7 +79,7 @@ def _exported(item: Snapshot) -> ExportedTable:
 def _table(item: Snapshot, written: Format) -> bytes:
     """One table as in its file."""
     if item.is_metric:
-        metric = MetricTable(item)
+        metric = MetricOutput(item)
         return written.table(metric.schema, metric.header, metric.records(nested=written.nested))
     view = built_in(item)
     return written.table(view.schema, view.header, view.records(item, nested=written.nested))

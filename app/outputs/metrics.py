@@ -19,7 +19,7 @@ _ABOUT = ("schema", "probe", "side", "metric", "interface", "window", "start", "
 """Columns before the metric's own: the window that a row is of; `start` and `end` as in views."""
 
 
-class MetricTable:
+class MetricOutput:
     """What a metric's snapshot adds to its table."""
 
     def __init__(self, item: Snapshot) -> None:

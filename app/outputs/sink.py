@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from app.files import exists, expand, invoker, open_directory
 from app.outputs.encoders import Record
 from app.outputs.formats import FORMATS
-from app.outputs.metrics import MetricTable
+from app.outputs.metrics import MetricOutput
 from app.outputs.table_output import (
     ForeignFileError,
     Output,
@@ -250,7 +250,7 @@ class Sink:
 
     def _write_metric(self, item: Snapshot) -> int:
         """Returns how many rows could not be written."""
-        rows = MetricTable(item)
+        rows = MetricOutput(item)
         metric = self._metrics.get(rows.name)
         format_name = self._formats.get(item.probe, self._format)
         if not FORMATS[format_name].appends:
@@ -264,7 +264,7 @@ class Sink:
         records = rows.records(nested=FORMATS[format_name].nested)
         return self._counted(rows.name, metric.table.append(records))
 
-    def _open_metric(self, table: MetricTable, format_name: str, generation: int) -> Output:
+    def _open_metric(self, table: MetricOutput, format_name: str, generation: int) -> Output:
         """Open the first of a table's files that is new or has its columns.
 
         Other columns go on in `PROBE.SIDE.METRIC.gGENERATION.FORMAT`, and if that is taken too, in

@@ -229,7 +229,7 @@ class ProbeConfig(Model):
     def _known_format(cls, name: str) -> str:
         if FORMAT_NAMES and name not in FORMAT_NAMES:
             hint = did_you_mean(name, sorted(FORMAT_NAMES))
-            raise wrong(f"{name!a} is not one of its values", hint=hint)
+            raise invalid(f"{name!a} is not one of its values", hint=hint)
         return name
 
     @field_validator("interval")
