@@ -28,7 +28,7 @@ from bpf.compiler import Compiler
 from bpf.programs.program import Program
 from bpf.syscall import map_lookup, possible_cpus, prog_test_run
 from probes.flow.probe import FlowProbe
-from probes.flow.records import Direction
+from probes.flow.records import FlowDirection
 from probes.hooks import Hooks
 from probes.poller import Poller, Probe, Publish
 from probes.snapshot import Event, Loss, LossReason, Snapshot
@@ -163,7 +163,7 @@ class Bench:
 
     def add_flow(self) -> FlowProbe:
         """Append the flow probe."""
-        where = [(Hook.XDP, Direction.INGRESS)]
+        where = [(Hook.XDP, FlowDirection.INGRESS)]
         probe = FlowProbe(self._compiler, self.interface, where, self.hooks)
         self._stack.callback(probe.close)
         return probe

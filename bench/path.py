@@ -31,7 +31,7 @@ from probes.control.controller import Controller
 from probes.hooks import Hooks
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.probe import PathProbe
-from probes.path.records import HOP, HOPS, Array, Outcome
+from probes.path.records import HOP, HOPS_TABLE, Array, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
 from tests.support.generator import frame
 
@@ -59,7 +59,7 @@ class Collected:
         else:
             self.events.append((time.monotonic_ns(), item))
 
-    def rows(self, metric: str = HOPS) -> Array:
+    def rows(self, metric: str = HOPS_TABLE) -> Array:
         parts = [table.rows for table in self.tables if table.metric == metric]
         return np.concatenate(parts) if parts else np.empty(0, HOP)
 
@@ -101,7 +101,7 @@ def application(lab: Lab, *arguments: object) -> Iterator[subprocess.Popen[str]]
 def rtts(rows: Array, hop: int, version: int) -> Array:
     """Nanoseconds (n,) of the answers from a hop."""
     found = rows[(rows["hop"] == hop) & (rows["version"] == version)]
-    found = found[found["outcome"] == Outcome.ANSWERED]
+    found = found[found["outcome"] == ProbeOutcome.ANSWERED]
     result: Array = found["received_ns"] - found["sent_ns"]
     return result
 
@@ -187,7 +187,7 @@ def _compare(report: Report, name: str, ours: Array, theirs: Array, delay: float
 
 
 def _account(report: Report, name: str, rows: Array) -> None:
-    by = {o.words: int((rows["outcome"] == o).sum()) for o in Outcome}
+    by = {o.label: int((rows["outcome"] == o).sum()) for o in ProbeOutcome}
     lost = by["unanswered"] + by["overrun"]
     words = ", ".join(f"{count} {what}" for what, count in by.items() if count)
     report.target(f"{name}: probes", words, lost == 0)
@@ -222,7 +222,9 @@ def queue(report: Report) -> None:
                     rows = collected.rows()
                     _account(report, f"{kind} v{version}, queue", rows)
                     for hop in range(1, _HOPS + 1):
-                        ours = rows[(rows["hop"] == hop) & (rows["outcome"] == Outcome.ANSWERED)]
+                        ours = rows[
+                            (rows["hop"] == hop) & (rows["outcome"] == ProbeOutcome.ANSWERED)
+                        ]
                         _pair(report, f"{kind} v{version} hop {hop}, queue", ours, answers[hop - 1])
                     said = [e.text for _, e in collected.events if "queue" in e.text]
                     report.row(f"{kind} v{version}: events", "; ".join(said[:3]) or "none")
@@ -264,13 +266,13 @@ def rates(report: Report) -> None:
             ):
                 time.sleep(3)
             rows = c.rows()
-            by = {o: int((rows["outcome"] == o).sum()) for o in Outcome}
+            by = {o: int((rows["outcome"] == o).sum()) for o in ProbeOutcome}
             elapsed = (rows["sent_ns"].max() - rows["sent_ns"].min()) / 1e9
-            words = ", ".join(f"{n} {o.words}" for o, n in by.items() if n)
+            words = ", ".join(f"{n} {o.label}" for o, n in by.items() if n)
             report.target(
                 f"{rate} a hop and second",
                 f"{len(rows) / elapsed:.0f}/s: {words}",
-                by[Outcome.UNANSWERED] + by[Outcome.OVERRUN] == 0 or rate > 1000,
+                by[ProbeOutcome.UNANSWERED] + by[ProbeOutcome.OVERRUN] == 0 or rate > 1000,
             )
 
 
@@ -347,7 +349,7 @@ def changes(report: Report) -> None:
         with traced(lab, lab.server_ipv4) as (_, collected), lab_flows(lab, 16) as sent:
             pass
         rows = collected.rows()
-        rows = rows[(rows["hop"] == 3) & (rows["outcome"] == Outcome.ANSWERED)]
+        rows = rows[(rows["hop"] == 3) & (rows["outcome"] == ProbeOutcome.ANSWERED)]
         twin = np.array(netns_address(plan.addresses("r3b").ipv4), "u1")
         for port, by_twin in sent.items():
             answers = rows[rows["source_port"] == port]["responder"][:, :4]

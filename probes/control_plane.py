@@ -155,7 +155,7 @@ class ControlPlane(Protocol):
         """What is traced, in the order in which it was asked for."""
 
     def monitor(self) -> MonitorInfo | None:
-        """The primitive, its policies and applications; None where it does not run."""
+        """The monitor, its policies and applications; None where it does not run."""
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
         """Add a policy, or put it in the place of the one of this name; nothing is stopped.

@@ -31,7 +31,7 @@ class HookKey(NamedTuple):
 
     hook: Hook
     monitored: bool = False
-    """Behind the monitoring primitive of that hook, for packets that policies select."""
+    """Behind the monitor of that hook, for packets that policies select."""
 
 
 class ProbeChain(Protocol):
@@ -140,7 +140,7 @@ class InterfaceHook:
 
 
 class MonitoredHook:
-    """Behind the monitoring primitive of a hook, which is what attaches it."""
+    """Behind the monitor of a hook, which is what attaches it."""
 
     def __init__(
         self,

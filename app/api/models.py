@@ -23,7 +23,7 @@ from probes import reports
 from probes.config.model import ProbeConfig, Side
 from probes.monitor import info as monitor_info
 from probes.monitor.policy import Policy
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 from probes.path import traced
 from probes.path.options import TracedFlow
 from probes.snapshot import Event, HookStatus
@@ -54,14 +54,14 @@ def _as_object(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
 Flow = Annotated[TracedFlow, GetPydanticSchema(_as_object)]
 """An object with the names of its fields, not an array as tuples are."""
 
-_STATES = {state.words: state for state in State}
+_STATES = {state.label: state for state in PolicyState}
 StateName = Annotated[
-    State,
+    PolicyState,
     BeforeValidator(
         lambda words: _STATES.get(words, words),
         json_schema_input_type=Literal["off", "armed", "active", "hold", "cool-down"],
     ),
-    PlainSerializer(lambda state: state.words, return_type=str),
+    PlainSerializer(lambda state: state.label, return_type=str),
 ]
 """A policy's state by its name, not by its number."""
 MeasuredOrNull = Annotated[
@@ -80,7 +80,7 @@ for module in (plane, reports, monitor_info, traced):
         Side=Side,
         TracedFlow=Flow,
         Policy=Policy,
-        State=StateName,
+        PolicyState=StateName,
         Measured=MeasuredOrNull,
     )
 

@@ -16,7 +16,7 @@ from bpf.attach.attachment import Hook
 from bpf.errors import TextError, UsageError
 from probes import memory_limit as memory
 from probes.monitor.options import Input, MonitorOptions
-from probes.monitor.state import METRICS, POLICIES, TRIGGERS
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
@@ -283,10 +283,10 @@ class Options:
         left_out = {
             *(("flows",) if self.only else ()),
             *(() if self.trace or self.policy or self.policies else ("hops", "paths")),
-            *(() if self.monitors else (TRIGGERS, POLICIES)),
+            *(() if self.monitors else (TRIGGERS_TABLE, POLICIES_TABLE)),
         }
         every = [name for name in VIEWS if name not in left_out]
-        usual = METRICS if self.only else "flows"
+        usual = METRICS_TABLE if self.only else "flows"
         monitor = self.monitors
         return Target.of(
             self.out, self.format, self.views or "", every, usual,

@@ -86,11 +86,11 @@ def _meaning(
 def _condition(text: str, interval: float) -> str:
     """With what its quantities are counted in, and over which time."""
     from probes.monitor.condition import Condition
-    from probes.monitor.series import Series
+    from probes.monitor.series import WindowSeries
 
     condition = Condition.parse(text)
-    compared = condition.evaluate(Series()).comparisons
-    units = dict.fromkeys(each.of.left.unit.joined(each.of.right.unit).words for each in compared)
+    compared = condition.evaluate(WindowSeries()).comparisons
+    units = dict.fromkeys(each.of.left.unit.joined(each.of.right.unit).label for each in compared)
     time = f"windows of {interval:g} s" if condition.span else f"a window of {interval:g} s"
     over = f", of up to {condition.span:g} s" if condition.span else ""
     return f"{condition.text} ({', '.join(units)}; in {time}{over})"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from app.console.app import ConsoleApp
     from app.console.screens.paths.model import Choice
     from app.console.tapes.state import Values
-    from probes.filter import Domain, Table
+    from probes.filter import Domain, RowTable
 
 _T = TypeVar("_T")
 
@@ -80,7 +80,7 @@ class ConsoleScreen(TableScreen):
         yield Prompt()
         yield KeyBar(is_view)
 
-    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+    def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
         """The kinds of rows that its filters are of, and rows whose values are offered."""
         return ()
 

@@ -10,7 +10,7 @@ import numpy as np
 from app.outputs.view import is_table
 from app.outputs.views import built_in
 from bpf.errors import UsageError
-from probes.filter import Domain, Filter, Table, parts
+from probes.filter import Domain, Filter, RowTable, parts
 from probes.filter.events import EVENTS, event_table
 from probes.filter.fields import Codes, Texts
 from probes.flow.filter import WINDOW_FLOWS
@@ -20,7 +20,7 @@ from probes.path.filter import ANSWERS, FINDINGS, answers_table, findings_table
 from probes.snapshot import Event, Item, Snapshot
 
 _POLICY = Texts("policy", "the policy's name")
-_STATES = {each.words.replace(" ", "_"): int(each) for each in state.State}
+_STATES = {each.label.replace(" ", "_"): int(each) for each in state.PolicyState}
 _POLICIES = Domain(
     "policies",
     {"policy": _POLICY, "state": Codes("state", "the policy's state", "state", _STATES)},
@@ -41,17 +41,17 @@ def passing(items: Sequence[Snapshot], text: str) -> list[Snapshot]:
     return [item for item in kept if isinstance(item, Snapshot)]
 
 
-def _window_flows(item: Snapshot) -> Table:
+def _window_flows(item: Snapshot) -> RowTable:
     rows, seconds = item.rows, max(item.seconds, 1e-9)
     made = {
         "bit_rate": lambda: rows["bytes"] * (8 / seconds),
         "packet_rate": lambda: rows["packets"] / seconds,
     }
-    return Table(rows, made)
+    return RowTable(rows, made)
 
 
-def _rows(item: Snapshot) -> Table:
-    return Table(item.rows)
+def _rows(item: Snapshot) -> RowTable:
+    return RowTable(item.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,21 @@ class _Written:
     domain: Domain
     probe: str
     table: str
-    of: Callable[[Snapshot], Table]
+    of: Callable[[Snapshot], RowTable]
 
 
 # Of several tables a word by itself is not the events'.
 _EVENTS = replace(EVENTS, bare=(), text="")
 _VIEWS = {
     "flows": _Written(WINDOW_FLOWS, "flow", "", _window_flows),
-    "hops": _Written(ANSWERS, "path", path_records.HOPS, lambda item: answers_table(item.rows)),
-    "paths": _Written(FINDINGS, "path", path_records.PATHS, lambda item: findings_table(item.rows)),
-    "policies": _Written(_POLICIES, state.PROBE, state.POLICIES, _rows),
-    "triggers": _Written(_TRIGGERS, state.PROBE, state.TRIGGERS, _rows),
+    "hops": _Written(
+        ANSWERS, "path", path_records.HOPS_TABLE, lambda item: answers_table(item.rows)
+    ),
+    "paths": _Written(
+        FINDINGS, "path", path_records.PATHS_TABLE, lambda item: findings_table(item.rows)
+    ),
+    "policies": _Written(_POLICIES, state.PROBE, state.POLICIES_TABLE, _rows),
+    "triggers": _Written(_TRIGGERS, state.PROBE, state.TRIGGERS_TABLE, _rows),
 }
 
 

@@ -1,4 +1,4 @@
-"""The tables of the monitoring primitive: its metrics, its policies, and their transitions."""
+"""The tables of the monitor: its metrics, its policies, and their transitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARTS = ("tcp", "udp", "icmp")
 _UNITS = ("packets", "bytes")
 _FLOWS = ("flows", "flows_low", "flows_high")
 _SIDES = ("value", "low", "high", "threshold")
-_STATES = {int(each): each.words for each in state.State}
+_STATES = {int(each): each.label for each in state.PolicyState}
 
 
 def _measured(rows: Array) -> tuple[list[Any], ...]:
@@ -34,7 +34,7 @@ def _measured(rows: Array) -> tuple[list[Any], ...]:
 
 
 def _metric_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, state.PROBE, state.METRICS):
+    if not is_table(item, state.PROBE, state.METRICS_TABLE):
         return
     yield from zip(
         repeat(item.window),
@@ -47,7 +47,7 @@ def _metric_rows(item: Snapshot | Event) -> Iterator[Row]:
 
 
 def _policy_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, state.PROBE, state.POLICIES):
+    if not is_table(item, state.PROBE, state.POLICIES_TABLE):
         return
     rows = item.rows
     yield from zip(
@@ -67,7 +67,7 @@ def _policy_rows(item: Snapshot | Event) -> Iterator[Row]:
 
 
 def _trigger_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, state.PROBE, state.TRIGGERS):
+    if not is_table(item, state.PROBE, state.TRIGGERS_TABLE):
         return
     rows = item.rows
     yield from zip(
@@ -105,7 +105,7 @@ _METRIC_COLUMNS = (
 )
 _STATE_NAMES = ", ".join(_STATES.values())
 METRICS = OutputView(
-    state.METRICS,
+    state.METRICS_TABLE,
     1,
     (
         ("window", "number of the window, from 1, without gaps"),
@@ -118,7 +118,7 @@ METRICS = OutputView(
 )
 """One row a window."""
 TRIGGERS = OutputView(
-    state.TRIGGERS,
+    state.TRIGGERS_TABLE,
     1,
     (
         ("window", "number of the window after which it was published"),
@@ -134,7 +134,7 @@ TRIGGERS = OutputView(
 )
 """One row a transition. Metrics are those of the window that caused it, 0 where an operator did."""
 POLICIES = OutputView(
-    state.POLICIES,
+    state.POLICIES_TABLE,
     1,
     (
         ("window", "number of the window, from 1, without gaps"),

@@ -11,11 +11,11 @@ import numpy as np
 from app.outputs.view import OutputView, Row, addresses, is_table, iso_all, parts, where
 from probes.flow.records import Array
 from probes.path import records
-from probes.path.records import Kind, Outcome
+from probes.path.records import PathRowKind, ProbeOutcome
 from probes.snapshot import Event, Snapshot
 
-_OUTCOMES = {int(outcome): outcome.words for outcome in Outcome}
-_KINDS = {int(kind): kind.words for kind in Kind}
+_OUTCOMES = {int(outcome): outcome.label for outcome in ProbeOutcome}
+_KINDS = {int(kind): kind.label for kind in PathRowKind}
 _OF_ANSWERS = ("ttl", "icmp_type", "icmp_code", "quoted_ttl", "quoted_tos")
 _MEASURED = ("sent", "answered", "lost", "dropped")
 _TIMES = ("last_ns", "min_ns", "median_ns", "p95_ns", "max_ns", "jitter_ns")
@@ -49,7 +49,7 @@ def _labels(rows: Array) -> list[str]:
 
 
 def _hop_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, "path", records.HOPS):
+    if not is_table(item, "path", records.HOPS_TABLE):
         return
     to_utc = item.end_utc_ns - item.end_ns
     for rows in parts(item.rows):
@@ -63,7 +63,7 @@ def _hop_rows(item: Snapshot | Event) -> Iterator[Row]:
             iso_all(sent + to_utc),
             (sent + to_utc).tolist(),
             where(answered, received + to_utc),
-            *_flow(rows, versions, outcomes != Outcome.OVERRUN),
+            *_flow(rows, versions, outcomes != ProbeOutcome.OVERRUN),
             rows["hop"].tolist(),
             map(_OUTCOMES.__getitem__, outcomes.tolist()),
             where(answered, list(addresses(rows["responder"], versions))),
@@ -77,12 +77,12 @@ def _hop_rows(item: Snapshot | Event) -> Iterator[Row]:
 
 
 def _path_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, "path", records.PATHS):
+    if not is_table(item, "path", records.PATHS_TABLE):
         return
     to_utc = item.end_utc_ns - item.end_ns
     for rows in parts(item.rows):
         versions = rows["version"].tolist()
-        summary = rows["kind"] == Kind.SUMMARY
+        summary = rows["kind"] == PathRowKind.SUMMARY
         yield from zip(
             repeat(item.window),
             repeat(item.interface),

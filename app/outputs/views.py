@@ -11,12 +11,12 @@ from itertools import repeat
 from app.outputs.monitor_views import METRICS, POLICIES, TRIGGERS
 from app.outputs.path_views import HOPS, PATHS
 from app.outputs.view import Exported, OutputView, Row, addresses, is_table, iso, iso_all, parts
-from probes.flow.records import Direction
+from probes.flow.records import FlowDirection
 from probes.monitor.state import PROBE as MONITOR
 from probes.path import records as path_records
 from probes.snapshot import Event, LossReason, Snapshot
 
-DIRECTIONS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
+DIRECTIONS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 
 
 def counted(item: Snapshot) -> tuple[int, int] | None:
@@ -145,8 +145,8 @@ VIEWS = {
 }
 _BUILT_IN = {
     ("flow", ""): FLOWS,
-    ("path", path_records.HOPS): HOPS,
-    ("path", path_records.PATHS): PATHS,
+    ("path", path_records.HOPS_TABLE): HOPS,
+    ("path", path_records.PATHS_TABLE): PATHS,
     **{(MONITOR, view.name): view for view in (METRICS, TRIGGERS, POLICIES)},
 }
 

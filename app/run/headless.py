@@ -24,8 +24,8 @@ from app.run.spec import Watch
 from app.run.start import start
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
-from probes.monitor.state import METRICS, PROBE, TRIGGERS
-from probes.path.records import HOPS, Outcome
+from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
+from probes.path.records import HOPS_TABLE, ProbeOutcome
 from probes.snapshot import REMOVED, Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Totals:
         self.losses: dict[LossReason, Loss] = {}
         self.traces = 0
         """Windows of path tracing."""
-        self.outcomes = dict.fromkeys(Outcome, 0)
+        self.outcomes = dict.fromkeys(ProbeOutcome, 0)
         """Probes."""
         self.monitored = 0
         """Windows of the monitor."""
@@ -127,14 +127,14 @@ class Totals:
     def add(self, item: Snapshot | Event) -> None:
         if isinstance(item, Event):
             return
-        if is_table(item, "path", HOPS):
+        if is_table(item, "path", HOPS_TABLE):
             self.traces += 1
             for outcome, probes in enumerate(np.bincount(item.rows["outcome"]).tolist()):
-                self.outcomes[Outcome(outcome)] += probes
+                self.outcomes[ProbeOutcome(outcome)] += probes
             return
-        if is_table(item, PROBE, TRIGGERS):
+        if is_table(item, PROBE, TRIGGERS_TABLE):
             self.transitions += len(item.rows)
-        elif is_table(item, PROBE, METRICS):
+        elif is_table(item, PROBE, METRICS_TABLE):
             self.monitored += 1
             self.seen += int(item.rows["packets"].sum())
         elif item.is_metric:
@@ -175,14 +175,18 @@ class Totals:
         if not self.traces:
             return ""
         found = self.outcomes
-        answered = found[Outcome.ANSWERED] + found[Outcome.UNREACHABLE]
+        answered = found[ProbeOutcome.ANSWERED] + found[ProbeOutcome.UNREACHABLE]
         return ", ".join(
             [
-                f"{self.probes} probes, {answered} answered, {found[Outcome.UNANSWERED]} lost",
-                f"{found[Outcome.OVERRUN]} overrun",
+                f"{self.probes} probes, {answered} answered, {found[ProbeOutcome.UNANSWERED]} lost",
+                f"{found[ProbeOutcome.OVERRUN]} overrun",
                 *(
-                    f"{found[o]} {o.words}"
-                    for o in (Outcome.DROPPED, Outcome.IN_FLIGHT, Outcome.BEYOND_PATH)
+                    f"{found[o]} {o.label}"
+                    for o in (
+                        ProbeOutcome.DROPPED,
+                        ProbeOutcome.IN_FLIGHT,
+                        ProbeOutcome.BEYOND_PATH,
+                    )
                     if found[o]
                 ),
             ]

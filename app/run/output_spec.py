@@ -8,12 +8,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bpf.errors import TextError, UsageError
-from probes.monitor.state import METRICS, POLICIES, TRIGGERS
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 
 if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
-VIEWS = ("flows", "hops", "paths", METRICS, TRIGGERS, POLICIES, "windows", "events")
+VIEWS = (
+    "flows",
+    "hops",
+    "paths",
+    METRICS_TABLE,
+    TRIGGERS_TABLE,
+    POLICIES_TABLE,
+    "windows",
+    "events",
+)
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -51,8 +60,8 @@ class Target:
                 raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
         # A policy that the API adds starts the monitor too.
         own = monitor or (named and out != "-")
-        built_in = tuple(name for name in names if name != METRICS or own)
-        metrics = METRICS in names and not (monitor and out == "-")
+        built_in = tuple(name for name in names if name != METRICS_TABLE or own)
+        metrics = METRICS_TABLE in names and not (monitor and out == "-")
         return cls(out, format_name, built_in, metrics, filter_text, saved)
 
     def filtering(self) -> Filtering:

@@ -55,7 +55,7 @@ class Watch:
     names: bool = True
     """Whether the console looks for the names of routers."""
     monitor: MonitorOptions | None = None
-    """The monitoring primitive's; None: it does not run."""
+    """The monitor's; None: it does not run."""
     policies: Policies = field(default_factory=Policies)
     """What it is to do."""
     memory: int = 0

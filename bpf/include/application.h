@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * An application of the monitoring primitive (S2.16): what it is given, and its entry.
+ * An application of the monitor (S2.16): what it is given, and its entry.
  *
  *     #include "application.h"
  *
@@ -10,10 +10,10 @@
  *
  * The packet has been parsed and selected; its bytes are out of reach, as it may have been seen by
  * a switch that sent a record of it. The body may `return`. It is passive: the packet goes on to
- * the next application, and where that ends is the primitive's to say.
+ * the next application, and where that ends is the monitor's to say.
  *
- * RECORDS, the most packets that one frame tells of, comes from probes/primitive: 1, unless frames
- * carry telemetry.
+ * RECORDS, the most packets that one frame tells of, comes from probes/monitor/programs.py: 1,
+ * unless frames carry telemetry.
  */
 #ifndef APPLICATION_H
 #define APPLICATION_H

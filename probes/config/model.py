@@ -96,7 +96,7 @@ class DirectionConfig(Model):
     hook: Literal["xdp", "tc", "monitor"] | None = None
     """None: TC for egress; for ingress where packets are seen best, or XDP if the source is written
     for nothing else (S1.4). With `monitor` it is an application of the
-    monitoring primitive: it gets the packets that policies select (S2.16)."""
+    monitor: it gets the packets that policies select (S2.16)."""
     source: str = ""
     """eBPF C; in a file also the name of a file, relative to the configuration, that ends in .c."""
     headers: dict[Text, str] = Field(default_factory=dict)

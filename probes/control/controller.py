@@ -19,7 +19,7 @@ from probes.control.runner import ProbeRunner
 from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
-from probes.flow.records import Direction
+from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.memory_limit import flow_share, path_share, refuse_over, size_text
 from probes.monitor.info import MonitorInfo, PolicyInfo
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
     from probes.monitor.applications.application import ApplicationProbe
     from probes.monitor.policy import Policy
-    from probes.monitor.service import Triggers
+    from probes.monitor.service import MonitorService
     from probes.monitor.sketch import Sketch
     from probes.path.probe import PathProbe
 
@@ -47,7 +47,7 @@ class Controller(ProbeRunner):
         super().__init__(Compiler(), by_link=by_link)
         self._tracing: tuple[Interface, Hook | None, PathOptions] | None = None
         """Where and how paths are traced, once that is asked for."""
-        self._triggers: Triggers | None = None
+        self._triggers: MonitorService | None = None
 
     def watch_flows(
         self,
@@ -74,7 +74,7 @@ class Controller(ProbeRunner):
 
             def make() -> FlowProbe:
                 hook = self._hooks.choose(interface, ingress).hook
-                where = ((hook, Direction.INGRESS), (Hook.TC_EGRESS, Direction.EGRESS))
+                where = ((hook, FlowDirection.INGRESS), (Hook.TC_EGRESS, FlowDirection.EGRESS))
                 return FlowProbe(
                     self._compiler,
                     interface,
@@ -198,19 +198,21 @@ class Controller(ProbeRunner):
         profiles: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         applications: Sequence[ProbeConfig] = (),
     ) -> None:
-        """Start the monitoring primitive on an interface (S2).
+        """Start the monitor on an interface (S2).
 
         Raises UsageError for an unknown interface and for policies that don't fit, KernelError or
         ProbedeckError where it can't attach; what was begun of it is ended then.
         """
-        from probes.monitor.service import Triggers
+        from probes.monitor.service import MonitorService
 
         interface = interfaces.find(interface_name)
         with self._changing, ExitStack() as undo:
             self._refuse_twice(PROBE)
             self._refuse_memory(PROBE, options.memory)
             made = self._placed(
-                lambda: Triggers(self, self._compiler, interface, self._hooks, options, profiles)
+                lambda: MonitorService(
+                    self, self._compiler, interface, self._hooks, options, profiles
+                )
             )
             self._triggers = made
             self._run(made.probe, options.interval, None)
@@ -224,7 +226,7 @@ class Controller(ProbeRunner):
             self.publish(Event.now("warning", PROBE, note))
 
     def monitor(self) -> MonitorInfo | None:
-        """The primitive, its policies and applications; None where it does not run."""
+        """The monitor, its policies and applications; None where it does not run."""
         triggers = self._triggers
         return triggers.info() if triggers else None
 
@@ -328,7 +330,7 @@ class Controller(ProbeRunner):
         self._run(probe, INTERVAL, None)
         return probe
 
-    def _monitored(self) -> Triggers:
+    def _monitored(self) -> MonitorService:
         triggers = self._triggers
         if triggers is None:
             raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")

@@ -19,6 +19,6 @@ can be said in C for the kernel, and as entries of match+action tables, too.
 """
 
 from probes.filter.domain import Domain, Filter, check, parse, parts
-from probes.filter.table import Table
+from probes.filter.table import RowTable
 
-__all__ = ["Domain", "Filter", "Table", "check", "parse", "parts"]
+__all__ = ["Domain", "Filter", "RowTable", "check", "parse", "parts"]

@@ -12,7 +12,7 @@ from probes.filter.error import TermError, placed
 from probes.filter.fields import Field, Test, Value
 from probes.filter.match import EVERYTHING, Match
 from probes.filter.syntax import MAX_MATCHES, Joined, Node, Term, tree
-from probes.filter.table import Array, Table
+from probes.filter.table import Array, RowTable
 
 NONE: Mapping[str, str] = {}
 
@@ -75,9 +75,9 @@ class Filter:
     def __bool__(self) -> bool:
         return self.root is not None
 
-    def mask(self, rows: Table | Array) -> Array:
+    def mask(self, rows: RowTable | Array) -> Array:
         """Which of the rows pass: bool (n,)."""
-        table = rows if isinstance(rows, Table) else Table(rows)
+        table = rows if isinstance(rows, RowTable) else RowTable(rows)
         if self.root is None:
             return np.ones(len(table), bool)
         return self.root.mask(table)

@@ -8,7 +8,7 @@ import numpy as np
 
 from probes.filter.domain import Domain
 from probes.filter.fields import Codes, Texts
-from probes.filter.table import Table
+from probes.filter.table import RowTable
 from probes.snapshot import Event
 
 SEVERITIES = ("info", "warning", "error")
@@ -28,9 +28,9 @@ EVENTS = Domain(
 _EVENT = np.dtype([("severity", "i1"), ("source", "O"), ("text", "O")])
 
 
-def event_table(events: Sequence[Event]) -> Table:
+def event_table(events: Sequence[Event]) -> RowTable:
     """Events as filters of EVENTS look at them."""
     rows = np.empty(len(events), _EVENT)
     for place, event in enumerate(events):
         rows[place] = SEVERITIES.index(event.severity), event.source, event.text
-    return Table(rows)
+    return RowTable(rows)

@@ -16,7 +16,7 @@ from probes.filter.hosts import Hosts
 from probes.filter.match import ADDRESSES, PORTS, PROTOCOL, VERSION, Match, between
 from probes.filter.network import PROTOCOLS
 from probes.filter.pattern import PatternError, searcher
-from probes.filter.table import Array, Table
+from probes.filter.table import Array, RowTable
 
 ENDS = ("source", "destination")
 _FLAGS = "FSRPAUEW"
@@ -43,7 +43,7 @@ class Value:
 class Test:
     """One value of a term, in all three languages."""
 
-    mask: Callable[[Table], Array]
+    mask: Callable[[RowTable], Array]
     """From a table of n rows to bool (n,)."""
     c: str = ""
     """An expression over `struct packet *p`; empty where the kernel can't tell."""
@@ -161,7 +161,7 @@ class Ports:
             else:
                 c.append(f"(bpf_ntohs({port}) >= {first} && bpf_ntohs({port}) <= {last})")
 
-        def mask(table: Table) -> Array:
+        def mask(table: RowTable) -> Array:
             passed = np.zeros(len(table), bool)
             for end in self.ends:
                 port = table[f"{end}_port"]
@@ -203,7 +203,7 @@ class Addresses:
                               "an address, a prefix or a pattern of addresses")  # fmt: skip
         hosts = Hosts(passing(value))
 
-        def mask(table: Table) -> Array:
+        def mask(table: RowTable) -> Array:
             passed = np.zeros(len(table), bool)
             for end in self.ends:
                 names = table.names if self.named else None
@@ -219,7 +219,7 @@ class Addresses:
         words = np.frombuffer(network.network_address.packed.ljust(16, b"\0"), "u8")
         masks = np.frombuffer(network.netmask.packed.ljust(16, b"\0"), "u8")
 
-        def mask(table: Table) -> Array:
+        def mask(table: RowTable) -> Array:
             result = np.zeros(len(table), bool)
             for end in self.ends:
                 address = np.ascontiguousarray(table[end]).view("u8").reshape(-1, 2)
@@ -370,7 +370,7 @@ class Texts:
             raise value.wrong(f"{operator} is for numbers", "write : instead")
         passes = passing(value)
 
-        def mask(table: Table) -> Array:
+        def mask(table: RowTable) -> Array:
             texts = table[self.column]
             return np.fromiter((passes(_text(text)) for text in texts.tolist()), bool, len(texts))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from probes.filter.network import address_text
-from probes.filter.table import Array, Names
+from probes.filter.table import AddressNames, Array
 
 _KNOWN = 1 << 17
 _ASKED = 1000
@@ -29,7 +29,7 @@ class Hosts:
         self._keys = np.empty(0, "u8")
         self._passed = np.empty(0, bool)
 
-    def mask(self, addresses: Array, versions: Array, names: Names | None) -> Array:
+    def mask(self, addresses: Array, versions: Array, names: AddressNames | None) -> Array:
         """Which pass, bool (n,), of addresses (n, 16) u1 in network order."""
         version = names.version if names is not None else None
         if version != self._version or len(self._keys) > _KNOWN:
@@ -58,7 +58,7 @@ class Hosts:
         result: Array = self._passed[at]
         return result
 
-    def _judge(self, text: str, names: Names | None) -> bool:
+    def _judge(self, text: str, names: AddressNames | None) -> bool:
         return self._passes(text) or bool(
             names is not None and (name := names.name(text)) and self._passes(name)
         )

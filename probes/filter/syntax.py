@@ -13,7 +13,7 @@ import numpy as np
 from probes.filter.error import TermError
 from probes.filter.fields import Test, Value
 from probes.filter.match import EVERYTHING, Match
-from probes.filter.table import Array, Table
+from probes.filter.table import Array, RowTable
 
 MAX_LENGTH = 8192
 MAX_DEPTH = 20
@@ -54,7 +54,7 @@ class Term:
         except TermError as error:
             raise TermError(self.origin + error.problem, error.column, error.hint) from None
 
-    def mask(self, table: Table) -> Array:
+    def mask(self, table: RowTable) -> Array:
         passed: Array = np.logical_or.reduce([test.mask(table) for test in self.tests])
         return passed
 
@@ -88,7 +88,7 @@ class Not:
     def bound(self, bind: Callable[[Term], tuple[Test, ...]]) -> Not:
         return replace(self, of=self.of.bound(bind))
 
-    def mask(self, table: Table) -> Array:
+    def mask(self, table: RowTable) -> Array:
         return np.logical_not(self.of.mask(table))
 
     def to_c(self) -> str:
@@ -122,7 +122,7 @@ class Joined:
     def bound(self, bind: Callable[[Term], tuple[Test, ...]]) -> Joined:
         return replace(self, of=tuple(part.bound(bind) for part in self.of))
 
-    def mask(self, table: Table) -> Array:
+    def mask(self, table: RowTable) -> Array:
         join = np.logical_or if self.word == "or" else np.logical_and
         passed: Array = join.reduce([part.mask(table) for part in self.of])
         return passed

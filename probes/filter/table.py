@@ -11,7 +11,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Names(Protocol):
+class AddressNames(Protocol):
     """Names of addresses, as far as they are known."""
 
     @property
@@ -23,14 +23,14 @@ class Names(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class RowTable:
     """Rows by their columns."""
 
     rows: Array
     """A structured array (n,)."""
     made: Mapping[str, Callable[[], Array]] = field(default_factory=dict)
     """Further columns (n,), made when they are asked for."""
-    names: Names | None = None
+    names: AddressNames | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -28,7 +28,7 @@ from probes.filter.fields import (
 )
 from probes.filter.match import EVERYTHING, KEY_SIZE, Match
 from probes.filter.network import PROTOCOLS, address_text, protocol_name
-from probes.flow.records import Direction
+from probes.flow.records import FlowDirection
 
 __all__ = [
     "BARE", "EVERYTHING", "KEY_SIZE", "LIVE_FLOWS", "PROTOCOLS", "WINDOW_FLOWS", "FlowFilter",
@@ -53,7 +53,7 @@ def key_fields(*, named: bool) -> dict[str, Field]:
 
 BARE = ("proto", "port", "net")
 """What a word by itself is, where rows have a flow's key."""
-_DIRECTIONS = {"in": int(Direction.INGRESS), "out": int(Direction.EGRESS)}
+_DIRECTIONS = {"in": int(FlowDirection.INGRESS), "out": int(FlowDirection.EGRESS)}
 _COUNTED: dict[str, Field] = {
     "dir": Codes("direction", "direction, seen from this host", "direction", _DIRECTIONS),
     "rate": Quantity("bit_rate", "bits per second", BIT_RATES),

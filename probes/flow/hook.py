@@ -11,9 +11,9 @@ from bpf.attach.chain import Stage
 from bpf.compiler import Compiled
 from bpf.programs.program import Program
 from probes.builtin import check_maps, check_programs, shape_of
-from probes.flow.records import Array, Direction, TickClock, rows_of
+from probes.flow.records import Array, FlowDirection, TickClock, rows_of
 from probes.flow.sizes import TableSizes
-from probes.flow.tables import Tables
+from probes.flow.tables import FlowTables
 from probes.hooks import InterfaceHook
 from probes.snapshot import Losses
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 FUNCTION = "flow"
 SOURCE = Path(__file__).with_name("flow.c")
-SIDES: Mapping[Direction, Side] = {Direction.INGRESS: "ingress", Direction.EGRESS: "egress"}
+SIDES: Mapping[FlowDirection, Side] = {
+    FlowDirection.INGRESS: "ingress",
+    FlowDirection.EGRESS: "egress",
+}
 """A direction's name in a configuration."""
 HALVES = 2
 """Of a hook: one is written while the other is read."""
@@ -35,11 +38,11 @@ class FlowHook:
     polls, so a new program (of another filter or another source) takes them over unchanged.
     """
 
-    def __init__(self, point: InterfaceHook, direction: Direction) -> None:
+    def __init__(self, point: InterfaceHook, direction: FlowDirection) -> None:
         self._point = point
         self._direction = direction
         self._stage = Stage("flow")
-        self._tables: list[Tables] = []
+        self._tables: list[FlowTables] = []
         self._programs: list[Program] = []
         self._shapes: dict[str, tuple[object, ...]] = {}
         self._active = 0
@@ -58,7 +61,7 @@ class FlowHook:
     def start(self, compiled: Compiled, sizes: TableSizes, alarm_fd: int) -> list[Program]:
         """Create the tables, load the programs, and join the hook's chain."""
         for _ in range(HALVES):
-            self._tables.append(Tables(compiled, sizes))
+            self._tables.append(FlowTables(compiled, sizes))
         self._shapes = {name: shape_of(declared) for name, declared in compiled.maps.items()}
         programs = self.load(compiled, alarm_fd)
         try:
@@ -98,7 +101,7 @@ class FlowHook:
         tables = sum(tables.memory() for tables in self._tables)
         return tables + sum(program.memory() for program in self._programs)
 
-    def swap(self, programs: list[Program]) -> Tables:
+    def swap(self, programs: list[Program]) -> FlowTables:
         """Let packets reach the other half, and there its program of these.
 
         Returns the tables that were active: to be drained after a grace period.
@@ -112,7 +115,7 @@ class FlowHook:
     def resize(self, compiled: Compiled, sizes: TableSizes, alarm_fd: int) -> None:
         """Give the half that is not active tables of other sizes, with a program for them."""
         idle = self._active ^ 1
-        tables = Tables(compiled, sizes)
+        tables = FlowTables(compiled, sizes)
         try:
             program = self._load(compiled, tables, alarm_fd)
         except BaseException:
@@ -122,7 +125,7 @@ class FlowHook:
         self._tables[idle].close()
         self._programs[idle], self._tables[idle] = program, tables
 
-    def drain(self, tables: Tables, clock: TickClock) -> tuple[Array, Losses]:
+    def drain(self, tables: FlowTables, clock: TickClock) -> tuple[Array, Losses]:
         """Take out rows of dtype FLOW, one a flow, and losses.
 
         Exact only when no CPU runs the tables' program any more.
@@ -141,7 +144,7 @@ class FlowHook:
         self._tables.clear()
         self._programs = []
 
-    def _load(self, compiled: Compiled, tables: Tables, alarm_fd: int) -> Program:
+    def _load(self, compiled: Compiled, tables: FlowTables, alarm_fd: int) -> Program:
         shared = {**tables.fds, "alarm": alarm_fd}
         return Program(compiled, FUNCTION, shared=shared, next_fd=self._stage.next_fd)
 

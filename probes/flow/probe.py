@@ -25,9 +25,9 @@ from bpf.syscall import MapSpec, map_create, numbered_cpus
 from probes.builtin import BuiltinProbe, CompiledSides, refuse_other_changes
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
-from probes.flow.records import FLOW, Array, Direction, TickClock
+from probes.flow.records import FLOW, Array, FlowDirection, TickClock
 from probes.flow.sizes import TableSizes
-from probes.flow.tables import Tables
+from probes.flow.tables import FlowTables
 from probes.hooks import Hooks, ProbeHook
 from probes.memory_limit import default_limit, flow_share
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
@@ -49,7 +49,7 @@ class CompiledFlow(CompiledSides):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class FlowGeneration:
     """One generation of programs, which runs or ran before; the tables are the hooks' own."""
 
     sources: Mapping[Side, str]
@@ -61,7 +61,7 @@ class Loaded:
             close_all(programs)
 
 
-class FlowProbe(BuiltinProbe[Loaded]):
+class FlowProbe(BuiltinProbe[FlowGeneration]):
     """Flows of an interface, ingress and egress, in windows (S4.1 to S4.5)."""
 
     name = "flow"
@@ -70,7 +70,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
         self,
         compiler: Compiler,
         interface: Interface,
-        where: Sequence[tuple[Hook, Direction]],
+        where: Sequence[tuple[Hook, FlowDirection]],
         hooks: Hooks,
         capture: FlowFilter = FlowFilter(),  # noqa: B008 - immutable
         sizes: TableSizes | None = None,
@@ -100,7 +100,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
         self._alarm = RingReader(self.alarm_fd, _ALARM.max_entries, np.dtype("u4"))
         self._hooks = [FlowHook(point, direction) for point, direction in self._points]
         source = SOURCE.read_text(encoding="utf-8")
-        self._current = Loaded({SIDES[d]: source for _, d in where}, capture, ())
+        self._current = FlowGeneration({SIDES[d]: source for _, d in where}, capture, ())
         try:
             self._start()
             # Last: what does not load must not touch the interface.
@@ -225,7 +225,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
         """Bytes of kernel memory of all its maps."""
         return sum(program.memory for program in self.programs())
 
-    def _become(self, new: Loaded) -> tuple[Item, ...]:
+    def _become(self, new: FlowGeneration) -> tuple[Item, ...]:
         self._alarm.read()
         occupancy = max(hook.occupancy() for hook in self._hooks)
         started = time.monotonic_ns()
@@ -271,14 +271,14 @@ class FlowProbe(BuiltinProbe[Loaded]):
             self._sizes = before
             raise
 
-    def _turn_over(self, loaded: Loaded | None = None) -> None:
+    def _turn_over(self, loaded: FlowGeneration | None = None) -> None:
         """Let packets reach the other halves, and take the tables that were active."""
         swapped = _switch(loaded or self._current)
         grace.wait()
         self._collect(swapped)
 
     def _end_window(
-        self, swapped: Sequence[tuple[FlowHook, Tables]], occupancy: float, started_ns: int
+        self, swapped: Sequence[tuple[FlowHook, FlowTables]], occupancy: float, started_ns: int
     ) -> Snapshot:
         """The window of programs that were swapped out just now."""
         end_ns = time.monotonic_ns()
@@ -312,7 +312,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
             os.close(self.alarm_fd)
             self._clock.close()
 
-    def _collect(self, quiet: Sequence[tuple[FlowHook, Tables]]) -> None:
+    def _collect(self, quiet: Sequence[tuple[FlowHook, FlowTables]]) -> None:
         """Take the contents of tables that no CPU writes any more."""
         self._clock.update()
         for hook, tables in quiet:
@@ -322,16 +322,16 @@ class FlowProbe(BuiltinProbe[Loaded]):
 
     def _load(
         self, sources: Mapping[Side, str], capture: FlowFilter, compiled: Mapping[Side, Compiled]
-    ) -> Loaded:
+    ) -> FlowGeneration:
         """New programs for every hook, or an error and none at all."""
         loaded: list[tuple[FlowHook, list[Program]]] = []
         try:
             for hook in self._hooks:
                 loaded.append((hook, hook.load(compiled[hook.side], self.alarm_fd)))  # noqa: PERF401
         except BaseException:
-            Loaded(sources, capture, loaded).close()
+            FlowGeneration(sources, capture, loaded).close()
             raise
-        return Loaded(sources, capture, loaded)
+        return FlowGeneration(sources, capture, loaded)
 
     @contextmanager
     def _compiled(
@@ -366,7 +366,7 @@ class FlowProbe(BuiltinProbe[Loaded]):
         )
 
 
-def _switch(loaded: Loaded) -> list[tuple[FlowHook, Tables]]:
+def _switch(loaded: FlowGeneration) -> list[tuple[FlowHook, FlowTables]]:
     """Let packets reach the other half of every hook; the tables to drain after a grace period."""
     return [(hook, hook.swap(programs)) for hook, programs in loaded.hooks]
 

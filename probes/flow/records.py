@@ -16,7 +16,7 @@ from bpf.syscall import prog_load, prog_test_run
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Direction(IntEnum):
+class FlowDirection(IntEnum):
     """Which way a packet went, seen from this host."""
 
     INGRESS = 0
@@ -90,7 +90,7 @@ def key_words(rows: Array) -> Array:
     return words
 
 
-def rows_of(parts: Sequence[Array], direction: Direction, clock: TickClock) -> Array:
+def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: TickClock) -> Array:
     """Rows of dtype FLOW, one a flow, of records (n,) of which several may be of one flow."""
     size = sum(map(len, parts))
     rows = np.empty(size, FLOW)
@@ -110,7 +110,7 @@ def rows_of(parts: Sequence[Array], direction: Direction, clock: TickClock) -> A
     return _merged(rows, hashes)
 
 
-def _fill(rows: Array, records: Array, direction: Direction, clock: TickClock) -> None:
+def _fill(rows: Array, records: Array, direction: FlowDirection, clock: TickClock) -> None:
     words = words_of(rows)
     words[:, :KEY_WORDS] = records["key"]
     words[:, KEY_WORDS - 1] |= np.uint64(direction << _DIRECTION_SHIFT)

@@ -22,7 +22,7 @@ NAMES = ("records", "sets", "cpus", "losses", "overflow")
 """Maps of flow.c that are a half's own."""
 
 
-class Tables:
+class FlowTables:
     """Records, index and overflow ring. Programs come and go; the tables stay."""
 
     def __init__(self, compiled: Compiled, sizes: TableSizes) -> None:

@@ -26,38 +26,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bpf.errors import UsageError, did_you_mean
-from probes.monitor.condition import Condition, Outcome
+from probes.monitor.condition import Condition, ConditionOutcome
 from probes.monitor.records import POLICY, Array
-from probes.monitor.series import Series
-from probes.monitor.state import State
+from probes.monitor.series import WindowSeries
+from probes.monitor.state import MAX_POLICIES, PolicyState
 
 if TYPE_CHECKING:
     from probes.monitor.policy import Policy
 
-MAX_POLICIES = 31
-"""The router has a bit for each in a word, and needs one to replace a policy."""
-_FIRST = {"triggered": State.ARMED, "permanent": State.ACTIVE, "operator": State.OFF}
+_FIRST = {
+    "triggered": PolicyState.ARMED,
+    "permanent": PolicyState.ACTIVE,
+    "operator": PolicyState.OFF,
+}
 """By mode, where a policy begins, and where it is when it ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class PolicyTransition:
     """A policy's way from one state to another."""
 
     policy: str
-    before: State
-    after: State
+    before: PolicyState
+    after: PolicyState
     at_ns: int
     cause: str
     """In words, with the values that a condition was compared with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PolicyStatus:
     """A policy, and where it stands."""
 
     policy: Policy
-    state: State
+    state: PolicyState
     since_ns: int
     """Since when it is in its state."""
     active_ns: int
@@ -66,7 +68,7 @@ class Standing:
     """Whether an operator activated it."""
     cause: str = ""
     """Of its last transition."""
-    outcome: Outcome | None = None
+    outcome: ConditionOutcome | None = None
     """Of what was looked at after the last window; None where that is nothing, or failed."""
     failure: str = ""
     """Why the condition could not be looked at; empty where it could."""
@@ -74,9 +76,9 @@ class Standing:
     @property
     def until_ns(self) -> int:
         """When HOLD or COOLDOWN is over; 0 in other states."""
-        if self.state is State.HOLD:
+        if self.state is PolicyState.HOLD:
             return self.active_ns + round(self.policy.hold * 1e9)
-        if self.state is State.COOLDOWN:
+        if self.state is PolicyState.COOLDOWN:
             return self.since_ns + round(self.policy.cooldown * 1e9)
         return 0
 
@@ -88,10 +90,10 @@ class _Machine:
         self._condition = Condition.parse(policy.condition) if policy.condition else None
         self._deactivate = Condition.parse(policy.deactivate) if policy.deactivate else None
         first = _FIRST[policy.mode]
-        self.standing = Standing(policy, first, now_ns, now_ns if first.runs else 0)
+        self.standing = PolicyStatus(policy, first, now_ns, now_ns if first.runs else 0)
         self.span = max((c.span for c in (self._condition, self._deactivate) if c), default=0.0)
         """Seconds that its conditions ask for."""
-        self._quiet = Series(self.span)
+        self._quiet = WindowSeries(self.span)
         """What baselines are made of: windows in which it did not run, and had no reason to."""
 
     def follow(self, old: _Machine) -> None:
@@ -101,7 +103,9 @@ class _Machine:
         self._quiet = old._quiet
         self._quiet.keep(self.span)
 
-    def move(self, after: State, at_ns: int, cause: str, forced: bool = False) -> Transition:
+    def move(
+        self, after: PolicyState, at_ns: int, cause: str, forced: bool = False
+    ) -> PolicyTransition:
         """To another state, whatever that is for."""
         before = self.standing
         starts = after.runs and not before.state.runs
@@ -113,25 +117,27 @@ class _Machine:
             forced=forced,
             cause=cause,
         )
-        return Transition(before.policy.name, before.state, after, at_ns, cause)
+        return PolicyTransition(before.policy.name, before.state, after, at_ns, cause)
 
-    def end(self, at_ns: int, cause: str) -> Transition:
+    def end(self, at_ns: int, cause: str) -> PolicyTransition:
         """To where it waits."""
         policy = self.standing.policy
-        after = State.COOLDOWN if policy.cooldown else _FIRST[policy.mode]
+        after = PolicyState.COOLDOWN if policy.cooldown else _FIRST[policy.mode]
         return self.move(after, at_ns, cause)
 
-    def force(self, at_ns: int) -> Transition | None:
+    def force(self, at_ns: int) -> PolicyTransition | None:
         """Have it run until an operator ends it."""
         standing, cause = self.standing, "an operator activated it"
         if standing.policy.mode == "permanent" or standing.forced:
             return None
-        if standing.state is State.ACTIVE:
+        if standing.state is PolicyState.ACTIVE:
             self.standing = replace(standing, forced=True, cause=cause)
             return None
-        return self.move(State.ACTIVE, at_ns, cause, forced=True)
+        return self.move(PolicyState.ACTIVE, at_ns, cause, forced=True)
 
-    def window(self, series: Series, row: Array, end_ns: int, seconds: float) -> list[Transition]:
+    def window(
+        self, series: WindowSeries, row: Array, end_ns: int, seconds: float
+    ) -> list[PolicyTransition]:
         """What the last window of `series`, which `row` is, changes."""
         before = self.standing.state
         self._look(series)
@@ -141,9 +147,9 @@ class _Machine:
             self._quiet.append(row, end_ns, seconds)
         return transitions
 
-    def _look(self, series: Series) -> None:
+    def _look(self, series: WindowSeries) -> None:
         """At the condition that may change the state now."""
-        ends = self._deactivate if self.standing.state is State.ACTIVE else None
+        ends = self._deactivate if self.standing.state is PolicyState.ACTIVE else None
         if condition := ends or self._condition:
             outcome, failure = None, ""
             try:
@@ -152,26 +158,26 @@ class _Machine:
                 failure = f"{condition.text}: {error}"
             self.standing = replace(self.standing, outcome=outcome, failure=failure)
 
-    def _decide(self, at_ns: int) -> Iterator[Transition]:
+    def _decide(self, at_ns: int) -> Iterator[PolicyTransition]:
         """By what was seen, after a window that ended then."""
         before, outcome = self.standing, self.standing.outcome
         over = at_ns >= before.until_ns
-        if before.state is State.COOLDOWN and over:
+        if before.state is PolicyState.COOLDOWN and over:
             yield self.move(
-                State.ARMED, at_ns, f"{before.policy.cooldown:g} s of cool-down are over"
+                PolicyState.ARMED, at_ns, f"{before.policy.cooldown:g} s of cool-down are over"
             )
         state = self.standing.state
-        if state in (State.ARMED, State.HOLD) and outcome and outcome.holds:
-            yield self.move(State.ACTIVE, at_ns, outcome.words)
-        elif state is State.HOLD and over:
+        if state in (PolicyState.ARMED, PolicyState.HOLD) and outcome and outcome.holds:
+            yield self.move(PolicyState.ACTIVE, at_ns, outcome.summary)
+        elif state is PolicyState.HOLD and over:
             yield self.end(at_ns, f"it was active for {before.policy.hold:g} s at least")
-        elif state is State.ACTIVE and not before.forced and outcome and self._ends(outcome):
+        elif state is PolicyState.ACTIVE and not before.forced and outcome and self._ends(outcome):
             if at_ns < before.active_ns + round(before.policy.hold * 1e9):
-                yield self.move(State.HOLD, at_ns, outcome.words)
+                yield self.move(PolicyState.HOLD, at_ns, outcome.summary)
             else:
-                yield self.end(at_ns, outcome.words)
+                yield self.end(at_ns, outcome.summary)
 
-    def _ends(self, outcome: Outcome) -> bool:
+    def _ends(self, outcome: ConditionOutcome) -> bool:
         return bool(outcome.holds) if self._deactivate else outcome.holds is False
 
 
@@ -180,9 +186,9 @@ class Engine:
 
     def __init__(self) -> None:
         self._machines: dict[str, _Machine] = {}
-        self._series = Series()
+        self._series = WindowSeries()
 
-    def set(self, policy: Policy, now_ns: int) -> Transition | None:
+    def set(self, policy: Policy, now_ns: int) -> PolicyTransition | None:
         """Add a policy, or put it in the place of the one of this name.
 
         With the same mode it stays in the state in which that was, forced or not: what is changed,
@@ -201,7 +207,7 @@ class Engine:
             new.follow(old)
         elif old and old.standing.state is not new.standing.state:
             cause = f"its mode is {policy.mode} from now on"
-            transition = Transition(
+            transition = PolicyTransition(
                 policy.name, old.standing.state, new.standing.state, now_ns, cause
             )
             new.standing = replace(new.standing, cause=cause)
@@ -214,7 +220,7 @@ class Engine:
         self._named(name)
         del self._machines[name]
 
-    def window(self, row: Array, end_ns: int, seconds: float) -> list[Transition]:
+    def window(self, row: Array, end_ns: int, seconds: float) -> list[PolicyTransition]:
         """What a window changes; `row` is of dtype METRIC, shape ()."""
         self._series.append(row, end_ns, seconds)
         transitions = []
@@ -222,11 +228,11 @@ class Engine:
             transitions += machine.window(self._series, row, end_ns, seconds)
         return transitions
 
-    def activate(self, name: str, now_ns: int) -> Transition | None:
+    def activate(self, name: str, now_ns: int) -> PolicyTransition | None:
         """Have a policy run, until `deactivate`. None where its state stays the same."""
         return self._named(name).force(now_ns)
 
-    def deactivate(self, name: str, now_ns: int) -> Transition | None:
+    def deactivate(self, name: str, now_ns: int) -> PolicyTransition | None:
         """End a policy, whatever made it run. None where it does not.
 
         UsageError for a permanent one.
@@ -241,7 +247,7 @@ class Engine:
             return None
         return machine.end(now_ns, "an operator deactivated it")
 
-    def policies(self) -> tuple[Standing, ...]:
+    def policies(self) -> tuple[PolicyStatus, ...]:
         """Where each policy stands."""
         return tuple(machine.standing for machine in self._machines.values())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from probes.monitor.options import Input
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 
 if TYPE_CHECKING:
     from probes.monitor.policy import Policy
@@ -21,7 +21,7 @@ class PolicyInfo:
     """A policy and where it stands."""
 
     policy: Policy
-    state: State
+    state: PolicyState
     since_utc_ns: int
     """Since when it is in that state."""
     until_utc_ns: int
@@ -36,7 +36,7 @@ class PolicyInfo:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationInfo:
-    """An application of the primitive."""
+    """An application of the monitor."""
 
     name: str
     """Its probe's name too."""
@@ -51,7 +51,7 @@ class ApplicationInfo:
 
 @dataclass(frozen=True, slots=True)
 class MonitorInfo:
-    """The monitoring primitive."""
+    """The monitor."""
 
     interface: str
     hook: str

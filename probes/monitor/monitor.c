@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * The monitoring primitive (S2.5 to S2.9): every packet counted by protocol, and its flow in a
+ * The monitor (S2.5 to S2.9): every packet counted by protocol, and its flow in a
  * HyperLogLog; where a policy is active, packets that it selects go to the applications.
  *
  * `monitor` parses for all. A register keeps the largest hash value that it has seen, not its

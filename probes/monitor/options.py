@@ -1,4 +1,4 @@
-"""How the primitive measures: what an operator chooses."""
+"""How the monitor measures: what an operator chooses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from bpf.syscall import possible_cpus
 
-_GENERATIONS = 2
+_HALVES = 2
 _TALLIES = 257 * 16
 """Bytes of a CPU's counters by protocol."""
 _REGISTER = 4
@@ -54,7 +54,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """The primitive on one interface."""
+    """The monitor on one interface."""
 
     bits: int = 12
     """2**bits registers: the estimate's standard error is about 1 / sqrt(2**bits) (S2.7)."""
@@ -77,7 +77,7 @@ class MonitorOptions:
     @property
     def memory(self) -> int:
         """Bytes of kernel memory of the sketches."""
-        return _GENERATIONS * possible_cpus() * (_TALLIES + (_REGISTER << self.bits))
+        return _HALVES * possible_cpus() * (_TALLIES + (_REGISTER << self.bits))
 
     def check(self) -> None:
         """Raises UsageError for what is not possible."""

@@ -1,4 +1,4 @@
-"""Policies of the primitive as an operator gives them: which condition runs which applications.
+"""Policies of the monitor as an operator gives them: which condition runs which applications.
 
 The same model serves files, REST and the console. The short form says all of it in one line:
 
@@ -37,12 +37,12 @@ from probes.config.model import MAX_FILE, Name, ProbeConfig, Text
 from probes.flow.filter import FlowFilter
 from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.units import TIMES
-from probes.monitor.engine import MAX_POLICIES
 from probes.monitor.options import Input, MonitorOptions, Receiver
+from probes.monitor.state import MAX_POLICIES
 
 Mode = Literal["triggered", "permanent", "operator"]
 BUILT_IN = ("accounting", "dns", "half_open", "heavy_hitters", "port_scan")
-"""Applications that come with the primitive."""
+"""Applications that come with the monitor."""
 TRACE = "trace"
 TOP_FLOWS = 3
 """What `trace` traces without a number."""
@@ -255,7 +255,7 @@ class Monitor(_Model):
         return self
 
     def options(self) -> MonitorOptions:
-        """As the primitive takes them."""
+        """As the monitor takes them."""
         receivers = tuple(Receiver(**receiver.model_dump()) for receiver in self.receivers)
         return MonitorOptions(**{**dict(self), "receivers": receivers})
 

@@ -1,4 +1,4 @@
-"""The primitive as a probe: its programs, swapped and read, and the policies over what they say."""
+"""The monitor as a probe: its programs, swapped and read, and the policies over what they say."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from probes.builtin import (
 )
 from probes.flow.filter import Match
 from probes.hooks import Hooks, MonitoredHook, ProbeHook
-from probes.monitor.applications.catalog import give_a_packet
-from probes.monitor.engine import Engine, Standing, Transition
+from probes.monitor.applications.catalog import seed_trial_packet
+from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
 from probes.monitor.info import PolicyInfo
 from probes.monitor.options import MonitorOptions
 from probes.monitor.programs import (
@@ -39,8 +39,8 @@ from probes.monitor.programs import (
     PROGRAMS,
     SHARED,
     SOURCE,
-    Generation,
-    Loaded,
+    MonitorGeneration,
+    SketchHalf,
     load,
     macros_of,
     own_macros,
@@ -48,10 +48,10 @@ from probes.monitor.programs import (
     seed_id,
     set_router,
 )
-from probes.monitor.records import METRIC, TRIGGER, Array
-from probes.monitor.router import Router
+from probes.monitor.records import METRIC, TRANSITION, Array
+from probes.monitor.router import PolicyRouter
 from probes.monitor.sketch import Sketch
-from probes.monitor.state import METRICS, POLICIES, PROBE, TRIGGERS
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, PROBE, TRIGGERS_TABLE
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item
 
@@ -70,11 +70,11 @@ _CALLS = 2
 class _Made:
     """A transition, and the metrics of the window that made it."""
 
-    transition: Transition
+    transition: PolicyTransition
     row: Array
 
 
-class MonitorProbe(BuiltinProbe[Loaded]):
+class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     """Metrics of all packets that come in (S2.5 to S2.8), and policies over them (S2.9)."""
 
     name = PROBE
@@ -85,7 +85,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         interface: Interface,
         hooks: Hooks,
         options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
-        changed: Callable[[Sequence[Transition]], None] = lambda transitions: None,
+        changed: Callable[[Sequence[PolicyTransition]], None] = lambda transitions: None,
     ) -> None:
         """Join the hook's chain, and let applications be put behind it.
 
@@ -113,9 +113,9 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         size = min(_MAX_SKETCHES, _SKETCHES // (4 << options.bits))
         self._sketches: deque[Sketch] = deque(maxlen=size)
         self._shared: ProbeMaps | None = None
-        self._router: Router | None = None
+        self._router: PolicyRouter | None = None
         self._behind: MonitoredHook | None = None
-        self._current = Loaded(SOURCE.read_text(encoding="utf-8"), (), ())
+        self._current = MonitorGeneration(SOURCE.read_text(encoding="utf-8"), (), ())
         try:
             self._start()
         except BaseException:
@@ -131,24 +131,24 @@ class MonitorProbe(BuiltinProbe[Loaded]):
     def _start(self) -> None:
         with self._compile(self._current.source) as compiled:
             self._shared = ProbeMaps(compiled, SHARED)
-            self._router = Router(compiled, self._shared, self._point.chain.reserve)
+            self._router = PolicyRouter(compiled, self._shared, self._point.chain.reserve)
             self._shapes = {name: shape_of(compiled.maps[name]) for name in (*SHARED, "sketches")}
             self._current = self._load(self._current.source, compiled)
         for receiver in self.options.receivers:
             self._router.receive(receiver_key(receiver))
-        self._lead_to(self._current)
-        self._point.chain.append(self._stage, self._current.generations[0].program.fd)
+        self._route_to(self._current)
+        self._point.chain.append(self._stage, self._current.halves[0].program.fd)
         self._point.chain.reserve(_CALLS)
         self._reserved = _CALLS
         # Last: what does not load must not touch the interface.
         self._registry.attach(self._point)
         macros = macros_of(self.options, self.interface, self._point.hook)
         given = {name: self._shared.fds[name] for name in GIVEN}
-        self._behind = MonitoredHook(self._point, self._router, macros, given, give_a_packet)
+        self._behind = MonitoredHook(self._point, self._router, macros, given, seed_trial_packet)
         self._registry.offer(self._behind)
 
     @property
-    def router(self) -> Router:
+    def router(self) -> PolicyRouter:
         assert self._router
         return self._router
 
@@ -161,7 +161,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         """As a user's probe would be described; of it, the source can be replaced."""
         from probes.config import model as config  # pydantic, which the first paint does without
 
-        metrics = (config.Metric(name=METRICS, map="sketches", snapshot=True),)
+        metrics = (config.Metric(name=METRICS_TABLE, map="sketches", snapshot=True),)
         ingress = config.DirectionConfig(
             interface=self.interface.name,
             hook="xdp" if self._point.hook is Hook.XDP else "tc",
@@ -220,9 +220,9 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         """End the window: swap, wait, read; then look at every policy."""
         with self._lock:
             started = time.monotonic_ns()
-            old = self._current.generations[self._active]
+            old = self._current.halves[self._active]
             self._active ^= 1
-            new = self._current.generations[self._active]
+            new = self._current.halves[self._active]
             self._point.chain.replace(self._stage, new.program.fd)
             return self._end_window(old, started)
 
@@ -266,7 +266,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
                     self._point.hook.value,
                     self._point.mode,
                     FUNCTION,
-                    self._current.generations[self._active].program.info().id,
+                    self._current.halves[self._active].program.info().id,
                     self._current.memory() + self._shared.memory(),
                 ),
             )
@@ -289,18 +289,18 @@ class MonitorProbe(BuiltinProbe[Loaded]):
                 self._shared.close()
             self._registry.release(self._point)
 
-    def _become(self, new: Loaded) -> tuple[Item, ...]:
+    def _become(self, new: MonitorGeneration) -> tuple[Item, ...]:
         started = time.monotonic_ns()
-        old = self._current.generations[self._active]
-        self._lead_to(new)
-        self._point.chain.replace(self._stage, new.generations[0].program.fd)
+        old = self._current.halves[self._active]
+        self._route_to(new)
+        self._point.chain.replace(self._stage, new.halves[0].program.fd)
         items = self._end_window(old, started)
         self._forget_previous()
         self._previous, self._current, self._active = self._current, new, 0
         self.generation += 1
         return items
 
-    def _end_window(self, ended: Generation, started_ns: int) -> tuple[Item, ...]:
+    def _end_window(self, ended: SketchHalf, started_ns: int) -> tuple[Item, ...]:
         """The window of a program that was swapped out just now, and what it changes."""
         end_ns = time.monotonic_ns()
         grace.wait()
@@ -315,14 +315,14 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         self._apply(transitions, row)
         self._sketches.append(sketch)
         self.window += 1
-        rows = {METRICS: row.reshape(1), POLICIES: self._standing()}
+        rows = {METRICS_TABLE: row.reshape(1), POLICIES_TABLE: self._standing()}
         if self._made:
-            rows[TRIGGERS] = np.concatenate([_trigger(made) for made in self._made])
+            rows[TRIGGERS_TABLE] = np.concatenate([_trigger(made) for made in self._made])
         self.latest = tuple(
             self._snapshot(
                 table,
                 end_ns,
-                losses if name == METRICS else {},
+                losses if name == METRICS_TABLE else {},
                 0.0,
                 quiet_ns=quiet_ns,
                 swap_ns=quiet_ns - started_ns,
@@ -335,12 +335,12 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         self._start_ns = end_ns
         return (*self.latest, *events, *self._failures())
 
-    def _made_now(self, transition: Transition | None) -> None:
+    def _made_now(self, transition: PolicyTransition | None) -> None:
         """An operator's."""
         if transition:
             self._apply([transition], np.zeros((), METRIC))
 
-    def _apply(self, transitions: Sequence[Transition], row: Array) -> None:
+    def _apply(self, transitions: Sequence[PolicyTransition], row: Array) -> None:
         if transitions:
             self.router.activate(self._engine.active())
             self._made += [_Made(transition, row) for transition in transitions]
@@ -365,7 +365,7 @@ class MonitorProbe(BuiltinProbe[Loaded]):
         text = "policy {} can't be looked at: {}"
         return [Event.now("error", self.name, text.format(name, why)) for name, why in new]
 
-    def _told(self, standing: Standing, selected: int) -> PolicyInfo:
+    def _told(self, standing: PolicyStatus, selected: int) -> PolicyInfo:
         until = standing.until_ns
         return PolicyInfo(
             standing.policy,
@@ -377,20 +377,20 @@ class MonitorProbe(BuiltinProbe[Loaded]):
             selected,
         )
 
-    def _event(self, transition: Transition) -> Event:
+    def _event(self, transition: PolicyTransition) -> Event:
         name, after = transition.policy, transition.after
         begins = after.runs and not transition.before.runs
         at = self._utc.utc_ns(transition.at_ns)
-        text = f"policy {name} is {after.words}: {transition.cause}"
+        text = f"policy {name} is {after.label}: {transition.cause}"
         return Event(at, "warning" if begins else "info", self.name, text)
 
-    def _lead_to(self, loaded: Loaded) -> None:
+    def _route_to(self, loaded: MonitorGeneration) -> None:
         """Have packets go to this source's router, and come back to it."""
         assert self._shared
         set_router(self._shared, loaded)
-        self.router.lead_to(loaded.finish_fd, [each.route for each in loaded.generations])
+        self.router.set_exit(loaded.finish_fd, [each.route for each in loaded.halves])
 
-    def _load(self, source: str, compiled: Compiled) -> Loaded:
+    def _load(self, source: str, compiled: Compiled) -> MonitorGeneration:
         assert self._shared
         return load(source, compiled, self._shared, self._stage.next_fd)
 
@@ -408,8 +408,8 @@ class MonitorProbe(BuiltinProbe[Loaded]):
 
 
 def _trigger(made: _Made) -> Array:
-    """A row of dtype TRIGGER, shape (1,)."""
-    row = np.zeros(1, TRIGGER)
+    """A row of dtype TRANSITION, shape (1,)."""
+    row = np.zeros(1, TRANSITION)
     transition = made.transition
     row["policy"], row["cause"] = transition.policy.encode(), transition.cause.encode()
     row["before"], row["after"] = transition.before, transition.after

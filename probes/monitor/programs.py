@@ -1,4 +1,4 @@
-"""The primitive's programs, and the maps that they work on."""
+"""The monitor's programs, and the maps that they work on."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from probes.snapshot import Loss, LossReason
 FUNCTION, ROUTE, FINISH = PROGRAMS = ("monitor", "route", "finish")
 SOURCE = Path(__file__).with_name("monitor.c")
 GIVEN = ("selections", "applications", "given")
-"""Maps that applications share with the primitive (bpf/include/application.h)."""
+"""Maps that applications share with the monitor (bpf/include/application.h)."""
 SHARED = (*GIVEN, "controls", "rules", "chosen", "receivers", "router")
 """Maps that all programs and generations share."""
 RECORDS = 45
 """Telemetry records that one datagram may have: what fits into 1500 bytes."""
-POLICIES = 32
-TABLES = 8
+POLICY_BITS = 32
+MATCH_TABLES = 8
 APPLICATIONS = 16
 
 CONTROL = np.dtype(
@@ -41,8 +41,8 @@ CONTROL = np.dtype(
         ("everything", "u4"),
         ("tables", "u4"),
         ("_", "u4"),
-        ("applications", "u4", (POLICIES,)),
-        ("masks", "u8", (TABLES, 5)),
+        ("applications", "u4", (POLICY_BITS,)),
+        ("masks", "u8", (MATCH_TABLES, 5)),
     ]
 )
 """`struct control` of monitor.c."""
@@ -53,7 +53,7 @@ _PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
 
 
 def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict[str, int | str]:
-    """What applications, and the primitive itself, are compiled with."""
+    """What applications, and the monitor itself, are compiled with."""
     return {
         hook.macro: 1,
         "LINK_ETHERNET": int(interface.ethernet),
@@ -63,7 +63,7 @@ def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict
 
 
 def own_macros(options: MonitorOptions) -> dict[str, int | str]:
-    """What only the primitive is compiled with."""
+    """What only the monitor is compiled with."""
     ends = options.input is not Input.REGULAR
     return {
         "TELEMETRY": int(options.input is Input.TELEMETRY),
@@ -95,7 +95,7 @@ def receiver_key(receiver: Receiver) -> bytes:
     return source.packed.ljust(16, b"\0") + destination.packed.ljust(16, b"\0") + transport
 
 
-class Generation:
+class SketchHalf:
     """One of the two `monitor` programs, and user space's view of what it counts."""
 
     def __init__(self, compiled: Compiled, shared: Mapping[str, int], next_fd: int) -> None:
@@ -145,11 +145,11 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class MonitorGeneration:
     """One source, loaded: two generations of `monitor`, and what they lead to."""
 
     source: str
-    generations: tuple[Generation, ...]
+    halves: tuple[SketchHalf, ...]
     steps: tuple[Program, ...]
     """`route` and `finish`."""
 
@@ -160,23 +160,23 @@ class Loaded:
 
     def memory(self) -> int:
         """Bytes of kernel memory of the maps that are its own."""
-        return sum(each.program.memory() for each in self.generations)
+        return sum(each.program.memory() for each in self.halves)
 
     def close(self) -> None:
-        for generation in self.generations:
-            generation.close()
+        for half in self.halves:
+            half.close()
         for step in self.steps:
             step.close()
 
 
-def load(source: str, compiled: Compiled, shared: ProbeMaps, next_fd: int) -> Loaded:
+def load(source: str, compiled: Compiled, shared: ProbeMaps, next_fd: int) -> MonitorGeneration:
     """Programs that no packet reaches yet, or an error and none at all."""
-    generations: list[Generation] = []
+    halves: list[SketchHalf] = []
     steps: list[Program] = []
     try:
         for _ in range(2):
-            generations.append(Generation(compiled, shared.fds, next_fd))  # noqa: PERF401
-        one = generations[0].program
+            halves.append(SketchHalf(compiled, shared.fds, next_fd))  # noqa: PERF401
+        one = halves[0].program
         # What only `monitor` counts in is not made again for those that never touch it.
         every = {name: one.map_fd(name) for name in compiled.maps}
         for name in (ROUTE, FINISH):
@@ -184,11 +184,11 @@ def load(source: str, compiled: Compiled, shared: ProbeMaps, next_fd: int) -> Lo
                 Program(compiled, name, shared=every, next_fd=next_fd)
             )
     except BaseException:
-        Loaded(source, tuple(generations), tuple(steps)).close()
+        MonitorGeneration(source, tuple(halves), tuple(steps)).close()
         raise
-    return Loaded(source, tuple(generations), tuple(steps))
+    return MonitorGeneration(source, tuple(halves), tuple(steps))
 
 
-def set_router(shared: ProbeMaps, loaded: Loaded) -> None:
+def set_router(shared: ProbeMaps, loaded: MonitorGeneration) -> None:
     """Have packets that policies may want go to this source's router."""
     prog_array_set(shared.fds["router"], 0, loaded.steps[0].fd)

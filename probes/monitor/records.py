@@ -1,4 +1,4 @@
-"""What the primitive gives: the metrics of each window, its policies' standing, and transitions."""
+"""What the monitor gives: the metrics of each window, its policies' standing, and transitions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ where there is one) holds, `certain` whether it would at both ends of the error 
 `low`, `high` and `threshold` are the two sides of the comparison that decides, NaN where there is
 none; `selected` counts the packets of this window that its selection gave to its applications."""
 
-TRIGGER = np.dtype(
+TRANSITION = np.dtype(
     [
         ("policy", "S64"),
         ("before", "u1"),

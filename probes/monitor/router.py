@@ -19,9 +19,9 @@ from bpf.programs import grace
 from bpf.syscall import map_update, prog_array_clear, prog_array_set
 from probes.builtin import ProbeMaps
 from probes.flow.filter import Match
-from probes.monitor.engine import MAX_POLICIES
-from probes.monitor.programs import APPLICATIONS, CONTROL, POLICIES
+from probes.monitor.programs import APPLICATIONS, CONTROL, POLICY_BITS
 from probes.monitor.selection import Rules
+from probes.monitor.state import MAX_POLICIES
 from probes.program.metrics import open_map
 
 
@@ -37,7 +37,7 @@ class _Placed:
     had selected."""
 
 
-class Router:
+class PolicyRouter:
     """Applications and policies in the kernel's tables. For use by several threads."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Router:
         """Take datagrams with this flow key for telemetry."""
         map_update(self._fds["receivers"], key, b"\1")
 
-    def lead_to(self, finish_fd: int, gates: Sequence[Callable[[bool], None]]) -> None:
+    def set_exit(self, finish_fd: int, gates: Sequence[Callable[[bool], None]]) -> None:
         """Have packets go to program `finish_fd` after their last application; `gates` say whether
         they come to the router at all."""
         with self._lock:
@@ -114,7 +114,7 @@ class Router:
         with self._lock:
             old = self._policies.get(name)
             taken = {placed.bit for placed in self._policies.values()}
-            free = [bit for bit in range(POLICIES) if bit not in taken]
+            free = [bit for bit in range(POLICY_BITS) if bit not in taken]
             if len(self._policies) >= MAX_POLICIES and not old:
                 raise UsageError(f"there are {MAX_POLICIES} policies, and no more can be")
             bit = free[0]

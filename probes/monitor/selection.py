@@ -14,7 +14,7 @@ import numpy as np
 from bpf.errors import UsageError
 from bpf.syscall import map_delete, map_update
 from probes.flow.filter import EVERYTHING, FlowFilter, Match
-from probes.monitor.programs import TABLES
+from probes.monitor.programs import MATCH_TABLES
 from probes.monitor.records import Array
 
 MAX_RULES = 16384
@@ -65,10 +65,10 @@ class Rules:
 
     def _refuse_too_many(self, new: Sequence[Match]) -> None:
         masks = {*filter(None, self._masks), *(match.mask for match in new)}
-        if len(masks) > TABLES:
+        if len(masks) > MATCH_TABLES:
             raise UsageError(
                 f"selections that look at {len(masks)} different sets of header fields",
-                hint=f"the router has {TABLES} tables, one for each set",
+                hint=f"the router has {MATCH_TABLES} tables, one for each set",
             )
         if len({*self._policies, *new}) > MAX_RULES:
             raise UsageError(f"more than {MAX_RULES} rules")

@@ -6,7 +6,7 @@ import numpy as np
 
 from probes.monitor.records import METRIC, Array
 
-METRICS = (
+METRIC_NAMES = (
     "packets",
     "bytes",
     "tcp_packets",
@@ -20,7 +20,7 @@ METRICS = (
     "flows",
 )
 """What a condition can name. `other` is all that is neither TCP nor UDP nor ICMP."""
-LEAST = 4
+MIN_WINDOWS = 4
 """Windows that are kept however long they are: a baseline is of three before the last."""
 
 _COLUMNS = {
@@ -31,7 +31,7 @@ _COLUMNS = {
 }
 
 
-class Series:
+class WindowSeries:
     """Windows in their order, as long as somebody may ask for them. For one thread at a time."""
 
     def __init__(self, keep_seconds: float = 0.0) -> None:
@@ -66,11 +66,11 @@ class Series:
         # One more than is asked for: it tells that the others are all of that time.
         middles = self._table[_COLUMNS["seen"]]
         oldest = self._seen - self._keep
-        while len(self) > LEAST and middles[self._first + 1] <= oldest:
+        while len(self) > MIN_WINDOWS and middles[self._first + 1] <= oldest:
             self._first += 1
 
     def column(self, name: str) -> Array:
-        """One of METRICS, `flows_low`, `flows_high`, or `seconds`, of all windows: float (n,)."""
+        """One of METRIC_NAMES, `flows_low`, `flows_high` or `seconds` of all windows: f8 (n,)."""
         return self._table[_COLUMNS[name], self._first : self._end]
 
     def recent(self, seconds: float) -> tuple[slice, bool]:

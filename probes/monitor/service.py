@@ -1,4 +1,4 @@
-"""The monitoring primitive under a controller: policies, and the applications that they run."""
+"""The monitor under a controller: policies, and the applications that they run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from probes.control_plane import ProbeInfo
 from probes.monitor.applications import catalog
-from probes.monitor.engine import Transition
+from probes.monitor.engine import PolicyTransition
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.policy import BUILT_IN, Policy, check_names, resolve
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.selection import matches_of
-from probes.monitor.tracing import Tracing, Wish
+from probes.monitor.tracing import TraceRequest, Tracing
 from probes.snapshot import History, Item
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Host(Protocol):
     def untrace_flow(self, destination: str, flow: TracedFlow) -> None: ...
 
 
-class Triggers:
+class MonitorService:
     """One monitor, and what comes with it. For use by several threads; changes exclude one another
     by the controller's lock."""
 
@@ -57,7 +57,7 @@ class Triggers:
         """Start the monitor; no poller reads it yet. Raises as MonitorProbe does."""
         self._host = host
         self._profiles = dict(profiles)
-        self._traced: dict[str, Wish] = {}
+        self._traced: dict[str, TraceRequest] = {}
         """By policy, what it has traced while it is active."""
         self._tracing = Tracing(host.history, host.trace_flow, host.untrace_flow, host.publish)
         self.probe = MonitorProbe(compiler, interface, hooks, options, self._follow)
@@ -100,17 +100,17 @@ class Triggers:
                 self._host.add(catalog.built_in(name, self.probe.interface.name))
         old = self._traced.get(policy.name)
         self.probe.set_policy(policy, applications, matches)
-        wish = self._traced[policy.name] = Wish(policy.name, policy.select, traced)
+        request = self._traced[policy.name] = TraceRequest(policy.name, policy.select, traced)
         info = self.policy(policy.name)
-        if wish != old and (traced or (old and old.count)):
-            self._tracing.wish(wish if info.state.runs else Wish(policy.name))
+        if request != old and (traced or (old and old.count)):
+            self._tracing.request(request if info.state.runs else TraceRequest(policy.name))
         return info
 
     def remove_policy(self, name: str) -> None:
         """Forget it; what it has traced is traced no more."""
         self.probe.remove_policy(name)
         if self._traced.pop(name).count:
-            self._tracing.wish(Wish(name))
+            self._tracing.request(TraceRequest(name))
 
     def policy(self, name: str) -> PolicyInfo:
         """One policy."""
@@ -121,8 +121,10 @@ class Triggers:
         """Trace nothing more for policies. The probe is its poller's to close."""
         self._tracing.close()
 
-    def _follow(self, transitions: Sequence[Transition]) -> None:
+    def _follow(self, transitions: Sequence[PolicyTransition]) -> None:
         for transition in transitions:
-            wish = self._traced.get(transition.policy)
-            if wish and wish.count:
-                self._tracing.wish(wish if transition.after.runs else Wish(wish.policy))
+            request = self._traced.get(transition.policy)
+            if request and request.count:
+                self._tracing.request(
+                    request if transition.after.runs else TraceRequest(request.policy)
+                )

@@ -1,18 +1,20 @@
-"""Names of the primitive and its tables, and where a policy may stand; imported without numpy."""
+"""Names of the monitor and its tables, and where a policy may stand; imported without numpy."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 PROBE = "monitor"
-"""Name of the probe that is the primitive."""
-METRICS = "metrics"
-POLICIES = "policies"
-TRIGGERS = "triggers"
+"""Name of the probe that is the monitor."""
+METRICS_TABLE = "metrics"
+POLICIES_TABLE = "policies"
+TRIGGERS_TABLE = "triggers"
 """Names of its three tables: `Snapshot.metric`."""
+MAX_POLICIES = 31
+"""The router has one bit a policy in a 32-bit word, and needs a spare one to replace a policy."""
 
 
-class State(IntEnum):
+class PolicyState(IntEnum):
     """Where a policy stands. Its applications run in ACTIVE and HOLD, and in no other."""
 
     OFF = 0
@@ -28,9 +30,9 @@ class State(IntEnum):
     @property
     def runs(self) -> bool:
         """Whether its applications run."""
-        return self in (State.ACTIVE, State.HOLD)
+        return self in (PolicyState.ACTIVE, PolicyState.HOLD)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """As an operator reads it: `cool-down`."""
-        return "cool-down" if self is State.COOLDOWN else self.name.lower()
+        return "cool-down" if self is PolicyState.COOLDOWN else self.name.lower()

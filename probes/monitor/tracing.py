@@ -12,7 +12,7 @@ import numpy as np
 
 from bpf.errors import ProbedeckError
 from probes.flow.filter import FlowFilter, address_text
-from probes.flow.records import FLOW, Direction
+from probes.flow.records import FLOW, FlowDirection
 from probes.monitor.records import Array
 from probes.monitor.state import PROBE
 from probes.path.options import TracedFlow
@@ -30,7 +30,7 @@ _ANSWER = {
 _KEY = np.dtype([(name, FLOW[name]) for name in _ANSWER])
 
 
-Traced = tuple[str, TracedFlow]
+FlowTrace = tuple[str, TracedFlow]
 """A destination, and one flow to it."""
 _RENEW = 5.0
 """Seconds after which it is looked whether other flows are to be traced."""
@@ -39,7 +39,7 @@ _GONE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TraceRequest:
     """What a policy has traced; nothing: it is not active any more."""
 
     policy: str
@@ -47,12 +47,12 @@ class Wish:
     count: int = 0
 
 
-def top_flows(rows: Array, select: Sequence[str]) -> list[Traced]:
+def top_flows(rows: Array, select: Sequence[str]) -> list[FlowTrace]:
     """Of the flows that come in and pass one of the filters, those that this host answers, busiest
     first: where their answers go, which is what can be traced. Rows are of dtype FLOW (n,).
     """
-    incoming = rows[rows["direction"] == Direction.INGRESS]
-    outgoing = rows[rows["direction"] == Direction.EGRESS]
+    incoming = rows[rows["direction"] == FlowDirection.INGRESS]
+    outgoing = rows[rows["direction"] == FlowDirection.EGRESS]
     if select:
         passed = [FlowFilter.parse(text).mask(incoming) for text in select]
         incoming = incoming[np.logical_or.reduce(passed)]
@@ -73,7 +73,7 @@ def top_flows(rows: Array, select: Sequence[str]) -> list[Traced]:
 
 
 class Tracing:
-    """A thread that traces what policies wish: starting to may take as long as a compile.
+    """A thread that traces what policies request: starting to may take as long as a compile.
 
     As long as a policy is active, flows that have ended make room for others.
     """
@@ -89,52 +89,52 @@ class Tracing:
         self._trace = trace
         self._untrace = untrace
         self._publish = publish
-        self._wishes: SimpleQueue[Wish | None] = SimpleQueue()
-        self._active: dict[str, Wish] = {}
-        self._traced: dict[str, list[Traced]] = {}
+        self._requests: SimpleQueue[TraceRequest | None] = SimpleQueue()
+        self._active: dict[str, TraceRequest] = {}
+        self._traced: dict[str, list[FlowTrace]] = {}
         """By policy, what it began to trace."""
         threading.Thread(target=self._run, name="trace for policies", daemon=True).start()
 
-    def wish(self, wish: Wish) -> None:
+    def request(self, request: TraceRequest) -> None:
         """Have it done; returns at once."""
-        self._wishes.put(wish)
+        self._requests.put(request)
 
     def close(self) -> None:
         """Begin nothing more, after what is under way; what is traced goes on."""
-        self._wishes.put(None)
+        self._requests.put(None)
 
     def _run(self) -> None:
         while True:
             try:
-                wish = self._wishes.get(timeout=_RENEW if self._active else None)
+                request = self._requests.get(timeout=_RENEW if self._active else None)
             except Empty:
                 for each in self._active.values():
                     self._renew(each)
                 continue
-            if wish is None:
+            if request is None:
                 return
-            self._active.pop(wish.policy, None)
-            for flow in self._traced.pop(wish.policy, ()):
+            self._active.pop(request.policy, None)
+            for flow in self._traced.pop(request.policy, ()):
                 self._end(flow)
-            if wish.count:
-                self._active[wish.policy] = wish
-                if why := self._renew(wish):
-                    text = f"policy {wish.policy} traces fewer than {wish.count} flows: {why}"
+            if request.count:
+                self._active[request.policy] = request
+                if why := self._renew(request):
+                    text = f"policy {request.policy} traces fewer than {request.count} flows: {why}"
                     self._publish(Event.now("warning", PROBE, text))
 
-    def _renew(self, wish: Wish) -> str:
-        """Trace as many flows as are wished; why there are fewer, if it is more than that."""
+    def _renew(self, request: TraceRequest) -> str:
+        """Trace as many flows as are requested; why there are fewer, if it is more than that."""
         windows = self._history.snapshots("flow")
         since = windows[-1].end_ns - _GONE * 1e9 if windows else 0
         recent = [window.rows for window in windows if window.end_ns > since]
-        found = top_flows(np.concatenate(recent, dtype=FLOW), wish.select) if recent else []
-        begun = self._traced.setdefault(wish.policy, [])
+        found = top_flows(np.concatenate(recent, dtype=FLOW), request.select) if recent else []
+        begun = self._traced.setdefault(request.policy, [])
         others = [flow for flow in found if flow not in begun]
         for ended in [flow for flow in begun if flow not in found][: len(others)]:
             begun.remove(ended)
             self._end(ended)
         why = "" if found else "no flow that it selects is answered by this host"
-        for flow in others[: wish.count - len(begun)]:
+        for flow in others[: request.count - len(begun)]:
             try:
                 self._trace(*flow)
                 begun.append(flow)
@@ -142,6 +142,6 @@ class Tracing:
                 why = str(error)
         return why
 
-    def _end(self, flow: Traced) -> None:
+    def _end(self, flow: FlowTrace) -> None:
         with suppress(ProbedeckError):  # an operator ended it
             self._untrace(*flow)

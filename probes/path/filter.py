@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.filter import Domain, Table
+from probes.filter import Domain, RowTable
 from probes.filter.fields import SHARES, Addresses, Codes, Field, Quantity, times
 from probes.flow.filter import BARE, key_fields
-from probes.path.records import Array, Kind, Outcome
+from probes.path.records import Array, PathRowKind, ProbeOutcome
 
-_OUTCOMES = {outcome.words.replace(" ", "_"): int(outcome) for outcome in Outcome}
-_KINDS = {kind.words.replace(" ", "_"): int(kind) for kind in Kind}
+_OUTCOMES = {outcome.label.replace(" ", "_"): int(outcome) for outcome in ProbeOutcome}
+_KINDS = {kind.label.replace(" ", "_"): int(kind) for kind in PathRowKind}
 HOP = Quantity("hop", "hop: TTL or hop limit", {})
 LOSS = Quantity("loss", "share that was lost", SHARES, most=1.0)
 
@@ -52,19 +52,19 @@ FINDINGS = Domain(
 """dtype PATH, and columns `rtt`, `loss` and `jitter`; those of summaries only."""
 
 
-def answers_table(rows: Array) -> Table:
+def answers_table(rows: Array) -> RowTable:
     """Rows of dtype HOP (n,) as filters of ANSWERS look at them."""
 
     def rtt() -> Array:
         took = (rows["received_ns"] - rows["sent_ns"]) / 1e9
         return np.where(rows["received_ns"] > 0, took, np.nan)
 
-    return Table(rows, {"rtt": rtt})
+    return RowTable(rows, {"rtt": rtt})
 
 
-def findings_table(rows: Array) -> Table:
+def findings_table(rows: Array) -> RowTable:
     """Rows of dtype PATH (n,) as filters of FINDINGS look at them."""
-    summary = rows["kind"] == Kind.SUMMARY
+    summary = rows["kind"] == PathRowKind.SUMMARY
 
     def seconds(name: str) -> Array:
         return np.where(summary & (rows[name] >= 0), rows[name] / 1e9, np.nan)
@@ -78,4 +78,4 @@ def findings_table(rows: Array) -> Table:
         "jitter": lambda: seconds("jitter_ns"),
         "loss": loss,
     }
-    return Table(rows, made)
+    return RowTable(rows, made)

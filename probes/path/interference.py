@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from probes.path.targets import Target, text_of
+from probes.path.targets import TracedDestination, text_of
 
 _REPEAT_NS = 60_000_000_000
 """A warning is repeated if the last drop before it is this long ago."""
@@ -20,12 +20,12 @@ class Interference:
 
     def __init__(self, interface: str) -> None:
         self._interface = interface
-        self._remarked: dict[Target, int] = {}
+        self._remarked: dict[TracedDestination, int] = {}
         """Probes dropped at the last poll since tracing began, by target."""
         self._last_drop_ns = -_REPEAT_NS
-        self._escaped: set[Target] = set()
+        self._escaped: set[TracedDestination] = set()
 
-    def events(self, targets: Iterable[Target], now_ns: int) -> list[tuple[str, str]]:
+    def events(self, targets: Iterable[TracedDestination], now_ns: int) -> list[tuple[str, str]]:
         """Return severity and text of each event since the last call."""
         found: list[tuple[str, str]] = []
         remarked = {target: target.remarked for target in targets}
@@ -45,7 +45,7 @@ class Interference:
             " marks; attach it after probedeck"
         )
 
-    def _stopped(self, target: Target) -> str:
+    def _stopped(self, target: TracedDestination) -> str:
         return (
             f"tracing of {text_of(target.destination)} stopped: another program on"
             f" {self._interface}'s egress sends probes on whole; attach it after probedeck,"

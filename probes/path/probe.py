@@ -37,14 +37,14 @@ from probes.path.programs import (
     FUNCTION,
     HEADERS,
     PROGRAMS,
+    SHARED_MAPS,
     SOURCES,
-    TABLES,
-    Loaded,
+    PathGeneration,
     SideProgram,
 )
-from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Outcome, no_rows
+from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, Array, ProbeOutcome, no_rows
 from probes.path.slots import SLOT
-from probes.path.targets import SHARED, TARGET, Targets, destination_of
+from probes.path.targets import SHARED, TARGET, TracedDestinations, destination_of
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item, Loss, LossReason
@@ -63,7 +63,7 @@ _TYPICAL_HOPS = 16
 _GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.DISCARD: 2}
 
 
-class PathProbe(BuiltinProbe[Loaded]):
+class PathProbe(BuiltinProbe[PathGeneration]):
     """Round-trip times of every hop to the destinations that are traced."""
 
     name = "path"
@@ -104,7 +104,7 @@ class PathProbe(BuiltinProbe[Loaded]):
         self._joined: list[Side] = []
         self._maps: list[Map] = []
         self._tables: ProbeMaps | None = None
-        self._current = Loaded(
+        self._current = PathGeneration(
             {side: path.read_text(encoding="utf-8") for side, path in SOURCES.items()}, {}
         )
         try:
@@ -122,14 +122,14 @@ class PathProbe(BuiltinProbe[Loaded]):
         with closing(compiled):
             one = next(iter(compiled.sides.values()))
             sizes = {"slots": self._macros["TARGETS"] * self._macros["SLOTS"]}
-            self._tables = ProbeMaps(one, TABLES, sizes)
+            self._tables = ProbeMaps(one, SHARED_MAPS, sizes)
             self._shapes = {name: shape_of(one.maps[name]) for name in self._tables.fds}
             for name, dtype in (("shared", SHARED), ("targets", TARGET), ("slots", SLOT)):
                 spec = sized(one.maps[name].spec, sizes.get(name))
                 self._maps.append(Map(os.dup(self._tables.fds[name]), spec, value=dtype))
             shared, table, slots = (owned.view() for owned in self._maps)
             addresses_fd = self._tables.fds["addresses"]
-            self._targets = Targets(addresses_fd, shared, table, slots, self.options)
+            self._targets = TracedDestinations(addresses_fd, shared, table, slots, self.options)
             self._current = self._load(self._current.sources, compiled.sides)
         for side, point in self._points.items():
             fd = self._current.programs[side].main.fd
@@ -153,7 +153,7 @@ class PathProbe(BuiltinProbe[Loaded]):
                 hook="xdp" if point.hook is Hook.XDP else "tc",
                 source=self._current.sources[side],
                 function=FUNCTION,
-                metrics=(config.Metric(name=HOPS, map="slots", snapshot=True),),
+                metrics=(config.Metric(name=HOPS_TABLE, map="slots", snapshot=True),),
             )
             for side, point in self._points.items()
         }
@@ -176,7 +176,7 @@ class PathProbe(BuiltinProbe[Loaded]):
     def traced(self) -> tuple[Traced, ...]:
         """What is traced, in the order in which it was asked for."""
         with self._lock:
-            return tuple(target.told() for target in self._targets)
+            return tuple(target.summary() for target in self._targets)
 
     @property
     def in_flight(self) -> int:
@@ -198,12 +198,14 @@ class PathProbe(BuiltinProbe[Loaded]):
             hops = np.concatenate(parts, dtype=HOP)
             paths = self._analyse(hops, started)
             self.window += 1
-            overrun = int((hops["outcome"] == Outcome.OVERRUN).sum())
+            overrun = int((hops["outcome"] == ProbeOutcome.OVERRUN).sum())
             losses = {LossReason.OVERRUN: Loss(overrun)} if overrun else {}
-            tables = [self._snapshot(hops, started, losses, fullest, quiet_ns=started, table=HOPS)]
+            tables = [
+                self._snapshot(hops, started, losses, fullest, quiet_ns=started, table=HOPS_TABLE)
+            ]
             if len(paths):
                 tables.append(
-                    self._snapshot(paths, started, {}, 0.0, quiet_ns=started, table=PATHS)
+                    self._snapshot(paths, started, {}, 0.0, quiet_ns=started, table=PATHS_TABLE)
                 )
             self.latest = tuple(tables)
             self._start_ns = started
@@ -291,7 +293,7 @@ class PathProbe(BuiltinProbe[Loaded]):
                 self._registry.release(point)
             self._points.clear()
 
-    def _become(self, new: Loaded) -> tuple[Item, ...]:
+    def _become(self, new: PathGeneration) -> tuple[Item, ...]:
         for side, point in self._points.items():
             point.chain.replace(self._stages[side], new.programs[side].main.fd)
         grace.wait()
@@ -301,7 +303,9 @@ class PathProbe(BuiltinProbe[Loaded]):
         self.generation += 1
         return items
 
-    def _load(self, sources: Mapping[Side, str], compiled: Mapping[Side, Compiled]) -> Loaded:
+    def _load(
+        self, sources: Mapping[Side, str], compiled: Mapping[Side, Compiled]
+    ) -> PathGeneration:
         """Programs for both hooks, on the tables; or an error and none at all."""
         assert self._tables
         programs: dict[Side, SideProgram] = {}
@@ -309,9 +313,9 @@ class PathProbe(BuiltinProbe[Loaded]):
             for side, one in compiled.items():
                 programs[side] = SideProgram(one, self._tables, self._stages[side].next_fd)
         except BaseException:
-            Loaded(sources, programs).close()
+            PathGeneration(sources, programs).close()
             raise
-        return Loaded(sources, programs)
+        return PathGeneration(sources, programs)
 
     def _compile(self, sources: Mapping[Side, str]) -> dict[Side, Compiled]:
         headers = {path.name: path.read_text(encoding="utf-8") for path in HEADERS}

@@ -28,7 +28,7 @@ _SENDING = STEPS[:2]
 """After these a packet goes on to the next probe. A clone that became a probe does not: other
 probes are to see what the applications sent."""
 PROGRAMS: Mapping[Side, tuple[str, ...]] = {"ingress": (FUNCTION,), "egress": (FUNCTION, *STEPS)}
-TABLES = ("addresses", "shared", "senders", "targets", "slots")
+SHARED_MAPS = ("addresses", "shared", "senders", "targets", "slots")
 """Maps that both directions and all generations share."""
 
 
@@ -72,7 +72,7 @@ def _check_steps(compiled: Compiled) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class PathGeneration:
     """One generation: the sources, and what was made of them."""
 
     sources: Mapping[Side, str]

@@ -9,12 +9,12 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-HOPS = "hops"
-PATHS = "paths"
+HOPS_TABLE = "hops"
+PATHS_TABLE = "paths"
 """Names of the two tables: `Snapshot.metric` of the probe `path`."""
 
 
-class Outcome(IntEnum):
+class ProbeOutcome(IntEnum):
     """What became of a probe."""
 
     ANSWERED = 0
@@ -37,15 +37,15 @@ class Outcome(IntEnum):
     @property
     def is_loss(self) -> bool:
         """Whether the network may have lost it or its answer."""
-        return self is Outcome.UNANSWERED
+        return self is ProbeOutcome.UNANSWERED
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """As an operator reads it: `in flight`."""
         return self.name.lower().replace("_", " ")
 
 
-class Kind(IntEnum):
+class PathRowKind(IntEnum):
     """What a row of PATH tells."""
 
     SUMMARY = 0
@@ -72,7 +72,7 @@ class Kind(IntEnum):
     """No probes for a while, as the application sent nothing: `amount_ns` long."""
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         return self.name.lower().replace("_", " ")
 
 

@@ -7,14 +7,14 @@ from enum import IntEnum
 
 import numpy as np
 
-from probes.path.records import HOP, Array, Outcome
+from probes.path.records import HOP, Array, ProbeOutcome
 
-HOPS = 32
+HOP_COUNT = 32
 STATE_BITS = np.uint64(8)
 STATE_MASK = np.uint64(0xFF)
 
 
-class State(IntEnum):
+class SlotState(IntEnum):
     """`enum slot_state` of path.h."""
 
     WRITING = 0
@@ -73,7 +73,7 @@ class Destination:
     version: int
 
 
-class Flight:
+class InFlight:
     """Follows the probes of one destination through its slots.
 
     The kernel writes slots round about, by sequence number, and never waits. A probe is told once:
@@ -90,7 +90,7 @@ class Flight:
         self._slots = slots
         self._states = slots["state"]
         self._kernel = kernel
-        self._told_by_hop = kernel["sent"][0].astype("i8")
+        self._reported_by_hop = kernel["sent"][0].astype("i8")
         self._head = int(kernel["sequence"][0])
         """No sequence number from here on was seen."""
         self._waiting = np.empty(0, "u8")
@@ -120,37 +120,37 @@ class Flight:
         steady = self._states.take(places) == states
         kind = states & STATE_MASK
         written = states >> STATE_BITS
-        ours = steady & (written == numbers) & (kind != State.WRITING)
-        answered = ours & (kind == State.ANSWERED)
-        dropped = ours & (kind == State.DROPPED)
-        unanswered = ours & (kind == State.SENT) & (found["sent_ns"] < now_ns - timeout_ns)
+        ours = steady & (written == numbers) & (kind != SlotState.WRITING)
+        answered = ours & (kind == SlotState.ANSWERED)
+        dropped = ours & (kind == SlotState.DROPPED)
+        unanswered = ours & (kind == SlotState.SENT) & (found["sent_ns"] < now_ns - timeout_ns)
         over = ours if final else answered | dropped | unanswered
 
-        outcomes = np.full(len(found), Outcome.IN_FLIGHT, "u1")
-        outcomes[answered] = Outcome.ANSWERED
-        outcomes[dropped] = Outcome.DROPPED
-        outcomes[unanswered] = Outcome.UNANSWERED
+        outcomes = np.full(len(found), ProbeOutcome.IN_FLIGHT, "u1")
+        outcomes[answered] = ProbeOutcome.ANSWERED
+        outcomes[dropped] = ProbeOutcome.DROPPED
+        outcomes[unanswered] = ProbeOutcome.UNANSWERED
         rows = self._rows(found[over], numbers[over], outcomes[over])
-        self._told_by_hop += _count_hops(rows["hop"])
+        self._reported_by_hop += _count_hops(rows["hop"])
         waits = ~over & (written <= numbers) & (not final)
         self._waiting = numbers[waits]
         # Probes that are being written now were counted at their hop, whichever that is.
         unknown = int((waits & ~ours).sum())
-        missing = sent - self._told_by_hop - _count_hops(found["hop"][waits & ours]) - unknown
+        missing = sent - self._reported_by_hop - _count_hops(found["hop"][waits & ours]) - unknown
         if (missing > 0).any():
             rows = np.concatenate([rows, self._overrun(missing.clip(0), now_ns)], dtype=HOP)
         return rows
 
     def _overrun(self, by_hop: Array, now_ns: int) -> Array:
         """Rows for probes that were sent, and are in no slot: so many by hop."""
-        hops = np.repeat(np.arange(HOPS, dtype="u1"), by_hop)
+        hops = np.repeat(np.arange(HOP_COUNT, dtype="u1"), by_hop)
         rows = np.zeros(len(hops), HOP)
         rows["destination"] = np.frombuffer(self._destination.address, "u1")
         rows["version"] = self._destination.version
         rows["hop"] = hops
-        rows["outcome"] = Outcome.OVERRUN
+        rows["outcome"] = ProbeOutcome.OVERRUN
         rows["sent_ns"] = now_ns
-        self._told_by_hop += by_hop
+        self._reported_by_hop += by_hop
         return rows
 
     def _rows(self, found: Array, numbers: Array, outcomes: Array) -> Array:
@@ -167,11 +167,11 @@ class Flight:
         ports = np.isin(found["protocol"], _WITH_PORTS)
         rows["source_port"] = found["source_port"]
         rows["destination_port"] = np.where(ports, found["destination_port"], _ECHO[version])
-        answered = outcomes == Outcome.ANSWERED
+        answered = outcomes == ProbeOutcome.ANSWERED
         for name in _ANSWER_FIELDS:
             rows[name][answered] = found[name][answered]
         refused = answered & (found["icmp_type"] != _TIME_EXCEEDED[version])
-        rows["outcome"][refused] = Outcome.UNREACHABLE
+        rows["outcome"][refused] = ProbeOutcome.UNREACHABLE
         extended = np.flatnonzero(answered & (found["extension_size"] > _LABELS_AT))
         if len(extended):
             labels, counts = labels_of(found["extension"][extended],
@@ -198,4 +198,4 @@ def labels_of(extensions: Array, sizes: Array) -> tuple[Array, Array]:
 
 
 def _count_hops(hops: Array) -> Array:
-    return np.bincount(hops % HOPS, minlength=HOPS)
+    return np.bincount(hops % HOP_COUNT, minlength=HOP_COUNT)

@@ -14,9 +14,9 @@ from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_delete, map_update
 from probes.path.options import PathOptions, TracedFlow
-from probes.path.policy import Plan, Policy
-from probes.path.records import Array, Outcome
-from probes.path.slots import Destination, Flight
+from probes.path.probing_plan import HopSchedule, ProbingPlan
+from probes.path.records import Array, ProbeOutcome
+from probes.path.slots import Destination, InFlight
 from probes.path.traced import Traced
 
 FLOWS = 4
@@ -103,7 +103,7 @@ def text_of(destination: Destination) -> str:
     return str(ipaddress.ip_address(destination.address[:size]))
 
 
-class Target:
+class TracedDestination:
     """One destination."""
 
     def __init__(
@@ -120,13 +120,13 @@ class Target:
         self._sent_before = table["sent"][0].copy()
         self._packets_before = int(table["packets"][0])
         self._matched_before = int(table["matched"][0])
-        self.flight = Flight(destination, slots, table)
-        self._policy = Policy(options)
+        self.flight = InFlight(destination, slots, table)
+        self._plan = ProbingPlan(options)
         self._longest = 0
         """Routers on the way, the most that were known of."""
         for name in ("ttl", "next_ns", "round", "done", "asked", "remarked", "escaped"):
             table[name] = 0
-        self._follow(self._policy.plan)
+        self._follow(self._plan.schedule)
 
     @property
     def sequence(self) -> int:
@@ -162,12 +162,12 @@ class Target:
         self._kernel["only"][0, len(only) :] = 0
 
     def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
-        """Rows of dtype HOP, as Flight.collect; what was sent too far to be lost is told apart."""
+        """Rows of dtype HOP, as InFlight.collect; losses beyond the path are BEYOND_PATH."""
         rows = self.flight.collect(now_ns, timeout_ns, final=final)
-        self._longest = max(self._longest, self._policy.length)
+        self._longest = max(self._longest, self._plan.length)
         if self._longest:
-            beyond = (rows["outcome"] == Outcome.UNANSWERED) & (rows["hop"] > self._longest)
-            rows["outcome"][beyond] = Outcome.BEYOND_PATH
+            beyond = (rows["outcome"] == ProbeOutcome.UNANSWERED) & (rows["hop"] > self._longest)
+            rows["outcome"][beyond] = ProbeOutcome.BEYOND_PATH
         return rows
 
     def decide(self, rows: Array, now_ns: int) -> None:
@@ -175,22 +175,22 @@ class Target:
         sent = self._kernel["sent"][0] - self._sent_before
         ttl = int(self._kernel["ttl"][0])
         address = self.destination.address
-        self._follow(self._policy.decide(rows, sent, ttl, now_ns, address))
+        self._follow(self._plan.decide(rows, sent, ttl, now_ns, address))
 
-    def told(self) -> Traced:
+    def summary(self) -> Traced:
         kernel = self._kernel[0]
         return Traced(
             text_of(self.destination),
             () if self.every else tuple(self.flows),
-            self._policy.length,
-            self._policy.live,
-            self._policy.silent,
+            self._plan.length,
+            self._plan.live,
+            self._plan.silent,
             int(kernel["packets"]) - self._packets_before,
             int((kernel["sent"] - self._sent_before).sum()),
             int(kernel["matched"]) - self._matched_before,
         )
 
-    def _follow(self, plan: Plan) -> None:
+    def _follow(self, plan: HopSchedule) -> None:
         kernel = self._kernel
         kernel["interval_ns"] = plan.interval_ns
         kernel["credit_ns"] = (self._burst - 1) * plan.interval_ns
@@ -200,7 +200,7 @@ class Target:
         kernel["asked"] = int(kernel["asked"][0]) ^ (plan.once & ~waiting)
 
 
-class Targets:
+class TracedDestinations:
     """All of them, in the kernel's tables."""
 
     def __init__(
@@ -214,7 +214,7 @@ class Targets:
         self._table = table
         self._slots = slots.reshape(len(table), -1)
         self._free = list(range(len(self._table)))
-        self._targets: dict[bytes, Target] = {}
+        self._targets: dict[bytes, TracedDestination] = {}
 
     def close(self) -> None:
         """Forget every target, and let go of the kernel's memory."""
@@ -222,7 +222,7 @@ class Targets:
         self._table, self._slots = self._table[:0].copy(), self._slots[:0].copy()
         self._watched = self._watched[:0].copy()
 
-    def __iter__(self) -> Iterator[Target]:
+    def __iter__(self) -> Iterator[TracedDestination]:
         return iter(tuple(self._targets.values()))
 
     def __len__(self) -> int:
@@ -247,7 +247,7 @@ class Targets:
                 raise UsageError(f"at most {len(self._table)} destinations are traced at a time")
             index = self._free[0]
             table, slots = self._table[index : index + 1], self._slots[index]
-            target = Target(destination, index, table, slots, self._options)
+            target = TracedDestination(destination, index, table, slots, self._options)
             # First: the programs look a packet up only if the bit of its address is set.
             self._watched |= _watched([destination])
             map_update(self._addresses_fd, _key(destination), index.to_bytes(4, "little"))
@@ -260,7 +260,7 @@ class Targets:
         target.choose()
         target.start()
 
-    def remove(self, destination: Destination, flow: TracedFlow | None) -> Target | None:
+    def remove(self, destination: Destination, flow: TracedFlow | None) -> TracedDestination | None:
         """Stop, of one flow or altogether; the target whose last probes are to be told now.
 
         UsageError for what is not traced.

@@ -24,7 +24,7 @@ from app.run.spec import Watch
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, UsageError
 from probes.path.options import Guard, Order, PathOptions, Per
-from probes.path.records import Outcome
+from probes.path.records import ProbeOutcome
 from probes.path.traced import Traced
 from probes.snapshot import Event, Item
 from tests.support import paths
@@ -271,7 +271,7 @@ class FakeController:
 
     def close(self) -> None:
         self.closed = True
-        self.publish(paths.probes(Outcome.IN_FLIGHT))
+        self.publish(paths.probes(ProbeOutcome.IN_FLIGHT))
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
     fake = FakeController()
 
     def start(controller: FakeController, watch: Watch, stack: object, **_: object) -> None:
-        controller.publish(paths.probes(*[Outcome.ANSWERED] * 5))
+        controller.publish(paths.probes(*[ProbeOutcome.ANSWERED] * 5))
 
     monkeypatch.setattr(headless, "Controller", lambda: fake)
     monkeypatch.setattr(headless, "start", start)
@@ -299,7 +299,7 @@ def test_it_ends_when_the_last_answers_have_come(
     controller: FakeController, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """S3.1: with the program, and its code."""
-    late = paths.probes(*[Outcome.UNANSWERED] * 5)
+    late = paths.probes(*[ProbeOutcome.UNANSWERED] * 5)
     started = time.monotonic()
     Timer(0.4, controller.publish, [late]).start()
     assert trace(*TRACE, *NOTHING) == 6

@@ -15,7 +15,7 @@ from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
-from probes.flow.records import Direction
+from probes.flow.records import FlowDirection
 from probes.flow.sizes import TableSizes
 from probes.hooks import Hooks
 from tests.support.compiling import Thrifty
@@ -64,7 +64,7 @@ def make_probe(compiler: Compiler) -> Iterator[MakeProbe]:
         ) -> LooseProbe:
             interface = Interface("test", 0, ethernet)
             hooks = Hooks(lambda point: None)
-            direction = Direction.EGRESS if hook is Hook.TC_EGRESS else Direction.INGRESS
+            direction = FlowDirection.EGRESS if hook is Hook.TC_EGRESS else FlowDirection.INGRESS
             probe = FlowProbe(
                 compiler,
                 interface,

@@ -20,10 +20,10 @@ from bpf import features
 from bpf.attach.attachment import Hook
 from bpf.errors import KernelError
 from probes.config.model import load
-from probes.flow.records import Array, Direction
+from probes.flow.records import Array, FlowDirection
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy import BUILT_IN, Policy
-from probes.monitor.state import METRICS, PROBE
+from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.snapshot import Snapshot
 from tests.bpf.tools import send
 from tests.probes.deck import Deck, deck
@@ -74,7 +74,7 @@ def test_flows_are_counted_to_the_packet(deck: Deck, ingress: Hook) -> None:
     deck.controller.remove("flow")
     rows = published(deck, "flow")
     rows = rows[rows["destination_port"] == PORT]
-    for direction in Direction:
+    for direction in FlowDirection:
         one = rows[rows["direction"] == direction]
         assert one["packets"].sum() == PACKETS
         assert one["bytes"].sum() == PACKETS * FRAME
@@ -94,7 +94,7 @@ def test_the_monitor_counts_and_hands_packets_to_every_application(
     assert info
     assert {app.name: app.packets for app in info.applications} == dict.fromkeys(BUILT_IN, PACKETS)
     controller.remove(PROBE)
-    assert published(deck, PROBE, METRICS)["udp_packets"].sum() == PACKETS
+    assert published(deck, PROBE, METRICS_TABLE)["udp_packets"].sum() == PACKETS
 
 
 @INGRESS
@@ -117,7 +117,7 @@ def test_telemetry_records_are_handed_to_every_application(deck: Deck, ingress: 
     assert info
     assert {a.name: a.packets for a in info.applications} == dict.fromkeys(BUILT_IN, 2 * PACKETS)
     controller.remove(PROBE)
-    assert published(deck, PROBE, METRICS)["udp_packets"].sum() == 2 * PACKETS
+    assert published(deck, PROBE, METRICS_TABLE)["udp_packets"].sum() == 2 * PACKETS
 
 
 @INGRESS

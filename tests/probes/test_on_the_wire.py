@@ -26,7 +26,7 @@ from bpf.compiler import Compiler
 from bpf.syscall import link_create
 from probes.control import controller as controllers
 from probes.control.controller import Controller
-from probes.flow.records import Array, Direction
+from probes.flow.records import Array, FlowDirection
 from probes.snapshot import Event, Snapshot
 from tests.probes.running import running
 from tests.support.compiling import Shared
@@ -92,7 +92,7 @@ class Counted:
     def close(self) -> None:
         self._controller.close()
 
-    def __call__(self, port: int, direction: Direction) -> Counts:
+    def __call__(self, port: int, direction: FlowDirection) -> Counts:
         """Packets and bytes to `port`; ends the probe."""
         self.close()
         rows = np.concatenate(self._rows)
@@ -192,8 +192,8 @@ def test_veth(pair: tuple[netns.End, netns.End], ingress: Hook, version: int) ->
     with counted((left, "left", Hook.TC_INGRESS), (right, "right", ingress)) as (out, into):
         sent = transfer(left, right, right.ipv4 if version == 4 else right.ipv6)
         expected = sent.on_wire(IPV4 if version == 4 else IPV6)
-        assert out(sent.port, Direction.EGRESS) == expected
-        assert into(sent.port, Direction.INGRESS) == expected
+        assert out(sent.port, FlowDirection.EGRESS) == expected
+        assert into(sent.port, FlowDirection.INGRESS) == expected
     # Native XDP takes the sender's TSO.
     assert (sent.large < sent.segments / 4) == (ingress is Hook.TC_INGRESS)
 
@@ -204,7 +204,7 @@ def test_macvlan(pair: tuple[netns.End, netns.End]) -> None:
     add_link(right, "stacked", RIGHT, kind="macvlan", link=right.ifindex, macvlan_mode="bridge")
     with counted((right, "stacked", Hook.TC_INGRESS), (right, "right", Hook.TC_INGRESS)) as probes:
         sent = transfer(left, right, RIGHT)
-        assert [p(sent.port, Direction.INGRESS) for p in probes] == 2 * [sent.on_wire()]
+        assert [p(sent.port, FlowDirection.INGRESS) for p in probes] == 2 * [sent.on_wire()]
     assert sent.large < sent.segments / 4
 
 
@@ -214,7 +214,7 @@ def test_bridge(pair: tuple[netns.End, netns.End]) -> None:
     enslave(right, right.ifindex, add_link(right, "bridge", RIGHT, kind="bridge"))
     with counted((right, "bridge", Hook.TC_INGRESS), (right, "right", Hook.TC_INGRESS)) as probes:
         sent = transfer(left, right, RIGHT)
-        assert [p(sent.port, Direction.INGRESS) for p in probes] == 2 * [sent.on_wire()]
+        assert [p(sent.port, FlowDirection.INGRESS) for p in probes] == 2 * [sent.on_wire()]
     assert sent.large < sent.segments / 4
 
 
@@ -233,13 +233,13 @@ def test_vxlan(pair: tuple[netns.End, netns.End]) -> None:
         (right, "tunnel", Hook.TC_INGRESS),
     ) as (out, under, inside):
         sent = transfer(left, right, RIGHT)
-        assert inside(sent.port, Direction.INGRESS) == sent.on_wire()
+        assert inside(sent.port, FlowDirection.INGRESS) == sent.on_wire()
         # ARP is in the tunnel, too.
-        wire = out(4789, Direction.EGRESS)
+        wire = out(4789, FlowDirection.EGRESS)
         arp = wire[0] - sent.segments
         assert 0 <= arp < 10
         assert wire[1] == sent.on_wire(more=outer)[1] + arp * (LINK + outer + 28)
-        assert under(4789, Direction.INGRESS) == wire
+        assert under(4789, FlowDirection.INGRESS) == wire
     assert sent.large < sent.segments / 4
 
 
@@ -278,8 +278,8 @@ def test_a_vlan_tag_outside_of_the_buffer_is_part_of_each_packet(
         tagging(compiler, left, right),
     ):
         sent = transfer(left, right, RIGHT)
-        assert out(sent.port, Direction.EGRESS) == sent.on_wire(more=TAG)
-        assert into(sent.port, Direction.INGRESS) == sent.on_wire(more=TAG)
+        assert out(sent.port, FlowDirection.EGRESS) == sent.on_wire(more=TAG)
+        assert into(sent.port, FlowDirection.INGRESS) == sent.on_wire(more=TAG)
     assert sent.large < sent.segments / 4
 
 
@@ -343,7 +343,7 @@ def test_segments_that_a_program_writes_to_its_interface(
     with guest(left, kind) as (fd, _), counted((left, "guest", Hook.TC_INGRESS)) as (probe,):
         os.write(fd, bytes(segment))
         time.sleep(0.1)
-        assert probe(9, Direction.INGRESS) == segment.on_wire
+        assert probe(9, FlowDirection.INGRESS) == segment.on_wire
 
 
 @pytest.mark.parametrize("ingress", INGRESS)
@@ -366,9 +366,9 @@ def test_what_a_virtual_machine_sends_through_a_bridge(
             time.sleep(0.2)
             packets, bytes_ = segment.on_wire
             expected = segments * packets, segments * bytes_
-            assert tap(9, Direction.INGRESS) == expected
-            assert out(9, Direction.EGRESS) == expected
-            assert into(9, Direction.INGRESS) == expected
+            assert tap(9, FlowDirection.INGRESS) == expected
+            assert out(9, FlowDirection.EGRESS) == expected
+            assert into(9, FlowDirection.INGRESS) == expected
 
 
 @pytest.mark.parametrize("ingress", INGRESS)
@@ -391,5 +391,5 @@ def test_datagrams_that_the_application_has_the_kernel_cut(
                 outbox.sendto(bytes(datagrams * size), (right.ipv4, port))
             time.sleep(0.2)
         expected = calls * datagrams, calls * datagrams * (LINK + IPV4 + 8 + size)
-        assert out(port, Direction.EGRESS) == expected
-        assert into(port, Direction.INGRESS) == expected
+        assert out(port, FlowDirection.EGRESS) == expected
+        assert into(port, FlowDirection.INGRESS) == expected

@@ -20,7 +20,7 @@ from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import call, prog_test_run
 from probes.monitor.options import Input, MonitorOptions, Receiver
-from probes.monitor.state import METRICS
+from probes.monitor.state import METRICS_TABLE
 from probes.netflow import source as netflow
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import MakeProbe
@@ -216,7 +216,7 @@ def test_telemetry_datagrams_that_were_merged_are_a_loss(compiler: Compiler) -> 
     with Bed(compiler, options) as bed:
         bed.run(datagram + datagram[-size:] * 2, context=sk_buff(segments=3, segment_size=size))
         tables = (item for item in bed.monitor.export() if isinstance(item, Snapshot))
-        (metrics,) = (table for table in tables if table.metric == METRICS)
+        (metrics,) = (table for table in tables if table.metric == METRICS_TABLE)
         assert metrics.rows["packets"].tolist() == [1]
         assert metrics.losses[LossReason.MALFORMED].packets == 2
 

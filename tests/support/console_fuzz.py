@@ -132,8 +132,8 @@ def _publish(plane: FakePlane, dice: random.Random) -> None:
 
     routes = Routes(dice.randint(1, 4), dice.randint(1, 15))
     flows = Flows(dice.choice([1, 40, 3000]), churn=True)
-    primitive = FakeMonitor()
-    plane.primitive = monitor(policy("busy: packets > 100 -> accounting"))
+    triggers = FakeMonitor()
+    plane.monitor_info = monitor(policy("busy: packets > 100 -> accounting"))
     plane.paths = {traced.destination: traced for traced in routes.traced}
     number = 0
     while True:
@@ -149,7 +149,7 @@ def _publish(plane: FakePlane, dice: random.Random) -> None:
                 rows = routes.next(now - 10**8, now)
                 plane.publish(hops_window(rows, number, now - 10**8, now))
             case 2:
-                for table in primitive.window({"busy": Said(dice.random() * 500, 100)}, Traffic()):
+                for table in triggers.window({"busy": Said(dice.random() * 500, 100)}, Traffic()):
                     plane.publish(table)
             case 3:
                 text = dice.choice(

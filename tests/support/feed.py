@@ -18,10 +18,10 @@ import numpy as np
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError
 from probes.control_plane import Listener, MemoryUse, ProbeInfo
-from probes.flow.records import FLOW, Array, Direction
+from probes.flow.records import FLOW, Array, FlowDirection
 from probes.hooks import InterfaceHook
 from probes.monitor.info import MonitorInfo
-from probes.path.records import HOP, HOPS, Outcome
+from probes.path.records import HOP, HOPS_TABLE, ProbeOutcome
 from probes.path.traced import Traced
 from probes.snapshot import Event, History, HookStatus, Loss, LossReason, Snapshot
 
@@ -63,7 +63,7 @@ def window(
 def hops_window(rows: Array, number: int, start_ns: int, end_ns: int) -> Snapshot:
     """A window's table of the path probe, of `rows`, dtype HOP (n,)."""
     made = window(rows, number, seconds=(end_ns - start_ns) / 1e9, end_ns=end_ns)
-    return replace(made, probe="path", metric=HOPS, occupancy=0.0)
+    return replace(made, probe="path", metric=HOPS_TABLE, occupancy=0.0)
 
 
 class Flows:
@@ -87,7 +87,7 @@ class Flows:
         rows["protocol"] = np.where(random.random(count) < 0.8, _TCP, _UDP)
         rows["tcp_flags"] = np.where(rows["protocol"] == _TCP, 0x18, 0)
         rows["version"] = 4
-        rows["direction"] = random.choice([Direction.INGRESS, Direction.EGRESS], count)
+        rows["direction"] = random.choice([FlowDirection.INGRESS, FlowDirection.EGRESS], count)
 
     def next(self, end_ns: int) -> Array:
         """Rows of dtype FLOW (n,) of the second that ends at `end_ns`."""
@@ -139,7 +139,7 @@ class Routes:
         noise = self._random.lognormal(0.0, 0.3, len(rows))
         rows["received_ns"] = rows["sent_ns"] + (np.tile(self._rtt_ns, each) * noise).astype("i8")
         lost = self._random.random(len(rows)) < 0.01
-        rows["outcome"][lost] = Outcome.UNANSWERED
+        rows["outcome"][lost] = ProbeOutcome.UNANSWERED
         rows["received_ns"][lost] = 0
         rows["sequence"] = self._sequence + np.arange(len(rows))
         self._sequence += len(rows)

@@ -1,4 +1,4 @@
-"""Windows of the monitoring primitive, made up."""
+"""Windows of the monitor, made up."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from probes.monitor.records import METRIC, POLICY, TRIGGER
-from probes.monitor.state import METRICS, POLICIES, PROBE, TRIGGERS, State
+from probes.monitor.records import METRIC, POLICY, TRANSITION
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, PROBE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Snapshot
 
 END = 10**12
@@ -25,10 +25,10 @@ def table(name: str, rows: Any, window: int = 1) -> Snapshot:
 
 def metrics(*, window: int = 1) -> Snapshot:
     """Of 20 packets 4 are neither TCP, UDP nor ICMP."""
-    return table(METRICS, np.array([_VALUES], METRIC), window)
+    return table(METRICS_TABLE, np.array([_VALUES], METRIC), window)
 
 
-def policies(*states: State, window: int = 1) -> Snapshot:
+def policies(*states: PolicyState, window: int = 1) -> Snapshot:
     """A row a state, of policies p0, p1, ...; the first one has nothing to compare."""
     rows = np.zeros(len(states), POLICY)
     rows["policy"] = [f"p{number}" for number in range(len(states))]
@@ -39,14 +39,14 @@ def policies(*states: State, window: int = 1) -> Snapshot:
     ):
         rows[name] = value
         rows[name][:1] = np.nan
-    return table(POLICIES, rows, window)
+    return table(POLICIES_TABLE, rows, window)
 
 
-def triggers(*after: State, window: int = 1) -> Snapshot:
+def triggers(*after: PolicyState, window: int = 1) -> Snapshot:
     """A row a state that `flood` gets into, from the one before; the first one from ARMED."""
-    rows = np.zeros(len(after), TRIGGER)
+    rows = np.zeros(len(after), TRANSITION)
     rows["policy"], rows["cause"] = "flood", CAUSE
-    rows["before"], rows["after"] = (State.ARMED, *after)[:-1], after
+    rows["before"], rows["after"] = (PolicyState.ARMED, *after)[:-1], after
     rows["at_ns"] = END - 10**6
     rows["metrics"] = np.array(_VALUES, METRIC)
-    return table(TRIGGERS, rows, window)
+    return table(TRIGGERS_TABLE, rows, window)

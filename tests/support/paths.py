@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.path.records import HOP, HOPS, PATH, PATHS, Kind, Outcome
+from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, PathRowKind, ProbeOutcome
 from probes.snapshot import Loss, LossReason, Snapshot
 
 END = 10**12
@@ -37,29 +37,31 @@ def rows_of(dtype: Any, count: int, version: int = 4) -> Any:
     return rows
 
 
-def probes(*outcomes: Outcome, version: int = 4, window: int = 1, losses: Any = None) -> Snapshot:
+def probes(
+    *outcomes: ProbeOutcome, version: int = 4, window: int = 1, losses: Any = None
+) -> Snapshot:
     """A row an outcome: hop 1, 2, ..., sent a millisecond apart, answered after 1 ms a hop."""
     rows = rows_of(HOP, len(outcomes), version)
     number = np.arange(1, len(outcomes) + 1)
     rows["hop"], rows["sequence"], rows["packet_bytes"] = number, number + 100, 1514
     rows["outcome"] = outcomes
     rows["sent_ns"] = END - 10**9 + number * 10**6
-    there = np.isin(rows["outcome"], (Outcome.ANSWERED, Outcome.UNREACHABLE))
+    there = np.isin(rows["outcome"], (ProbeOutcome.ANSWERED, ProbeOutcome.UNREACHABLE))
     rows["received_ns"][there] = (rows["sent_ns"] + number * 10**6)[there]
     rows["responder"][there] = packed("198.51.100.7" if version == 4 else "2001:db8::7")
     rows["ttl"][there], rows["icmp_type"][there] = 60, 11 if version == 4 else 3
     rows["quoted_ttl"][there], rows["quoted_tos"][there] = 1, 8
     rows["label_count"][:1] = 2
     rows["labels"][:1, :2] = 16001 << 12 | 5 << 9 | 254, 24 << 12 | 1 << 8 | 1
-    return table(HOPS, rows, losses, window)
+    return table(HOPS_TABLE, rows, losses, window)
 
 
-def told(*kinds: Kind, version: int = 4, window: int = 1) -> Snapshot:
+def told(*kinds: PathRowKind, version: int = 4, window: int = 1) -> Snapshot:
     """A row a kind, all of hop 3."""
     rows = rows_of(PATH, len(kinds), version)
     rows["kind"], rows["hop"] = kinds, 3
     rows["at_ns"], rows["since_ns"] = END - 10**8, END - 10**9
-    summary = rows["kind"] == Kind.SUMMARY
+    summary = rows["kind"] == PathRowKind.SUMMARY
     rows["responder"] = packed("198.51.100.7" if version == 4 else "2001:db8::7")
     rows["previous"][~summary] = packed("198.51.100.9" if version == 4 else "2001:db8::9")
     for name, value in (
@@ -68,6 +70,6 @@ def told(*kinds: Kind, version: int = 4, window: int = 1) -> Snapshot:
         ("max_ns", 4), ("jitter_ns", 5), ("alternatives", 2), ("cleared", 1),
     ):  # fmt: skip
         rows[name][summary] = value
-    rows["amount_ns"][np.isin(rows["kind"], (Kind.SHIFT, Kind.QUEUE))] = -70_000
-    rows["amount"][rows["kind"] == Kind.LONGER] = 2
-    return table(PATHS, rows, window=window)
+    rows["amount_ns"][np.isin(rows["kind"], (PathRowKind.SHIFT, PathRowKind.QUEUE))] = -70_000
+    rows["amount"][rows["kind"] == PathRowKind.LONGER] = 2
+    return table(PATHS_TABLE, rows, window=window)

@@ -1,4 +1,4 @@
-"""What the API can do with the monitoring primitive: a method for each request (S2.13)."""
+"""What the API can do with the monitor: a method for each request (S2.13)."""
 
 from __future__ import annotations
 

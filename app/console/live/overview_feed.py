@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from probes.flow.records import Array, Direction
-from probes.monitor.state import METRICS
+from probes.flow.records import Array, FlowDirection
+from probes.monitor.state import METRICS_TABLE
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Loss, Losses, Snapshot, add_losses, lost_of
 
@@ -138,7 +138,7 @@ class LivePulses:
             if snapshot.probe == FLOW and not snapshot.is_metric:
                 flows = self._flows.with_row(_of_flows(snapshot))
                 self._view = replace(view, probes=probes, flows=flows)
-            elif snapshot.probe == MONITOR and snapshot.metric == METRICS:
+            elif snapshot.probe == MONITOR and snapshot.metric == METRICS_TABLE:
                 monitor = self._monitor.with_row(_of_monitor(snapshot))
                 self._view = replace(view, probes=probes, monitor=monitor)
             else:
@@ -180,7 +180,7 @@ def _of_flows(snapshot: Snapshot) -> Array:
     if not len(snapshot.rows):
         return row
     packets, size = (np.ascontiguousarray(snapshot.rows[name]) for name in ("packets", "bytes"))
-    leaving = snapshot.rows["direction"] == Direction.EGRESS
+    leaving = snapshot.rows["direction"] == FlowDirection.EGRESS
     row["packets"] = packets.sum()
     row["out_packets"], row["out_bytes"] = packets[leaving].sum(), size[leaving].sum()
     row["in_packets"] = row["packets"] - row["out_packets"]

@@ -12,7 +12,15 @@ import numpy as np
 from probes.flow.records import KEY_MASK, KEY_WORDS, hash_keys
 from probes.path.analysis.flows import address_ids, words_of
 from probes.path.analysis.statistics import group_starts
-from probes.path.records import FLOW_KEY, HOPS, PATH, Array, Kind, Outcome, no_rows
+from probes.path.records import (
+    FLOW_KEY,
+    HOPS_TABLE,
+    PATH,
+    Array,
+    PathRowKind,
+    ProbeOutcome,
+    no_rows,
+)
 from probes.snapshot import Snapshot
 
 SERIES = np.dtype(
@@ -70,7 +78,9 @@ SECOND_NS = 1_000_000_000
 _BLOCKS = SECONDS // BLOCK
 _TOLD = ("sent_ns", "received_ns", "outcome")
 _COUNTED = np.zeros(256, bool)
-_COUNTED[[Outcome.ANSWERED, Outcome.UNREACHABLE, Outcome.UNANSWERED, Outcome.DROPPED]] = True
+_COUNTED[
+    [ProbeOutcome.ANSWERED, ProbeOutcome.UNREACHABLE, ProbeOutcome.UNANSWERED, ProbeOutcome.DROPPED]
+] = True
 """By outcome whether it tells of the way."""
 _Chunk = tuple[int, Array]
 """Samples (n,) ascending by id, and when the last of them came to its end."""
@@ -213,7 +223,7 @@ class LivePaths:
             self._view = None
             self._utc_offset_ns = snapshot.end_utc_ns - snapshot.end_ns
             self._advance(max(self._now_ns, snapshot.end_ns))
-            if snapshot.metric != HOPS:
+            if snapshot.metric != HOPS_TABLE:
                 self._find_out(snapshot.rows)
             elif len(rows := snapshot.rows[_COUNTED[snapshot.rows["outcome"]]]):
                 self._probe(rows)
@@ -258,10 +268,10 @@ class LivePaths:
         sent, received, outcome = (rows[name][order] for name in _TOLD)
         answered = received > 0
         rtt = np.where(answered, received - sent, -1)
-        lost = outcome == Outcome.UNANSWERED
+        lost = outcome == ProbeOutcome.UNANSWERED
 
         for name, mask in (
-            ("answered", answered), ("lost", lost), ("dropped", outcome == Outcome.DROPPED),
+            ("answered", answered), ("lost", lost), ("dropped", outcome == ProbeOutcome.DROPPED),
         ):  # fmt: skip
             count = np.bincount(places[mask], minlength=len(self._series))
             self._series[name] += count.astype("u8")
@@ -360,14 +370,14 @@ class LivePaths:
         places, known = _find(self._series["id"], _series_ids(rows))
         rows_known, places = rows[known], places[known]
         queues = self._series["queue_ns"]
-        said = rows_known["kind"] == Kind.SUMMARY
+        said = rows_known["kind"] == PathRowKind.SUMMARY
         self._series["cleared"][places[said]] = rows_known["cleared"][said]
         growing = said & (queues[places] > 0) & (rows_known["amount_ns"] > 0)
         queues[places[growing]] = rows_known["amount_ns"][growing]
-        begun = rows_known["kind"] == Kind.QUEUE
+        begun = rows_known["kind"] == PathRowKind.QUEUE
         queues[places[begun]] = np.maximum(rows_known["amount_ns"][begun], 1)
-        queues[places[rows_known["kind"] == Kind.QUEUE_OVER]] = 0
-        told = rows[rows["kind"] != Kind.SUMMARY]
+        queues[places[rows_known["kind"] == PathRowKind.QUEUE_OVER]] = 0
+        told = rows[rows["kind"] != PathRowKind.SUMMARY]
         if len(told):
             self._changes = np.concatenate((self._changes, told), dtype=PATH)[-MAX_CHANGES:]
 

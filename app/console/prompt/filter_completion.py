@@ -11,7 +11,7 @@ import numpy as np
 from probes.filter.domain import NONE, Domain
 from probes.filter.fields import Addresses, Field, Ports, Quantity
 from probes.filter.network import address_text
-from probes.filter.table import Array, Table
+from probes.filter.table import Array, RowTable
 
 _TERM = re.compile(r"([A-Za-z_]\w*)(:|<=|>=|!=|==|[<>=])(.*)", re.DOTALL)
 _NUMBER = re.compile(r"([0-9.]+)[A-Za-z/%]*")
@@ -32,7 +32,7 @@ class Candidate:
 
 
 def complete(
-    text: str, position: int, domain: Domain, table: Table | None = None,
+    text: str, position: int, domain: Domain, table: RowTable | None = None,
     saved: Mapping[str, str] = NONE,
 ) -> list[Candidate]:  # fmt: skip
     """What may go on from `position`, from 0: fields of `domain`, values of rows in `table`, and
@@ -77,7 +77,7 @@ def _words(domain: Domain, saved: Mapping[str, str]) -> Iterator[tuple[str, str]
     yield "or", "one of two is enough"
 
 
-def _values(field: Field, typed: str, table: Table | None) -> Mapping[str, str]:
+def _values(field: Field, typed: str, table: RowTable | None) -> Mapping[str, str]:
     if isinstance(field, Quantity):
         number = _NUMBER.fullmatch(typed)
         return {number[1] + unit: "" for unit in field.units} if number else {}
@@ -91,7 +91,7 @@ def _values(field: Field, typed: str, table: Table | None) -> Mapping[str, str]:
     return field.words
 
 
-def _addresses(field: Addresses, table: Table) -> Iterator[str]:
+def _addresses(field: Addresses, table: RowTable) -> Iterator[str]:
     versions = np.tile(table["version"][:_LOOKED_AT], len(field.ends))
     raw = np.concatenate([table[end][:_LOOKED_AT] for end in field.ends])
     both = np.column_stack((versions, raw))

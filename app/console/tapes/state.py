@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from app.console.screens.flows.rows import endpoint
 from app.console.screens.paths.model import Choice, Paths
 from probes.flow.filter import protocol_name
-from probes.monitor.state import State as Stage
+from probes.monitor.state import PolicyState as Stage
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp

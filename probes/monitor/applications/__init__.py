@@ -1,4 +1,4 @@
-"""Applications that come with the primitive (S2.16).
+"""Applications that come with the monitor (S2.16).
 
 Each has a configuration NAME.toml, its C NAME.c, and in NAME.py what a reader sees of its metrics.
 """

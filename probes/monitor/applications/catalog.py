@@ -1,4 +1,4 @@
-"""The applications that come with the primitive, and what the primitive does for any of them."""
+"""The applications that come with the monitor, and what the monitor does for any of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def summary(config: ProbeConfig) -> str:
     return next((metric.help for metric in metrics if metric.help), "")
 
 
-def give_a_packet(compiled: Compiled) -> None:
+def seed_trial_packet(compiled: Compiled) -> None:
     """Have a trial of a compiled application take a TCP SYN, as if it had been selected."""
     declared = compiled.maps["selections"]
     with open_map(declared, declared.fd) as selections:

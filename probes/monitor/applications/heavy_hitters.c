@@ -17,7 +17,7 @@
  *
  * SHARE, in thousandths; BY_BYTES, 0 for shares of packets; ENTRIES of `hitters`, SETS of
  * candidates on each CPU (a power of two), and the macros of key.h come from the configuration,
- * HASH_0 .. HASH_5 from probes/primitive.
+ * HASH_0 .. HASH_5 from probes/monitor/programs.py.
  */
 #include "application.h"
 #include "hash.h"

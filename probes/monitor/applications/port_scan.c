@@ -17,7 +17,7 @@
  * resolver has a port of its own, to which it answers.
  *
  * SOURCES and TARGETS, the most entries, LINES of 64 slots (a power of two), FOLLOWED and ANSWERS
- * come from the configuration, HASH_0 .. HASH_5 from probes/primitive.
+ * come from the configuration, HASH_0 .. HASH_5 from probes/monitor/programs.py.
  */
 #include "application.h"
 #include "address.h"

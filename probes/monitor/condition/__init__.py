@@ -5,8 +5,8 @@
     not (avg(rate(tcp_packets - other_packets), 1m) < 10k/s)
 
 `or`, `and` and `not` join comparisons (> >= < <= == !=) of sums, differences, products and
-quotients. A metric alone (`probes.monitor.series.METRICS`) is its count in the window that just
-ended; `rate(x)` is that per second.
+quotients. A metric alone (`series.METRIC_NAMES`) is its count in the window that just ended;
+`rate(x)` is that per second.
 
 Of the windows of a time, this one included and 1h at most, are `avg(x, 60s)`, where each counts by
 its length, `min`, `max` and `sum` (of flows: a flow counts in each window in which it was).
@@ -28,6 +28,6 @@ no comparison with it holds; anything else over 0 is infinite.
 
 from probes.monitor.condition.condition import Condition
 from probes.monitor.condition.error import ConditionError
-from probes.monitor.condition.logic import Comparison, Outcome
+from probes.monitor.condition.logic import Comparison, ConditionOutcome
 
-__all__ = ["Comparison", "Condition", "ConditionError", "Outcome"]
+__all__ = ["Comparison", "Condition", "ConditionError", "ConditionOutcome"]

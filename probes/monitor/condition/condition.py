@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probes.monitor.condition.logic import Logic, Outcome
+from probes.monitor.condition.logic import ConditionOutcome, Logic
 from probes.monitor.condition.syntax import parse
-from probes.monitor.condition.terms import Frame
-from probes.monitor.series import Series
+from probes.monitor.condition.terms import WindowSelection
+from probes.monitor.series import WindowSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Condition:
         root, span = parse(text, where)
         return cls(str(root), span, root)
 
-    def evaluate(self, series: Series, quiet: Series | None = None) -> Outcome:
+    def evaluate(self, series: WindowSeries, quiet: WindowSeries | None = None) -> ConditionOutcome:
         """What comes of it in the last window of `series`.
 
         `quiet` has what is usual: the windows before this one in which the policy was not active
@@ -40,6 +40,6 @@ class Condition:
             if windows is not None:
                 windows.keep(self.span)
         with np.errstate(all="ignore"):
-            judged = self._root.judge(Frame(series, quiet, -1 if len(series) else None))
+            judged = self._root.judge(WindowSelection(series, quiet, -1 if len(series) else None))
         certain = judged.holds is not None and judged.sure is judged.holds
-        return Outcome(judged.holds, certain, judged.comparisons, judged.reasons)
+        return ConditionOutcome(judged.holds, certain, judged.comparisons, judged.reasons)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import isnan
 from typing import NamedTuple, TypeAlias
 
-from probes.monitor.condition.terms import Band, Frame, Number, Term, Values
+from probes.monitor.condition.terms import Band, Expression, Number, Samples, WindowSelection
 
 MAX_WORDS = 256
-"""Bytes of `Outcome.words`."""
-OPERATORS: dict[str, Callable[[Values, Values], Values]] = {
+"""Bytes of `ConditionOutcome.summary`."""
+OPERATORS: dict[str, Callable[[Samples, Samples], Samples]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
@@ -48,7 +48,7 @@ class Comparison:
         return str(self.of)
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """`udp_packets / packets 93 % > 80 %`; what holds, or why that can't be said."""
         left, symbol, right = self.of.left, self.of.symbol, self.of.right
         if self.holds is None:
@@ -72,7 +72,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ConditionOutcome:
     """What came of a condition."""
 
     holds: bool | None
@@ -90,11 +90,11 @@ class Outcome:
         return self.reasons[0]
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """`flows 24791 > 10000, udp_packets / packets 93 % > 80 %`: ASCII, at most MAX_WORDS."""
-        text = self.deciding.words
+        text = self.deciding.summary
         for reason in self.reasons[1:]:
-            more = f"{text}, {reason.words}"
+            more = f"{text}, {reason.summary}"
             if len(more) > MAX_WORDS - len(", ..."):
                 text += ", ..."
                 break
@@ -116,15 +116,15 @@ class Judgement(NamedTuple):
 class Compare:
     """Two quantities."""
 
-    left: Term
+    left: Expression
     symbol: str
-    right: Term
+    right: Expression
 
     def __str__(self) -> str:
         return f"{self.left} {self.symbol} {self.right}"
 
-    def judge(self, frame: Frame) -> Judgement:
-        left, right = self.left.band(frame), self.right.band(frame)
+    def judge(self, windows: WindowSelection) -> Judgement:
+        left, right = self.left.band(windows), self.right.band(windows)
         seen = left.seen and right.seen
         holds = sure = None if seen else _by_limits(self.symbol, left, right)
         if seen:
@@ -145,32 +145,35 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class NotCondition:
     """The contrary."""
 
     of: Logic
 
     def __str__(self) -> str:
-        return f"not ({self.of})" if isinstance(self.of, Joined) else f"not {self.of}"
+        return f"not ({self.of})" if isinstance(self.of, JoinedConditions) else f"not {self.of}"
 
-    def judge(self, frame: Frame) -> Judgement:
-        judged = self.of.judge(frame)
+    def judge(self, windows: WindowSelection) -> Judgement:
+        judged = self.of.judge(windows)
         return judged._replace(holds=_contrary(judged.holds), sure=_contrary(judged.sure))
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedConditions:
     """Several, of which all (`and`) or one (`or`) must hold."""
 
     word: str
     of: tuple[Logic, ...]
 
     def __str__(self) -> str:
-        inner = (f"({p})" if isinstance(p, Joined) and p.word == "or" else str(p) for p in self.of)
+        inner = (
+            f"({p})" if isinstance(p, JoinedConditions) and p.word == "or" else str(p)
+            for p in self.of
+        )
         return f" {self.word} ".join(inner)
 
-    def judge(self, frame: Frame) -> Judgement:
-        judged = [part.judge(frame) for part in self.of]
+    def judge(self, windows: WindowSelection) -> Judgement:
+        judged = [part.judge(windows) for part in self.of]
         holds = self._verdict(part.holds for part in judged)
         return Judgement(
             holds,
@@ -187,7 +190,7 @@ class Joined:
         return None if None in found else not decides
 
 
-Logic: TypeAlias = Compare | Not | Joined
+Logic: TypeAlias = Compare | NotCondition | JoinedConditions
 
 
 def _contrary(verdict: bool | None) -> bool | None:

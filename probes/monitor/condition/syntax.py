@@ -6,18 +6,25 @@ from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
 from probes.monitor.condition.error import ConditionError, nearest, shown
-from probes.monitor.condition.logic import MIRRORED, OPERATORS, Compare, Joined, Logic, Not
+from probes.monitor.condition.logic import (
+    MIRRORED,
+    OPERATORS,
+    Compare,
+    JoinedConditions,
+    Logic,
+    NotCondition,
+)
 from probes.monitor.condition.terms import (
     BASELINE,
     FUNCTIONS,
-    Chain,
-    Metric,
+    Arithmetic,
+    Expression,
+    MetricTerm,
     Negative,
     Number,
+    Operand,
     Over,
     Rate,
-    Step,
-    Term,
     measured,
     parts,
     rate_hint,
@@ -25,7 +32,7 @@ from probes.monitor.condition.terms import (
 )
 from probes.monitor.condition.tokens import WORDS, Token, tokens
 from probes.monitor.condition.units import COUNTS, RATIO
-from probes.monitor.series import METRICS
+from probes.monitor.series import METRIC_NAMES
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 20
@@ -33,7 +40,7 @@ MAX_DEPTH = 20
 MAX_TIME = 3600.0
 """Seconds."""
 EXAMPLE = "such as flows > 10000"
-Node: TypeAlias = Term | Logic
+Node: TypeAlias = Expression | Logic
 
 
 def parse(text: str, where: str) -> tuple[Logic, float]:
@@ -81,14 +88,14 @@ class _Parser:
         while self._take(word):
             column = self._token.column
             of.append(self._logic(operand(), column))
-        return Joined(word, tuple(of))
+        return JoinedConditions(word, tuple(of))
 
     def _inverted(self) -> Node:
         if self._token.text != "not":
             return self._compared()
         self._enter()
         column = self._token.column
-        inverted = Not(self._logic(self._inverted(), column))
+        inverted = NotCondition(self._logic(self._inverted(), column))
         self._depth -= 1
         return inverted
 
@@ -128,8 +135,8 @@ class _Parser:
             symbol, column = self._token.text, self._token.column
             self._next()
             begin = self._token.column
-            steps.append(Step(symbol, self._term(operand(), begin), column))
-        return Chain(self._term(first, start), tuple(steps)) if steps else first
+            steps.append(Operand(symbol, self._term(operand(), begin), column))
+        return Arithmetic(self._term(first, start), tuple(steps)) if steps else first
 
     def _factor(self) -> Node:
         if self._token.text != "-":
@@ -161,27 +168,29 @@ class _Parser:
             self._fail(f"nothing follows {self._before!r}", "a metric or a number should")
         self._fail(f"{token.text!r} where a metric or a number should be", EXAMPLE)
 
-    def _metric(self) -> Term:
+    def _metric(self) -> Expression:
         token = self._token
         functions = ("rate", *FUNCTIONS)
         if token.text in functions:
             self._next()
             return self._called(token)
-        if token.text in METRICS:
+        if token.text in METRIC_NAMES:
             self._next()
             if self._token.text == "(":
                 hint = f"write {token.text}, or {FUNCTIONS[0]}({token.text}, 60s)"
                 problem = f"{token.text!r} is no function"
                 raise ConditionError(problem, column=token.column, hint=hint)
-            return Metric(token.text)
+            return MetricTerm(token.text)
         if token.text == "s":
             self._fail("'s' is no metric", "rate(packets) is packets per second")
         self._next()
-        what, names = ("function", functions) if self._token.text == "(" else ("metric", METRICS)
+        what, names = (
+            ("function", functions) if self._token.text == "(" else ("metric", METRIC_NAMES)
+        )
         problem = f"{shown(token.text)} is no {what}"
         raise ConditionError(problem, column=token.column, hint=nearest(token.text, names))
 
-    def _called(self, name: Token) -> Term:
+    def _called(self, name: Token) -> Expression:
         function = name.text
         example = "rate(packets)" if function == "rate" else f"{function}(packets, 60s)"
         opening = self._token
@@ -211,7 +220,7 @@ class _Parser:
         self._close(opening)
         return Over(function, of, seconds, time, name.column, alone=of is None)
 
-    def _check_of(self, of: Term, function: str, column: int, example: str) -> None:
+    def _check_of(self, of: Expression, function: str, column: int, example: str) -> None:
         for part in parts(of):
             if isinstance(part, Over):
                 inner = f"{part.function}(rate({part.of}), {part.time})"
@@ -222,7 +231,7 @@ class _Parser:
             problem = f"{shown(of)} in {function}() is no metric"
             raise ConditionError(problem, column=column, hint=f"such as {example}")
         if (unit := of.unit) not in COUNTS and function == "rate":
-            problem = f"rate() is of packets, bytes or flows, not of {unit.words}"
+            problem = f"rate() is of packets, bytes or flows, not of {unit.label}"
             raise ConditionError(problem, column=column)
 
     def _time(self, function: str) -> tuple[str, float]:
@@ -260,7 +269,7 @@ class _Parser:
             self._not_continued(opening)
         self._depth -= 1
 
-    def _term(self, node: Node, column: int) -> Term:
+    def _term(self, node: Node, column: int) -> Expression:
         if isinstance(node, Logic):
             hint = "and, or and not join conditions"
             problem = f"{shown(node)} is a condition, not a quantity"
@@ -304,12 +313,12 @@ class _Parser:
         raise ConditionError(problem, column=self._token.column, hint=hint)
 
 
-def _weight(term: Term) -> int:
+def _weight(term: Expression) -> int:
     """How much it is what is compared: more than what it is compared with."""
-    return measured(term) + any(isinstance(part, Metric) for part in parts(term))
+    return measured(term) + any(isinstance(part, MetricTerm) for part in parts(term))
 
 
-def _given(term: Term, other: Term) -> Term:
+def _given(term: Expression, other: Expression) -> Expression:
     """With `other`, the other side of the comparison, for a baseline alone."""
     unnamed = not measured(other) or any(isinstance(part, Over) for part in parts(other))
     for part in parts(term):
@@ -320,12 +329,12 @@ def _given(term: Term, other: Term) -> Term:
     return resolved(term, other)
 
 
-def _check_units(left: Term, right: Term, column: int) -> None:
+def _check_units(left: Expression, right: Expression, column: int) -> None:
     units = left.unit, right.unit
     if units[0].fits(units[1]):
         return
     hint = rate_hint((left, units[0]), (right, units[1]))
     if not hint and RATIO in units:
         hint = "a ratio is that of two alike, as udp_packets / packets"
-    problem = f"{units[0].words} can't be compared with {units[1].words}"
+    problem = f"{units[0].label} can't be compared with {units[1].label}"
     raise ConditionError(problem, column=column, hint=hint)

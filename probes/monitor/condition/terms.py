@@ -13,9 +13,9 @@ import numpy as np
 
 from probes.monitor.condition.error import ConditionError
 from probes.monitor.condition.units import BYTES, COUNTS, FLOWS, PACKETS, Unit
-from probes.monitor.series import Series
+from probes.monitor.series import WindowSeries
 
-Values: TypeAlias = Any
+Samples: TypeAlias = Any
 """np.float64, or an array of them (n,) where there are several windows."""
 LEAST_WINDOWS = 3
 """Of which a baseline is made."""
@@ -28,10 +28,10 @@ NAN, INFINITE = np.float64(np.nan), np.float64(np.inf)
 class Band(NamedTuple):
     """A value, and the limits between which it may lie."""
 
-    value: Values
-    low: Values
+    value: Samples
+    low: Samples
     """NaN, as `high` is, where it may be 0 / 0."""
-    high: Values
+    high: Samples
     exact: bool = False
     """Whether there are no other limits than the value."""
     seen: bool = True
@@ -39,17 +39,17 @@ class Band(NamedTuple):
     only the limits are of use, as some of the windows are not there."""
 
 
-class Frame(NamedTuple):
+class WindowSelection(NamedTuple):
     """The windows for which a quantity is asked."""
 
-    series: Series
-    quiet: Series | None
+    series: WindowSeries
+    quiet: WindowSeries | None
     """Of what baselines are made; None: of `series`."""
     key: int | slice | None
     """Of `series`: one or several; None: a window that was not seen."""
 
     def metric(self, name: str) -> Band:
-        """One of METRICS."""
+        """One of METRIC_NAMES."""
         if self.key is None:
             return Band(NAN, np.float64(0), INFINITE, seen=False)
         value = self.series.column(name)[self.key]
@@ -59,12 +59,12 @@ class Frame(NamedTuple):
         return Band(value, low, high, exact=bool((low == high).all()))
 
     @property
-    def seconds(self) -> Values:
+    def seconds(self) -> Samples:
         """How long each is."""
         return 1.0 if self.key is None else self.series.column("seconds")[self.key]
 
 
-_UNSEEN = Frame(Series(), None, None)
+_UNSEEN = WindowSelection(WindowSeries(), None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class Number:
     def __str__(self) -> str:
         return self.digits + self.suffix
 
-    def band(self, frame: Frame) -> Band:
+    def band(self, windows: WindowSelection) -> Band:
         return Band(self.value, self.value, self.value, exact=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """One of METRICS."""
+class MetricTerm:
+    """One of METRIC_NAMES."""
 
     name: str
 
@@ -98,42 +98,42 @@ class Metric:
     def __str__(self) -> str:
         return self.name
 
-    def band(self, frame: Frame) -> Band:
-        return frame.metric(self.name)
+    def band(self, windows: WindowSelection) -> Band:
+        return windows.metric(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Negative:
     """-x."""
 
-    of: Term
+    of: Expression
 
     @property
     def unit(self) -> Unit:
         return self.of.unit
 
     def __str__(self) -> str:
-        return f"-({self.of})" if isinstance(self.of, Chain) else f"-{self.of}"
+        return f"-({self.of})" if isinstance(self.of, Arithmetic) else f"-{self.of}"
 
-    def band(self, frame: Frame) -> Band:
-        x = self.of.band(frame)
+    def band(self, windows: WindowSelection) -> Band:
+        x = self.of.band(windows)
         return x._replace(value=-x.value, low=-x.high, high=-x.low)
 
 
-class Step(NamedTuple):
+class Operand(NamedTuple):
     """A link of a chain."""
 
     symbol: str
-    term: Term
+    term: Expression
     column: int
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class Arithmetic:
     """Terms joined by + and -, or by * and /, from left to right."""
 
-    first: Term
-    steps: tuple[Step, ...]
+    first: Expression
+    steps: tuple[Operand, ...]
 
     @property
     def adds(self) -> bool:
@@ -150,7 +150,7 @@ class Chain:
             elif unit.fits(other):
                 unit = unit.joined(other)
             else:
-                problem = f"{unit.words} and {other.words} can't be added"
+                problem = f"{unit.label} and {other.label} can't be added"
                 hint = rate_hint((self.first, unit), (term, other))
                 raise ConditionError(problem, column=column, hint=hint)
         return unit
@@ -159,13 +159,17 @@ class Chain:
         text = self._part(self.first)
         return text + "".join(f" {s.symbol} {self._part(s.term)}" for s in self.steps)
 
-    def _part(self, term: Term) -> str:
-        return f"({term})" if isinstance(term, Chain) and not (self.adds > term.adds) else f"{term}"
+    def _part(self, term: Expression) -> str:
+        return (
+            f"({term})"
+            if isinstance(term, Arithmetic) and not (self.adds > term.adds)
+            else f"{term}"
+        )
 
-    def band(self, frame: Frame) -> Band:
-        a = self.first.band(frame)
+    def band(self, windows: WindowSelection) -> Band:
+        a = self.first.band(windows)
         for symbol, term, _ in self.steps:
-            b = term.band(frame)
+            b = term.band(windows)
             value, exact = _OPERATORS[symbol](a.value, b.value), a.exact and b.exact
             low, high = (value, value) if exact else _LIMITS[symbol](a, b)
             a = Band(value, low, high, exact, a.seen and b.seen)
@@ -176,7 +180,7 @@ class Chain:
 class Rate:
     """x per second."""
 
-    of: Term
+    of: Expression
 
     @property
     def unit(self) -> Unit:
@@ -185,8 +189,8 @@ class Rate:
     def __str__(self) -> str:
         return f"rate({self.of})"
 
-    def band(self, frame: Frame) -> Band:
-        x, seconds = self.of.band(frame), frame.seconds
+    def band(self, windows: WindowSelection) -> Band:
+        x, seconds = self.of.band(windows), windows.seconds
         return x._replace(value=x.value / seconds, low=x.low / seconds, high=x.high / seconds)
 
 
@@ -195,7 +199,7 @@ class Over:
     """A function of the windows of a time."""
 
     function: str
-    of: Term | None
+    of: Expression | None
     """None: the other side of the comparison, until `resolved` says what that is."""
     seconds: float
     time: str
@@ -212,17 +216,17 @@ class Over:
     def __str__(self) -> str:
         return f"{self.function}({self.time if self.alone else f'{self.of}, {self.time}'})"
 
-    def band(self, frame: Frame) -> Band:
+    def band(self, windows: WindowSelection) -> Band:
         assert self.of
-        series, whole = frame.series, True
+        series, whole = windows.series, True
         if self.function == BASELINE:
             before = len(series) - 1
-            if frame.quiet is not None:
-                series, before = frame.quiet, len(frame.quiet)
+            if windows.quiet is not None:
+                series, before = windows.quiet, len(windows.quiet)
             key = series.usual(self.seconds, before, LEAST_WINDOWS)
         else:
             key, whole = series.recent(self.seconds)
-        x = self.of.band(Frame(series, None, key))
+        x = self.of.band(WindowSelection(series, None, key))
         lengths = series.column("seconds")[key]
         vague = not x.exact and bool(np.isnan(x.low + x.high).any())
         undefined = np.isnan(x.value)
@@ -252,28 +256,28 @@ class Over:
                 raise NotImplementedError(f"limits of {other} if some windows are missing")
         return Band(value, low, high, seen=False)
 
-    def _learnt(self, lengths: Values) -> bool:
+    def _learnt(self, lengths: Samples) -> bool:
         # To half a window, as with every time.
         needed = LEAST_SHARE * self.seconds
         return len(lengths) >= LEAST_WINDOWS and lengths.sum() > needed - lengths[-1] / 2
 
 
-Term: TypeAlias = Number | Metric | Negative | Chain | Rate | Over
+Expression: TypeAlias = Number | MetricTerm | Negative | Arithmetic | Rate | Over
 
 
-def parts(term: Term) -> Iterator[Term]:
+def parts(term: Expression) -> Iterator[Expression]:
     """The term, and all of which it is made."""
     yield term
     match term:
         case Negative(of) | Rate(of) | Over(of=of) if of:
             yield from parts(of)
-        case Chain(first, steps):
+        case Arithmetic(first, steps):
             yield from parts(first)
             for step in steps:
                 yield from parts(step.term)
 
 
-def rate_hint(*sides: tuple[Term, Unit]) -> str:
+def rate_hint(*sides: tuple[Expression, Unit]) -> str:
     """How to write one of two sides that differ, where it is only not per second."""
     for (term, unit), (_, other) in zip(sides, reversed(sides), strict=True):
         if unit.seconds == 0 and unit._replace(seconds=-1).fits(other):
@@ -281,7 +285,7 @@ def rate_hint(*sides: tuple[Term, Unit]) -> str:
     return ""
 
 
-def _per_second(term: Term) -> str:
+def _per_second(term: Expression) -> str:
     match term:
         case Number():
             return f"{term}/s"
@@ -291,39 +295,39 @@ def _per_second(term: Term) -> str:
     return f"rate({term})" if possible else ""
 
 
-def measured(term: Term) -> bool:
+def measured(term: Expression) -> bool:
     """Whether it says what is measured now, rather than a number or what is usual."""
     match term:
-        case Metric():
+        case MetricTerm():
             return True
         case Negative(of) | Rate(of):
             return measured(of)
         case Over(function, of) if of:
             return function != BASELINE and measured(of)
-        case Chain(first, steps):
+        case Arithmetic(first, steps):
             return measured(first) or any(measured(step.term) for step in steps)
     return False
 
 
-def resolved(term: Term, other: Term) -> Term:
+def resolved(term: Expression, other: Expression) -> Expression:
     """With `other` as that of which a baseline is that is alone."""
     match term:
         case Over(of=None):
             return replace(term, of=other)
         case Negative(of):
             return Negative(resolved(of, other))
-        case Chain(first, steps):
+        case Arithmetic(first, steps):
             links = (step._replace(term=resolved(step.term, other)) for step in steps)
-            return Chain(resolved(first, other), tuple(links))
+            return Arithmetic(resolved(first, other), tuple(links))
     return term
 
 
-def _median(x: Values, _: Values) -> Values:
+def _median(x: Samples, _: Samples) -> Samples:
     x = np.sort(x)
     return (x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
 
 
-_REDUCE: dict[str, Callable[[Values, Values], Values]] = {
+_REDUCE: dict[str, Callable[[Samples, Samples], Samples]] = {
     "avg": lambda x, seconds: x @ seconds / seconds.sum(),
     "min": lambda x, _: x.min(),
     "max": lambda x, _: x.max(),
@@ -334,25 +338,25 @@ FUNCTIONS = tuple(_REDUCE)
 """Of the windows of a time."""
 
 
-def _product(a: Band, low: Values, high: Values) -> tuple[Values, Values]:
+def _product(a: Band, low: Samples, high: Samples) -> tuple[Samples, Samples]:
     """Limits of a times what lies between `low` and `high`."""
     corners = np.array([a.low * low, a.low * high, a.high * low, a.high * high])
     return corners.min(axis=0), corners.max(axis=0)
 
 
-def _quotient(a: Band, b: Band) -> tuple[Values, Values]:
+def _quotient(a: Band, b: Band) -> tuple[Samples, Samples]:
     around_zero = (b.low < 0) & (b.high >= 0)
     low = np.where(around_zero, -INFINITE, 1 / (b.high + 0.0))
     return _product(a, low, np.where(around_zero, INFINITE, 1 / (b.low + 0.0)))
 
 
-_OPERATORS: dict[str, Callable[[Values, Values], Values]] = {
+_OPERATORS: dict[str, Callable[[Samples, Samples], Samples]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": lambda a, b: a / (b + 0.0),  # 0 has no sign here.
 }
-_LIMITS: dict[str, Callable[[Band, Band], tuple[Values, Values]]] = {
+_LIMITS: dict[str, Callable[[Band, Band], tuple[Samples, Samples]]] = {
     "+": lambda a, b: (a.low + b.low, a.high + b.high),
     "-": lambda a, b: (a.low - b.high, a.high - b.low),
     "*": lambda a, b: _product(a, b.low, b.high),

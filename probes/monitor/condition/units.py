@@ -43,7 +43,7 @@ class Unit(NamedTuple):
         return self
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """`bytes per packet`, `a ratio`; `a number per second` where the rest is open."""
         over = [name[:-1] for name, power in self._asdict().items() for _ in range(-(power or 0))]
         of = [name for name, power in self._asdict().items() for _ in range(power or 0)]

@@ -1,13 +1,18 @@
 """What round-trip times per hop tell of a path: queues, route changes, balancing, loss (S3.20)."""
 
-from probes.path.analysis.distributions import Comparison, Path, kolmogorov_smirnov, paths_of
+from probes.path.analysis.distributions import (
+    DistributionTest,
+    MeasuredPath,
+    kolmogorov_smirnov,
+    paths_of,
+)
 from probes.path.analysis.watch import Analysis
 from probes.path.analysis.words import describe, tell
 
 __all__ = [
     "Analysis",
-    "Comparison",
-    "Path",
+    "DistributionTest",
+    "MeasuredPath",
     "describe",
     "kolmogorov_smirnov",
     "paths_of",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.analysis.flows import HOPS, MAX_FLOWS, MAX_SERIES, Batch, Flows
-from probes.path.analysis.routes import ROUTE, Verdict, differing, follow, is_late
-from probes.path.records import Array, Kind
+from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late
+from probes.path.records import Array, PathRowKind
 
 MIN_ANSWERS = 5
 """Of a flow at a hop before it is compared to others: a flow of a packet or two tells nothing."""
@@ -48,7 +48,7 @@ class Changes:
 
     def drop(self, places: Array) -> None:
         self.rerouted_ns[places] = 0
-        self.drop_hops((places[:, np.newaxis] * HOPS + np.arange(HOPS)).ravel())
+        self.drop_hops((places[:, np.newaxis] * HOP_COUNT + np.arange(HOP_COUNT)).ravel())
 
     def forget(self, destination: int) -> None:
         """Forget which routers were seen on the way to an address (its address id)."""
@@ -60,7 +60,7 @@ class Changes:
         self.facts[series] = np.zeros((), FACTS)
         self.routes[series] = np.zeros((), ROUTE)
 
-    def add(self, batch: Batch) -> Array:
+    def add(self, batch: HopBatch) -> Array:
         """Rows (n,) of dtype PATH."""
         answers = batch.answers
         self._note(batch)
@@ -68,7 +68,7 @@ class Changes:
         answers = answers.only(~late)
         which = answers.which
         if not len(which):
-            return self._flows.rows(Kind.RESPONDER, which, batch.now_ns)
+            return self._flows.rows(PathRowKind.RESPONDER, which, batch.now_ns)
         after, verdicts = follow(
             self.routes[which], answers.responders, answers.rows["sent_ns"], answers.starts
         )
@@ -76,8 +76,8 @@ class Changes:
         moved = after["current"] != self.routes["current"][which]
         self.routes[which] = after
 
-        told = np.flatnonzero(verdicts != Verdict.SAME)
-        rows = self._flows.rows(Kind.RESPONDER, which[told], batch.now_ns)
+        told = np.flatnonzero(verdicts != RouteVerdict.SAME)
+        rows = self._flows.rows(PathRowKind.RESPONDER, which[told], batch.now_ns)
         last, begin = answers.rows.take(answers.last[told]), answers.starts[told]
         rows["responder"] = last["responder"]
         old = self.facts["responder"][which[told]]
@@ -86,8 +86,8 @@ class Changes:
         old[unknown] = answers.rows["responder"][begin[unknown]]
         rows["previous"] = old
         rows["since_ns"] = after["run_ns"][told]
-        self._name_mixed(rows, verdicts[told] == Verdict.MIXED, answers.rows, begin)
-        self.rerouted_ns[which[verdicts == Verdict.CHANGED] // HOPS] = batch.now_ns
+        self._name_mixed(rows, verdicts[told] == RouteVerdict.MIXED, answers.rows, begin)
+        self.rerouted_ns[which[verdicts == RouteVerdict.CHANGED] // HOP_COUNT] = batch.now_ns
 
         is_last = after["current"] == after["latest"]
         chosen = np.where(is_last, answers.last, answers.starts)
@@ -97,13 +97,13 @@ class Changes:
 
     def balanced(self, now_ns: int) -> Array:
         """Rows (n,) of dtype PATH of flows that another router serves than serves others."""
-        end = self._flows.end * HOPS
+        end = self._flows.end * HOP_COUNT
         facts, routes = self.facts[:end], self.routes[:end]
         compared = (facts["answers"] >= MIN_ANSWERS) & (facts["last_ns"] > now_ns - _ACTIVE_NS)
         series = np.flatnonzero(compared & ~routes["mixed"])
         pairs = self._balanced_of(series) if len(series) else []
         told = np.array([flow for flow, _ in pairs], "i8")
-        rows = self._flows.rows(Kind.BALANCED, told, now_ns)
+        rows = self._flows.rows(PathRowKind.BALANCED, told, now_ns)
         rows["responder"] = self.facts["responder"][told]
         rows["previous"] = self.facts["responder"][np.array([other for _, other in pairs], "i8")]
         rows["since_ns"] = self.routes["held_ns"][told]
@@ -118,12 +118,12 @@ class Changes:
                 del self._seen[destination, hop, router]
             else:
                 counts[destination, hop] = counts.get((destination, hop), 0) + 1
-        destinations = self._flows.destinations[series // HOPS].tolist()
-        hops = (series % HOPS).tolist()
+        destinations = self._flows.destinations[series // HOP_COUNT].tolist()
+        hops = (series % HOP_COUNT).tolist()
         keys = zip(destinations, hops, strict=True)
         return np.array([counts.get(key, 0) for key in keys], "u2")
 
-    def _note(self, batch: Batch) -> None:
+    def _note(self, batch: HopBatch) -> None:
         """Take notice of every answer, whichever router it is from."""
         answers = batch.answers
         which, sent = answers.which, answers.rows["sent_ns"]
@@ -137,8 +137,8 @@ class Changes:
         turns |= answers.series[1:] != answers.series[:-1]
         at = np.flatnonzero(np.concatenate((np.ones(min(1, len(which)), bool), turns)))
         series = answers.series[at]
-        destinations = self._flows.destinations[series // HOPS].tolist()
-        hops, routers = (series % HOPS).tolist(), answers.responders[at].tolist()
+        destinations = self._flows.destinations[series // HOP_COUNT].tolist()
+        hops, routers = (series % HOP_COUNT).tolist(), answers.responders[at].tolist()
         keys = zip(destinations, hops, routers, strict=True)
         if len(self._seen) < MAX_SEEN:
             self._seen.update(dict.fromkeys(keys, batch.now_ns))
@@ -147,7 +147,7 @@ class Changes:
         """Make `rows` of `mixed` (n,) ones of per-packet balancing."""
         for at in np.flatnonzero(mixed):
             row = rows[at : at + 1]
-            row["kind"] = Kind.BALANCED_PACKETS
+            row["kind"] = PathRowKind.BALANCED_PACKETS
             if np.array_equal(row["responder"], row["previous"]):
                 mine = answers["responder"][starts[at] :]
                 other = (mine != row["previous"]).any(axis=1)
@@ -155,7 +155,7 @@ class Changes:
 
     def _balanced_of(self, series: Array) -> list[tuple[int, int]]:
         """Which of the series (n,) are to be told, each with one of the usual router."""
-        destinations, hops = self._flows.destinations[series // HOPS], series % HOPS
+        destinations, hops = self._flows.destinations[series // HOP_COUNT], series % HOP_COUNT
         order = np.lexsort((destinations, hops))
         series, destinations, hops = series[order], destinations[order], hops[order]
         new = (destinations[1:] != destinations[:-1]) | (hops[1:] != hops[:-1])

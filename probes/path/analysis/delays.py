@@ -7,11 +7,11 @@ import numpy as np
 from probes.path.analysis import levels as level
 from probes.path.analysis import queues as queue
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import HOPS, MAX_FLOWS, MAX_SERIES, Batch, Flows
+from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.levels import BLOCK, LEVEL, MIN_ANSWERS
 from probes.path.analysis.queues import QUEUE
 from probes.path.analysis.statistics import Ordered, group_starts
-from probes.path.records import Array, Kind
+from probes.path.records import Array, PathRowKind
 
 BLOCK_NS = 450_000_000
 BLOCK_ANSWERS = 5
@@ -31,10 +31,10 @@ class Delays:
     def __init__(self, flows: Flows, changes: Changes) -> None:
         self._flows = flows
         self._changes = changes
-        self._levels = np.zeros((MAX_FLOWS, HOPS), LEVEL)
-        self._queues = np.zeros((MAX_FLOWS, HOPS), QUEUE)
-        self._missed = np.zeros((MAX_FLOWS, HOPS), "i8")
-        self._counts = np.zeros((MAX_FLOWS, HOPS), "i8")
+        self._levels = np.zeros((MAX_FLOWS, HOP_COUNT), LEVEL)
+        self._queues = np.zeros((MAX_FLOWS, HOP_COUNT), QUEUE)
+        self._missed = np.zeros((MAX_FLOWS, HOP_COUNT), "i8")
+        self._counts = np.zeros((MAX_FLOWS, HOP_COUNT), "i8")
         self._begun_ns = np.zeros(MAX_FLOWS, "i8")
         """When the present block's first probe was sent, 0: it has none."""
         self._pending: list[tuple[Array, Array]] = []
@@ -53,15 +53,15 @@ class Delays:
         result: Array = self._queues.reshape(MAX_SERIES)["amount"][series]
         return result
 
-    def add(self, batch: Batch) -> list[Array]:
+    def add(self, batch: HopBatch) -> list[Array]:
         """Rows of dtype PATH."""
         answers = batch.answers
         if len(answers.series):
             self._pending.append((answers.series, answers.rtts_ns))
             self._counts.reshape(MAX_SERIES)[answers.which] += answers.counts
             first = answers.rows["sent_ns"][answers.starts]
-            starts = group_starts(answers.which // HOPS)
-            places = answers.which[starts] // HOPS
+            starts = group_starts(answers.which // HOP_COUNT)
+            places = answers.which[starts] // HOP_COUNT
             begun = self._begun_ns[places]
             earliest = np.minimum.reduceat(first, starts)
             self._begun_ns[places] = np.where(begun == 0, earliest, begun)
@@ -76,7 +76,7 @@ class Delays:
         wanted[places] = True
         series = np.concatenate([each for each, _ in self._pending] or [np.empty(0, "i8")])
         times = np.concatenate([each for _, each in self._pending] or [np.empty(0, "i8")])
-        mine = wanted[series // HOPS]
+        mine = wanted[series // HOP_COUNT]
         self._pending = [(series[~mine], times[~mine])]
         return series[mine], times[mine]
 
@@ -107,12 +107,12 @@ class Delays:
         after[unsure] = queues[unsure]
         self._levels[places], self._queues[places] = levels, after
 
-        made = self._rows(Kind.SHIFT, places, shifts != 0, now_ns)
+        made = self._rows(PathRowKind.SHIFT, places, shifts != 0, now_ns)
         made["amount_ns"], made["since_ns"] = shifts[shifts != 0], settled[shifts != 0]
         builds, ends = after["on"] & ~queues["on"], queues["on"] & ~after["on"]
-        began = self._rows(Kind.QUEUE, places, builds, now_ns)
+        began = self._rows(PathRowKind.QUEUE, places, builds, now_ns)
         began["amount_ns"], began["since_ns"] = after["most"][builds], after["since_ns"][builds]
-        over = self._rows(Kind.QUEUE_OVER, places, ends, now_ns)
+        over = self._rows(PathRowKind.QUEUE_OVER, places, ends, now_ns)
         over["amount_ns"], over["since_ns"] = queues["most"][ends], queues["since_ns"][ends]
         return [made, began, over]
 
@@ -144,7 +144,7 @@ class Delays:
         blocks = np.zeros(len(series), BLOCK)
         for name, fraction in (("low", 0.1), ("first", 0.25), ("median", 0.5), ("third", 0.75)):
             blocks[name] = ordered.quantile(fraction)[enough]
-        blocks["since_ns"] = self._begun_ns[series // HOPS]
+        blocks["since_ns"] = self._begun_ns[series // HOP_COUNT]
         flat = self._levels.reshape(MAX_SERIES)
         queued = self._queues.reshape(MAX_SERIES)["on"][series]
         new = flat["blocks"][series] == 0
@@ -156,26 +156,26 @@ class Delays:
         """Give new series (n,) what is usual for the fastest flow that took the same route up to
         that hop: a flow that begins in a queue knows nothing else."""
         flows = self._flows
-        concerned = np.isin(flows.destinations, flows.destinations[new // HOPS]) & flows.used
+        concerned = np.isin(flows.destinations, flows.destinations[new // HOP_COUNT]) & flows.used
         places = np.flatnonzero(concerned)
-        routers = self._changes.routes["current"].reshape(MAX_FLOWS, HOPS)[places]
+        routers = self._changes.routes["current"].reshape(MAX_FLOWS, HOP_COUNT)[places]
         routers[:, 0] = flows.destinations[places]
-        for hop in range(1, HOPS):  # each takes on what all before it are
+        for hop in range(1, HOP_COUNT):  # each takes on what all before it are
             routers[:, hop] ^= routers[:, hop - 1] * _FACTOR
         known = self._levels["blocks"][places] > 0
         routes, levels = routers[known], self._levels[places][known]
         order = np.lexsort((levels["base"], routes))
         order = order[group_starts(routes[order])]
-        mine = routers[np.searchsorted(places, new // HOPS), new % HOPS]
+        mine = routers[np.searchsorted(places, new // HOP_COUNT), new % HOP_COUNT]
         fastest = levels[order[np.searchsorted(routes[order], mine)]]
         flat = self._levels.reshape(MAX_SERIES)
         for name in ("base", "level", "noise"):
             flat[name][new] = fastest[name]
 
-    def _rows(self, kind: Kind, places: Array, where: Array, now_ns: int) -> Array:
+    def _rows(self, kind: PathRowKind, places: Array, where: Array, now_ns: int) -> Array:
         """Rows of dtype PATH for hops of `where` (flows, hops) of flows at `places`."""
         at, hops = np.nonzero(where)
-        series = places[at] * HOPS + hops
+        series = places[at] * HOP_COUNT + hops
         rows = self._flows.rows(kind, series, now_ns)
         rows["responder"] = self._changes.facts["responder"][series]
         return rows

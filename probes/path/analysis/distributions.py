@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probes.path.records import FLOW_KEY, HOP, Array, Outcome
+from probes.path.records import FLOW_KEY, HOP, Array, ProbeOutcome
 
 _TERMS = np.arange(1, 101)
 _MIN_ARGUMENT = 0.2
 """Below, the distribution function is 0 to the last digit, and its series would not converge."""
 
 
-class Comparison(NamedTuple):
+class DistributionTest(NamedTuple):
     """Of two samples."""
 
     statistic: float
@@ -25,7 +25,7 @@ class Comparison(NamedTuple):
     is too low for them: take times of a minute, not of a second."""
 
 
-def kolmogorov_smirnov(first: Array, second: Array) -> Comparison:
+def kolmogorov_smirnov(first: Array, second: Array) -> DistributionTest:
     """Compare two samples (n,), (m,) of any numbers, in any order. ValueError for an empty one."""
     if not len(first) or not len(second):
         raise ValueError("a sample without a value has no distribution")
@@ -37,15 +37,15 @@ def kolmogorov_smirnov(first: Array, second: Array) -> Comparison:
     size = len(first) * len(second) / (len(first) + len(second))
     argument = np.sqrt(size) * statistic
     if argument < _MIN_ARGUMENT:
-        return Comparison(statistic, 1.0)
+        return DistributionTest(statistic, 1.0)
     # Kolmogorov's distribution: Q(x) = 2 sum (-1)^(k-1) exp(-2 k^2 x^2).
     signs = np.where(_TERMS % 2, 2.0, -2.0)
     p_value = float((signs * np.exp(-2.0 * (_TERMS * argument) ** 2)).sum())
-    return Comparison(statistic, min(max(p_value, 0.0), 1.0))
+    return DistributionTest(statistic, min(max(p_value, 0.0), 1.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Path:
+class MeasuredPath:
     """One way to a destination, and what was measured at its last hop."""
 
     routers: tuple[bytes, ...]
@@ -55,13 +55,13 @@ class Path:
     """(n,) i8, in no particular order."""
 
 
-def paths_of(rows: Array, hop: int = 0) -> list[Path]:
+def paths_of(rows: Array, hop: int = 0) -> list[MeasuredPath]:
     """The paths that rows of dtype HOP, all of one destination, tell of; those of most flows first.
 
     Of each flow and hop the router that answered most. Times are those of `hop`; 0: of the last
     hop at which all flows have an answer. Empty where there is none.
     """
-    answered = rows[rows["outcome"] <= Outcome.UNREACHABLE]
+    answered = rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
     if not len(answered):
         return []
     flow_bytes = HOP.fields["hop"][1]  # type: ignore[index]
@@ -82,7 +82,9 @@ def paths_of(rows: Array, hop: int = 0) -> list[Path]:
         if len(at_hop):
             times = at_hop["received_ns"] - at_hop["sent_ns"]
             by_route.setdefault(_routers(mine, last), []).append(times)
-    paths = [Path(key, len(times), np.concatenate(times)) for key, times in by_route.items()]
+    paths = [
+        MeasuredPath(key, len(times), np.concatenate(times)) for key, times in by_route.items()
+    ]
     return sorted(paths, key=lambda path: -path.flows)
 
 

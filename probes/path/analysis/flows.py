@@ -9,13 +9,13 @@ import numpy as np
 
 from probes.flow.records import hash_keys
 from probes.path.analysis.statistics import group_starts, packed
-from probes.path.records import HOP, PATH, Array, Kind, Outcome
+from probes.path.records import HOP, PATH, Array, PathRowKind, ProbeOutcome
 
-HOPS = 32
+HOP_COUNT = 32
 """Series of a flow: more than there are hops that are looked at. That of hop 0 stays empty."""
 MAX_FLOWS = 2048
 MAX_FLOWS_OF_DESTINATION = 256
-MAX_SERIES = MAX_FLOWS * HOPS
+MAX_SERIES = MAX_FLOWS * HOP_COUNT
 IDLE_NS = 60_000_000_000
 """A flow without a probe for so long is dropped."""
 
@@ -78,34 +78,34 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class HopBatch:
     """What a poll brought of the flows that are followed."""
 
     rows: Array
     """dtype HOP, (n,), ordered by series and by time of sending; none of an overrun."""
     series: Array
-    """(n,) i8: place * HOPS + hop."""
+    """(n,) i8: place * HOP_COUNT + hop."""
     answers: Answers
     now_ns: int
 
     @classmethod
-    def of(cls, rows: Array, places: Array, now_ns: int) -> Batch:
+    def of(cls, rows: Array, places: Array, now_ns: int) -> HopBatch:
         """Order rows (n,) of dtype HOP of flows at `places` (n,)."""
-        series = places * HOPS + rows["hop"]
+        series = places * HOP_COUNT + rows["hop"]
         sent = rows["sent_ns"]
         order = np.argsort(packed(series, sent - sent.min(initial=now_ns)))
         rows, series = rows.take(order), series[order]
-        answered = np.flatnonzero(rows["outcome"] <= Outcome.UNREACHABLE)
+        answered = np.flatnonzero(rows["outcome"] <= ProbeOutcome.UNREACHABLE)
         answers = Answers.of(rows.take(answered), series[answered])
         return cls(rows, series, answers, now_ns)
 
     @property
     def places(self) -> Array:
         """(n,) i8."""
-        result: Array = self.series // HOPS
+        result: Array = self.series // HOP_COUNT
         return result
 
-    def of_outcome(self, outcome: Outcome) -> Array:
+    def of_outcome(self, outcome: ProbeOutcome) -> Array:
         """Places (k,) in `rows`."""
         return np.flatnonzero(self.rows["outcome"] == outcome)
 
@@ -159,11 +159,11 @@ class Flows:
         """Places (n,) of the flows to an address (its address id)."""
         return np.flatnonzero(self.used & (self.destinations == np.uint64(destination)))
 
-    def rows(self, kind: Kind, series: Array, now_ns: int) -> Array:
+    def rows(self, kind: PathRowKind, series: Array, now_ns: int) -> Array:
         """Rows (n,) of dtype PATH for series (n,), but for what they have to tell."""
         made = np.zeros(len(series), PATH)
-        words_of(made)[:, :_KEY_WORDS] = self.keys[series // HOPS]
-        made["hop"] = series % HOPS
+        words_of(made)[:, :_KEY_WORDS] = self.keys[series // HOP_COUNT]
+        made["hop"] = series % HOP_COUNT
         made["kind"] = kind
         made["at_ns"] = now_ns
         return made

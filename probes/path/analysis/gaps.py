@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from probes.path.analysis.flows import HOPS, MAX_FLOWS, Batch, Flows
+from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, Flows, HopBatch
 from probes.path.analysis.statistics import group_starts
-from probes.path.records import Array, Kind
+from probes.path.records import Array, PathRowKind
 
 MIN_GAP_NS = 1_000_000_000
 USUAL_GAPS = 5
@@ -44,7 +44,7 @@ class Gaps:
     def drop(self, places: Array) -> None:
         self._gaps[places] = np.zeros((), GAP)
 
-    def add(self, batch: Batch) -> Array:
+    def add(self, batch: HopBatch) -> Array:
         """Rows (n,) of dtype PATH."""
         gaps = self._gaps
         if gaps["to_ns"][: self._flows.end].any():
@@ -53,13 +53,13 @@ class Gaps:
         waiting = gaps["to_ns"][: self._flows.end]
         due = batch.now_ns - self._timeout_ns - _MARGIN_NS
         places = np.append(sure, np.flatnonzero((waiting > 0) & (waiting <= due)))
-        rows = self._flows.rows(Kind.GAP, places * HOPS, batch.now_ns)
+        rows = self._flows.rows(PathRowKind.GAP, places * HOP_COUNT, batch.now_ns)
         rows["since_ns"] = gaps["from_ns"][places]
         rows["amount_ns"] = gaps["to_ns"][places] - gaps["from_ns"][places]
         gaps["to_ns"][places] = 0
         return rows
 
-    def _resumed(self, batch: Batch) -> Array:
+    def _resumed(self, batch: HopBatch) -> Array:
         """Take in the newest probes; returns places (n,) of flows with a sure pause before them."""
         sent, places = batch.rows["sent_ns"], batch.places
         newest = self._gaps["newest_ns"]
@@ -90,7 +90,7 @@ class Gaps:
         sure: Array = places[gap & counted_on]
         return sure
 
-    def _fill(self, batch: Batch) -> None:
+    def _fill(self, batch: HopBatch) -> None:
         """Shorten pauses in which there was a probe after all."""
         gaps, sent = self._gaps, batch.rows["sent_ns"]
         mine = gaps[batch.places]

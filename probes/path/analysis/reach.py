@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import HOPS, MAX_FLOWS, MAX_SERIES, Batch, Flows
+from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.routes import is_silent
-from probes.path.records import Array, Kind, Outcome
+from probes.path.records import Array, PathRowKind, ProbeOutcome
 
 SILENCE_NS = 1_500_000_000
 """A hop that was answered so short a time ago is not silent."""
@@ -39,11 +39,11 @@ class Reach:
 
     def drop(self, places: Array) -> None:
         for array in (self._unanswered, self._silent_ns, self._told):
-            array.reshape(MAX_FLOWS, HOPS)[places] = 0
+            array.reshape(MAX_FLOWS, HOP_COUNT)[places] = 0
         for array in (self._top, self._top_ns, self._settled):
             array[places] = 0
 
-    def add(self, batch: Batch, answered: Array, lost: Array) -> list[Array]:
+    def add(self, batch: HopBatch, answered: Array, lost: Array) -> list[Array]:
         """Rows of dtype PATH. `answered` and `lost` (MAX_SERIES,) are the outcomes of the last
         time, with less weight the older they are."""
         found = self._answering(batch)
@@ -52,7 +52,7 @@ class Reach:
         found += self._falling_silent(batch, answered, lost)
         return found
 
-    def _answering(self, batch: Batch) -> list[Array]:
+    def _answering(self, batch: HopBatch) -> list[Array]:
         answers = batch.answers
         sent = answers.rows["sent_ns"][answers.last]
         newest = sent == self._changes.facts["last_ns"][answers.which]
@@ -60,7 +60,7 @@ class Reach:
         self._unanswered[which] = 0
         back = self._silent_ns[which] > 0
         told = back & self._told[which]
-        rows = self._flows.rows(Kind.ANSWERS, which[told], batch.now_ns)
+        rows = self._flows.rows(PathRowKind.ANSWERS, which[told], batch.now_ns)
         rows["responder"] = self._changes.facts["responder"][which[told]]
         rows["since_ns"] = first[told]
         rows["amount_ns"] = first[told] - self._silent_ns[which[told]]
@@ -68,21 +68,21 @@ class Reach:
         self._told[which[back]] = False
         return [rows]
 
-    def _growing(self, batch: Batch) -> list[Array]:
+    def _growing(self, batch: HopBatch) -> list[Array]:
         """Answers from beyond the last hop."""
         which = batch.answers.which
-        beyond = which[which % HOPS > self._top[which // HOPS]]
+        beyond = which[which % HOP_COUNT > self._top[which // HOP_COUNT]]
         # Of each flow the last: they are in ascending order.
-        ends = np.flatnonzero(np.diff(beyond // HOPS, append=-1))
+        ends = np.flatnonzero(np.diff(beyond // HOP_COUNT, append=-1))
         return [
             row
             for series in beyond[ends].tolist()
-            for row in self._grown(series // HOPS, series % HOPS, batch.now_ns)
+            for row in self._grown(series // HOP_COUNT, series % HOP_COUNT, batch.now_ns)
         ]
 
     def _grown(self, place: int, hop: int, now_ns: int) -> list[Array]:
         facts = self._changes.facts
-        series, top = place * HOPS + hop, int(self._top[place])
+        series, top = place * HOP_COUNT + hop, int(self._top[place])
         if top and self._is_destination(place, top) and self._is_destination(place, hop):
             return []  # It answers whatever hop limit reaches it.
         made = []
@@ -92,30 +92,32 @@ class Reach:
             if soon and not often and not self._rerouted(place, now_ns - REROUTED_NS):
                 return []  # It may be a hop that rarely answers.
             if soon:
-                made = [self._row(Kind.LONGER, series, hop - top, now_ns)]
+                made = [self._row(PathRowKind.LONGER, series, hop - top, now_ns)]
         self._top[place], self._top_ns[place] = hop, now_ns
         return made
 
-    def _ended(self, batch: Batch) -> list[Array]:
+    def _ended(self, batch: HopBatch) -> list[Array]:
         """The destination itself answers at a hop where a router did."""
         which = batch.answers.which
-        before_top = which[which % HOPS < self._top[which // HOPS]]
-        places = before_top // HOPS
+        before_top = which[which % HOP_COUNT < self._top[which // HOP_COUNT]]
+        places = before_top // HOP_COUNT
         destinations = self._flows.keys[places, _DESTINATION_WORDS]
         responders = self._changes.facts["responder"][before_top].view("u8").reshape(-1, 2)
         ending = before_top[(responders == destinations).all(axis=1)]
         found = []
-        for place in np.unique(ending // HOPS).tolist():
-            hop = int(ending[ending // HOPS == place].min()) % HOPS
+        for place in np.unique(ending // HOP_COUNT).tolist():
+            hop = int(ending[ending // HOP_COUNT == place].min()) % HOP_COUNT
             amount = int(self._top[place]) - hop
             if self._is_settled(place, batch.now_ns):
-                found.append(self._row(Kind.SHORTER, place * HOPS + hop, amount, batch.now_ns))
+                found.append(
+                    self._row(PathRowKind.SHORTER, place * HOP_COUNT + hop, amount, batch.now_ns)
+                )
             self._top[place], self._top_ns[place] = hop, batch.now_ns
         return found
 
-    def _falling_silent(self, batch: Batch, answered: Array, lost: Array) -> list[Array]:
+    def _falling_silent(self, batch: HopBatch, answered: Array, lost: Array) -> list[Array]:
         facts = self._changes.facts
-        at = batch.of_outcome(Outcome.UNANSWERED)
+        at = batch.of_outcome(ProbeOutcome.UNANSWERED)
         series, sent = batch.series[at], batch.rows["sent_ns"][at]
         after = (facts["answers"][series] > 0) & (sent > facts["last_ns"][series])
         series, sent = series[after], sent[after]
@@ -137,9 +139,9 @@ class Reach:
         """A hop that is silent; with all hops behind it where none of these answers either."""
         if self._silent_ns[series]:
             return []  # Told with another one just now.
-        place, facts = series // HOPS, self._changes.facts
+        place, facts = series // HOP_COUNT, self._changes.facts
         top = int(self._top[place])
-        hops = place * HOPS + np.arange(1, top + 1)
+        hops = place * HOP_COUNT + np.arange(1, top + 1)
         known = hops[facts["answers"][hops] > 0]
         # Hops that fell silent with this one were not probed at the very same moment.
         dark = facts["last_ns"][known] <= sent_ns - SILENCE_NS // 2
@@ -152,12 +154,12 @@ class Reach:
         new = tail[self._silent_ns[tail] == 0]
         began_ns = int(facts["last_ns"][new].min())
         if len(alive) and self._rerouted(place, began_ns - REROUTED_NS):
-            end = int(alive[-1]) % HOPS
+            end = int(alive[-1]) % HOP_COUNT
             self._changes.drop_hops(tail)
             self._unanswered[tail] = self._silent_ns[tail] = 0
             self._told[tail] = False
             self._top[place], self._top_ns[place] = end, now_ns
-            return [self._row(Kind.SHORTER, place * HOPS + end, top - end, now_ns)]
+            return [self._row(PathRowKind.SHORTER, place * HOP_COUNT + end, top - end, now_ns)]
         self._fall_silent(new, 0)
         return [self._silence(int(new[0]), len(new), now_ns)]
 
@@ -166,11 +168,11 @@ class Reach:
         self._told[series[told]] = True
 
     def _silence(self, series: int, hops: int, now_ns: int) -> Array:
-        row = self._row(Kind.SILENT, series, hops, now_ns)
+        row = self._row(PathRowKind.SILENT, series, hops, now_ns)
         row["since_ns"] = self._silent_ns[series]
         return row
 
-    def _row(self, kind: Kind, series: int, amount: int, now_ns: int) -> Array:
+    def _row(self, kind: PathRowKind, series: int, amount: int, now_ns: int) -> Array:
         row = self._flows.rows(kind, np.array([series]), now_ns)
         row["responder"] = self._changes.facts["responder"][series]
         row["since_ns"] = self._changes.facts["first_ns"][series]
@@ -184,10 +186,10 @@ class Reach:
         """Whether the path is known up to its end; once it is, it stays so."""
         top = int(self._top[place])
         steady = top > 0 and now_ns - self._top_ns[place] >= _SETTLED_NS
-        if steady and self._changes.facts["answers"][place * HOPS + top] >= _MIN_ANSWERS:
+        if steady and self._changes.facts["answers"][place * HOP_COUNT + top] >= _MIN_ANSWERS:
             self._settled[place] = True
         return bool(self._settled[place])
 
     def _is_destination(self, place: int, hop: int) -> bool:
-        responder = self._changes.facts["responder"][place * HOPS + hop].view("u8")
+        responder = self._changes.facts["responder"][place * HOP_COUNT + hop].view("u8")
         return bool((responder == self._flows.keys[place, _DESTINATION_WORDS]).all())

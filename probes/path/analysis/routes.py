@@ -38,7 +38,7 @@ _SURE = 14.0
 """-ln of how improbable it may be that a hop that answers as before did not answer these."""
 
 
-class Verdict(IntEnum):
+class RouteVerdict(IntEnum):
     """What answers say of the router at a hop."""
 
     SAME = 0
@@ -56,7 +56,7 @@ def is_late(routes: Array, sent_ns: Array) -> Array:
 
 
 def follow(routes: Array, responders: Array, sent_ns: Array, starts: Array) -> tuple[Array, Array]:
-    """The hops (m,) of dtype ROUTE after more answers, and the Verdict (m,) on each.
+    """The hops (m,) of dtype ROUTE after more answers, and the RouteVerdict (m,) on each.
 
     Of `responders` (address ids) and `sent_ns`, each (n,), those of a hop begin at `starts` (m,),
     in order of sending. A change is sure by two answers in succession, or by a single one where
@@ -92,7 +92,9 @@ def follow(routes: Array, responders: Array, sent_ns: Array, starts: Array) -> t
     after["held_ns"] = np.where(becomes, after["run_ns"], after["held_ns"])
     after["mixed"] = mixes | (routes["mixed"] & ~steady)
     after["switches"] = np.where(steady, 0, switches)
-    verdicts = np.where(mixes, Verdict.MIXED, np.where(changes, Verdict.CHANGED, Verdict.SAME))
+    verdicts = np.where(
+        mixes, RouteVerdict.MIXED, np.where(changes, RouteVerdict.CHANGED, RouteVerdict.SAME)
+    )
     return after, verdicts
 
 

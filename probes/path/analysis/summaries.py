@@ -6,9 +6,9 @@ import numpy as np
 
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.delays import Delays
-from probes.path.analysis.flows import HOPS, MAX_FLOWS, MAX_SERIES, Batch, Flows
+from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.statistics import Ordered, cleared, group_starts, jitter, loss_interval
-from probes.path.records import HOP, Array, Kind, Outcome
+from probes.path.records import HOP, Array, PathRowKind, ProbeOutcome
 
 _MEMORY = 0.95
 """What share of its weight an outcome has after a further period: a memory of some twenty."""
@@ -35,16 +35,16 @@ class Summaries:
 
     def drop(self, places: Array) -> None:
         for array in (self.answered, self.lost, self._counts, self._last):
-            array.reshape(MAX_FLOWS, HOPS)[places] = np.zeros((), array.dtype)
+            array.reshape(MAX_FLOWS, HOP_COUNT)[places] = np.zeros((), array.dtype)
         gone = np.zeros(MAX_FLOWS, bool)
         gone[places] = True
         self._pending = [
             (series[kept], times[kept])
             for series, times in self._pending
-            for kept in (~gone[series // HOPS],)
+            for kept in (~gone[series // HOP_COUNT],)
         ]
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: HopBatch) -> None:
         """Take in what a poll brought."""
         if not len(batch.series):
             return
@@ -52,10 +52,10 @@ class Summaries:
         starts = group_starts(batch.series)
         which = batch.series[starts]
         for name, chosen in (
-            ("sent", outcome != Outcome.DROPPED),
-            ("answered", outcome <= Outcome.UNREACHABLE),
-            ("lost", outcome == Outcome.UNANSWERED),
-            ("dropped", outcome == Outcome.DROPPED),
+            ("sent", outcome != ProbeOutcome.DROPPED),
+            ("answered", outcome <= ProbeOutcome.UNREACHABLE),
+            ("lost", outcome == ProbeOutcome.UNANSWERED),
+            ("dropped", outcome == ProbeOutcome.DROPPED),
         ):
             self._counts[name][which] += np.add.reduceat(chosen.astype("u4"), starts)
         if len(batch.answers.series):
@@ -66,21 +66,21 @@ class Summaries:
 
     def take(self, since_ns: int, now_ns: int) -> Array:
         """Rows (n,) of dtype PATH of what was added since the last time."""
-        counts = self._counts[: self._flows.end * HOPS]
+        counts = self._counts[: self._flows.end * HOP_COUNT]
         series = np.flatnonzero((counts["sent"] > 0) | (counts["dropped"] > 0))
         counts = counts[series]
         self._counts[series] = np.zeros((), COUNTS)
-        rows = self._flows.rows(Kind.SUMMARY, series, now_ns)
+        rows = self._flows.rows(PathRowKind.SUMMARY, series, now_ns)
         rows["since_ns"] = since_ns
         for name in COUNTS.names or ():
             rows[name] = counts[name]
         ended = counts["answered"] + counts["lost"]
         rows["loss_low"], rows["loss_high"] = loss_interval(counts["lost"], ended)
         self._remember(series, counts)
-        places, at = np.unique(series // HOPS, return_inverse=True)
-        lost = self.lost.reshape(MAX_FLOWS, HOPS)[places]
-        answered = self.answered.reshape(MAX_FLOWS, HOPS)[places]
-        later = cleared(lost, lost + answered)[at, series % HOPS]
+        places, at = np.unique(series // HOP_COUNT, return_inverse=True)
+        lost = self.lost.reshape(MAX_FLOWS, HOP_COUNT)[places]
+        answered = self.answered.reshape(MAX_FLOWS, HOP_COUNT)[places]
+        later = cleared(lost, lost + answered)[at, series % HOP_COUNT]
         rows["cleared"] = later & (counts["lost"] > 0)
 
         rows["responder"] = self._changes.facts["responder"][series]

@@ -6,13 +6,13 @@ import numpy as np
 
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.delays import Delays
-from probes.path.analysis.flows import HOPS, Batch, Flows, address_ids
+from probes.path.analysis.flows import HOP_COUNT, Flows, HopBatch, address_ids
 from probes.path.analysis.gaps import Gaps
 from probes.path.analysis.reach import Reach
 from probes.path.analysis.summaries import Summaries
-from probes.path.records import HOP, PATH, Array, Outcome, no_rows
+from probes.path.records import HOP, PATH, Array, ProbeOutcome, no_rows
 
-_SAY_NOTHING = (Outcome.OVERRUN, Outcome.BEYOND_PATH)
+_SAY_NOTHING = (ProbeOutcome.OVERRUN, ProbeOutcome.BEYOND_PATH)
 
 
 class Analysis:
@@ -70,13 +70,13 @@ class Analysis:
         self._drop(self._flows.to(number))
         self._changes.forget(number)
 
-    def _batch(self, rows: Array, now_ns: int) -> Batch:
-        known = ~np.isin(rows["outcome"], _SAY_NOTHING) & (rows["hop"] < HOPS)
+    def _batch(self, rows: Array, now_ns: int) -> HopBatch:
+        known = ~np.isin(rows["outcome"], _SAY_NOTHING) & (rows["hop"] < HOP_COUNT)
         rows = rows.take(np.flatnonzero(known)).astype(HOP, copy=False)
         places, evicted = self._flows.find(rows, now_ns, self._since_ns)
         self._drop_state(evicted)
         followed = np.flatnonzero(places >= 0)
-        return Batch.of(rows.take(followed), places[followed], now_ns)
+        return HopBatch.of(rows.take(followed), places[followed], now_ns)
 
     def _drop(self, places: Array) -> None:
         self._flows.release(places)

@@ -5,62 +5,69 @@ from __future__ import annotations
 from typing import Any
 
 from probes.flow.filter import address_text, protocol_name
-from probes.path.records import Array, Kind
+from probes.path.records import Array, PathRowKind
 
 _WARNINGS = frozenset(
-    {Kind.RESPONDER, Kind.LONGER, Kind.SHORTER, Kind.SILENT, Kind.SHIFT, Kind.QUEUE}
+    {
+        PathRowKind.RESPONDER,
+        PathRowKind.LONGER,
+        PathRowKind.SHORTER,
+        PathRowKind.SILENT,
+        PathRowKind.SHIFT,
+        PathRowKind.QUEUE,
+    }
 )
 
 
 def tell(rows: Array) -> list[tuple[str, str]]:
     """Severities and texts of all rows (n,) of dtype PATH but SUMMARY, in their order. Where flows
     have the same to tell, it is told once."""
-    changes = rows[rows["kind"] != Kind.SUMMARY]
+    changes = rows[rows["kind"] != PathRowKind.SUMMARY]
     return list(dict.fromkeys(describe(row) for row in changes))
 
 
 def describe(row: Any) -> tuple[str, str]:
     """Severity (`info`, `warning`) and text of one row of dtype PATH, not a SUMMARY's."""
-    kind = Kind(int(row["kind"]))
+    kind = PathRowKind(int(row["kind"]))
     destination = _address(row, "destination")
     place = f"{destination} hop {row['hop']}"
-    if kind is Kind.GAP:
+    if kind is PathRowKind.GAP:
         place = destination
     severity = "warning" if kind in _WARNINGS else "info"
     return severity, f"{place}: {_what(kind, row)}"
 
 
-def _what(kind: Kind, row: Any) -> str:
+def _what(kind: PathRowKind, row: Any) -> str:
     responder, previous = _address(row, "responder"), _address(row, "previous")
     amount, count = _span(int(row["amount_ns"])), int(row["amount"])
     ago = _span(int(row["at_ns"]) - int(row["since_ns"]))
     match kind:
-        case Kind.RESPONDER:
+        case PathRowKind.RESPONDER:
             return f"answered by {responder}, was {previous}"
-        case Kind.BALANCED:
+        case PathRowKind.BALANCED:
             return f"{_flow(row)} goes by {responder}, other flows by {previous}"
-        case Kind.BALANCED_PACKETS:
+        case PathRowKind.BALANCED_PACKETS:
             return f"packets of {_flow(row)} go by {responder} and by {previous} in turn"
-        case Kind.LONGER:
+        case PathRowKind.LONGER:
             return f"the path is longer, this is its last hop now ({count} more)"
-        case Kind.SHORTER:
+        case PathRowKind.SHORTER:
             return f"the path is shorter, this is its last hop now ({count} fewer)"
-        case Kind.SILENT if count > 1:
+        case PathRowKind.SILENT if count > 1:
             return f"no answer from here on ({count} hops) since {ago} ago"
-        case Kind.SILENT:
+        case PathRowKind.SILENT:
             return f"{responder} answers no more since {ago} ago"
-        case Kind.ANSWERS:
+        case PathRowKind.ANSWERS:
             return f"{responder} answers again after {amount}"
-        case Kind.SHIFT:
+        case PathRowKind.SHIFT:
             longer = "longer" if row["amount_ns"] > 0 else "shorter"
             return f"round-trip time {longer} by {amount} since {ago} ago"
-        case Kind.QUEUE:
+        case PathRowKind.QUEUE:
             return f"queue of {amount} since {ago} ago"
-        case Kind.QUEUE_OVER:
+        case PathRowKind.QUEUE_OVER:
             return f"queue is over, was up to {amount}"
-        case Kind.GAP:
+        case PathRowKind.GAP:
             return f"no probes of {_flow(row)} for {amount}: nothing was sent"
-        case Kind.SUMMARY:
+        case PathRowKind.SUMMARY:
             raise ValueError("a summary is no event")
 
 

@@ -29,7 +29,7 @@ from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.policy import BUILT_IN, Policy, check_names
 from probes.monitor.sketch import Sketch
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 from probes.path.options import TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
@@ -84,7 +84,7 @@ class FakePlane:
         self.busy = 0
         """How many wait or work now."""
         self.monitors = True
-        """Whether the primitive runs."""
+        """Whether the monitor runs."""
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._probes: dict[str, ProbeInfo] = {}
@@ -190,7 +190,7 @@ class FakePlane:
     def set_policy(self, policy: Policy) -> PolicyInfo:
         self.monitors = True
         check_names((policy,), BUILT_IN, PROFILES)
-        self._policies[policy.name] = PolicyInfo(policy, State.ARMED, 1, 0, False, "", 0)
+        self._policies[policy.name] = PolicyInfo(policy, PolicyState.ARMED, 1, 0, False, "", 0)
         return self._policies[policy.name]
 
     def remove_policy(self, name: str) -> None:
@@ -198,10 +198,10 @@ class FakePlane:
         del self._policies[name]
 
     def activate_policy(self, name: str) -> PolicyInfo:
-        return self._move(name, State.ACTIVE, 0, True)
+        return self._move(name, PolicyState.ACTIVE, 0, True)
 
     def deactivate_policy(self, name: str) -> PolicyInfo:
-        return self._move(name, State.COOLDOWN, 99, False)
+        return self._move(name, PolicyState.COOLDOWN, 99, False)
 
     def sketch(self, windows: int = 1) -> Sketch:
         """Each window has a hundred flows of its own."""
@@ -277,7 +277,7 @@ class FakePlane:
             raise UsageError(f"no policy {name}")
         return self._policies[name]
 
-    def _move(self, name: str, state: State, until: int, forced: bool) -> PolicyInfo:
+    def _move(self, name: str, state: PolicyState, until: int, forced: bool) -> PolicyInfo:
         info = self._policy(name)
         moved = replace(info, state=state, until_utc_ns=until, forced=forced, cause="an operator")
         self._policies[name] = moved

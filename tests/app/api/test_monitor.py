@@ -1,4 +1,4 @@
-"""The monitoring primitive by the API: its policies, its registers and its tables (S2.13)."""
+"""The monitor by the API: its policies, its registers and its tables (S2.13)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.api.remote import RemoteController
 from bpf.errors import UsageError
 from probes.monitor.policy import Policy
 from probes.monitor.sketch import Sketch
-from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import READ_TOKEN, Site, body_of
 from tests.app.api.fake import PROFILES, config
@@ -168,14 +168,14 @@ def test_a_remote_console_does_as_a_local_one(site: Site) -> None:
     with RemoteController(site.unix) as remote:
         policy = Policy.parse_short(FLOOD)
         assert remote.set_policy(policy) == site.plane.monitor().policies[0]  # type: ignore[union-attr]
-        assert remote.activate_policy("flood").state is State.ACTIVE
+        assert remote.activate_policy("flood").state is PolicyState.ACTIVE
         told, truth = remote.monitor(), site.plane.monitor()
         assert told is not None
         assert truth is not None
         assert (told.policies, told.profiles) == (truth.policies, PROFILES)
         assert told.policies[0].policy == policy
         assert [math.isnan(found.ns) for found in told.applications] == [False, True]
-        assert remote.deactivate_policy("flood").state is State.COOLDOWN
+        assert remote.deactivate_policy("flood").state is PolicyState.COOLDOWN
         assert remote.set_policy(Policy.parse_short("flood: always -> dns")).selected == 0
         merged = remote.sketch(5).merged(Sketch.of(np.zeros(0, "u8"), 8, "seed"))
         assert merged.registers.tolist() == site.plane.sketch(5).registers.tolist()
@@ -192,8 +192,8 @@ def test_the_last_windows_tables_come_in_every_format(tcp: Site, http: httpx.Cli
     tcp.plane.add(config("monitor"))
     latest = (
         monitors.metrics(window=2),
-        monitors.policies(State.ACTIVE, window=2),
-        monitors.triggers(State.ACTIVE, window=2),
+        monitors.policies(PolicyState.ACTIVE, window=2),
+        monitors.triggers(PolicyState.ACTIVE, window=2),
     )
     for item in (monitors.metrics(), *latest):
         tcp.plane.publish(item)
@@ -204,7 +204,11 @@ def test_the_last_windows_tables_come_in_every_format(tcp: Site, http: httpx.Cli
         return answer
 
     whole = body_of(got("json"))
-    assert [len(whole[name]) for name in (METRICS, POLICIES, TRIGGERS)] == [1, 1, 1]
+    assert [len(whole[name]) for name in (METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE)] == [
+        1,
+        1,
+        1,
+    ]
     assert whole["triggers"][0]["cause"] == monitors.CAUSE
     tables = got("csv").text.split("\n\n")
     assert [len(list(csv.DictReader(io.StringIO(text)))) for text in tables] == [1, 1, 1]
@@ -215,7 +219,7 @@ def test_the_last_windows_tables_come_in_every_format(tcp: Site, http: httpx.Cli
 
 
 def test_what_is_decided_there_is_heard_here(site: Site) -> None:
-    sent = monitors.triggers(State.ACTIVE, State.HOLD)
+    sent = monitors.triggers(PolicyState.ACTIVE, PolicyState.HOLD)
     with RemoteController(site.unix) as remote:
         heard = Heard(remote)
         site.plane.publish(sent)

@@ -15,7 +15,7 @@ from app.api import wire
 from app.api.remote import RemoteController
 from bpf.errors import UsageError
 from probes.path.options import TracedFlow
-from probes.path.records import HOP, Kind, Outcome
+from probes.path.records import HOP, PathRowKind, ProbeOutcome
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import Site, body_of
 from tests.app.api.fake import config
@@ -150,10 +150,10 @@ def test_a_remote_console_traces_as_a_local_one(site: Site) -> None:
 def windows(tcp: Site) -> tuple[Snapshot, Snapshot]:
     """Two tables of the path probe's second window; of the first one there was one."""
     tcp.plane.add(config("path"))
-    first = paths.probes(Outcome.ANSWERED)
+    first = paths.probes(ProbeOutcome.ANSWERED)
     latest = (
-        paths.probes(Outcome.ANSWERED, Outcome.UNANSWERED, window=2),
-        paths.told(Kind.SUMMARY, Kind.RESPONDER, window=2),
+        paths.probes(ProbeOutcome.ANSWERED, ProbeOutcome.UNANSWERED, window=2),
+        paths.told(PathRowKind.SUMMARY, PathRowKind.RESPONDER, window=2),
     )
     for item in (first, *latest):
         tcp.plane.publish(item)
@@ -191,11 +191,11 @@ def test_the_last_windows_tables_come_in_every_format(
 
 def test_what_is_traced_there_is_heard_here(site: Site) -> None:
     """S3.17, S3.18: rows of any console's, exactly, with what was overrun."""
-    sent = paths.probes(*Outcome, version=6, losses=paths.OVERRUN)
+    sent = paths.probes(*ProbeOutcome, version=6, losses=paths.OVERRUN)
     with RemoteController(site.unix) as remote:
         heard = Heard(remote)
         site.plane.publish(sent)
-        site.plane.publish(paths.told(*Kind))
+        site.plane.publish(paths.told(*PathRowKind))
         assert becomes(lambda: len(heard.snapshots) == 2)
     got = heard.snapshots[0]
     assert got.rows.dtype == HOP

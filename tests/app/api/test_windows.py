@@ -10,7 +10,7 @@ import pytest
 from app.api.models import UnknownError
 from app.api.server.windows import find
 from probes.control_plane import ProbeInfo
-from probes.path.records import Kind, Outcome
+from probes.path.records import PathRowKind, ProbeOutcome
 from probes.snapshot import Snapshot
 from tests.app.api.fake import config, window
 from tests.support import paths
@@ -54,8 +54,8 @@ def test_a_probe_that_came_again_is_not_answered_with_its_predecessor() -> None:
 
 
 def test_a_built_in_probes_tables_are_all_that_there_are() -> None:
-    told = [paths.told(Kind.SUMMARY, window=number) for number in (2, 3)]
-    hops = [paths.probes(Outcome.ANSWERED, window=number) for number in (1, 2, 3)]
+    told = [paths.told(PathRowKind.SUMMARY, window=number) for number in (2, 3)]
+    hops = [paths.probes(ProbeOutcome.ANSWERED, window=number) for number in (1, 2, 3)]
     info = replace(INFO, name="path", metrics=("hops", "paths"))
     kept = [hops[0], hops[1], told[0], hops[2]]
     assert find(kept, info, None) == (hops[2],)

@@ -14,7 +14,7 @@ from app.config.model import Settings
 from app.console.app import ConsoleApp
 from app.console.screens.flows.screen import FlowsScreen
 from probes.control_plane import ControlPlane
-from probes.flow.records import FLOW, Array, Direction
+from probes.flow.records import FLOW, Array, FlowDirection
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake_plane import FakePlane
 from tests.support.feed import FakeController, window
@@ -30,7 +30,7 @@ def flow(number: int, kbit: float, *, proto: int = 6, ago: float = 0.0, size: in
     row["source"][0, :4] = (10, 0, 0, number)
     row["destination"][0, :4] = (192, 0, 2, 1)
     row["source_port"], row["destination_port"] = 40000 + number, 443
-    row["protocol"], row["version"], row["direction"] = proto, 4, Direction.INGRESS
+    row["protocol"], row["version"], row["direction"] = proto, 4, FlowDirection.INGRESS
     row["tcp_flags"] = 0x12 if proto == 6 else 0
     row["bytes"] = round(kbit * 125)
     row["packets"] = max(1, round(kbit * 125 / size))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from probes.path.options import TracedFlow
-from probes.path.records import HOP, HOPS, PATH, PATHS, Array, Kind, Outcome
+from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, Array, PathRowKind, ProbeOutcome
 from probes.snapshot import Loss, LossReason, Snapshot
 
 SECOND_NS = 10**9
@@ -74,7 +74,7 @@ class FakePath:
         lost = np.floor((index + 1) * hop.loss) > np.floor(index * hop.loss)
         if not hop.routers:
             lost[:] = True
-        rows["outcome"] = np.where(lost, Outcome.UNANSWERED, Outcome.ANSWERED)
+        rows["outcome"] = np.where(lost, ProbeOutcome.UNANSWERED, ProbeOutcome.ANSWERED)
         rows["received_ns"][lost] = 0
         rows["responder"][lost] = 0
         return rows
@@ -84,11 +84,11 @@ class FakePath:
         rows = np.zeros(len(self.hops), PATH)
         self.key(rows)
         rows["hop"] = np.arange(1, len(self.hops) + 1)
-        rows["kind"], rows["at_ns"] = Kind.SUMMARY, at_ns
+        rows["kind"], rows["at_ns"] = PathRowKind.SUMMARY, at_ns
         rows["cleared"] = [hop.cleared for hop in self.hops]
         return rows
 
-    def change(self, kind: Kind, hop: int, at_ns: int, **values: object) -> Array:
+    def change(self, kind: PathRowKind, hop: int, at_ns: int, **values: object) -> Array:
         """One row of dtype PATH (1,)."""
         rows = np.zeros(1, PATH)
         self.key(rows)
@@ -124,7 +124,7 @@ def table(rows: Array, end_ns: int, window: int = 1, lost: int = 0) -> Snapshot:
         occupancy=0.0,
         swap_ns=0,
         drain_ns=100_000,
-        metric=HOPS if rows.dtype == HOP else PATHS,
+        metric=HOPS_TABLE if rows.dtype == HOP else PATHS_TABLE,
     )
 
 

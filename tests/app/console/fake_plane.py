@@ -14,7 +14,7 @@ from bpf.errors import UsageError
 from probes.config.model import DirectionConfig, Metric, ProbeConfig
 from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
 from probes.monitor.info import MonitorInfo, PolicyInfo
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 from probes.path.options import TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
@@ -110,7 +110,7 @@ class FakePlane(FakeController):
         self.refusal: Exception | None = None
         """What every check, or change, raises."""
         self.paths: dict[str, Traced] = {}
-        self.primitive: MonitorInfo | None = None
+        self.monitor_info: MonitorInfo | None = None
         self.compiler: Compiler | None = None
         self.gate = threading.Event()
         """A check waits for it."""
@@ -207,37 +207,37 @@ class FakePlane(FakeController):
         return tuple(self.paths.values())
 
     def monitor(self) -> MonitorInfo | None:
-        return self.primitive
+        return self.monitor_info
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
         self.asked.append(("set_policy", policy.to_short()))
         self.gate.wait(10)
-        return self._stands(policy.name, policy=policy, state=State.ARMED)
+        return self._stands(policy.name, policy=policy, state=PolicyState.ARMED)
 
     def remove_policy(self, name: str) -> None:
         self.asked.append(("remove_policy", name))
-        assert self.primitive is not None
-        rest = tuple(one for one in self.primitive.policies if one.policy.name != name)
-        self.primitive = replace(self.primitive, policies=rest)
+        assert self.monitor_info is not None
+        rest = tuple(one for one in self.monitor_info.policies if one.policy.name != name)
+        self.monitor_info = replace(self.monitor_info, policies=rest)
 
     def activate_policy(self, name: str) -> PolicyInfo:
         self.asked.append(("activate_policy", name))
-        return self._stands(name, state=State.ACTIVE, forced=True)
+        return self._stands(name, state=PolicyState.ACTIVE, forced=True)
 
     def deactivate_policy(self, name: str) -> PolicyInfo:
         self.asked.append(("deactivate_policy", name))
-        return self._stands(name, state=State.ARMED, forced=False)
+        return self._stands(name, state=PolicyState.ARMED, forced=False)
 
     def _stands(self, name: str, **changes: object) -> PolicyInfo:
         """Have a policy, a new one too, be as `changes` say."""
         if self.refusal is not None:
             raise self.refusal
-        assert self.primitive is not None
-        known = {one.policy.name: one for one in self.primitive.policies}
+        assert self.monitor_info is not None
+        known = {one.policy.name: one for one in self.monitor_info.policies}
         now = time.time_ns()
-        before = known.get(name) or PolicyInfo(None, State.OFF, now, 0, False, "", 0)  # type: ignore[arg-type]
+        before = known.get(name) or PolicyInfo(None, PolicyState.OFF, now, 0, False, "", 0)  # type: ignore[arg-type]
         known[name] = replace(before, since_utc_ns=now, **changes)  # type: ignore[arg-type]
-        self.primitive = replace(self.primitive, policies=tuple(known.values()))
+        self.monitor_info = replace(self.monitor_info, policies=tuple(known.values()))
         return known[name]
 
     def _check_known(self, name: str, known: Container[str]) -> None:

@@ -1,4 +1,4 @@
-"""A made-up monitoring primitive: policies, applications, and a window of it at a time."""
+"""A made-up monitor: policies, applications, and a window of it at a time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.policy import Policy
-from probes.monitor.records import METRIC, POLICY, TRIGGER
-from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
+from probes.monitor.records import METRIC, POLICY, TRANSITION
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Snapshot
 
 SECOND_NS = 10**9
@@ -27,7 +27,7 @@ NAN = math.nan
 
 
 def policy(
-    short: str, state: State = State.ARMED, *, forced: bool = False, selected: int = 0,
+    short: str, state: PolicyState = PolicyState.ARMED, *, forced: bool = False, selected: int = 0,
     cause: str = "", ago: float = 60.0, left: float = 0.0, now_ns: int = 0,
 ) -> PolicyInfo:  # fmt: skip
     """A policy that has been in a state for `ago` seconds, and is for `left` more."""
@@ -59,7 +59,7 @@ class Said:
 
     value: float = NAN
     threshold: float = NAN
-    state: State = State.ARMED
+    state: PolicyState = PolicyState.ARMED
     error: float = 0.0
     """Of the value, at each side."""
     holds: bool = False
@@ -101,18 +101,26 @@ class FakeMonitor:
             row["certain"], row["selected"] = said.certain, said.selected
             row["value"], row["threshold"] = said.value, said.threshold
             row["low"], row["high"] = (said.value * (1 + end * said.error) for end in (-1, 1))
-        return [self._table(metrics(traffic or Traffic()), METRICS), self._table(rows, POLICIES)]
+        return [
+            self._table(metrics(traffic or Traffic()), METRICS_TABLE),
+            self._table(rows, POLICIES_TABLE),
+        ]
 
     def transition(
-        self, name: str, before: State, after: State, cause: str, traffic: Traffic | None = None
+        self,
+        name: str,
+        before: PolicyState,
+        after: PolicyState,
+        cause: str,
+        traffic: Traffic | None = None,
     ) -> Snapshot:
         """One of the last window."""
-        rows = np.zeros(1, TRIGGER)
+        rows = np.zeros(1, TRANSITION)
         rows["policy"], rows["before"], rows["after"] = name, before, after
         rows["at_ns"], rows["cause"] = self.now_ns, cause.encode()
         if traffic is not None:
             rows["metrics"] = metrics(traffic)
-        return self._table(rows, TRIGGERS)
+        return self._table(rows, TRIGGERS_TABLE)
 
     def _table(self, rows: np.ndarray, metric: str) -> Snapshot:
         return Snapshot(

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from app.commands import REGISTRY, Command, Parameter, ParameterKind
 from app.console.tapes.state import state_of
 from app.tape.states import STATES
-from probes.flow.records import FLOW, Array, Direction
-from probes.monitor.records import METRIC, POLICY, TRIGGER
-from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
+from probes.flow.records import FLOW, Array, FlowDirection
+from probes.monitor.records import METRIC, POLICY, TRANSITION
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from probes.path import records as path_records
-from probes.path.records import HOP, PATH, PATHS, Outcome
+from probes.path.records import HOP, PATH, PATHS_TABLE, ProbeOutcome
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
 from probes.tables.field_types import FIELD_TYPES
@@ -116,7 +116,7 @@ def plane() -> FakePlane:
     made = FakePlane(config("flow"), config("hello"))
     busy = policy("busy: packets > 100 -> accounting")
     others = (policy(f"p{n}: flows > {n}k -> dns") for n in range(1, _POLICIES))
-    made.primitive = monitor(busy, *others)
+    made.monitor_info = monitor(busy, *others)
     return made
 
 
@@ -153,7 +153,7 @@ class Source:
     def _hops(self, dice: random.Random) -> Snapshot:
         now = time.monotonic_ns()
         rows = self._routes.next(now - 10**8, now)
-        rows["outcome"] = dice.choice([*Outcome])
+        rows["outcome"] = dice.choice([*ProbeOutcome])
         return hops_window(rows, self._number, now - 10**8, now)
 
 
@@ -171,17 +171,17 @@ def _noise(dice: random.Random) -> Snapshot:
     rows = dice.choice([0, 1, 40])
     if dice.random() < 0.4:
         flows = _random(dice, FLOW, rows)
-        flows["direction"] %= len(Direction)
+        flows["direction"] %= len(FlowDirection)
         return window(flows)
     of_hops = dice.random() < 0.5
     found = _random(dice, HOP if of_hops else PATH, rows)
     if of_hops:
-        found["outcome"] %= len(Outcome)
+        found["outcome"] %= len(ProbeOutcome)
     else:
-        found["kind"] %= len(path_records.Kind)
+        found["kind"] %= len(path_records.PathRowKind)
     found["version"], found["protocol"] = dice.choice([4, 6]), dice.choice([6, 17, 1])
     made = hops_window(found, 1, 0, time.monotonic_ns())
-    return made if of_hops else replace(made, metric=PATHS)
+    return made if of_hops else replace(made, metric=PATHS_TABLE)
 
 
 def _nothing(dice: random.Random) -> Snapshot:
@@ -209,26 +209,26 @@ def _metric(dice: random.Random) -> Snapshot:
 
 
 def _monitor(dice: random.Random) -> Snapshot:
-    """A table of the primitive, of more policies than there are, and of numbers that are none."""
+    """A table of the monitor, of more policies than there are, and of numbers that are none."""
     numbers = (0.0, -1.0, float("nan"), float("inf"), float("-inf"), 1e300)
     names = [f"p{n}" for n in range(_POLICIES)] + [text[:20] for text in NASTY]
     rows: Array
-    metric = dice.choice([METRICS, POLICIES, TRIGGERS])
-    if metric == METRICS:
+    metric = dice.choice([METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE])
+    if metric == METRICS_TABLE:
         rows = _random(dice, METRIC, 1)
         rows["flows"], rows["flows_low"] = dice.choice(numbers), dice.choice(numbers)
-    elif metric == POLICIES:
+    elif metric == POLICIES_TABLE:
         rows = np.zeros(dice.choice([0, 1, _POLICIES]), POLICY)
         for row in rows:
             row["policy"] = dice.choice(names).encode(errors="replace")
-            row["state"] = dice.choice([*State])
+            row["state"] = dice.choice([*PolicyState])
             for name in ("value", "low", "high", "threshold"):
                 row[name] = dice.choice(numbers)
     else:
-        rows = np.zeros(dice.choice([0, 3]), TRIGGER)
+        rows = np.zeros(dice.choice([0, 3]), TRANSITION)
         for row in rows:
             row["policy"], row["cause"] = b"busy", dice.choice(NASTY).encode(errors="replace")
-            row["before"], row["after"] = dice.choice([*State]), dice.choice([*State])
+            row["before"], row["after"] = dice.choice([*PolicyState]), dice.choice([*PolicyState])
     return replace(window(rows), probe="monitor", metric=metric)
 
 

@@ -16,7 +16,7 @@ from widgets.table.table import VirtualTable
 @pytest.mark.parametrize("mode", ["overview", "paths", "flows", "triggers", "programs", "events"])
 async def test_each_column_on_a_screen_is_explained(mode: str) -> None:
     plane = FakePlane(config())
-    plane.primitive = monitor(policy("books: always -> accounting"))
+    plane.monitor_info = monitor(policy("books: always -> accounting"))
     async with desk(controller=plane) as console:
         if console.app.current_mode != mode:
             await console.app.switch_mode(mode)

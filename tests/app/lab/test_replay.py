@@ -29,7 +29,7 @@ from bpf.errors import ProbedeckError, UsageError
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import load
-from probes.monitor.state import METRICS, PROBE, TRIGGERS, State
+from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Item, Snapshot
 from tests.support.runs import children, deck, deck_ends
 from tests.support.sight import ETH_P_ALL, alive, becomes, node
@@ -367,20 +367,20 @@ class Watched:
         ]
 
     def counted(self, field: str) -> int:
-        return sum(int(item.rows[field].sum()) for item in self.tables(METRICS))
+        return sum(int(item.rows[field].sum()) for item in self.tables(METRICS_TABLE))
 
     def windows(self, count: int) -> None:
         """Wait for so many more."""
-        before = len(self.tables(METRICS))
-        assert becomes(lambda: len(self.tables(METRICS)) >= before + count, 10)
+        before = len(self.tables(METRICS_TABLE))
+        assert becomes(lambda: len(self.tables(METRICS_TABLE)) >= before + count, 10)
 
     def fired(self) -> list[str]:
         """Every time that a policy became active."""
         return [
             row["policy"].decode()
-            for item in self.tables(TRIGGERS)
+            for item in self.tables(TRIGGERS_TABLE)
             for row in item.rows
-            if State(row["after"]).runs and not State(row["before"]).runs
+            if PolicyState(row["after"]).runs and not PolicyState(row["before"]).runs
         ]
 
 
@@ -395,7 +395,7 @@ def test_each_attack_wakes_its_policy_and_every_frame_is_counted_once(
         packets = octets = 0
         recorded = captures()
         # Seconds of silence, from which a scan is told.
-        assert becomes(lambda: len(watched.tables(METRICS)) * INTERVAL >= 2, 5)
+        assert becomes(lambda: len(watched.tables(METRICS_TABLE)) * INTERVAL >= 2, 5)
         for policy, frames in recorded.items():
             path.write_bytes(pcap(*frames))
             # 0: as fast as it goes.

@@ -13,8 +13,8 @@ from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from bpf.errors import TextError, UsageError
 from probes.flow.records import FLOW
-from probes.monitor.state import State
-from probes.path.records import Kind, Outcome
+from probes.monitor.state import PolicyState
+from probes.path.records import PathRowKind, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
 from tests.support import monitors, paths
@@ -77,8 +77,8 @@ def test_flows_that_pass_are_written_and_windows_stay_whole(
 
 
 def test_hops_and_paths_are_filtered_by_what_they_have(tmp_path: Path) -> None:
-    probes = paths.probes(*[Outcome.ANSWERED] * 3, Outcome.UNANSWERED)
-    told = paths.told(Kind.SUMMARY, Kind.RESPONDER)
+    probes = paths.probes(*[ProbeOutcome.ANSWERED] * 3, ProbeOutcome.UNANSWERED)
+    told = paths.told(PathRowKind.SUMMARY, PathRowKind.RESPONDER)
     found, _ = written(tmp_path, "rtt>1.5ms dport:443", probes, told)
     assert [row["hop"] for row in found["hops"]] == ["2", "3"]
     found, _ = written(tmp_path / "ttl", "ttl<=3 !outcome:unanswered kind:responder", probes, told)
@@ -89,7 +89,7 @@ def test_hops_and_paths_are_filtered_by_what_they_have(tmp_path: Path) -> None:
 
 
 def test_policies_and_events_are_filtered_too(tmp_path: Path) -> None:
-    window = monitors.policies(State.ACTIVE, State.ARMED)
+    window = monitors.policies(PolicyState.ACTIVE, PolicyState.ARMED)
     lost = Event(0, "warning", "flow", "7 packets lost")
     began = Event(0, "info", "flow", "generation 1")
     found, filtering = written(
@@ -119,7 +119,9 @@ def test_the_tables_of_one_window_are_filtered_for_the_api() -> None:
     (item,) = passing([flows(53, 443)], "dport:443")
     assert item.rows["destination_port"].tolist() == [443]
     assert passing([flows(53)], " ")[0].rows["destination_port"].tolist() == [53]
-    probes, told = passing([paths.probes(*[Outcome.ANSWERED] * 2), paths.told(Kind.GAP)], "hop<2")
+    probes, told = passing(
+        [paths.probes(*[ProbeOutcome.ANSWERED] * 2), paths.told(PathRowKind.GAP)], "hop<2"
+    )
     assert probes.rows["hop"].tolist() == [1]
     assert not len(told.rows)
     metric = replace(flows(53), schema=TableSchema(TableKind.HASH), metric="m")

@@ -1,4 +1,4 @@
-"""Tables of the monitoring primitive: what each column says, and which of them are written."""
+"""Tables of the monitor: what each column says, and which of them are written."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from app.run.headless import Totals
 from app.run.output_spec import Target
-from probes.monitor.records import METRIC, POLICY, TRIGGER
-from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
+from probes.monitor.records import METRIC, POLICY, TRANSITION
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from tests.app.outputs.test_metric_files import flows, metric, narrow
 from tests.support import monitors
 from tests.support.tables import records_in, rows_in
@@ -39,7 +39,7 @@ def written(directory: Path, name: str, *items: Any) -> list[str]:
 
 def test_the_columns_of_metrics(tmp_path: Path) -> None:
     """S2.6, S2.7: a row a window; what is of no protocol, and the estimate with its band."""
-    assert written(tmp_path, METRICS, monitors.metrics(), monitors.metrics(window=2)) == [
+    assert written(tmp_path, METRICS_TABLE, monitors.metrics(), monitors.metrics(window=2)) == [
         f"schema,window,start,end,interface,{MEASURED}",
         f"metrics/1,1,{START},{END},eth0,{VALUES}",
         f"metrics/1,2,{START},{END},eth0,{VALUES}",
@@ -49,7 +49,9 @@ def test_the_columns_of_metrics(tmp_path: Path) -> None:
 def test_the_columns_of_triggers(tmp_path: Path) -> None:
     """S2.11: a row a transition, with what caused it."""
     cause = monitors.CAUSE.replace('"', '""')
-    assert written(tmp_path, TRIGGERS, monitors.triggers(State.ACTIVE, State.COOLDOWN)) == [
+    assert written(
+        tmp_path, TRIGGERS_TABLE, monitors.triggers(PolicyState.ACTIVE, PolicyState.COOLDOWN)
+    ) == [
         f"schema,window,interface,time,policy,before,after,cause,{MEASURED}",
         f'triggers/1,1,eth0,2026-01-01T00:00:00.122456789Z,flood,armed,active,"{cause}",{VALUES}',
         "triggers/1,1,eth0,2026-01-01T00:00:00.122456789Z,flood,active,cool-down,"
@@ -60,7 +62,9 @@ def test_the_columns_of_triggers(tmp_path: Path) -> None:
 def test_the_columns_of_policies(tmp_path: Path) -> None:
     """S2.12, S2.23: where each policy stands after each window."""
     since = "2025-12-31T23:59:58.123456789Z"
-    assert written(tmp_path, POLICIES, monitors.policies(State.OFF, State.HOLD)) == [
+    assert written(
+        tmp_path, POLICIES_TABLE, monitors.policies(PolicyState.OFF, PolicyState.HOLD)
+    ) == [
         "schema,window,start,end,interface,policy,state,since,value,low,high,threshold,holds,"
         "certain,selected",
         f"policies/1,1,{START},{END},eth0,p0,off,{since},,,,,true,false,7",
@@ -69,25 +73,26 @@ def test_the_columns_of_policies(tmp_path: Path) -> None:
 
 
 def test_every_state_has_its_word_and_infinity_is_no_number(tmp_path: Path) -> None:
-    item = monitors.policies(*State)
+    item = monitors.policies(*PolicyState)
     rows = item.rows.copy()
     rows["high"] = np.inf
-    with Sink(str(tmp_path), "jsonl", [VIEWS[POLICIES]]) as sink:
-        sink.write(monitors.table(POLICIES, rows))
+    with Sink(str(tmp_path), "jsonl", [VIEWS[POLICIES_TABLE]]) as sink:
+        sink.write(monitors.table(POLICIES_TABLE, rows))
     table = records_in(tmp_path / "policies.jsonl")
     assert [row["state"] for row in table] == ["off", "armed", "active", "hold", "cool-down"]
     assert {row["high"] for row in table} == {None}
 
 
 def test_a_cause_that_is_cut_within_a_character_is_text(tmp_path: Path) -> None:
-    item = monitors.triggers(State.ACTIVE)
+    item = monitors.triggers(PolicyState.ACTIVE)
     rows = item.rows.copy()
     rows["cause"] = ("é" * 128 + "x").encode()[1:256]
-    assert "�" in written(tmp_path, TRIGGERS, monitors.table(TRIGGERS, rows))[1]
+    assert "�" in written(tmp_path, TRIGGERS_TABLE, monitors.table(TRIGGERS_TABLE, rows))[1]
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [(METRICS, METRIC), (TRIGGERS, TRIGGER), (POLICIES, POLICY)]
+    ("name", "dtype"),
+    [(METRICS_TABLE, METRIC), (TRIGGERS_TABLE, TRANSITION), (POLICIES_TABLE, POLICY)],
 )
 def test_a_table_without_rows(tmp_path: Path, name: str, dtype: Any) -> None:
     assert len(written(tmp_path, name, monitors.table(name, np.zeros(0, dtype)))) == 1
@@ -136,8 +141,8 @@ def test_standard_output_gets_one_table_the_monitors_where_it_runs() -> None:
 def test_an_export_names_all_tables() -> None:
     items = [
         monitors.metrics(),
-        monitors.policies(State.ARMED),
-        monitors.triggers(State.ACTIVE, State.HOLD),
+        monitors.policies(PolicyState.ARMED),
+        monitors.triggers(PolicyState.ACTIVE, PolicyState.HOLD),
     ]
     whole = json.loads(document(items, "json"))
     assert whole["probe"] == "monitor"
@@ -145,7 +150,9 @@ def test_an_export_names_all_tables() -> None:
     assert [row["state"] for row in whole["policies"]] == ["armed"]
     assert [row["after"] for row in whole["triggers"]] == ["active", "hold"]
     root = ElementTree.fromstring(document(items, "xml"))
-    assert [len(root.findall(f"{name}/row")) for name in (METRICS, POLICIES, TRIGGERS)] == [1, 1, 2]
+    assert [
+        len(root.findall(f"{name}/row")) for name in (METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE)
+    ] == [1, 1, 2]
     assert len(document(items, "csv").decode().split("\n\n")) == 3
 
 
@@ -158,8 +165,8 @@ def said(*items: Any) -> str:
 
 def test_what_was_monitored_is_summed_up() -> None:
     """S2.5: a baseline monitor by itself."""
-    window = (monitors.metrics(), monitors.policies(State.ARMED))
-    assert said(*window, *window, monitors.triggers(State.ACTIVE, State.HOLD)) == (
+    window = (monitors.metrics(), monitors.policies(PolicyState.ARMED))
+    assert said(*window, *window, monitors.triggers(PolicyState.ACTIVE, PolicyState.HOLD)) == (
         "2 windows monitored, 40 packets, 2 transitions"
     )
     assert said(flows(), *window) == (

@@ -19,8 +19,8 @@ from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from bpf.errors import UsageError
 from probes.flow.records import FLOW
-from probes.monitor.state import State
-from probes.path.records import Kind, Outcome
+from probes.monitor.state import PolicyState
+from probes.path.records import PathRowKind, ProbeOutcome
 from probes.snapshot import Event, HookStatus, Loss, LossReason, Snapshot
 from tests.app.outputs.disks import LIBC, small_disk
 from tests.support import monitors, paths
@@ -108,11 +108,11 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
     for name in FORMATS:
         with Sink(str(tmp_path), name, ALL) as sink:
             sink.write(snapshot(50))
-            sink.write(paths.probes(*Outcome, losses=paths.OVERRUN))
-            sink.write(paths.told(*Kind))
+            sink.write(paths.probes(*ProbeOutcome, losses=paths.OVERRUN))
+            sink.write(paths.told(*PathRowKind))
             sink.write(monitors.metrics())
-            sink.write(monitors.policies(*State))
-            sink.write(monitors.triggers(*State))
+            sink.write(monitors.policies(*PolicyState))
+            sink.write(monitors.triggers(*PolicyState))
             sink.write(event)
     for view in ALL:
         truth = rows_in(tmp_path / f"{view.name}.csv")

@@ -12,7 +12,7 @@ from app.outputs.document import document
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS, counted
 from app.run.headless import Totals
-from probes.path.records import HOP, HOPS, PATH, Kind, Outcome
+from probes.path.records import HOP, HOPS_TABLE, PATH, PathRowKind, ProbeOutcome
 from tests.app.outputs.test_metric_files import flows, metric, narrow
 from tests.support import paths
 from tests.support.tables import records_in, rows_in
@@ -21,8 +21,8 @@ from tests.support.tables import records_in, rows_in
 def test_the_columns_of_hops(tmp_path: Path) -> None:
     """S3.11, S3.17: a row a probe; times as UTC, to the nanosecond."""
     with Sink(str(tmp_path), "csv", [VIEWS["hops"]]) as sink:
-        sink.write(paths.probes(Outcome.ANSWERED, Outcome.UNANSWERED))
-        sink.write(paths.probes(Outcome.UNREACHABLE, version=6, window=2))
+        sink.write(paths.probes(ProbeOutcome.ANSWERED, ProbeOutcome.UNANSWERED))
+        sink.write(paths.probes(ProbeOutcome.UNREACHABLE, version=6, window=2))
     assert (tmp_path / "hops.csv").read_text().splitlines() == [
         "schema,window,interface,sent,sent_ns,received_ns,ip_version,protocol,source,source_port,"
         "destination,destination_port,hop,outcome,responder,rtt_ns,ttl,icmp_type,icmp_code,"
@@ -41,7 +41,7 @@ def test_the_columns_of_hops(tmp_path: Path) -> None:
 def test_every_outcome_has_its_word_and_an_overrun_no_flow(tmp_path: Path) -> None:
     """S3.10, S3.18."""
     with Sink(str(tmp_path), "csv", [VIEWS["hops"]]) as sink:
-        sink.write(paths.probes(*Outcome))
+        sink.write(paths.probes(*ProbeOutcome))
     table = rows_in(tmp_path / "hops.csv")
     assert [row["outcome"] for row in table] == [
         "answered", "unreachable", "unanswered", "dropped", "overrun", "in flight",
@@ -58,8 +58,8 @@ def test_every_outcome_has_its_word_and_an_overrun_no_flow(tmp_path: Path) -> No
 def test_the_columns_of_paths(tmp_path: Path) -> None:
     """S3.20."""
     with Sink(str(tmp_path), "csv", [VIEWS["paths"]]) as sink:
-        sink.write(paths.told(Kind.SUMMARY, Kind.RESPONDER))
-        sink.write(paths.told(Kind.LONGER, version=6))
+        sink.write(paths.told(PathRowKind.SUMMARY, PathRowKind.RESPONDER))
+        sink.write(paths.told(PathRowKind.LONGER, version=6))
     assert (tmp_path / "paths.csv").read_text().splitlines() == [
         "schema,window,interface,at,kind,ip_version,protocol,source,source_port,destination,"
         "destination_port,hop,responder,previous,sent,answered,lost,dropped,loss_low,loss_high,"
@@ -76,7 +76,7 @@ def test_the_columns_of_paths(tmp_path: Path) -> None:
 
 def test_every_kind_has_its_word_and_its_amount(tmp_path: Path) -> None:
     with Sink(str(tmp_path), "jsonl", [VIEWS["paths"]]) as sink:
-        sink.write(paths.told(*Kind))
+        sink.write(paths.told(*PathRowKind))
     table = records_in(tmp_path / "paths.jsonl")
     assert [row["kind"] for row in table] == [
         "summary", "responder", "balanced", "balanced packets", "longer", "shorter", "silent",
@@ -92,7 +92,7 @@ def test_what_is_a_row_of_one_view_is_none_of_another(tmp_path: Path) -> None:
     views = [VIEWS[name] for name in ("flows", "hops", "paths", "windows")]
     called_path = metric(narrow(), probe="path", name="hops")
     with Sink(str(tmp_path), "csv", views) as sink:
-        for item in (flows(), paths.probes(*Outcome), paths.told(*Kind), called_path):
+        for item in (flows(), paths.probes(*ProbeOutcome), paths.told(*PathRowKind), called_path):
             sink.write(item)
     counts = {view.name: len(rows_in(tmp_path / f"{view.name}.csv")) for view in views}
     assert counts == {"flows": 2, "hops": 7, "paths": 12, "windows": 4}
@@ -100,13 +100,13 @@ def test_what_is_a_row_of_one_view_is_none_of_another(tmp_path: Path) -> None:
     assert [(row["probe"], row["metric"], row["packets"]) for row in windows] == [
         ("flow", "", "6"), ("path", "hops", ""), ("path", "paths", ""), ("path", "hops", ""),
     ]  # fmt: skip
-    assert counted(paths.probes(*Outcome)) is None
+    assert counted(paths.probes(*ProbeOutcome)) is None
 
 
 def test_overruns_have_a_column_in_windows(tmp_path: Path) -> None:
     """S3.18."""
     with Sink(str(tmp_path), "csv", [VIEWS["windows"]]) as sink:
-        sink.write(paths.probes(Outcome.ANSWERED, losses=paths.OVERRUN))
+        sink.write(paths.probes(ProbeOutcome.ANSWERED, losses=paths.OVERRUN))
     [row] = rows_in(tmp_path / "windows.csv")
     assert (row["overrun"], row["table_full"]) == ("2", "0")
 
@@ -119,7 +119,7 @@ def test_a_table_without_rows(tmp_path: Path, name: str, dtype: np.dtype[np.void
 
 
 def test_an_export_names_both_tables() -> None:
-    text = document([paths.probes(Outcome.ANSWERED, losses=paths.OVERRUN)], "xml").decode()
+    text = document([paths.probes(ProbeOutcome.ANSWERED, losses=paths.OVERRUN)], "xml").decode()
     assert '<hops interface="eth0">\n<loss reason="overrun" packets="2" bytes="0"/>' in text
 
 
@@ -132,9 +132,11 @@ def said(*items: object) -> str:
 
 def test_probes_are_summed_up() -> None:
     """S3.10, S3.18."""
-    some = paths.probes(*[Outcome.ANSWERED] * 5, Outcome.UNANSWERED, Outcome.UNREACHABLE)
-    assert said(some, some, paths.told(*Kind)) == "14 probes, 12 answered, 2 lost, 0 overrun"
-    assert said(paths.probes(*Outcome, losses=paths.OVERRUN), flows()) == (
+    some = paths.probes(
+        *[ProbeOutcome.ANSWERED] * 5, ProbeOutcome.UNANSWERED, ProbeOutcome.UNREACHABLE
+    )
+    assert said(some, some, paths.told(*PathRowKind)) == "14 probes, 12 answered, 2 lost, 0 overrun"
+    assert said(paths.probes(*ProbeOutcome, losses=paths.OVERRUN), flows()) == (
         "1 windows, 6 packets in flows, 0 lost; "
         "7 probes, 2 answered, 1 lost, 1 overrun, 1 dropped, 1 in flight, 1 beyond path"
     )
@@ -145,10 +147,10 @@ def test_probes_are_summed_up() -> None:
 @pytest.mark.timing
 def test_fifty_thousand_probes_a_second_can_be_written(tmp_path: Path) -> None:
     """Of issue 4."""
-    many = np.tile(paths.probes(*Outcome).rows, 9000)
+    many = np.tile(paths.probes(*ProbeOutcome).rows, 9000)
     many["sent_ns"] = paths.END - 10**9 + np.arange(len(many)) * 18_000
     with Sink(str(tmp_path), "csv", [VIEWS["hops"]]) as sink:
         started = time.process_time()
-        sink.write(paths.table(HOPS, many))
+        sink.write(paths.table(HOPS_TABLE, many))
         seconds = time.process_time() - started
     assert seconds < 1.08  # 0.35 on an idle machine

@@ -92,7 +92,7 @@ async def test_a_tape_does_what_an_operator_would(tmp_path: Path) -> None:
 
 async def test_what_is_named_is_known_to_a_screen_that_was_not_turned_to_before() -> None:
     plane = FakePlane(config("flow"), config("hello"))
-    plane.primitive = monitor(policy("flood: flows > 500 -> heavy_hitters"))
+    plane.monitor_info = monitor(policy("flood: flows > 500 -> heavy_hitters"))
     async with desk(120, 40, plane) as console:
         text = 'program.edit hello\nExpect program.probe == "hello"\ntrigger.toggle flood\n'
         await play(console, f"{text}Action trigger.change flood", allow_write=True)

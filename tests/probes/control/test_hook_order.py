@@ -30,7 +30,7 @@ from probes.control import controller as controllers
 from probes.control import hook_watch
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
-from probes.monitor.state import METRICS, PROBE
+from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.snapshot import HookStatus, Snapshot
 from tests.bpf.tools import ok_program, xdp_id
 from tests.probes.deck import Deck, deck
@@ -93,7 +93,7 @@ def start_all(deck: Deck) -> None:
 def counted(deck: Deck) -> tuple[int, int, int]:
     """Datagrams to the watched end: by flows, by the monitor, by the user's probe."""
     (flows,) = deck.controller.export("flow")
-    monitor = next(t for t in deck.controller.export(PROBE) if t.metric == METRICS)
+    monitor = next(t for t in deck.controller.export(PROBE) if t.metric == METRICS_TABLE)
     (user,) = deck.controller.export("probe")
     mine = flows.rows[(flows.rows["protocol"] == 17) & (flows.rows["direction"] == 0)]
     return (

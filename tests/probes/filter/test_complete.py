@@ -7,11 +7,11 @@ import pytest
 
 from app.console.live.flows import LIVE
 from app.console.prompt.filter_completion import complete
-from probes.filter import Table
+from probes.filter import RowTable
 from probes.flow.filter import LIVE_FLOWS
 
 
-def offered(text: str, table: Table | None = None) -> list[str]:
+def offered(text: str, table: RowTable | None = None) -> list[str]:
     """The whole texts that could become of one, the cursor at `|`."""
     position = text.index("|")
     plain = text.replace("|", "")
@@ -59,7 +59,7 @@ def test_values_are_those_of_the_rows_the_most_frequent_first() -> None:
     rows["destination"][:3, 3] = 7
     rows["source_port"], rows["destination_port"] = 40000, 443
     rows["destination_port"][4:] = 80
-    table = Table(rows)
+    table = RowTable(rows)
     assert offered("dport:|", table) == ["dport:80", "dport:443"]
     assert offered("port:4|", table) == ["port:40000", "port:443"]
     assert offered("dst:|", table) == ["dst:192.0.2.1", "dst:192.0.2.7"]

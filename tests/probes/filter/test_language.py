@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.console.live.flows import LIVE
 from bpf.errors import TextError, UsageError
-from probes.filter import Filter, Table, check, parse, parts
+from probes.filter import Filter, RowTable, check, parse, parts
 from probes.flow.filter import LIVE_FLOWS, PROTOCOLS, WINDOW_FLOWS, FlowFilter, address_text
 from probes.path.filter import ANSWERS
 
@@ -61,7 +61,9 @@ class Known:
         return self.names.get(address, "")
 
 
-TABLE = Table(ROWS, {"rtt": lambda: RTTS, "idle": lambda: IDLE, "age": lambda: IDLE * 2}, Known())
+TABLE = RowTable(
+    ROWS, {"rtt": lambda: RTTS, "idle": lambda: IDLE, "age": lambda: IDLE * 2}, Known()
+)
 Said = tuple[str, Callable[[Any], bool]]
 """A filter, and its verdict on the row at an index."""
 
@@ -294,7 +296,7 @@ def test_what_is_not_known_is_neither_more_nor_less() -> None:
 def test_names_that_become_known_count_from_then_on() -> None:
     names = Known()
     names.names.clear()
-    table = Table(ROWS, {}, names)
+    table = RowTable(ROWS, {}, names)
     found = parse("host:/example/", LIVE_FLOWS)
     assert not found.mask(table).any()
     names.names.update(Known().names)
@@ -316,7 +318,7 @@ def test_no_more_names_are_asked_for_than_a_name_server_bears() -> None:
     rows["source"][:, 1:3] = np.arange(5000)[:, None] >> np.array([8, 0]) & 255
     found = parse("src:/example/", LIVE_FLOWS)
     for _ in range(3):
-        found.mask(Table(rows, {}, Counted()))
+        found.mask(RowTable(rows, {}, Counted()))
     assert len(asked) == 1000
 
 

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from probes.flow import records as module
-from probes.flow.records import RECORD, Array, Direction, TickClock, hash_keys, key_words, rows_of
+from probes.flow.records import (
+    RECORD,
+    Array,
+    FlowDirection,
+    TickClock,
+    hash_keys,
+    key_words,
+    rows_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +51,7 @@ def check_merge(numbers: Array, clock: TickClock) -> None:
     now = clock._jiffies
     given_["first"] = now - 10 - numbers
     given_["last"] = now - np.arange(len(numbers))
-    rows = rows_of([given_[:7], given_[7:]], Direction.EGRESS, clock)
+    rows = rows_of([given_[:7], given_[7:]], FlowDirection.EGRESS, clock)
     assert len(rows) == len(np.unique(numbers))
     for row in rows:
         of_flow = numbers == int.from_bytes(row["source"].tobytes()[:8], "little")
@@ -53,7 +61,7 @@ def check_merge(numbers: Array, clock: TickClock) -> None:
         assert row["tcp_flags"] == np.bitwise_or.reduce(mine["tcp_flags"])
         assert row["first_ns"] == clock.monotonic_ns(mine["first"]).min()
         assert row["last_ns"] == clock.monotonic_ns(mine["last"]).max()
-        assert row["direction"] == Direction.EGRESS
+        assert row["direction"] == FlowDirection.EGRESS
         assert row["protocol"] == 6
 
 
@@ -76,9 +84,9 @@ def test_flows_whose_hashes_collide_stay_apart(
 def test_a_flow_has_one_key_whatever_its_flags(clock: TickClock) -> None:
     both = some_records(np.zeros(1, "u8")), some_records(np.zeros(1, "u8"))
     both[1]["tcp_flags"] = 0xFF
-    first, second = (key_words(rows_of([r], Direction.INGRESS, clock)) for r in both)
+    first, second = (key_words(rows_of([r], FlowDirection.INGRESS, clock)) for r in both)
     assert np.array_equal(first, second)
-    out = key_words(rows_of([both[0]], Direction.EGRESS, clock))
+    out = key_words(rows_of([both[0]], FlowDirection.EGRESS, clock))
     assert not np.array_equal(first, out)
     assert hash_keys(first) != hash_keys(out)
 

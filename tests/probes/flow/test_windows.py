@@ -23,7 +23,7 @@ from probes.control import controller as controllers
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.flow.probe import FlowProbe
-from probes.flow.records import Array, Direction, hash_keys, key_words
+from probes.flow.records import Array, FlowDirection, hash_keys, key_words
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
 from tests.probes.conftest import MakeProbe
 from tests.support.compiling import Shared
@@ -61,7 +61,7 @@ class Collected:
     def packets(self) -> int:
         """Packets in flows into the interface."""
         rows = np.concatenate([s.rows for s in self.snapshots])
-        return int(rows["packets"][rows["direction"] == Direction.INGRESS].sum())
+        return int(rows["packets"][rows["direction"] == FlowDirection.INGRESS].sum())
 
     def lost(self, reason: LossReason) -> int:
         """Packets of a reason."""
@@ -275,7 +275,7 @@ def test_both_directions_and_times(ingress: Hook) -> None:
     rows = np.concatenate([s.rows for s in collected.snapshots])
     towards = rows[rows["destination_port"] == 2000]
     back = rows[rows["source_port"] == 2000]
-    for part, direction in ((towards, Direction.INGRESS), (back, Direction.EGRESS)):
+    for part, direction in ((towards, FlowDirection.INGRESS), (back, FlowDirection.EGRESS)):
         assert int(part["packets"].sum()) == 20
         assert int(part["bytes"].sum()) == 20 * 46
         assert (part["direction"] == direction).all()

@@ -18,12 +18,12 @@ from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
 from probes.hooks import Hooks
 from probes.monitor.applications.application import ApplicationProbe
-from probes.monitor.engine import Transition
+from probes.monitor.engine import PolicyTransition
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.selection import matches_of
-from probes.monitor.state import METRICS, POLICIES, TRIGGERS
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
 from probes.program.loading import compile_probe
 from probes.snapshot import Snapshot
 
@@ -100,7 +100,7 @@ class Bed:
     def __init__(self, compiler: Compiler, options: MonitorOptions) -> None:
         self.compiler = compiler
         self.hooks = Hooks(lambda point: None)
-        self.changes: list[Transition] = []
+        self.changes: list[PolicyTransition] = []
         options = replace(options, ingress=options.ingress or Hook.XDP)
         self.monitor = MonitorProbe(compiler, find("lo"), self.hooks, options, self.changes.extend)
         self.applications: dict[str, ApplicationProbe] = {}
@@ -128,7 +128,7 @@ class Bed:
         """Tables of the window that so ends, by name."""
         items = self.monitor.export()
         tables = {each.metric: each.rows for each in items if isinstance(each, Snapshot)}
-        assert set(tables) <= {METRICS, POLICIES, TRIGGERS}
+        assert set(tables) <= {METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE}
         return tables
 
     def counted(self, name: str) -> tuple[int, int]:

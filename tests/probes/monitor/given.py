@@ -62,7 +62,7 @@ def words_of(flow: Flow) -> tuple[int, ...]:
 
 
 class Given:
-    """One of the applications that come with the primitive."""
+    """One of the applications that come with the monitor."""
 
     def __init__(self, compiler: Compiler, name: str, *, records: int = 1, **define: int) -> None:
         """Load it; `records` is RECORDS of application.h; `define` replaces the application's

@@ -11,12 +11,12 @@ import pytest
 
 from bpf.errors import UsageError
 from probes.monitor.condition import Condition
-from probes.monitor.engine import MAX_POLICIES, Engine, Transition
+from probes.monitor.engine import Engine, PolicyTransition
 from probes.monitor.policy import Policy
 from probes.monitor.records import METRIC, POLICY, Array
-from probes.monitor.state import State
+from probes.monitor.state import MAX_POLICIES, PolicyState
 
-OFF, ARMED, ACTIVE, HOLD, COOLDOWN = State
+OFF, ARMED, ACTIVE, HOLD, COOLDOWN = PolicyState
 SECOND = 1_000_000_000
 
 
@@ -39,11 +39,11 @@ class Run:
         for policy in policies:
             self.engine.set(Policy.parse_short(policy), self.now_ns)
 
-    def window(self, flows: float, **more: int) -> list[Transition]:
+    def window(self, flows: float, **more: int) -> list[PolicyTransition]:
         self.now_ns += SECOND
         return self.engine.window(row(flows, **more), self.now_ns, 1.0)
 
-    def states(self, flows: Sequence[float]) -> list[State]:
+    def states(self, flows: Sequence[float]) -> list[PolicyState]:
         """The first policy's after each window."""
         found = []
         for count in flows:
@@ -52,7 +52,7 @@ class Run:
         return found
 
 
-TABLES: dict[str, tuple[str, list[tuple[int, State]]]] = {
+TABLES: dict[str, tuple[str, list[tuple[int, PolicyState]]]] = {
     "its condition": (
         "a: flows > 500 -> dns",
         [(10, ARMED), (501, ACTIVE), (900, ACTIVE), (500, ARMED), (501, ACTIVE), (0, ARMED)],
@@ -173,12 +173,12 @@ def test_an_operator_activates_and_ends_a_policy_that_only_he_does() -> None:
     """S2.12."""
     run = Run("a: operator -> dns")
     begun = run.engine.activate("a", 5)
-    assert begun == Transition("a", OFF, ACTIVE, 5, "an operator activated it")
+    assert begun == PolicyTransition("a", OFF, ACTIVE, 5, "an operator activated it")
     assert run.engine.active() == ("a",)
     assert run.engine.activate("a", 6) is None
     run.states([0, 900])
     ended = run.engine.deactivate("a", 7)
-    assert ended == Transition("a", ACTIVE, OFF, 7, "an operator deactivated it")
+    assert ended == PolicyTransition("a", ACTIVE, OFF, 7, "an operator deactivated it")
     assert run.engine.deactivate("a", 8) is None
     assert run.engine.active() == ()
 
@@ -241,7 +241,7 @@ def test_a_policy_with_another_mode_begins_anew() -> None:
     run = Run("a: flows > 500 -> dns")
     run.states([501])
     transition = run.engine.set(Policy.parse_short("a: operator -> dns"), 5)
-    assert transition == Transition("a", ACTIVE, OFF, 5, "its mode is operator from now on")
+    assert transition == PolicyTransition("a", ACTIVE, OFF, 5, "its mode is operator from now on")
     transition = run.engine.set(Policy.parse_short("a: always -> dns"), 6)
     assert transition is not None
     assert (transition.before, transition.after) == (OFF, ACTIVE)

@@ -6,11 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from probes.monitor.engine import Transition
-from probes.monitor.state import State
+from probes.monitor.engine import PolicyTransition
+from probes.monitor.state import PolicyState
 from tests.probes.monitor.test_engine import SECOND, Run, row
 
-_, ARMED, ACTIVE, HOLD, COOLDOWN = State
+_, ARMED, ACTIVE, HOLD, COOLDOWN = PolicyState
 
 
 class Machine(RuleBasedStateMachine):
@@ -70,7 +70,7 @@ class Machine(RuleBasedStateMachine):
         self.forced = False
         self.note(was, state)
 
-    def follow(self, moved: list[Transition]) -> State:
+    def follow(self, moved: list[PolicyTransition]) -> PolicyState:
         """The transitions lead from the earlier state to the present one."""
         for each in moved:
             assert (each.policy, each.before, each.at_ns) == ("a", self.state, self.run.now_ns)
@@ -79,7 +79,7 @@ class Machine(RuleBasedStateMachine):
         assert self.run.engine.policies()[0].state is self.state
         return self.state
 
-    def note(self, was: State, state: State) -> None:
+    def note(self, was: PolicyState, state: PolicyState) -> None:
         if state.runs and not was.runs:
             self.begun_ns = self.run.now_ns
         if was.runs and not state.runs:

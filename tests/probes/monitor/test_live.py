@@ -1,4 +1,4 @@
-"""The primitive under a controller, with packets that really arrive."""
+"""The monitor under a controller, with packets that really arrive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bpf.errors import UsageError
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.records import Array
-from probes.monitor.state import METRICS, POLICIES, PROBE, TRIGGERS, State
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, PROBE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Snapshot
 from tests.probes.deck import Deck, deck
 from tests.probes.flow.test_windows import counting
@@ -115,14 +115,14 @@ def test_every_packet_is_in_one_window_and_in_each_of_its_applications_once(
         controller.remove(name)
     controller.remove(PROBE)
     totals = {name: tables(monitored, "totals", name)["value"] for name in ("one", "two")}
-    assert tables(monitored, METRICS)["packets"].sum() == expected > 1_000_000
+    assert tables(monitored, METRICS_TABLE)["packets"].sum() == expected > 1_000_000
     assert toggles > 3
     assert given["one"] == totals["one"]["packets"].sum() == selected["both"] > 100_000
     assert given["two"] == totals["two"]["packets"].sum() > given["one"]
     assert totals["one"]["bytes"].sum() == given["one"] * len(generator.frame)
-    policies = tables(monitored, POLICIES)
+    policies = tables(monitored, POLICIES_TABLE)
     assert policies["selected"][policies["policy"] == b"both"].sum() == selected["both"]
-    triggers = tables(monitored, TRIGGERS)
+    triggers = tables(monitored, TRIGGERS_TABLE)
     assert len(triggers) == 4 * toggles
     assert set(triggers["cause"].tolist()) == {
         b"an operator activated it", b"an operator deactivated it",
@@ -144,10 +144,13 @@ def test_a_condition_that_holds_has_its_applications_run_within_5_ms(monitored: 
     for _ in range(5):
         monitored.receive(40)
         time.sleep(0.3)
-    triggers = tables(monitored, TRIGGERS)
+    triggers = tables(monitored, TRIGGERS_TABLE)
     assert set(triggers["policy"].tolist()) == {b"here"}
     late = [now - at for now, at in zip(changed, triggers["at_ns"].tolist(), strict=True)]
-    assert [State(after) for after in triggers["after"]] == [State.ACTIVE, State.ARMED] * 5
+    assert [PolicyState(after) for after in triggers["after"]] == [
+        PolicyState.ACTIVE,
+        PolicyState.ARMED,
+    ] * 5
     assert min(late[::2]) < 5e6
     said = monitored.said("warning", PROBE)
     assert len(said) == 5

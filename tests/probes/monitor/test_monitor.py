@@ -1,4 +1,4 @@
-"""The primitive's programs in the kernel: counted, selected, and given to applications."""
+"""The monitor's programs in the kernel: counted, selected, and given to applications."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.features import load_passing
 from probes.hooks import Hooks
-from probes.monitor.engine import MAX_POLICIES
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.records import METRIC
 from probes.monitor.sketch import Sketch
-from probes.monitor.state import State
+from probes.monitor.state import MAX_POLICIES, PolicyState
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.monitor.bed import (
     ARP,
@@ -160,14 +159,14 @@ def test_an_application_runs_only_while_a_policy_is_active(bed: Bed) -> None:
     bed.run(frame(), 11)
     assert not bed.counted("counting")[0]
     (transition,) = bed.window()["triggers"]
-    assert (transition["before"], transition["after"]) == (State.ARMED, State.ACTIVE)
+    assert (transition["before"], transition["after"]) == (PolicyState.ARMED, PolicyState.ACTIVE)
     assert transition["cause"] == b"packets 11 > 10"
     assert transition["metrics"]["packets"] == 11
     bed.run(frame(), 4)
     assert bed.window()["policies"]["selected"].tolist() == [4]
     bed.run(frame(), 3)
     assert bed.counted("counting")[0] == 4
-    assert [t.after for t in bed.changes] == [State.ACTIVE, State.ARMED]
+    assert [t.after for t in bed.changes] == [PolicyState.ACTIVE, PolicyState.ARMED]
     bed.monitor.activate("busy")
     bed.run(frame(), 2)
     bed.monitor.deactivate("busy")

@@ -14,7 +14,7 @@ from bpf.programs.program import Program
 from bpf.syscall import link_create
 from probes.control.controller import Controller
 from probes.monitor.options import Input, MonitorOptions, Receiver
-from probes.monitor.state import METRICS, PROBE
+from probes.monitor.state import METRICS_TABLE, PROBE
 from tests.bpf.tools import read_u64
 from tests.probes.path.wire.frames import HOST, PEER, TCP, UDP, Wire, ip_packet, packed, wire
 
@@ -65,7 +65,7 @@ def test_telemetry_is_read_whole_and_other_packets_stay_in_pages(compiler: Compi
         linear = read_u64(program.map_fd("linear"))
         receive(opened, UDP, udp)
         os.close(link)
-        (window,) = (s for s in controller.remove(PROBE) if s.metric == METRICS)
+        (window,) = (s for s in controller.remove(PROBE) if s.metric == METRICS_TABLE)
     assert 54 <= linear < 1000
     assert window.rows["udp_packets"] == [20]
     assert not window.losses

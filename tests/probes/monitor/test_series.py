@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probes.monitor.series import LEAST, METRICS, Series
+from probes.monitor.series import METRIC_NAMES, MIN_WINDOWS, WindowSeries
 from tests.probes.monitor.windows import row, series_of
 
 
 def test_metrics_of_a_window() -> None:
-    series = Series()
+    series = WindowSeries()
     series.append(
         row(
             packets=100, bytes=9000, tcp_packets=50, tcp_bytes=5000, udp_packets=30,
@@ -19,7 +19,9 @@ def test_metrics_of_a_window() -> None:
         5_000_000_000,
         0.5,
     )  # fmt: skip
-    said = {name: float(series.column(name)[-1]) for name in (*METRICS, "seconds", "flows_high")}
+    said = {
+        name: float(series.column(name)[-1]) for name in (*METRIC_NAMES, "seconds", "flows_high")
+    }
     assert said["other_packets"] == 15
     assert said["other_bytes"] == 600
     assert (said["packets"], said["icmp_bytes"], said["flows"]) == (100, 400, 12.5)
@@ -46,7 +48,7 @@ def test_windows_of_a_time(interval: float, seconds: float, windows: int) -> Non
 
 
 def test_a_jittery_clock_does_not_change_how_many() -> None:
-    series, end = Series(60), 0.0
+    series, end = WindowSeries(60), 0.0
     for late in np.random.default_rng(1).uniform(-0.2, 0.2, 200):
         seconds = 1 + late
         end += seconds
@@ -58,7 +60,7 @@ def test_a_jittery_clock_does_not_change_how_many() -> None:
 
 
 def test_a_time_is_whole_once_it_has_passed() -> None:
-    series = Series(10)
+    series = WindowSeries(10)
     assert series.recent(10) == (slice(0), False)
     for number in range(1, 12):
         series.append(row(), number * 1_000_000_000, 1)
@@ -66,7 +68,7 @@ def test_a_time_is_whole_once_it_has_passed() -> None:
 
 
 def test_a_gap_is_time_too_but_not_for_what_is_usual() -> None:
-    series = Series(10)
+    series = WindowSeries(10)
     for end in (1, 2, 3, 4, 100, 101):
         series.append(row(packets=end), end * 1_000_000_000, 1)
     packets = series.column("packets")
@@ -77,7 +79,7 @@ def test_a_gap_is_time_too_but_not_for_what_is_usual() -> None:
 
 
 def test_no_more_is_kept_than_that_takes() -> None:
-    series = Series(60)
+    series = WindowSeries(60)
     for number in range(1, 5000):
         series.append(row(packets=number), number * 1_000_000_000, 1)
         packets = series.column("packets")
@@ -91,7 +93,7 @@ def test_no_more_is_kept_than_that_takes() -> None:
 
 
 def test_a_few_are_kept_however_long_they_are() -> None:
-    series = Series()
+    series = WindowSeries()
     for number in range(1, 100):
         series.append(row(), number * 300_000_000_000, 300)
-    assert len(series) == LEAST
+    assert len(series) == MIN_WINDOWS

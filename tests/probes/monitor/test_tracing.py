@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bpf.errors import UsageError
-from probes.flow.records import FLOW, Direction
+from probes.flow.records import FLOW, FlowDirection
 from probes.monitor import tracing
-from probes.monitor.tracing import Tracing, Wish, top_flows
+from probes.monitor.tracing import TraceRequest, Tracing, top_flows
 from probes.path.options import TracedFlow
 from probes.snapshot import Event, History, Snapshot
 
@@ -29,7 +29,7 @@ def row(
         made[name][0, :4] = np.frombuffer(socket.inet_aton(address), "u1")
     made["source_port"], made["destination_port"] = sport, dport
     made["protocol"], made["version"], made["packets"] = 17, 4, packets
-    made["direction"] = Direction.INGRESS if incoming else Direction.EGRESS
+    made["direction"] = FlowDirection.INGRESS if incoming else FlowDirection.EGRESS
     return made
 
 
@@ -113,7 +113,7 @@ def test_flows_are_traced_while_a_policy_is_active_and_make_room_when_they_end(
     network: Network,
 ) -> None:
     network.window(talk(1, 10), talk(2, 20), talk(3, 30))
-    network.tracing.wish(Wish("p", (), 2))
+    network.tracing.request(TraceRequest("p", (), 2))
     assert becomes(lambda: network.traced == [flow(3), flow(2)])
     network.window(talk(1, 99), talk(2, 1))
     time.sleep(0.1)
@@ -121,7 +121,7 @@ def test_flows_are_traced_while_a_policy_is_active_and_make_room_when_they_end(
     network.window(talk(1, 99), talk(2, 1))
     network.window(talk(1, 99), talk(2, 1))
     assert becomes(lambda: network.traced == [flow(2), flow(1)])
-    network.tracing.wish(Wish("p"))
+    network.tracing.request(TraceRequest("p"))
     assert becomes(lambda: not network.traced)
     assert not network.said
 
@@ -129,11 +129,11 @@ def test_flows_are_traced_while_a_policy_is_active_and_make_room_when_they_end(
 def test_why_there_are_fewer_is_said_once(network: Network) -> None:
     network.refuses = f"{THERE}1"
     network.window()
-    network.tracing.wish(Wish("p", (), 2))
+    network.tracing.request(TraceRequest("p", (), 2))
     assert becomes(lambda: bool(network.said))
     network.window(talk(1, 10), talk(2, 5))
     assert becomes(lambda: network.traced == [flow(2)])
-    network.tracing.wish(Wish("q", (), 2))
+    network.tracing.request(TraceRequest("q", (), 2))
     assert becomes(lambda: len(network.said) == 2)
     time.sleep(0.1)
     assert network.said == [

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from probes.monitor.records import METRIC, Array
-from probes.monitor.series import Series
+from probes.monitor.series import WindowSeries
 
 
 def row(**metrics: float) -> Array:
@@ -19,9 +19,9 @@ def row(**metrics: float) -> Array:
     return made[()]
 
 
-def series_of(rows: Iterable[Mapping[str, float]], seconds: float = 1.0) -> Series:
+def series_of(rows: Iterable[Mapping[str, float]], seconds: float = 1.0) -> WindowSeries:
     """Windows that adjoin."""
-    series = Series(3600)
+    series = WindowSeries(3600)
     for number, metrics in enumerate(rows, 1):
         series.append(row(**metrics), round(number * seconds * 1e9), seconds)
     return series

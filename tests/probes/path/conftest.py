@@ -24,7 +24,7 @@ from probes.control import controller as controllers
 from probes.control.controller import Controller
 from probes.path.options import PathOptions
 from probes.path.probe import PathProbe
-from probes.path.records import HOP, HOPS, Array, Outcome
+from probes.path.records import HOP, HOPS_TABLE, Array, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
 from tests.probes.path.wire.frames import ECHO, PEER, ROUTER, UDP, Wire, ip_packet, packed, wire
 from tests.support.compiling import Shared
@@ -198,7 +198,7 @@ class Host:
             over.set()
             thread.join()
 
-    def snapshots(self, metric: str = HOPS) -> list[Snapshot]:
+    def snapshots(self, metric: str = HOPS_TABLE) -> list[Snapshot]:
         """All published snapshots of the path probe."""
         return [
             item
@@ -269,4 +269,4 @@ def outcomes_of(rows: Array) -> Counter[int]:
 
 def sent_by_hop(rows: Array) -> Counter[int]:
     """Probes that left the host."""
-    return Counter(rows["hop"][rows["outcome"] != Outcome.DROPPED].tolist())
+    return Counter(rows["hop"][rows["outcome"] != ProbeOutcome.DROPPED].tolist())

@@ -16,8 +16,8 @@ from bpf.compiler import Compiler
 from bpf.programs.program import Program
 from bpf.syscall import link_create
 from probes.path.options import Order, PathOptions, TracedFlow
-from probes.path.records import Outcome
-from probes.path.targets import Target
+from probes.path.records import ProbeOutcome
+from probes.path.targets import TracedDestination
 from tests.probes.path.conftest import Host, MakeHost, outcomes_of
 from tests.probes.path.wire.frames import PEER, UDP
 
@@ -57,7 +57,7 @@ MIRRORS = """
 @pytest.fixture(autouse=True)
 def _every_hop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probe all hops at the full rate, though none answers."""
-    monkeypatch.setattr(Target, "decide", lambda *_: None)
+    monkeypatch.setattr(TracedDestination, "decide", lambda *_: None)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def test_a_program_that_rewrites_marks_makes_no_duplicates(
     assert host.network.doubled == []
     host.controller.export("path")
     rows = host.rows()
-    assert set(outcomes_of(rows)) == {Outcome.DROPPED}
+    assert set(outcomes_of(rows)) == {ProbeOutcome.DROPPED}
     assert len(rows) > 50
     (told,) = host.told("warning")
     assert "rewrites packet marks" in told
@@ -160,7 +160,7 @@ def test_a_program_that_drops_clones_costs_probes_only(
         send(host, host.open())
         assert arrived(host) == (DATAGRAMS, 0)
     host.controller.export("path")
-    assert set(outcomes_of(host.rows())) == {Outcome.DROPPED}
+    assert set(outcomes_of(host.rows())) == {ProbeOutcome.DROPPED}
     assert host.told("warning") == host.told("error") == []
 
 

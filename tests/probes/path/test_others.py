@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bpf.compiler import Compiler
-from probes.path.records import Outcome
+from probes.path.records import ProbeOutcome
 from tests.probes.path.network import Network, answer, connect
 from tests.probes.path.wire.frames import (
     ECHO,
@@ -57,7 +57,7 @@ class Host:
 
     def answered(self) -> int:
         """Probes that were, since the last time."""
-        return int((self.tracing.rows()["outcome"] == Outcome.ANSWERED).sum())
+        return int((self.tracing.rows()["outcome"] == ProbeOutcome.ANSWERED).sum())
 
 
 @contextlib.contextmanager
@@ -256,7 +256,7 @@ def test_two_destinations_and_late_answers(compiler: Compiler) -> None:
             probe, _ = host.wire.sent()
             host.tracing.probe.untrace(PEER[4])
             rows = host.tracing.rows()
-            assert list(rows["outcome"]) == [Outcome.IN_FLIGHT]
+            assert list(rows["outcome"]) == [ProbeOutcome.IN_FLIGHT]
             before = icmp_counts()["IcmpInTimeExcds"]
             host.wire.receive(answer(probe, ROUTER[4] % 1))
             assert icmp_counts()["IcmpInTimeExcds"] == before + 1

@@ -17,7 +17,7 @@ from bpf.attach.attachment import Hook
 from bpf.errors import KernelError
 from probes.config.model import parse
 from probes.path.options import Order, PathOptions
-from probes.path.records import Outcome
+from probes.path.records import ProbeOutcome
 from probes.snapshot import Snapshot
 from tests.bpf.tools import ended, python, xdp_id
 from tests.probes.deck import link
@@ -126,7 +126,7 @@ def test_it_works_on_every_kind_of_hook(
     host.controller.untrace(PEER[4])
     rows = host.rows()
     assert sent_by_hop(rows) == host.network.by_hop(PEER[4])
-    assert outcomes_of(rows)[Outcome.ANSWERED] == host.network.answers > 20
+    assert outcomes_of(rows)[ProbeOutcome.ANSWERED] == host.network.answers > 20
     with pytest.raises(BlockingIOError):
         errors.recv(1)
     assert host.controller.hook_status() == ()
@@ -146,7 +146,7 @@ def test_what_is_in_flight_is_told_when_tracing_ends(make_host: MakeHost) -> Non
         else:
             host.controller.close()
         rows = host.rows()
-        assert set(outcomes_of(rows)) == {Outcome.IN_FLIGHT}
+        assert set(outcomes_of(rows)) == {ProbeOutcome.IN_FLIGHT}
         assert sent_by_hop(rows) == host.network.by_hop(PEER[4])
         assert len(rows) > 10
         assert not host.controller.hooks()
@@ -172,8 +172,8 @@ def test_an_interface_that_is_down_or_goes_away(make_host: MakeHost) -> None:
     host.controller.untrace(PEER[4])
     rows = host.rows()
     outcomes = outcomes_of(rows)
-    assert outcomes[Outcome.ANSWERED] == host.network.answers
-    assert outcomes[Outcome.UNANSWERED] == outcomes[Outcome.OVERRUN] == 0
+    assert outcomes[ProbeOutcome.ANSWERED] == host.network.answers
+    assert outcomes[ProbeOutcome.UNANSWERED] == outcomes[ProbeOutcome.OVERRUN] == 0
     assert not host.controller.hooks()
 
 
@@ -186,7 +186,7 @@ def test_what_a_full_queue_does_not_take_is_told_by_hop(make_host: MakeHost) -> 
     (traced,) = host.controller.traced()
     host.controller.untrace(PEER[4])
     outcomes = outcomes_of(host.rows())
-    assert set(outcomes) <= {Outcome.DROPPED, Outcome.IN_FLIGHT}
+    assert set(outcomes) <= {ProbeOutcome.DROPPED, ProbeOutcome.IN_FLIGHT}
     assert outcomes.total() >= traced.sent
 
 

@@ -14,8 +14,8 @@ import pytest
 from bpf.compiler import CompileError
 from bpf.errors import UsageError
 from probes.path.options import Order, PathOptions, TracedFlow
-from probes.path.records import Outcome
-from probes.path.targets import Target
+from probes.path.records import ProbeOutcome
+from probes.path.targets import TracedDestination
 from tests.probes.path.conftest import PORT, MakeHost, outcomes_of, sent_by_hop
 from tests.probes.path.wire.frames import PEER, ROUTER, UDP, packed
 
@@ -57,7 +57,7 @@ def test_every_hop_is_measured_at_its_rate_and_all_that_is_sent_is_told(
         assert traced[to].packets >= sent
         here = rows[rows["version"] == version]
         assert sent_by_hop(here) == net.by_hop(to)
-        answered = here[here["outcome"] == Outcome.ANSWERED]
+        answered = here[here["outcome"] == ProbeOutcome.ANSWERED]
         for hop in (1, 2, 4, 5, 6):
             of_hop = answered[answered["hop"] == hop]
             router = packed(ROUTER[version] % hop).ljust(16, b"\0")
@@ -68,8 +68,8 @@ def test_every_hop_is_measured_at_its_rate_and_all_that_is_sent_is_told(
         assert set(here["protocol"].tolist()) == {UDP}
         assert set(here["destination_port"].tolist()) == {PORT}
         lost = here[here["hop"] == 3]["outcome"]
-        assert set(lost.tolist()) <= {Outcome.UNANSWERED, Outcome.IN_FLIGHT}
-    assert net.answers == outcomes_of(rows)[Outcome.ANSWERED]
+        assert set(lost.tolist()) <= {ProbeOutcome.UNANSWERED, ProbeOutcome.IN_FLIGHT}
+    assert net.answers == outcomes_of(rows)[ProbeOutcome.ANSWERED]
 
 
 def test_a_replacement_loses_no_probe_and_doubles_no_packet(make_host: MakeHost) -> None:
@@ -103,8 +103,8 @@ def test_a_replacement_loses_no_probe_and_doubles_no_packet(make_host: MakeHost)
     assert net.doubled == []
     assert sent_by_hop(rows) == net.by_hop(PEER[4])
     answerable = rows[rows["hop"] <= net.routers]
-    assert outcomes_of(answerable)[Outcome.UNANSWERED] == 0
-    assert outcomes_of(rows)[Outcome.ANSWERED] == net.answers > 100
+    assert outcomes_of(answerable)[ProbeOutcome.UNANSWERED] == 0
+    assert outcomes_of(rows)[ProbeOutcome.ANSWERED] == net.answers > 100
 
 
 @pytest.mark.parametrize("order", Order)
@@ -162,7 +162,7 @@ def test_a_source_that_does_not_fit_is_refused_and_all_runs_on(make_host: MakeHo
     host.send(0.1, flow)
     host.settle()
     host.controller.untrace(PEER[4])
-    assert outcomes_of(host.rows())[Outcome.ANSWERED] == host.network.answers > 0
+    assert outcomes_of(host.rows())[ProbeOutcome.ANSWERED] == host.network.answers > 0
 
 
 def test_a_place_that_is_taken_again_at_once_mixes_nothing_up(make_host: MakeHost) -> None:
@@ -276,7 +276,7 @@ def test_fifty_thousand_probes_a_second_are_told_or_counted(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, order: Order
 ) -> None:
     """S3.10, S3.18: packets at full speed, to silent hops."""
-    monkeypatch.setattr(Target, "decide", lambda *_: None)  # which would leave them out
+    monkeypatch.setattr(TracedDestination, "decide", lambda *_: None)  # which would leave them out
     host = make_host(PathOptions(rate=100_000, timeout=60, order=order))
     host.network.close()  # its queue fills up, and then packets are dropped
     host.controller.trace(PEER[4])
@@ -295,7 +295,7 @@ def test_fifty_thousand_probes_a_second_are_told_or_counted(
     assert told.tolist() == by_hop.tolist()
     assert traced.packets == sent
     assert len(rows) > 15_000  # on a busy machine
-    overrun = outcomes_of(rows)[Outcome.OVERRUN]
+    overrun = outcomes_of(rows)[ProbeOutcome.OVERRUN]
     losses = sum(loss.packets for item in host.snapshots() for loss in item.losses.values())
     assert losses == overrun
 
@@ -314,4 +314,4 @@ def test_one_destination_keeps_its_probes_while_another_s_come_and_go(
     host.controller.untrace(PEER[4])
     rows = host.rows()
     assert sent_by_hop(rows).total() == sum(host.network.probes.values())
-    assert outcomes_of(rows)[Outcome.OVERRUN] == 0
+    assert outcomes_of(rows)[ProbeOutcome.OVERRUN] == 0

@@ -19,8 +19,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from probes.path.records import Array, Outcome
-from probes.path.slots import HOPS, SLOT, Destination, Flight, State, labels_of
+from probes.path.records import Array, ProbeOutcome
+from probes.path.slots import HOP_COUNT, SLOT, Destination, InFlight, SlotState, labels_of
 from probes.path.targets import TARGET
 
 V4 = Destination(bytes([192, 0, 2, 9]).ljust(16, b"\0"), 4)
@@ -52,11 +52,13 @@ class Kernel:
 
     def begin(self, sequence: int) -> None:
         slot = self.slot(sequence)
-        slot["state"] = State.WRITING
+        slot["state"] = SlotState.WRITING
         for name in ("hop", "sent_ns", "word"):
             slot[name] = 0xDD  # neither the old one's nor the new one's
 
-    def write(self, sequence: int, hop: int, state: State = State.SENT, **fields: Any) -> None:
+    def write(
+        self, sequence: int, hop: int, state: SlotState = SlotState.SENT, **fields: Any
+    ) -> None:
         self.begin(sequence)
         slot = self.slot(sequence)
         slot["hop"], slot["sent_ns"], slot["protocol"] = hop, self.now, 17
@@ -64,7 +66,7 @@ class Kernel:
             slot[name] = value
         slot["state"] = sequence << 8 | state
 
-    def send(self, hop: int = 1, state: State = State.SENT, **fields: Any) -> int:
+    def send(self, hop: int = 1, state: SlotState = SlotState.SENT, **fields: Any) -> int:
         sequence = self.count(hop)
         self.write(sequence, hop, state, **fields)
         return sequence
@@ -72,13 +74,13 @@ class Kernel:
     def answer(self, sequence: int, kind: int = EXCEEDED, **fields: Any) -> bool:
         """Whether it was a probe's."""
         slot = self.slot(sequence)
-        if slot["state"] != sequence << 8 | State.SENT:
+        if slot["state"] != sequence << 8 | SlotState.SENT:
             return False
-        slot["state"] = sequence << 8 | State.ANSWERING
+        slot["state"] = sequence << 8 | SlotState.ANSWERING
         slot["received_ns"], slot["icmp_type"] = self.now, kind
         for name, value in fields.items():
             slot[name] = value
-        slot["state"] = sequence << 8 | State.ANSWERED
+        slot["state"] = sequence << 8 | SlotState.ANSWERED
         return True
 
 
@@ -91,20 +93,23 @@ class AnyOrder(RuleBasedStateMachine):
         for sequence in range(max(0, start - size), start):
             self.kernel.write(sequence, 7)  # of a destination before
         self.kernel.table["sent"][0, 7] = start % 1000
-        self.flight = Flight(V4, self.kernel.slots, self.kernel.table)
+        self.flight = InFlight(V4, self.kernel.slots, self.kernel.table)
         self.hops: dict[int, int] = {}
-        self.state: dict[int, State] = {}
+        self.state: dict[int, SlotState] = {}
         """Of probes as their slot has them; those that were overwritten are in no slot."""
         self.sent_at: dict[int, int] = {}
         self.half: set[int] = set()
         """Counted, and not written to the end."""
-        self.told: dict[int, Outcome] = {}
+        self.told: dict[int, ProbeOutcome] = {}
         self.seen: set[int] = set()
         """Numbers that were given when it was last read."""
         self.overrun: Counter[int] = Counter()
 
-    @rule(hop=st.integers(1, 5), state=st.sampled_from((State.SENT, State.SENT, State.DROPPED)))
-    def send(self, hop: int, state: State) -> None:
+    @rule(
+        hop=st.integers(1, 5),
+        state=st.sampled_from((SlotState.SENT, SlotState.SENT, SlotState.DROPPED)),
+    )
+    def send(self, hop: int, state: SlotState) -> None:
         sequence = self.kernel.count(hop)
         self.hops[sequence] = hop
         if self._free(sequence):
@@ -130,29 +135,29 @@ class AnyOrder(RuleBasedStateMachine):
         if any(other % len(self.kernel.slots) == place for other in self.half | set(self.state)
                if other > sequence):  # fmt: skip
             return  # a probe a whole round later has its place: no CPU is so slow
-        self._write(sequence, State.SENT)
+        self._write(sequence, SlotState.SENT)
 
-    @precondition(lambda self: State.SENT in self.state.values())
+    @precondition(lambda self: SlotState.SENT in self.state.values())
     @rule(choice=st.randoms(use_true_random=False), whole=st.booleans())
     def answer(self, choice: Any, whole: bool) -> None:
         """Also late, after its row said lost."""
-        sequence = choice.choice([s for s, at in self.state.items() if at is State.SENT])
+        sequence = choice.choice([s for s, at in self.state.items() if at is SlotState.SENT])
         if whole:
             assert self.kernel.answer(sequence)
-            self.state[sequence] = State.ANSWERED
+            self.state[sequence] = SlotState.ANSWERED
         else:
             slot = self.kernel.slot(sequence)
-            slot["state"] = sequence << 8 | State.ANSWERING
-            self.state[sequence] = State.ANSWERING
+            slot["state"] = sequence << 8 | SlotState.ANSWERING
+            self.state[sequence] = SlotState.ANSWERING
 
-    @precondition(lambda self: State.ANSWERING in self.state.values())
+    @precondition(lambda self: SlotState.ANSWERING in self.state.values())
     @rule()
     def finish_answering(self) -> None:
-        sequence = next(s for s, at in self.state.items() if at is State.ANSWERING)
+        sequence = next(s for s, at in self.state.items() if at is SlotState.ANSWERING)
         slot = self.kernel.slot(sequence)
         slot["icmp_type"] = EXCEEDED
-        slot["state"] = sequence << 8 | State.ANSWERED
-        self.state[sequence] = State.ANSWERED
+        slot["state"] = sequence << 8 | SlotState.ANSWERED
+        self.state[sequence] = SlotState.ANSWERED
 
     @rule(ns=st.sampled_from((1, TIMEOUT // 2, TIMEOUT + 1)))
     def wait(self, ns: int) -> None:
@@ -171,7 +176,7 @@ class AnyOrder(RuleBasedStateMachine):
             return
         for sequence in sorted(self.half):
             if self._free(sequence) and sequence % 3:  # and some never come to be written
-                self._write(sequence, State.SENT)
+                self._write(sequence, SlotState.SENT)
                 self.half.discard(sequence)
         self._read(final=True)
         assert self.flight.pending == 0
@@ -185,7 +190,7 @@ class AnyOrder(RuleBasedStateMachine):
         others = self.half - {sequence} | {s for s in self.state if s > sequence}
         return not any(other % size == sequence % size for other in others)
 
-    def _write(self, sequence: int, state: State) -> None:
+    def _write(self, sequence: int, state: SlotState) -> None:
         self.kernel.write(sequence, self.hops[sequence], state)
         self._overwrite(sequence)
         self.state[sequence], self.sent_at[sequence] = state, self.kernel.now
@@ -204,14 +209,14 @@ class AnyOrder(RuleBasedStateMachine):
         due = {}
         for sequence in set(self.state) - set(self.told):
             state = self.state[sequence]
-            if state is State.ANSWERED:
-                due[sequence] = Outcome.ANSWERED
-            elif state is State.DROPPED:
-                due[sequence] = Outcome.DROPPED
-            elif state is State.SENT and self.sent_at[sequence] < self.kernel.now - TIMEOUT:
-                due[sequence] = Outcome.UNANSWERED
+            if state is SlotState.ANSWERED:
+                due[sequence] = ProbeOutcome.ANSWERED
+            elif state is SlotState.DROPPED:
+                due[sequence] = ProbeOutcome.DROPPED
+            elif state is SlotState.SENT and self.sent_at[sequence] < self.kernel.now - TIMEOUT:
+                due[sequence] = ProbeOutcome.UNANSWERED
             elif final:
-                due[sequence] = Outcome.IN_FLIGHT
+                due[sequence] = ProbeOutcome.IN_FLIGHT
         self._take(self.flight.collect(self.kernel.now, TIMEOUT, final=final), due)
 
     def _lost(self) -> Counter[int]:
@@ -219,15 +224,15 @@ class AnyOrder(RuleBasedStateMachine):
         gone = set(self.hops) - set(self.told) - set(self.state)
         return Counter(self.hops[sequence] for sequence in gone)
 
-    def _take(self, rows: Array, due: dict[int, Outcome]) -> None:
-        overrun = rows["outcome"] == Outcome.OVERRUN
+    def _take(self, rows: Array, due: dict[int, ProbeOutcome]) -> None:
+        overrun = rows["outcome"] == ProbeOutcome.OVERRUN
         self.overrun += Counter(rows["hop"][overrun].tolist())
         low = {sequence & 0xFFFFFFFF: sequence for sequence in self.hops}
         told = {}
         for row in rows[~overrun]:
             sequence = low[int(row["sequence"])]
             assert sequence not in told
-            told[sequence] = Outcome(row["outcome"])
+            told[sequence] = ProbeOutcome(row["outcome"])
             assert row["hop"] == self.hops[sequence]
             assert row["sent_ns"] == self.sent_at[sequence]
         assert told == due
@@ -241,13 +246,13 @@ TestAnyOrder.settings = settings(
 )
 
 
-def flight(size: int = 8, start: int = 0, to: Destination = V4) -> tuple[Kernel, Flight]:
+def flight(size: int = 8, start: int = 0, to: Destination = V4) -> tuple[Kernel, InFlight]:
     kernel = Kernel(size, start)
-    return kernel, Flight(to, kernel.slots, kernel.table)
+    return kernel, InFlight(to, kernel.slots, kernel.table)
 
 
-def outcomes(rows: Array) -> list[tuple[int, Outcome]]:
-    return [(int(row["sequence"]), Outcome(row["outcome"])) for row in rows]
+def outcomes(rows: Array) -> list[tuple[int, ProbeOutcome]]:
+    return [(int(row["sequence"]), ProbeOutcome(row["outcome"])) for row in rows]
 
 
 def test_an_answer_that_comes_too_late_changes_nothing() -> None:
@@ -257,7 +262,7 @@ def test_an_answer_that_comes_too_late_changes_nothing() -> None:
     assert not len(probes.collect(kernel.now, TIMEOUT))
     assert probes.pending == 1
     rows = probes.collect(kernel.now + 1, TIMEOUT)
-    assert outcomes(rows) == [(sequence, Outcome.UNANSWERED)]
+    assert outcomes(rows) == [(sequence, ProbeOutcome.UNANSWERED)]
     assert rows["received_ns"].tolist() == [0]
     assert kernel.answer(sequence)
     assert not len(probes.collect(kernel.now + 2, TIMEOUT, final=True))
@@ -267,10 +272,10 @@ def test_probes_of_before_are_not_told() -> None:
     kernel = Kernel(8)
     for _ in range(11):
         kernel.answer(kernel.send(hop=3))
-    probes = Flight(V4, kernel.slots, kernel.table)
+    probes = InFlight(V4, kernel.slots, kernel.table)
     assert not len(probes.collect(kernel.now, TIMEOUT))
-    later = kernel.send(hop=3, state=State.DROPPED)
-    assert outcomes(probes.collect(kernel.now, TIMEOUT)) == [(later, Outcome.DROPPED)]
+    later = kernel.send(hop=3, state=SlotState.DROPPED)
+    assert outcomes(probes.collect(kernel.now, TIMEOUT)) == [(later, ProbeOutcome.DROPPED)]
 
 
 def test_what_was_overrun_is_told_by_hop() -> None:
@@ -279,11 +284,11 @@ def test_what_was_overrun_is_told_by_hop() -> None:
         kernel.send(hop)
     rows = probes.collect(kernel.now, TIMEOUT)
     assert Counter(rows["hop"].tolist()) == {1: 3, 2: 1, 5: 1}
-    assert set(rows["outcome"].tolist()) == {Outcome.OVERRUN}
+    assert set(rows["outcome"].tolist()) == {ProbeOutcome.OVERRUN}
     assert set(rows["sent_ns"].tolist()) == {kernel.now}
     assert probes.pending == 4
     rows = probes.collect(kernel.now, TIMEOUT, final=True)
-    assert Counter(rows["outcome"].tolist()) == {Outcome.IN_FLIGHT: 4}
+    assert Counter(rows["outcome"].tolist()) == {ProbeOutcome.IN_FLIGHT: 4}
 
 
 def test_sequence_numbers_go_on_where_packets_and_rows_have_no_more_room() -> None:
@@ -296,7 +301,7 @@ def test_sequence_numbers_go_on_where_packets_and_rows_have_no_more_room() -> No
             rows = probes.collect(kernel.now, TIMEOUT)
             expected = [(start + told + n) & 0xFFFFFFFF for n in range(5)]
             assert rows["sequence"].tolist() == expected
-            assert set(rows["outcome"].tolist()) == {Outcome.ANSWERED}
+            assert set(rows["outcome"].tolist()) == {ProbeOutcome.ANSWERED}
             told += 5
 
 
@@ -321,9 +326,9 @@ class Racing:
         return found
 
 
-def racing(kernel: Kernel, *happens: Callable[[], object]) -> Flight:
+def racing(kernel: Kernel, *happens: Callable[[], object]) -> InFlight:
     slots: Any = Racing(kernel.slots, *happens)
-    return Flight(V4, slots, kernel.table)
+    return InFlight(V4, slots, kernel.table)
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -335,19 +340,19 @@ def test_a_slot_that_is_written_while_it_is_read_is_read_again_later(at: int) ->
     probes = racing(kernel, *nothing, lambda: kernel.answer(first))
     assert first == kernel.send(hop=2)
     assert not len(probes.collect(kernel.now, TIMEOUT))
-    assert outcomes(probes.collect(kernel.now, TIMEOUT)) == [(first, Outcome.ANSWERED)]
+    assert outcomes(probes.collect(kernel.now, TIMEOUT)) == [(first, ProbeOutcome.ANSWERED)]
 
     kernel = Kernel(4)
 
     def go_round() -> None:
         for _ in range(4):
-            kernel.send(hop=3, state=State.DROPPED)
+            kernel.send(hop=3, state=SlotState.DROPPED)
 
     probes = racing(kernel, *nothing, go_round)
     kernel.answer(kernel.send(hop=2))
     assert not len(probes.collect(kernel.now, TIMEOUT))
     rows = probes.collect(kernel.now, TIMEOUT)
-    assert rows["outcome"].tolist() == [Outcome.DROPPED] * 4 + [Outcome.OVERRUN]
+    assert rows["outcome"].tolist() == [ProbeOutcome.DROPPED] * 4 + [ProbeOutcome.OVERRUN]
     assert rows["hop"].tolist() == [3] * 4 + [2]
 
 
@@ -371,7 +376,7 @@ def test_a_row_has_what_was_sent_and_what_came_back() -> None:
     assert (row["sent_ns"], row["received_ns"]) == (20_000, 20_500)
     assert (row["ttl"], row["icmp_type"], row["icmp_code"]) == (60, 3, 0)
     assert (row["quoted_ttl"], row["quoted_tos"]) == (1, 8)
-    assert row["outcome"] == Outcome.ANSWERED  # ICMPv6 type 3
+    assert row["outcome"] == ProbeOutcome.ANSWERED  # ICMPv6 type 3
 
 
 @pytest.mark.parametrize(("to", "exceeded", "echo"), [(V4, 11, 8 << 8), (V6, 3, 128 << 8)])
@@ -390,7 +395,7 @@ def test_of_an_echo_the_type_is_told_and_what_is_not_exceeded_is_unreachable(
     rows = probes.collect(kernel.now, TIMEOUT)
     assert rows["source_port"].tolist() == [77, 77]
     assert rows["destination_port"].tolist() == [echo, 5]
-    assert rows["outcome"].tolist() == [Outcome.ANSWERED, Outcome.UNREACHABLE]
+    assert rows["outcome"].tolist() == [ProbeOutcome.ANSWERED, ProbeOutcome.UNREACHABLE]
 
 
 def test_what_an_unanswered_probe_s_slot_held_before_is_not_told() -> None:
@@ -401,7 +406,7 @@ def test_what_an_unanswered_probe_s_slot_held_before_is_not_told() -> None:
     probes.collect(kernel.now, TIMEOUT)
     kernel.send()
     (row,) = probes.collect(kernel.now + TIMEOUT + 1, TIMEOUT)
-    assert row["outcome"] == Outcome.UNANSWERED
+    assert row["outcome"] == ProbeOutcome.UNANSWERED
     for name in ("ttl", "icmp_type", "received_ns", "label_count"):
         assert row[name] == 0
     assert not row["responder"].any()
@@ -457,6 +462,6 @@ def test_labels_are_of_the_probe_that_was_answered_with_them() -> None:
 def test_a_hop_that_the_kernel_cannot_have_written_breaks_nothing() -> None:
     """An edited source may write anything."""
     kernel, probes = flight()
-    kernel.answer(kernel.send(HOPS - 1))
+    kernel.answer(kernel.send(HOP_COUNT - 1))
     kernel.slots["hop"] = 200
     assert len(probes.collect(kernel.now, TIMEOUT)) >= 1

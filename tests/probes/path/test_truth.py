@@ -16,7 +16,7 @@ import pytest
 from app.lab import Detour, Lab, Plan, netns
 from probes.control.controller import Controller
 from probes.path.options import PathOptions, TracedFlow
-from probes.path.records import HOPS, Array, Outcome
+from probes.path.records import HOPS_TABLE, Array, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
 
 pytestmark = pytest.mark.timing
@@ -40,7 +40,7 @@ class Tracing:
         controller.configure_paths(lab.interface, None, PathOptions())
 
     def _take(self, item: Item) -> None:
-        if isinstance(item, Snapshot) and item.metric == HOPS:
+        if isinstance(item, Snapshot) and item.metric == HOPS_TABLE:
             self._hops.append(item.rows)
         elif isinstance(item, Event) and item.source == "path":
             self.events.append((time.monotonic_ns(), item.text))
@@ -108,14 +108,14 @@ def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
             time.sleep(2.5)
         rows = traced.finish()
     assert abs(len(rows) - traced.sent) <= 4  # `sent` was read a moment earlier
-    assert not np.isin(rows["outcome"], (Outcome.OVERRUN, Outcome.UNANSWERED)).any()
-    beyond = rows[np.isin(rows["outcome"], (Outcome.BEYOND_PATH, Outcome.IN_FLIGHT))]
-    assert (rows["hop"][rows["outcome"] == Outcome.BEYOND_PATH] > 6).all()
+    assert not np.isin(rows["outcome"], (ProbeOutcome.OVERRUN, ProbeOutcome.UNANSWERED)).any()
+    beyond = rows[np.isin(rows["outcome"], (ProbeOutcome.BEYOND_PATH, ProbeOutcome.IN_FLIGHT))]
+    assert (rows["hop"][rows["outcome"] == ProbeOutcome.BEYOND_PATH] > 6).all()
     assert (beyond["hop"] > 6).sum() > 5
     for version in (4, 6):
         for hop, (name, *_) in enumerate(plan.hops()[:-1], 1):
             mine = rows[(rows["version"] == version) & (rows["hop"] == hop)]
-            answers = mine[mine["outcome"] == Outcome.ANSWERED]
+            answers = mine[mine["outcome"] == ProbeOutcome.ANSWERED]
             assert len(answers) > 0.9 * len(mine)
             addresses = plan.addresses(name)
             expected = addresses.ipv4 if version == 4 else addresses.ipv6
@@ -170,7 +170,7 @@ def test_each_flow_is_told_the_way_that_it_takes() -> None:
             moved = lab.interface_counters("r3b", "left").received_packets - before
             by_twin[port] = moved > 100
         rows = traced.finish()
-    third = rows[(rows["hop"] == 3) & (rows["outcome"] == Outcome.ANSWERED)]
+    third = rows[(rows["hop"] == 3) & (rows["outcome"] == ProbeOutcome.ANSWERED)]
     told = {port: {text(row) for row in third[third["source_port"] == port]} for port in by_twin}
     names = {True: "r3b", False: "r3"}
     assert told == {port: {plan.addresses(names[twin]).ipv4} for port, twin in by_twin.items()}
@@ -198,7 +198,7 @@ def test_a_queue_is_told_at_its_hop() -> None:
     queues = [said for _, said in traced.events if "queue of" in said]
     assert queues
     assert all(said.startswith(f"{lab.server_ipv4} hop 4: queue of ") for said in queues)
-    answers = rows[rows["outcome"] == Outcome.ANSWERED]
+    answers = rows[rows["outcome"] == ProbeOutcome.ANSWERED]
     rtts = (answers["received_ns"] - answers["sent_ns"]) / 1e6
     longest = {hop: float(rtts[answers["hop"] == hop].max()) for hop in range(1, 7)}
     print("longest, ms:", {hop: round(ms, 1) for hop, ms in longest.items()})

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from app.console.screen import ConsoleScreen, counted
 from app.console.tables.sorted_table import OPEN, SortedTable
 from bpf.errors import UsageError
-from probes.filter import Domain, Filter, Table, parse
+from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.events import EVENTS, event_table
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event
@@ -104,7 +104,7 @@ class EventsScreen(ConsoleScreen):
         self._detailed = False
         self._filter = Filter()
 
-    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+    def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
         return ((EVENTS, None),)
 
     def compose_body(self) -> list[Widget]:

@@ -15,7 +15,7 @@ from textual.widgets import Static
 from app.console.live.flows import LiveView
 from app.console.screens.flows.rows import endpoint, flag_letters, whole
 from probes.flow.filter import protocol_name
-from probes.flow.records import KEY_MASK, KEY_WORDS, Array, Direction, words_of
+from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import age, bit_rate, byte_size
@@ -93,7 +93,7 @@ class FlowDetail(Horizontal):
 def _described(row: Any, now_ns: int) -> Text:
     """A flow, one row of dtype LIVE, in lines of a label and a value."""
     protocol, version = int(row["protocol"]), int(row["version"])
-    way = "into this host" if row["direction"] == Direction.INGRESS else "out of this host"
+    way = "into this host" if row["direction"] == FlowDirection.INGRESS else "out of this host"
     mean = byte_size(row["bytes"] / row["packets"])
     first, last = (age((now_ns - int(row[end])) / 1e9) for end in ("first_ns", "last_ns"))
     packets = f"{whole(row['packets'])} packet{'' if row['packets'] == 1 else 's'}"

@@ -14,9 +14,9 @@ from app.console.live.flows import LiveView
 from app.console.screens.flows.table import ECHO_TYPES, live_table
 from app.console.screens.paths.model import Choice
 from bpf.errors import UsageError
-from probes.filter.table import Table
+from probes.filter.table import RowTable
 from probes.flow.filter import FlowFilter, address_text, protocol_name
-from probes.flow.records import Array, Direction
+from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
 from widgets.format import age, bit_rate, byte_size, clock, milliseconds, si
 from widgets.table.columns import Column
@@ -47,7 +47,7 @@ COLUMNS = (
 """In the order of the cells of FlowRows."""
 
 _FLAG_LETTERS = "FSRPAUEW"
-_ARROWS = {Direction.INGRESS: "in", Direction.EGRESS: "out"}
+_ARROWS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 _FIELDS = {
     "rate": "bit_rate", "flags": "tcp_flags", "first": "first_ns", "last": "last_ns",
     "age": "first_ns", "idle": "last_ns", "totals": "at_least",
@@ -83,7 +83,7 @@ class FlowRows:
 
     def __init__(
         self, view: LiveView, shown: FlowFilter, order: Array | None = None,
-        table: Table | None = None,
+        table: RowTable | None = None,
     ) -> None:  # fmt: skip
         """`order` are the places of the rows that pass the filter, (n,); None: as they come.
 
@@ -166,7 +166,7 @@ class FlowRows:
         if name in ("source", "destination"):
             return _endpoints(rows, name)
         if name == "direction":
-            return [_ARROWS[Direction(value)] for value in rows[name].tolist()]
+            return [_ARROWS[FlowDirection(value)] for value in rows[name].tolist()]
         if name == "protocol":
             return list(map(protocol_name, rows[name].tolist()))
         if name in ("age", "idle"):
@@ -181,7 +181,7 @@ class FlowRows:
         if name == "rtt":
             milli: Array = self._table[name][self._order] * 1e3
             return milli.round(3).tolist()  # type: ignore[no-any-return]
-        values = _sort_values(Table(rows), name)
+        values = _sort_values(RowTable(rows), name)
         if values.dtype.kind == "f":
             values = values.round(1)
         return values.tolist()  # type: ignore[no-any-return]
@@ -226,7 +226,7 @@ def path_of(row: Any) -> Choice:
     `row` is of dtype FLOW or LIVE. Of a flow into this host it is the path of its answers.
     """
     protocol = int(row["protocol"])
-    leaves = row["direction"] == Direction.EGRESS
+    leaves = row["direction"] == FlowDirection.EGRESS
     near, far = ("source", "destination") if leaves else ("destination", "source")
     address = address_text(row[far].tobytes(), int(row["version"]))
     if protocol in (6, 17):
@@ -251,7 +251,7 @@ def flag_letters(flags: int) -> str:
     return "".join(letter if flags >> bit & 1 else "." for bit, letter in enumerate(_FLAG_LETTERS))
 
 
-def _sort_values(rows: Table, name: str) -> Array:
+def _sort_values(rows: RowTable, name: str) -> Array:
     """What orders live flows (n,) by a column; the column's values, if it has numbers."""
     if name in ("source", "destination"):
         address = np.ascontiguousarray(rows[name]).view(">u8").reshape(-1, 2)

@@ -18,7 +18,7 @@ from app.console.tables.compare import CHANGES, FlowChanges
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tapes.state import Values, of_flow
 from bpf.errors import UsageError
-from probes.filter import Domain, Table
+from probes.filter import Domain, RowTable
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
 from widgets.format import si
@@ -55,7 +55,7 @@ class FlowsScreen(ConsoleScreen):
         changes.display = False
         return [FlowTable("flows", COLUMNS, empty=_WAITING), changes, FlowDetail()]
 
-    def filtered(self) -> tuple[tuple[Domain, Table], ...]:
+    def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
         return ((LIVE_FLOWS, live_table(self.console.frame.flows)),)
 
     @property

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from app.console.live.flows import LiveView
 from app.console.live.paths import PathView
-from probes.filter.table import Names, Table
-from probes.flow.records import Direction, hash_keys
+from probes.filter.table import AddressNames, RowTable
+from probes.flow.records import FlowDirection, hash_keys
 from probes.path.analysis.flows import words_of
 from probes.path.analysis.statistics import Ordered
 from probes.path.records import Array
@@ -45,9 +45,9 @@ class Rtts:
 
 
 def live_table(
-    view: LiveView, paths: PathView | None = None, names: Names | None = None,
+    view: LiveView, paths: PathView | None = None, names: AddressNames | None = None,
     medians: Callable[[PathView], Medians] | None = None,
-) -> Table:  # fmt: skip
+) -> RowTable:  # fmt: skip
     """The rows of a view with columns `age` and `idle` in ns, and `rtt` in seconds.
 
     Round-trip times are those on `paths`, by `medians`; they are made only where they are asked
@@ -66,7 +66,7 @@ def live_table(
         "idle": lambda: now - rows["last_ns"],
         "rtt": rtts,
     }
-    return Table(rows, made, names)
+    return RowTable(rows, made, names)
 
 
 def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
@@ -109,7 +109,7 @@ def _path_keys(rows: Array) -> Array:
     """Hashes (n,) of the flows that packets out of this host are of: destination, source and what
     follows, as path tracing has them."""
     words = words_of(rows)
-    swapped = rows["direction"] == Direction.EGRESS
+    swapped = rows["direction"] == FlowDirection.EGRESS
     keys = np.empty((len(rows), _WORDS), "u8")
     keys[:, :2] = np.where(swapped[:, None], words[:, 2:4], words[:, :2])
     keys[:, 2:4] = np.where(swapped[:, None], words[:, :2], words[:, 2:4])

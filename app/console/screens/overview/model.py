@@ -18,7 +18,7 @@ from app.console.screens.triggers.model import Standing, Triggers, relative
 from probes.flow.filter import address_text
 from probes.flow.records import Array
 from probes.monitor.records import POLICY
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 from probes.path.traced import Traced
 from probes.snapshot import Event
 from widgets.sparkline import means
@@ -163,7 +163,7 @@ def pressing(triggers: Triggers, cells: int) -> list[Standing]:
 
 def _rank(one: Standing) -> tuple[int, float]:
     state = one.info.state
-    rank = {State.COOLDOWN: 1, State.ARMED: 2}.get(state, 4)
+    rank = {PolicyState.COOLDOWN: 1, PolicyState.ARMED: 2}.get(state, 4)
     if state.runs:
         rank = 3 if one.info.policy.mode == "permanent" else 0
     ratio = float(relative(np.array([one.numbers], POLICY))[0])

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.console.screens.paths.model import Choice, Hop, Paths
-from probes.filter import Filter, Table
-from probes.filter.table import Names
+from probes.filter import Filter, RowTable
+from probes.filter.table import AddressNames
 
 _PATH = np.dtype(
     [
@@ -34,7 +34,7 @@ _HOP = np.dtype(
 )
 
 
-def path_table(paths: Paths, names: Names | None = None) -> Table:
+def path_table(paths: Paths, names: AddressNames | None = None) -> RowTable:
     """What filters of PATHS look at: a row for each of `paths.choices`."""
     rows = np.zeros(len(paths.choices), _PATH)
     for row, choice in zip(rows, paths.choices, strict=True):
@@ -46,10 +46,10 @@ def path_table(paths: Paths, names: Names | None = None) -> Table:
         row["hops"] = summary.length or np.nan
         row["rtt"], row["loss"] = summary.rtt, summary.loss
         row["queue"] = summary.queue[1] / 1e9
-    return Table(rows, names=names)
+    return RowTable(rows, names=names)
 
 
-def shown_paths(paths: Paths, shown: Filter, names: Names) -> tuple[Choice, ...]:
+def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[Choice, ...]:
     """The choices that pass; a destination with several flows does where one of them does."""
     if not shown:
         return paths.choices
@@ -62,7 +62,7 @@ def shown_paths(paths: Paths, shown: Filter, names: Names) -> tuple[Choice, ...]
     return tuple(choice for choice in paths.choices if choice in passed)
 
 
-def shown_hops(hops: Sequence[Hop], shown: Filter, names: Names) -> list[Hop]:
+def shown_hops(hops: Sequence[Hop], shown: Filter, names: AddressNames) -> list[Hop]:
     """The hops that pass."""
     if not shown:
         return list(hops)
@@ -74,7 +74,7 @@ def shown_hops(hops: Sequence[Hop], shown: Filter, names: Names) -> list[Hop]:
         numbers = hop.numbers
         row["loss"], row["rtt"], row["p95"] = numbers.loss, numbers.median, numbers.p95
         row["jitter"], row["last"], row["queue"] = numbers.jitter, hop.last, hop.queue_ns / 1e9
-    passed = shown.mask(Table(rows, names=names)).tolist()
+    passed = shown.mask(RowTable(rows, names=names)).tolist()
     return [hop for hop, passes in zip(hops, passed, strict=True) if passes]
 
 

@@ -15,10 +15,10 @@ from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView,
 from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
 from app.console.screens.paths.routers import Router, routers_of
 from probes.flow.filter import address_text, protocol_name
-from probes.path.analysis.distributions import Comparison, kolmogorov_smirnov
+from probes.path.analysis.distributions import DistributionTest, kolmogorov_smirnov
 from probes.path.analysis.statistics import group_starts
 from probes.path.options import TracedFlow
-from probes.path.records import Array, Kind
+from probes.path.records import Array, PathRowKind
 from probes.path.traced import Traced
 from widgets.sparkline import means
 
@@ -35,7 +35,13 @@ _FEW = 5
 """Seconds of a mean that is shown as the present."""
 ECHO = (1, 58)
 """Protocols whose echo is traced, as one flow: it has no ports."""
-ROUTE = (Kind.RESPONDER, Kind.LONGER, Kind.SHORTER, Kind.SILENT, Kind.ANSWERS)
+ROUTE = (
+    PathRowKind.RESPONDER,
+    PathRowKind.LONGER,
+    PathRowKind.SHORTER,
+    PathRowKind.SILENT,
+    PathRowKind.ANSWERS,
+)
 """Findings that another way is taken."""
 _NOWHERE = np.empty(0, int)
 
@@ -324,7 +330,7 @@ class Paths:
             self._numbers = key, numbers_of(*self._recent.of(self.view), of[of >= 0])
         return self._numbers[1]
 
-    def difference(self, hop: Hop) -> tuple[tuple[str, str], Comparison] | None:
+    def difference(self, hop: Hop) -> tuple[tuple[str, str], DistributionTest] | None:
         """How the times of flows by the two routers differ that answer most at a hop (S3.20), by
         the last minute's; None where flows go one way only."""
         view = self.view

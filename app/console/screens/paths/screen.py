@@ -35,7 +35,7 @@ from app.console.tapes.state import Values, of_path
 from app.console.tasks import Task
 from app.resolve import address, addresses
 from bpf.errors import ProbedeckError, UsageError
-from probes.filter import Domain, Filter, Table
+from probes.filter import Domain, Filter, RowTable
 from probes.path.traced import Traced
 from widgets.status import StatusItem
 from widgets.table.rows import Rows
@@ -81,7 +81,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._listed: tuple[object, ...] = ()
         """What the list of paths was made of."""
 
-    def filtered(self) -> tuple[tuple[Domain, Table | None], ...]:
+    def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
         paths = path_table(self._paths)
         return (PATHS, paths), (HOPS, None)
 

@@ -15,7 +15,7 @@ from app.console.screens.triggers.model import Standing, Transition, Triggers
 from app.console.screens.triggers.rows import band_text, left, nanoseconds
 from app.console.tables.label_lines import labelled
 from probes.monitor.info import ApplicationInfo
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.format import REPLACED, byte_size, clock, duration, percent, safe, si
@@ -200,7 +200,7 @@ def _lines(
     last = int(one.numbers["selected"])
     yield "Selected", f"{si(info.selected)} packets, {si(last)} in last window", ""
     for number, change in enumerate(made):
-        at = f"{_clock(change.utc_ns)}  {change.before.words} -> {change.after.words}"
+        at = f"{_clock(change.utc_ns)}  {change.before.label} -> {change.after.label}"
         yield "" if number else "Changes", at, ""
         yield "", change.cause, ""
         if change.metrics["packets"]:
@@ -209,13 +209,13 @@ def _lines(
 
 def _state(triggers: Triggers, one: Standing) -> str:
     info = one.info
-    word = info.state.words
+    word = info.state.label
     if info.forced and info.state.runs:
         word += " by an operator"
     text = f"{word} since {_clock(info.since_utc_ns)}"
     now = triggers.view.now_utc_ns
     if info.until_utc_ns and now:
-        what = "ends" if info.state is State.HOLD else "armed again"
+        what = "ends" if info.state is PolicyState.HOLD else "armed again"
         text += f", {what} in {duration(left(info, now))}"
     return text
 

@@ -1,4 +1,4 @@
-"""What screen 4 is about: the primitive's last windows, and what they say of each policy."""
+"""What screen 4 is about: the monitor's last windows, and what they say of each policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.records import POLICY, Array
-from probes.monitor.state import METRICS, POLICIES, TRIGGERS, State
+from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Snapshot
 
 CELL = 2.0
@@ -31,7 +31,7 @@ _QUOTED = re.compile(r"'([^']+)'")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonitorView:
-    """The primitive's tables until a moment, oldest window first."""
+    """The monitor's tables until a moment, oldest window first."""
 
     metrics: tuple[Snapshot, ...] = ()
     policies: tuple[Snapshot, ...] = ()
@@ -46,11 +46,12 @@ class MonitorView:
 
 
 class LiveMonitor:
-    """Keeps windows of the primitive. `add` is called by its thread, `view` by any."""
+    """Keeps windows of the monitor. `add` is called by its thread, `view` by any."""
 
     def __init__(self) -> None:
         self._tables = {
-            name: deque[Snapshot](maxlen=_WINDOWS) for name in (METRICS, POLICIES, TRIGGERS)
+            name: deque[Snapshot](maxlen=_WINDOWS)
+            for name in (METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE)
         }
         self._view: MonitorView | None = None
         """What there is, where that was asked since the last table."""
@@ -113,8 +114,8 @@ class Transition:
     """A policy's, from one state to another."""
 
     utc_ns: int
-    before: State
-    after: State
+    before: PolicyState
+    after: PolicyState
     cause: str
     metrics: Any
     """One row of dtype METRIC."""
@@ -184,7 +185,7 @@ class Triggers:
         for name in np.unique(rows["policy"]):
             line = found[name.decode()] = _no_line(cells)
             mine = rows["policy"] == name
-            runs = np.isin(rows["state"][mine], [state for state in State if state.runs])
+            runs = np.isin(rows["state"][mine], [state for state in PolicyState if state.runs])
             np.fmax.at(line.values, at[mine], values[mine])
             np.logical_or.at(line.holds, at[mine], rows["holds"][mine] != 0)
             np.logical_or.at(line.active, at[mine], runs)
@@ -212,7 +213,8 @@ class Triggers:
         encoded = name.encode()
         found = [
             Transition(
-                snapshot.utc_ns(int(row["at_ns"])), State(row["before"]), State(row["after"]),
+                snapshot.utc_ns(int(row["at_ns"])),
+                PolicyState(row["before"]), PolicyState(row["after"]),
                 row["cause"].decode(errors="replace"), row["metrics"],
             )
             for snapshot in reversed(self.view.triggers)
@@ -255,7 +257,7 @@ def as_of(info: MonitorInfo, view: MonitorView) -> MonitorInfo:
         row = rows.get(one.policy.name)
         if row is None:
             return one
-        state, since = State(row["state"]), window.utc_ns(int(row["since_ns"]))
+        state, since = PolicyState(row["state"]), window.utc_ns(int(row["since_ns"]))
         if state == one.state and abs(since - one.since_utc_ns) < _SAME_NS:
             return one
         return replace(one, state=state, since_utc_ns=since, until_utc_ns=0, forced=False, cause="")

@@ -12,7 +12,7 @@ from app.console.screens.triggers.model import Standing, Triggers, relative
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.records import POLICY
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.format import MISSING, age, bit_rate, percent, si
 from widgets.sparkline import bars, round_scale
@@ -32,7 +32,13 @@ _TOP = 2.0
 """The end of the scale of time lines, in thresholds: half a bar is one."""
 _SHADES = "█▓▒░"
 """Of TCP, UDP, ICMP and what is neither: told apart without colours."""
-_RANKS = (State.ACTIVE, State.HOLD, State.COOLDOWN, State.ARMED, State.OFF)
+_RANKS = (
+    PolicyState.ACTIVE,
+    PolicyState.HOLD,
+    PolicyState.COOLDOWN,
+    PolicyState.ARMED,
+    PolicyState.OFF,
+)
 """States in their order: those that run come first, then those that may."""
 UNSURE = "?"
 """After a value whose error band reaches over the threshold."""
@@ -56,7 +62,7 @@ def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple
     title = next((title for title in titles if len(title) <= cells), _HALF)
     return (
         Column("policy", "Policy", _width((one.name for one in policies), _NAME_CELLS)),
-        Column("state", "State", 14),
+        Column("state", "PolicyState", 14),
         Column("condition", "Condition", _width((one.when for one in policies), _CONDITION_CELLS),
                priority=7),
         Column("value", "Value", 8, "right", priority=1),
@@ -76,7 +82,7 @@ def application_columns(triggers: Triggers) -> tuple[Column, ...]:
     by = (_run_by(triggers, name) for name in names)
     return (
         Column("application", "Application", _width(names, _NAME_CELLS)),
-        Column("active", "State", 6),
+        Column("active", "PolicyState", 6),
         Column("packets", seen, 8, "right"),
         Column("ns", "ns/packet", 9, "right", priority=1),
         Column("policies", "Run by", _width(by, _RUN_CELLS), priority=2),
@@ -120,7 +126,7 @@ def _policy_row(one: Standing, now_utc_ns: int) -> Row:
     )
     values = (
         one.name,
-        one.info.state.words,
+        one.info.state.label,
         cells[2],
         float(numbers["value"]),
         None if one.exact else "..".join(f"{numbers[end]:.6g}" for end in ("low", "high")),
@@ -132,7 +138,7 @@ def _policy_row(one: Standing, now_utc_ns: int) -> Row:
     ratio = float(relative(np.array([numbers], POLICY))[0])
     ranks = {1: _RANKS.index(one.info.state), 3: ratio, 4: float(numbers["high"] - numbers["low"])}
     muted = Tone.MUTED
-    name = Tone.ACCENT if one.info.state is not State.OFF else muted
+    name = Tone.ACCENT if one.info.state is not PolicyState.OFF else muted
     tones = (name, tone, Tone.NORMAL, valued, muted, muted, muted, Tone.NORMAL, muted)
     return Row(one.name, cells, tones, values, ranks)
 
@@ -155,7 +161,7 @@ def state_text(info: PolicyInfo, now_utc_ns: int) -> str:
 
     `now_utc_ns` is 0 where it is not known.
     """
-    word = "forced" if info.forced and info.state.runs else info.state.words
+    word = "forced" if info.forced and info.state.runs else info.state.label
     if not now_utc_ns:
         return word
     if info.until_utc_ns:
@@ -172,7 +178,9 @@ def state_tone(info: PolicyInfo) -> Tone:
     """What its state means: that a condition holds asks for attention."""
     if info.state.runs:
         return Tone.WARN if info.policy.mode == "triggered" and not info.forced else Tone.ACCENT
-    return {State.ARMED: Tone.GOOD, State.COOLDOWN: Tone.NORMAL}.get(info.state, Tone.MUTED)
+    return {PolicyState.ARMED: Tone.GOOD, PolicyState.COOLDOWN: Tone.NORMAL}.get(
+        info.state, Tone.MUTED
+    )
 
 
 def application_rows(triggers: Triggers) -> Rows:

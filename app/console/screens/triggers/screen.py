@@ -1,4 +1,4 @@
-"""Screen 4: the primitive's policies and applications, and what wakes them."""
+"""Screen 4: the monitor's policies and applications, and what wakes them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TriggersScreen(TriggerView):
         self._do(f"{what} {name}", ask, self._is_now, self.console.complain)
 
     def _is_now(self, info: PolicyInfo) -> None:
-        self.notify(f"{info.policy.name} is {info.state.words}", timeout=2.0, markup=False)
+        self.notify(f"{info.policy.name} is {info.state.label}", timeout=2.0, markup=False)
 
     def do_trigger_remove(self, policy: str = "") -> None:
         info = self._target(policy)

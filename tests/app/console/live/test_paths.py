@@ -10,7 +10,7 @@ import pytest
 from app.console.live import paths as module
 from app.console.live.paths import IDLE_NS, LivePaths, PathView, RecentTimes
 from probes.path.options import TracedFlow
-from probes.path.records import HOP, Array, Kind, Outcome, no_rows
+from probes.path.records import HOP, Array, PathRowKind, ProbeOutcome, no_rows
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 
 START = 1000 * SECOND_NS
@@ -44,7 +44,9 @@ def test_what_came_to_its_end_is_counted_by_hop() -> None:
 def test_what_says_nothing_of_the_network_is_no_sample() -> None:
     path = FakePath(LAB[:1])
     rows = path.second(START)
-    rows["outcome"][:6] = [Outcome.DROPPED] * 2 + [Outcome.OVERRUN] * 2 + [Outcome.IN_FLIGHT] * 2
+    rows["outcome"][:6] = (
+        [ProbeOutcome.DROPPED] * 2 + [ProbeOutcome.OVERRUN] * 2 + [ProbeOutcome.IN_FLIGHT] * 2
+    )
     rows["received_ns"][:6] = 0
     lives = LivePaths()
     lives.add(table(rows, START + SECOND_NS))
@@ -56,7 +58,7 @@ def test_what_says_nothing_of_the_network_is_no_sample() -> None:
 def test_a_loss_known_late_is_in_the_second_in_which_it_was_sent() -> None:
     path, lives = FakePath([FakeHop(2.0, ("10.0.0.1",))]), LivePaths()
     rows = path.second(START)
-    rows["outcome"][5], rows["received_ns"][5] = Outcome.UNANSWERED, 0
+    rows["outcome"][5], rows["received_ns"][5] = ProbeOutcome.UNANSWERED, 0
     late = np.arange(20) == 5
     lives.add(table(rows[~late], START + SECOND_NS - 1))
     lives.add(table(rows[late], START + 3 * SECOND_NS + SECOND_NS - 1))
@@ -130,18 +132,21 @@ def test_findings_are_kept_and_a_queue_is_known_until_it_is_over() -> None:
     path = FakePath(LAB)
     lives = played(path, seconds=1)
 
-    def told(kind: Kind, **values: object) -> Array:
+    def told(kind: PathRowKind, **values: object) -> Array:
         lives.add(table(path.change(kind, 5, START, **values), START + SECOND_NS))
         view = lives.view()
         series: Array = view.series[at_hop(view, 5)[0]]
         return series
 
-    assert told(Kind.SUMMARY, amount_ns=3, cleared=1)[["queue_ns", "cleared"]].item() == (0, 1)
-    assert told(Kind.QUEUE, amount_ns=7)["queue_ns"] == 7
-    assert told(Kind.SUMMARY, amount_ns=9)["queue_ns"] == 9
-    assert told(Kind.SUMMARY, amount_ns=0)["queue_ns"] == 9
-    assert told(Kind.QUEUE_OVER)["queue_ns"] == 0
-    assert lives.view().changes["kind"].tolist() == [Kind.QUEUE, Kind.QUEUE_OVER]
+    assert told(PathRowKind.SUMMARY, amount_ns=3, cleared=1)[["queue_ns", "cleared"]].item() == (
+        0,
+        1,
+    )
+    assert told(PathRowKind.QUEUE, amount_ns=7)["queue_ns"] == 7
+    assert told(PathRowKind.SUMMARY, amount_ns=9)["queue_ns"] == 9
+    assert told(PathRowKind.SUMMARY, amount_ns=0)["queue_ns"] == 9
+    assert told(PathRowKind.QUEUE_OVER)["queue_ns"] == 0
+    assert lives.view().changes["kind"].tolist() == [PathRowKind.QUEUE, PathRowKind.QUEUE_OVER]
 
 
 def test_an_ended_flow_leaves_after_a_minute() -> None:

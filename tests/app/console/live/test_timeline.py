@@ -17,7 +17,7 @@ from app.console.live.timeline import Timeline
 from app.console.screens.paths.detail import long_history
 from bpf.errors import UsageError
 from probes.flow.records import FLOW, Array
-from probes.monitor.state import State as Standing
+from probes.monitor.state import PolicyState as Standing
 from probes.path.traced import Traced
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
@@ -339,7 +339,7 @@ async def test_a_screen_that_is_new_while_paused_asks_once(time: SimpleNamespace
 
 async def test_policies_are_in_the_states_of_the_moment(time: SimpleNamespace) -> None:
     plane = FakePlane()
-    plane.primitive = monitor(policy("flood: flows > 500 -> dns", Standing.ACTIVE, ago=1.0))
+    plane.monitor_info = monitor(policy("flood: flows > 500 -> dns", Standing.ACTIVE, ago=1.0))
     source = FakeMonitor()
     async with desk(controller=plane) as console:
         past = Past(console, time)

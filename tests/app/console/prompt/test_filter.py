@@ -20,7 +20,7 @@ from app.console.screens.paths.filter import shown_hops, shown_paths
 from app.console.screens.paths.model import Choice, Paths
 from bpf.errors import TextError
 from probes.flow.filter import FlowFilter
-from probes.flow.records import Array, Direction
+from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
 from probes.path.traced import Traced
 from probes.snapshot import Event
@@ -43,10 +43,10 @@ def measured(*paths: FakePath, seconds: int = 5) -> PathView:
     return live.view()
 
 
-def row_of(path: FakePath, direction: Direction) -> Array:
+def row_of(path: FakePath, direction: FlowDirection) -> Array:
     """The flow of a path, dtype LIVE (1,), as it leaves this host, or its answers."""
     row = np.zeros(1, LIVE)
-    near, far = ("source", "destination")[:: 1 if direction == Direction.EGRESS else -1]
+    near, far = ("source", "destination")[:: 1 if direction == FlowDirection.EGRESS else -1]
     row[near][:, :4], row[far] = SOURCE, packed(path.destination)
     row["protocol"], sport, dport = path.flow
     row[f"{near}_port"], row[f"{far}_port"] = sport, dport
@@ -54,7 +54,7 @@ def row_of(path: FakePath, direction: Direction) -> Array:
     return row
 
 
-def echo_row(kind: int, direction: Direction) -> Array:
+def echo_row(kind: int, direction: FlowDirection) -> Array:
     row = row_of(FakePath(NEAR, flow=ECHO), direction)
     row["source_port"], row["destination_port"] = 0, kind << 8
     return row
@@ -65,14 +65,14 @@ def test_a_flow_has_the_rtt_of_its_way_to_the_other_end_in_either_direction() ->
     near = FakePath(NEAR, destination="10.95.9.9", flow=TracedFlow(17, 5000, 53))
     echo = FakePath(NEAR, flow=ECHO)
     view = measured(far, near, echo)
-    other = row_of(far, Direction.EGRESS)
+    other = row_of(far, FlowDirection.EGRESS)
     other["source_port"] = 40002
     rows = np.concatenate(
         [
-            row_of(far, Direction.EGRESS), row_of(far, Direction.INGRESS), other,
-            row_of(near, Direction.EGRESS), row_of(near, Direction.INGRESS),
-            echo_row(8, Direction.EGRESS), echo_row(0, Direction.INGRESS),
-            echo_row(3, Direction.INGRESS),
+            row_of(far, FlowDirection.EGRESS), row_of(far, FlowDirection.INGRESS), other,
+            row_of(near, FlowDirection.EGRESS), row_of(near, FlowDirection.INGRESS),
+            echo_row(8, FlowDirection.EGRESS), echo_row(0, FlowDirection.INGRESS),
+            echo_row(3, FlowDirection.INGRESS),
         ],
         dtype=LIVE,
     )  # fmt: skip
@@ -85,7 +85,9 @@ def test_a_flow_has_the_rtt_of_its_way_to_the_other_end_in_either_direction() ->
 def test_flows_are_sorted_by_rtt_and_what_is_not_traced_comes_last_either_way() -> None:
     far, near = FakePath(LAB), FakePath(NEAR, destination="10.95.9.9")
     nowhere = FakePath((), destination="10.0.0.1")
-    rows = np.concatenate([row_of(p, Direction.EGRESS) for p in (near, far, nowhere)], dtype=LIVE)
+    rows = np.concatenate(
+        [row_of(p, FlowDirection.EGRESS) for p in (near, far, nowhere)], dtype=LIVE
+    )
     rows["id"] = [1, 2, 3]
     view = LiveView(rows, 0, 0)
     paths = measured(far, near)

@@ -17,7 +17,7 @@ from app.console.screens.triggers.model import Triggers
 from app.console.tables.compare import CHANGES, HOP_CHANGES
 from app.console.tables.sorted_table import SortedTable
 from bpf.errors import UsageError
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
@@ -102,10 +102,10 @@ async def test_hops_and_destinations_are_sorted_and_flows_stay_below_their_desti
 
 async def test_policies_and_applications_are_sorted_by_what_they_mean() -> None:
     plane, source = FakePlane(), FakeMonitor()
-    states = {"a": State.ARMED, "b": State.OFF, "c": State.ACTIVE}
+    states = {"a": PolicyState.ARMED, "b": PolicyState.OFF, "c": PolicyState.ACTIVE}
     infos = [policy(f"{n}: flows > 9 -> dns", s, selected=ord(n)) for n, s in states.items()]
-    plane.primitive = monitor(*infos)
-    says = {"a": Said(9, 10), "b": Said(500, 1000, error=0.1), "c": Said(1, 10, State.ACTIVE)}
+    plane.monitor_info = monitor(*infos)
+    says = {"a": Said(9, 10), "b": Said(500, 1000, error=0.1), "c": Said(1, 10, PolicyState.ACTIVE)}
     async with desk(120, 40, plane) as console:
         for made in source.window(says):
             plane.publish(made)

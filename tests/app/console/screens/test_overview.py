@@ -31,9 +31,9 @@ from app.console.screens.triggers.model import LiveMonitor, Triggers
 from app.console.screens.triggers.screen import TriggersScreen
 from probes.config.model import ProbeConfig
 from probes.control_plane import ControlPlane
-from probes.flow.records import FLOW, Array, Direction
-from probes.monitor.state import State
-from probes.path.records import Kind
+from probes.flow.records import FLOW, Array, FlowDirection
+from probes.monitor.state import PolicyState
+from probes.path.records import PathRowKind
 from probes.snapshot import Event, Loss, LossReason
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table
@@ -56,7 +56,7 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def out(rows: Array) -> Array:
     """The same flow, out of this host."""
-    rows["direction"] = Direction.EGRESS
+    rows["direction"] = FlowDirection.EGRESS
     return rows
 
 
@@ -87,12 +87,12 @@ async def trace(console: Desk, seconds: int = 10) -> None:
 
 async def have_policies(console: Desk) -> None:
     """Four of them, and a window of each."""
-    cast("FakePlane", console.controller).primitive = monitor(
-        policy("off: operator -> dns", State.OFF),
+    cast("FakePlane", console.controller).monitor_info = monitor(
+        policy("off: operator -> dns", PolicyState.OFF),
         policy("near: flows > 500 -> half_open"),
-        policy("busy: packets > 100 -> accounting", State.ACTIVE),
+        policy("busy: packets > 100 -> accounting", PolicyState.ACTIVE),
     )
-    says = {"off": Said(state=State.OFF), "near": Said(400, 500), "busy": Said(120, 100)}
+    says = {"off": Said(state=PolicyState.OFF), "near": Said(400, 500), "busy": Said(120, 100)}
     for item in FakeMonitor().window(says):
         console.controller.publish(item)
     screen(console)._poll()
@@ -218,7 +218,7 @@ def test_the_worst_hop_loses_and_is_to_blame() -> None:
     assert order(paths(loss=0.2, cleared=True)) == [6, 5, 3, 2, 1]
     live = paths()
     end = 110 * SECOND_NS
-    live.add(table(FakePath(LAB).change(Kind.QUEUE, 3, end, amount_ns=20_000_000), end))
+    live.add(table(FakePath(LAB).change(PathRowKind.QUEUE, 3, end, amount_ns=20_000_000), end))
     assert order(live)[0] == 3
     assert ranked(live.view())[0][0] == Choice("10.94.6.2")
     # What is probed no more is not bad any more.
@@ -232,10 +232,11 @@ def test_policies_that_act_come_first_and_then_those_near_their_threshold() -> N
     for item in fake.window(says):
         live.add(item)
     info = monitor(
-        policy("off: operator -> dns", State.OFF), policy("all: always -> dns", State.ACTIVE),
+        policy("off: operator -> dns", PolicyState.OFF),
+        policy("all: always -> dns", PolicyState.ACTIVE),
         policy("far: flows > 10 -> dns"), policy("near: flows > 10 -> dns"),
-        policy("cooling: flows > 1 -> dns", State.COOLDOWN),
-        policy("busy: flows > 1 -> dns", State.ACTIVE),
+        policy("cooling: flows > 1 -> dns", PolicyState.COOLDOWN),
+        policy("busy: flows > 1 -> dns", PolicyState.ACTIVE),
     )  # fmt: skip
     found = pressing(Triggers(live.view(), info), 3)
     assert [one.name for one in found] == ["busy", "cooling", "near", "far", "all", "off"]

@@ -17,9 +17,9 @@ from app.console.screens.flows.rows import path_of
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.model import Choice
 from bpf.errors import UsageError
-from probes.flow.records import Array, Direction
+from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
-from probes.path.records import Kind
+from probes.path.records import PathRowKind
 from probes.path.traced import Traced
 from tests.app.console.fake import Desk, becomes, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
@@ -176,7 +176,12 @@ async def test_a_change_of_route_is_marked_where_it_happened_and_told() -> None:
         await t.play(path, seconds=4)
         await t.find_out(
             path.change(
-                Kind.RESPONDER, 2, at + 10, since_ns=at, responder="10.94.8.2", previous="10.94.1.2"
+                PathRowKind.RESPONDER,
+                2,
+                at + 10,
+                since_ns=at,
+                responder="10.94.8.2",
+                previous="10.94.1.2",
             )
         )
         assert t.row(2)[1:3] == ["10.94.8.2", "+1"]
@@ -190,7 +195,7 @@ async def test_a_change_of_route_is_marked_where_it_happened_and_told() -> None:
 async def test_a_queue_is_pointed_out_at_its_hop_until_it_is_over() -> None:
     path = FakePath(LAB)
     async with tracer(path) as t:
-        await t.find_out(path.change(Kind.QUEUE, 5, t.now_ns, amount_ns=160_000_000))
+        await t.find_out(path.change(PathRowKind.QUEUE, 5, t.now_ns, amount_ns=160_000_000))
         assert "hop 5 queues 160 ms" in t.desk.lines[2]
         assert t.tones(5) == {Tone.WARN}
         await t.desk.pilot.resize_terminal(80, 24)
@@ -198,7 +203,7 @@ async def test_a_queue_is_pointed_out_at_its_hop_until_it_is_over() -> None:
         await becomes(t.desk, lambda: "hop 5 queues 160 ms" in t.desk.strip)
         assert "Destination or flow" not in t.desk.text
         assert Tone.WARN not in t.tones(6)
-        await t.find_out(path.change(Kind.QUEUE_OVER, 5, t.now_ns))
+        await t.find_out(path.change(PathRowKind.QUEUE_OVER, 5, t.now_ns))
         assert "queues" not in t.desk.text
         assert Tone.WARN not in t.tones(5)
 
@@ -312,7 +317,7 @@ async def test_a_paused_view_stays_and_can_be_looked_at() -> None:
 async def test_enter_on_a_flow_traces_its_path_and_shows_it() -> None:
     async with desk(controller=(plane := FakePlane())) as console:
         leaving = flow(1, 10)
-        leaving["direction"] = Direction.EGRESS
+        leaving["direction"] = FlowDirection.EGRESS
         await console.feed(leaving)
         await console.press("enter")
         await becomes(console, lambda: console.app.current_mode == "paths")

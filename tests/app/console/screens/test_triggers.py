@@ -35,7 +35,7 @@ from probes.monitor.applications.top import TopTable
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.policy import Policy
-from probes.monitor.state import State
+from probes.monitor.state import PolicyState
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
@@ -45,7 +45,7 @@ from widgets.tones import Tone
 
 FLOOD = "flood: flows > 500 until flows < 300 hold 5s cooldown 10s -> heavy_hitters, trace on udp"
 NASTY = "\x1b[31m \u202e"
-ON, ARMED, OFF = State.ACTIVE, State.ARMED, State.OFF
+ON, ARMED, OFF = PolicyState.ACTIVE, PolicyState.ARMED, PolicyState.OFF
 
 
 def watched(info: MonitorInfo | None, *windows: dict[str, Said], interval: float = 1.0) -> Triggers:
@@ -145,13 +145,15 @@ def test_what_is_not_sure_is_marked_and_exact_values_have_no_band() -> None:
         (ARMED, {}, "armed"),
         (ON, {"ago": 12}, "active 12 s"),
         (ON, {"ago": 3700, "forced": True}, "forced 1h01m"),
-        (State.HOLD, {"left": 2.3}, "hold -3 s"),
-        (State.COOLDOWN, {"left": 8, "forced": True}, "cool-down -8 s"),
-        (State.COOLDOWN, {"left": -1}, "cool-down -0 s"),
+        (PolicyState.HOLD, {"left": 2.3}, "hold -3 s"),
+        (PolicyState.COOLDOWN, {"left": 8, "forced": True}, "cool-down -8 s"),
+        (PolicyState.COOLDOWN, {"left": -1}, "cool-down -0 s"),
         (OFF, {}, "off"),
     ],
 )
-def test_a_state_is_told_with_its_time(state: State, changes: dict[str, float], text: str) -> None:
+def test_a_state_is_told_with_its_time(
+    state: PolicyState, changes: dict[str, float], text: str
+) -> None:
     now = 1_700_000_000 * 10**9
     info = policy(FLOOD, state, now_ns=now, **changes)  # type: ignore[arg-type]
     assert state_text(info, now) == text
@@ -296,7 +298,7 @@ async def console(
     *policies: PolicyInfo, width: int = 120, height: int = 40, runs: bool = True
 ) -> AsyncIterator[Console]:
     plane = FakePlane()
-    plane.primitive = monitor(*policies) if runs else None
+    plane.monitor_info = monitor(*policies) if runs else None
     async with desk(width, height, plane) as opened:
         shown = Console(opened.app, plane, opened.pilot)
         shown.plane, shown.monitor = plane, FakeMonitor()
@@ -330,7 +332,7 @@ async def test_it_fits_and_says_what_is_most_important(width: int, height: int) 
             assert words in c.lines[1], words
         for words in ("█ TCP 60.0 %", "▓ UDP 30.0 %", "▒ ICMP <0.1 %", "░ other 10.0 %"):
             assert words in c.lines[2], words
-        for words in ("State", "Value", "Threshold", "▄ threshold"):
+        for words in ("PolicyState", "Value", "Threshold", "▄ threshold"):
             assert words in c.lines[3], words
         assert c.lines[4].split()[0] == "flood"
         for words in ("active ", "1.93 k", "300", "█"):
@@ -375,7 +377,7 @@ async def test_no_monitor_and_no_policy_say_how_to_get_one() -> None:
         assert "Application" not in c.text
         await c.press("o", "x", "e", "enter", "s")
         assert c.complaints == ["there is no policy here"] * 3
-        c.plane.primitive = monitor(input=Input.TELEMETRY)
+        c.plane.monitor_info = monitor(input=Input.TELEMETRY)
         await c.press("3", "4")
         await c.becomes(lambda: "there is no policy" in c.text)
         assert "Records" in c.text
@@ -524,7 +526,7 @@ async def test_bars_are_told_apart_without_colours_and_a_paused_screen_stays(
         asked: list[MonitorInfo | None] = []
 
         def asks() -> MonitorInfo | None:
-            asked.append(c.plane.primitive)
+            asked.append(c.plane.monitor_info)
             return asked[-1]
 
         monkeypatch.setattr(c.plane, "monitor", asks)
@@ -539,8 +541,8 @@ async def test_bars_are_told_apart_without_colours_and_a_paused_screen_stays(
         assert c.policies.cursor_key == chosen != "flood"
         await c.press("space")
         frozen = c.lines[1:]
-        assert c.plane.primitive is not None
-        c.plane.primitive = replace(c.plane.primitive, policies=())
+        assert c.plane.monitor_info is not None
+        c.plane.monitor_info = replace(c.plane.monitor_info, policies=())
         await c.play({"flood": Said(9e9, 1)}, Traffic(flows=7))
         c.app.screen._poll()  # type: ignore[attr-defined]
         await c.still()

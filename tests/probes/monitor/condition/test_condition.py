@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from probes.monitor.condition import Condition, ConditionError, terms
-from probes.monitor.series import METRICS, Series
+from probes.monitor.series import METRIC_NAMES, WindowSeries
 from tests.probes.monitor.windows import row, series_of
 
 Window = Mapping[str, float]
@@ -246,7 +246,7 @@ class TestBaseline:
 
     def test_an_attack_does_not_become_usual(self) -> None:
         """As the engine does it: windows of the attack are not among the quiet ones."""
-        series, quiet = Series(), Series()
+        series, quiet = WindowSeries(), WindowSeries()
         verdicts = []
         for number, metrics in enumerate([*[USUAL] * 70, *[FLOOD] * 500, *[USUAL] * 5, FLOOD], 1):
             window = row(**metrics)
@@ -279,13 +279,13 @@ def test_a_new_function_needs_limits_of_its_own(monkeypatch: pytest.MonkeyPatch)
     """Limits of another function would be wrong without a word."""
     monkeypatch.setitem(terms._REDUCE, "range", lambda x, _: x.max() - x.min())
     series = series_of([USUAL, USUAL])
-    over = terms.Over("range", terms.Metric("packets"), 3600, "1h", 1, alone=False)
+    over = terms.Over("range", terms.MetricTerm("packets"), 3600, "1h", 1, alone=False)
     with pytest.raises(NotImplementedError, match="limits of range"):
-        over.band(terms.Frame(series, None, slice(2)))
+        over.band(terms.WindowSelection(series, None, slice(2)))
 
 
 def test_windows_differ_in_length() -> None:
-    series = Series()
+    series = WindowSeries()
     for end, seconds, packets in ((1, 1, 1000), (2, 1, 1000), (2.25, 0.25, 500)):
         series.append(row(packets=packets), round(end * 1e9), seconds)
     for text in (
@@ -368,22 +368,22 @@ def test_sides_are_told() -> None:
     ],
 )  # fmt: skip
 def test_words(text: str, words: str) -> None:
-    assert Condition.parse(text).evaluate(series_of([*AFTER_USUAL, FLOOD])).words == words
+    assert Condition.parse(text).evaluate(series_of([*AFTER_USUAL, FLOOD])).summary == words
 
 
 def test_words_with_an_error() -> None:
     window = {"flows": 10_100, "flows_low": 9_800.4, "flows_high": 10_400}
     outcome = Condition.parse("flows > 10k").evaluate(series_of([window]))
-    assert outcome.words == "flows 10.1 k (9.8 to 10.4) > 10 k"
+    assert outcome.summary == "flows 10.1 k (9.8 to 10.4) > 10 k"
 
 
 def test_words_fit_their_field() -> None:
     parts = [f"udp_packets + {n} > {n}" for n in range(30)]
     outcome = Condition.parse(" and ".join(parts)).evaluate(series_of([FLOOD]))
-    assert 230 < len(outcome.words.encode()) <= 256
-    assert outcome.words.endswith(", ...")
+    assert 230 < len(outcome.summary.encode()) <= 256
+    assert outcome.summary.endswith(", ...")
     long = Condition.parse(" + ".join(["udp_packets"] * 60) + " > 5").evaluate(series_of([FLOOD]))
-    assert len(long.words.encode()) == 256
+    assert len(long.summary.encode()) == 256
 
 
 # Whatever is given
@@ -391,9 +391,9 @@ def test_words_fit_their_field() -> None:
 
 PIECES = st.sampled_from(
     [
-        *METRICS, "rate", "avg", "baseline", "and", "or", "not", "(", ")", ",", "+", "-", "*", "/",
-        ">", ">=", "==", "=", "%", "0", "5", "1e6", "80%", "10k/s", "5MB", "60s", "1h", "flow", "'",
-        "\u2265", "\ud800", "avg(packets, 5s)", "flows > 5", "baseline(60s)", "\n", "x" * 50,
+        *METRIC_NAMES, "rate", "avg", "baseline", "and", "or", "not", "(", ")", ",", "+", "-", "*",
+        "/", ">", ">=", "==", "=", "%", "0", "5", "1e6", "80%", "10k/s", "5MB", "60s", "1h", "flow",
+        "'", "\u2265", "\ud800", "avg(packets, 5s)", "flows > 5", "baseline(60s)", "\n", "x" * 50,
     ]
 )  # fmt: skip
 
@@ -414,7 +414,7 @@ def test_no_text_is_trouble(text: str) -> None:
     def judged() -> tuple[float, ConditionError | None, str]:
         start = time.thread_time()
         try:
-            error, words = None, Condition.parse(text).evaluate(series).words
+            error, words = None, Condition.parse(text).evaluate(series).summary
         except ConditionError as caught:
             error, words = caught, ""
         return time.thread_time() - start, error, words

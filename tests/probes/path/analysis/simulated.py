@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from probes.path.analysis import Analysis
-from probes.path.records import HOP, PATH, Array, Kind, Outcome
+from probes.path.records import HOP, PATH, Array, PathRowKind, ProbeOutcome
 
 SECOND = 1_000_000_000
 START = 5_000 * SECOND
@@ -145,7 +145,7 @@ class Flow:
         made["hop"] = number
         made["sent_ns"] = START + (seconds * SECOND).astype("i8")
         answered = ~np.isnan(rtts)
-        made["outcome"] = np.where(answered, Outcome.ANSWERED, Outcome.UNANSWERED)
+        made["outcome"] = np.where(answered, ProbeOutcome.ANSWERED, ProbeOutcome.UNANSWERED)
         made["received_ns"][answered] = made["sent_ns"][answered] + rtts[answered].astype("i8")
         each, at = np.unique(numbers, return_inverse=True)
         addresses = np.array([np.frombuffer(router(int(one)), "u1") for one in each])
@@ -203,7 +203,7 @@ def told(*flows: Flow, seed: int = 1, seconds: float | None = None) -> Array:
     return np.concatenate([np.empty(0, PATH), *found], dtype=PATH)
 
 
-def of(rows: Array, *kinds: Kind) -> Array:
+def of(rows: Array, *kinds: PathRowKind) -> Array:
     """The rows of some kinds."""
     chosen: Array = rows[np.isin(rows["kind"], kinds)]
     return chosen
@@ -211,7 +211,7 @@ def of(rows: Array, *kinds: Kind) -> Array:
 
 def events(rows: Array) -> Array:
     """All but summaries."""
-    chosen: Array = rows[rows["kind"] != Kind.SUMMARY]
+    chosen: Array = rows[rows["kind"] != PathRowKind.SUMMARY]
     return chosen
 
 
@@ -222,6 +222,6 @@ def at(row: Array, name: str = "at_ns") -> float:
 
 def summary_of(rows: Array, hop: int, port: int = 40000) -> Array:
     """Summaries of one hop of a flow."""
-    mine = of(rows, Kind.SUMMARY)
+    mine = of(rows, PathRowKind.SUMMARY)
     chosen: Array = mine[(mine["hop"] == hop) & (mine["source_port"] == port)]
     return chosen

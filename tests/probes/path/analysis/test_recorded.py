@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from probes.path.analysis import Analysis
-from probes.path.records import HOP, PATH, Array, Kind
+from probes.path.records import HOP, PATH, Array, PathRowKind
 from tests.probes.path.analysis.simulated import DESTINATION, START, at, events, of, polls, raw
 
 PING, BULK = 8368, 45436
@@ -45,25 +45,25 @@ def told() -> Array:
 
 
 def test_the_detour_is_told_with_its_hops(told: Array) -> None:
-    changes = of(told, Kind.RESPONDER)
+    changes = of(told, PathRowKind.RESPONDER)
     assert changes[["hop", "source_port"]].tolist() == [(5, PING), (6, PING)]
     assert changes["responder"][:, :4].tolist() == [[10, 94, 110, 2], [10, 94, 111, 2]]
     assert all(at(row) - at(row, "since_ns") <= 0.3 for row in changes)
-    longer = of(told, Kind.LONGER)
+    longer = of(told, PathRowKind.LONGER)
     assert longer["hop"].max() == 8
     assert longer["amount"].sum() == 2
     assert at(longer[-1]) - at(changes[0], "since_ns") <= 1
 
 
 def test_the_queue_is_told_at_its_hop_though_the_flow_began_with_it(told: Array) -> None:
-    queues = of(told, Kind.QUEUE)
+    queues = of(told, PathRowKind.QUEUE)
     assert queues[["hop", "source_port"]].tolist() == [(4, BULK)]
     began = recorded()
     began = began[began["source_port"] == BULK]["sent_ns"].min()
     assert 0 <= queues["since_ns"][0] - began <= 0.5e9
     assert queues["at_ns"][0] - began <= 2e9
     assert 20e6 < queues["amount_ns"][0] <= 205e6
-    during = told[(told["kind"] == Kind.SUMMARY) & (told["at_ns"] > queues["at_ns"][0])]
+    during = told[(told["kind"] == PathRowKind.SUMMARY) & (told["at_ns"] > queues["at_ns"][0])]
     during = during[(during["source_port"] == BULK) & (during["answered"] > 0)]
     assert 100e6 < np.median(during["amount_ns"][during["hop"] == 4]) < 205e6
     assert (during["amount_ns"][during["hop"] != 4] == 0).all()
@@ -75,14 +75,18 @@ def test_a_flow_that_begins_with_its_queue_is_told_without_others_too() -> None:
     alone = alone[alone["source_port"] == BULK]
     analysis = Analysis()
     found = np.concatenate([analysis.add(*poll) for poll in polls(alone)], dtype=PATH)
-    assert events(found)[["kind", "hop"]].tolist() == [(Kind.QUEUE, 4)]
-    queue = of(found, Kind.QUEUE)[0]
+    assert events(found)[["kind", "hop"]].tolist() == [(PathRowKind.QUEUE, 4)]
+    queue = of(found, PathRowKind.QUEUE)[0]
     assert queue["at_ns"] - alone["sent_ns"].min() <= 2.5e9
 
 
 def test_nothing_else_is_told(told: Array) -> None:
     """The silent router among it: it never answered."""
-    assert set(events(told)["kind"]) == {Kind.RESPONDER, Kind.LONGER, Kind.QUEUE}
+    assert set(events(told)["kind"]) == {
+        PathRowKind.RESPONDER,
+        PathRowKind.LONGER,
+        PathRowKind.QUEUE,
+    }
 
 
 def test_without_the_events_nothing_is_told() -> None:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.path.analysis.routes import ROUTE, Verdict, differing, follow, is_late, is_silent
+from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late, is_silent
 from probes.path.records import Array
 
 A, B, C = 11, 12, 13
 
 
-def verdicts(*polls: list[int]) -> list[tuple[Verdict, int]]:
+def verdicts(*polls: list[int]) -> list[tuple[RouteVerdict, int]]:
     """The findings of each poll with these answers of one hop, and the router then."""
     routes = np.zeros(1, ROUTE)
     found = []
@@ -24,44 +24,48 @@ def verdicts(*polls: list[int]) -> list[tuple[Verdict, int]]:
         times = np.arange(sent, sent + len(responders)) + 1
         sent += len(responders)
         routes, verdict = follow(routes, np.array(responders, "u8"), times, np.array([0]))
-        found.append((Verdict(int(verdict[0])), int(routes["current"][0])))
+        found.append((RouteVerdict(int(verdict[0])), int(routes["current"][0])))
     return found
 
 
 def test_a_change_is_sure_by_two_answers() -> None:
-    assert verdicts([A] * 9, [A, A, B, B])[-1] == (Verdict.CHANGED, B)
-    assert verdicts([A] * 9, [A, A, B])[-1] == (Verdict.SAME, A)
-    assert verdicts([A] * 9, [A, A, B], [B])[-1] == (Verdict.CHANGED, B)
+    assert verdicts([A] * 9, [A, A, B, B])[-1] == (RouteVerdict.CHANGED, B)
+    assert verdicts([A] * 9, [A, A, B])[-1] == (RouteVerdict.SAME, A)
+    assert verdicts([A] * 9, [A, A, B], [B])[-1] == (RouteVerdict.CHANGED, B)
 
 
 def test_a_single_answer_without_any_of_the_old_router_is_enough() -> None:
-    assert verdicts([A], [A], [B])[-1] == (Verdict.CHANGED, B)
+    assert verdicts([A], [A], [B])[-1] == (RouteVerdict.CHANGED, B)
 
 
 def test_one_answer_of_another_is_no_change() -> None:
     found = verdicts([A] * 9, [A, B, A, A], [A] * 9)
-    assert {verdict for verdict, _ in found} == {Verdict.SAME}
+    assert {verdict for verdict, _ in found} == {RouteVerdict.SAME}
 
 
 def test_there_and_back_are_two_changes() -> None:
     found = verdicts([A] * 20, [B] * 20, [B] * 20, [A] * 20)
     assert [verdict for verdict, _ in found] == [
-        Verdict.SAME, Verdict.CHANGED, Verdict.SAME, Verdict.CHANGED,
+        RouteVerdict.SAME, RouteVerdict.CHANGED, RouteVerdict.SAME, RouteVerdict.CHANGED,
     ]  # fmt: skip
 
 
 def test_a_loop_while_routes_converge_is_one_change() -> None:
-    assert verdicts([A] * 20, [A, C, B, B, B])[-1] == (Verdict.CHANGED, B)
+    assert verdicts([A] * 20, [A, C, B, B, B])[-1] == (RouteVerdict.CHANGED, B)
 
 
 def test_routers_that_take_turns_are_balancing_and_told_once() -> None:
     found = verdicts([A, B, A, B, B, A], [B, A, A], [A] * 30, [B, A], [B] * 30)
-    assert [verdict for verdict, _ in found] == [Verdict.MIXED] + [Verdict.SAME] * 4
+    assert [verdict for verdict, _ in found] == [RouteVerdict.MIXED] + [RouteVerdict.SAME] * 4
 
 
 def test_balancing_that_ended_leaves_a_normal_hop() -> None:
     found = verdicts([A, B] * 5, [B] * 300, [A, A])
-    assert [verdict for verdict, _ in found] == [Verdict.MIXED, Verdict.SAME, Verdict.CHANGED]
+    assert [verdict for verdict, _ in found] == [
+        RouteVerdict.MIXED,
+        RouteVerdict.SAME,
+        RouteVerdict.CHANGED,
+    ]
     assert found[1][1] == B
 
 
@@ -73,11 +77,11 @@ def test_a_change_is_told_once_however_polls_cut_it(
     limits = sorted({min(cut * 3, len(answers)) for cut in cuts} | {0, len(answers)})
     polls = [answers[a:b] for a, b in pairwise(limits)]
     found = [verdict for verdict, _ in verdicts(*polls)]
-    assert found.count(Verdict.CHANGED) == 1
-    assert Verdict.MIXED not in found
+    assert found.count(RouteVerdict.CHANGED) == 1
+    assert RouteVerdict.MIXED not in found
     # In the poll with its second answer at the latest.
     at = next(number for number, end in enumerate(limits[1:]) if end >= before + 2)
-    assert Verdict.CHANGED in found[: at + 1]
+    assert RouteVerdict.CHANGED in found[: at + 1]
 
 
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 40))
@@ -85,8 +89,8 @@ def test_balancing_never_looks_like_many_route_changes(seed: int, size: int) -> 
     rng = np.random.default_rng(seed)
     polls = [rng.choice([A, B], size).tolist() for _ in range(30)]
     found = [verdict for verdict, _ in verdicts(*polls)]
-    assert found.count(Verdict.CHANGED) <= 3
-    assert found.count(Verdict.MIXED) <= 1
+    assert found.count(RouteVerdict.CHANGED) <= 3
+    assert found.count(RouteVerdict.MIXED) <= 1
 
 
 def test_hops_of_a_poll_do_not_mix() -> None:
@@ -96,7 +100,7 @@ def test_hops_of_a_poll_do_not_mix() -> None:
     assert routes["current"].tolist() == [A, B]
     later = np.array([A, A, C, C], "u8")
     routes, verdict = follow(routes, later, np.arange(20, 24), np.array([0, 2]))
-    assert verdict.tolist() == [Verdict.SAME, Verdict.CHANGED]
+    assert verdict.tolist() == [RouteVerdict.SAME, RouteVerdict.CHANGED]
     assert routes["held_ns"].tolist() == [0, 22]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from probes.path.analysis import Analysis
 from probes.path.analysis.flows import MAX_FLOWS_OF_DESTINATION
-from probes.path.records import HOP, PATH, Kind, Outcome
+from probes.path.records import HOP, PATH, PathRowKind, ProbeOutcome
 from tests.probes.path.analysis.simulated import (
     DESTINATION,
     SECOND,
@@ -55,7 +55,7 @@ def test_where_nothing_happens_nothing_is_told(
     """
     rows = told(Flow(hops, end=seconds, rate=rate))
     assert len(events(rows)) == 0
-    assert len(of(rows, Kind.SUMMARY)) > 0
+    assert len(of(rows, PathRowKind.SUMMARY)) > 0
 
 
 def test_summaries_hold_every_probe_once_and_its_times() -> None:
@@ -64,7 +64,7 @@ def test_summaries_hold_every_probe_once_and_its_times() -> None:
     found = told(flow)
     for hop in (1, 4):
         mine, given = summary_of(found, hop), rows[rows["hop"] == hop]
-        answered = given["outcome"] == Outcome.ANSWERED
+        answered = given["outcome"] == ProbeOutcome.ANSWERED
         rtts = (given["received_ns"] - given["sent_ns"])[answered]
         assert mine["sent"].sum() == len(given)
         assert mine["answered"].sum() == answered.sum()
@@ -91,9 +91,9 @@ def test_a_summary_is_of_its_own_second() -> None:
 
 def test_what_was_not_sent_or_is_not_known_is_no_loss() -> None:
     rows = probes(Flow(path(1), end=1.0, rate=100))
-    rows["outcome"][:10] = Outcome.DROPPED
-    rows["outcome"][10:30] = Outcome.OVERRUN
-    rows["outcome"][30:40] = Outcome.IN_FLIGHT
+    rows["outcome"][:10] = ProbeOutcome.DROPPED
+    rows["outcome"][10:30] = ProbeOutcome.OVERRUN
+    rows["outcome"][30:40] = ProbeOutcome.IN_FLIGHT
     analysis = Analysis()
     analysis.add(rows[:0], START)
     found = analysis.add(rows, START + SECOND)
@@ -115,7 +115,7 @@ def test_a_rate_limited_hop_is_cleared_and_a_lossy_path_is_not() -> None:
     assert all(mine["cleared"] for mine in losing[1:])
     assert len(events(limited)) == 0
     lossy = told(Flow([*path(2), *[Hop(answering(idle(), 0.7)) for _ in range(4)]], end=12))
-    late = of(lossy, Kind.SUMMARY)
+    late = of(lossy, PathRowKind.SUMMARY)
     late = late[late["at_ns"] > START + 6 * SECOND]
     assert np.mean(late["cleared"]) < 0.1
 
@@ -163,7 +163,7 @@ def test_flows_of_a_destination_are_bounded_and_the_rest_is_counted() -> None:
     analysis = Analysis()
     rows = probes(*flows, Flow(path(1), 7, "10.94.7.1", end=0.9, rate=10))
     found = [analysis.add(*poll) for poll in polls(rows, 2)]
-    summaries = of(np.concatenate(found, dtype=PATH), Kind.SUMMARY)
+    summaries = of(np.concatenate(found, dtype=PATH), PathRowKind.SUMMARY)
     ports = summaries["source_port"].tolist()
     assert len(set(ports) - {7}) == MAX_FLOWS_OF_DESTINATION
     assert 7 in ports
@@ -176,7 +176,7 @@ def test_new_flows_take_the_places_of_those_that_ended() -> None:
         for number in range(1000)
     ]
     rows = told(*flows)
-    assert set(of(rows, Kind.SUMMARY)["source_port"].tolist()) == set(range(1000, 2000))
+    assert set(of(rows, PathRowKind.SUMMARY)["source_port"].tolist()) == set(range(1000, 2000))
     assert len(events(rows)) == 0
 
 
@@ -203,7 +203,7 @@ def test_a_forgotten_destination_is_gone_and_others_stay() -> None:
     told_of = [analysis.add(*poll) for poll in polls(again) if poll[1] > START + 5 * SECOND]
     found = np.concatenate(told_of, dtype=PATH)
     mine = found[(found["destination"] == np.frombuffer(raw(other), "u1")).all(axis=1)]
-    assert len(of(mine, Kind.SUMMARY)) > 0
+    assert len(of(mine, PathRowKind.SUMMARY)) > 0
     assert len(events(mine)) == 0
     assert set(mine["alternatives"]) == {1}
 
@@ -227,6 +227,6 @@ def test_of_a_flow_with_few_probes_a_queue_is_told_where_it_is_or_not_at_all() -
         rows = rows[np.random.default_rng(seed).random(len(rows)) < 0.06]
         analysis = Analysis()
         for part, now_ns in polls(rows):
-            found += of(analysis.add(part, now_ns), Kind.QUEUE)["hop"].tolist()
+            found += of(analysis.add(part, now_ns), PathRowKind.QUEUE)["hop"].tolist()
     assert set(found) == {4}
     assert len(found) > 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probes.path.records import Array, Kind
+from probes.path.records import Array, PathRowKind
 from tests.probes.path.analysis.simulated import (
     SECOND,
     START,
@@ -32,15 +32,15 @@ def test_a_queue_is_told_at_its_hop_with_begin_and_end(number: int, rate: float)
     hops = queue_at(path(), number, lambda s: sawtooth(s, begin, end))
     rows = told(Flow(hops, end=end + 8, rate=rate))
     queue, over = events(rows)
-    assert (queue["kind"], queue["hop"]) == (Kind.QUEUE, number)
-    assert (over["kind"], over["hop"]) == (Kind.QUEUE_OVER, number)
+    assert (queue["kind"], queue["hop"]) == (PathRowKind.QUEUE, number)
+    assert (over["kind"], over["hop"]) == (PathRowKind.QUEUE_OVER, number)
     block = max(5 / rate, 0.5) + 0.25
     assert begin - block <= at(queue, "since_ns") <= begin + 0.6 + block
     assert at(queue) <= begin + 0.6 + 3 * block
     assert 40e6 < queue["amount_ns"] <= 205e6
     assert end + 3 - block <= at(over) <= end + 3 + 3 * block
     assert 150e6 < over["amount_ns"] <= 205e6
-    during = of(rows, Kind.SUMMARY)
+    during = of(rows, PathRowKind.SUMMARY)
     during = during[(during["at_ns"] > queue["at_ns"]) & (during["at_ns"] < START + end * SECOND)]
     there = during[during["hop"] == number]["amount_ns"]
     assert 80e6 < np.median(there) < 205e6
@@ -50,7 +50,7 @@ def test_a_queue_is_told_at_its_hop_with_begin_and_end(number: int, rate: float)
 def test_a_queue_far_away_is_told_at_its_hop() -> None:
     hops = queue_at(path(10, wide_area()), 7, lambda s: sawtooth(s, 20, 40))
     found = events(told(Flow(hops, end=50, rate=50)))
-    assert found[["kind", "hop"]].tolist() == [(Kind.QUEUE, 7), (Kind.QUEUE_OVER, 7)]
+    assert found[["kind", "hop"]].tolist() == [(PathRowKind.QUEUE, 7), (PathRowKind.QUEUE_OVER, 7)]
 
 
 def test_a_hop_that_is_slow_to_answer_is_no_queue() -> None:
@@ -67,7 +67,7 @@ def test_the_hop_before_a_queue_may_be_silent() -> None:
     hops = queue_at(path(), 4, lambda s: sawtooth(s, 5, 15))
     hops[3] = Hop(unanswered(idle(), 0))
     found = events(told(Flow(hops, end=22)))
-    assert found[["kind", "hop"]].tolist() == [(Kind.QUEUE, 5), (Kind.QUEUE_OVER, 5)]
+    assert found[["kind", "hop"]].tolist() == [(PathRowKind.QUEUE, 5), (PathRowKind.QUEUE_OVER, 5)]
 
 
 def test_a_hop_that_fell_silent_before_clears_no_queue() -> None:
@@ -75,7 +75,7 @@ def test_a_hop_that_fell_silent_before_clears_no_queue() -> None:
     hops = queue_at(path(), 4, lambda s: sawtooth(s, 10))
     hops[4] = Hop(unanswered(idle(), 4))
     found = events(told(Flow(hops, end=16)))
-    assert found[["kind", "hop"]].tolist() == [(Kind.SILENT, 5), (Kind.QUEUE, 4)]
+    assert found[["kind", "hop"]].tolist() == [(PathRowKind.SILENT, 5), (PathRowKind.QUEUE, 4)]
 
 
 @pytest.mark.parametrize(("rate", "end"), [(100, 30), (2, 120)])
@@ -86,16 +86,16 @@ def test_the_end_of_a_queue_from_before_the_flow_is_no_shift(rate: float, end: f
         return np.where(seconds < end, 50e6, 0.0) + sawtooth(seconds, end / 2, end)
 
     found = events(told(Flow(queue_at(path(), 4, delay), end=1.3 * end, rate=rate)))
-    assert found[["kind", "hop"]].tolist() == [(Kind.QUEUE, 4), (Kind.QUEUE_OVER, 4)]
+    assert found[["kind", "hop"]].tolist() == [(PathRowKind.QUEUE, 4), (PathRowKind.QUEUE_OVER, 4)]
 
 
 def test_a_flow_that_begins_in_a_queue_is_told_by_what_others_know() -> None:
     hops = queue_at(path(), 4, lambda s: sawtooth(s, 10))
     rows = told(Flow(hops, 40000, end=9), Flow(hops, 40001, begin=12, end=20))
-    found = of(rows, Kind.QUEUE)
+    found = of(rows, PathRowKind.QUEUE)
     assert found[["source_port", "hop"]].tolist() == [(40001, 4)]
     assert found["amount_ns"][0] > 70e6
-    alone = of(told(Flow(hops, 40001, begin=12, end=13.9)), Kind.QUEUE)
+    alone = of(told(Flow(hops, 40001, begin=12, end=13.9)), PathRowKind.QUEUE)
     assert len(alone) == 0
 
 
@@ -105,7 +105,7 @@ def test_another_level_is_told_at_the_first_hop_that_has_it(amount: float) -> No
         return np.where((seconds > 15.1) == (amount > 0), abs(amount) * 1e6, 0.0)
 
     found = events(told(Flow(queue_at(path(), 4, step, noise_ms=0.02), end=30)))
-    assert found[["kind", "hop"]].tolist() == [(Kind.SHIFT, 4)]
+    assert found[["kind", "hop"]].tolist() == [(PathRowKind.SHIFT, 4)]
     assert found["amount_ns"][0] == pytest.approx(amount * 1e6, abs=2e5)
     assert 14.5 <= at(found[0], "since_ns") <= 15.8
     assert at(found[0]) <= 19

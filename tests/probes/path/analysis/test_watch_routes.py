@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from probes.path.analysis import Analysis
-from probes.path.records import PATH, Array, Kind
+from probes.path.records import PATH, Array, PathRowKind
 from tests.probes.path.analysis.simulated import (
     DESTINATION,
     SECOND,
@@ -44,14 +44,14 @@ def detour(moment: float, first: int, hops: int = 7, end: int = 6) -> list[Hop]:
 @pytest.mark.parametrize("moment", [6.0, 6.02, 6.1, 6.2])
 def test_a_detour_is_told_at_once_hop_by_hop(moment: float) -> None:
     found = events(told(Flow(detour(moment, 4), end=14)))
-    changes = of(found, Kind.RESPONDER)
+    changes = of(found, PathRowKind.RESPONDER)
     assert changes["hop"].tolist() == [4, 5, 6]
     assert [row.tobytes() for row in changes["responder"]] == [router(20 + h) for h in (4, 5, 6)]
     assert [row.tobytes() for row in changes["previous"]] == [router(h) for h in (4, 5, 6)]
     # All in the poll in which there is a second answer of each.
     assert {at(row) for row in changes} == {np.ceil((moment + 0.021) * 4) / 4}
     assert all(moment <= at(row, "since_ns") <= moment + 0.011 for row in changes)
-    longer = of(found, Kind.LONGER)
+    longer = of(found, PathRowKind.LONGER)
     assert longer[["hop", "amount"]].tolist() == [(7, 1)]
     assert at(longer[0]) <= moment + 0.5
     assert len(found) == 4
@@ -61,7 +61,7 @@ def test_a_detour_of_slow_probes_is_told_by_its_first_answer() -> None:
     hops = detour(30.0, 4, hops=6, end=6)
     rows = told(Flow(hops, end=60, rate=0.7))
     changes = events(rows)
-    assert changes[["kind", "hop"]].tolist() == [(Kind.RESPONDER, hop) for hop in (4, 5, 6)]
+    assert changes[["kind", "hop"]].tolist() == [(PathRowKind.RESPONDER, hop) for hop in (4, 5, 6)]
     for change in changes:
         assert at(change) - at(change, "since_ns") <= 0.25
 
@@ -72,8 +72,8 @@ def test_a_detour_to_a_shorter_path_is_told_and_its_end_is_not_silent() -> None:
         made[number - 1].routers = after(6.0, 20 + number, number)
     made[6].times = unanswered(idle(30), 6.0)
     found = events(told(Flow(made, end=14)))
-    assert of(found, Kind.RESPONDER)["hop"].tolist() == [4, 5, 6]
-    assert of(found, Kind.SHORTER)[["hop", "amount"]].tolist() == [(6, 1)]
+    assert of(found, PathRowKind.RESPONDER)["hop"].tolist() == [4, 5, 6]
+    assert of(found, PathRowKind.SHORTER)[["hop", "amount"]].tolist() == [(6, 1)]
     assert len(found) == 4
 
 
@@ -88,7 +88,7 @@ def test_a_path_grows_by_a_hop_that_answers_not_by_one_that_rarely_does(
         return np.where((seconds > 6) & turn, 30e3, np.nan)
 
     found = events(told(Flow([*path(6), Hop(times)], end=14)))
-    assert of(found, Kind.LONGER)["hop"].tolist() == [7] * longer
+    assert of(found, PathRowKind.LONGER)["hop"].tolist() == [7] * longer
     assert len(found) == longer
 
 
@@ -103,8 +103,8 @@ def test_a_detour_with_another_delay_is_a_shift_and_no_queue() -> None:
         for number, hop in enumerate(path(), 1)
     ]
     found = events(told(Flow(slower, end=25)))
-    assert of(found, Kind.RESPONDER)["hop"].tolist() == [4, 5, 6]
-    assert of(found, Kind.SHIFT)["hop"].tolist() == [4]
+    assert of(found, PathRowKind.RESPONDER)["hop"].tolist() == [4, 5, 6]
+    assert of(found, PathRowKind.SHIFT)["hop"].tolist() == [4]
     assert len(found) == 4
 
 
@@ -116,15 +116,15 @@ def test_a_path_that_ends_at_the_destination_is_shorter_there() -> None:
     rows["responder"][early] = np.frombuffer(router(6), "u1")
     analysis = Analysis()
     found = events(np.concatenate([analysis.add(*poll) for poll in polls(rows)], dtype=PATH))
-    assert found[["kind", "hop"]].tolist() == [(Kind.RESPONDER, 6), (Kind.SHORTER, 6)]
+    assert found[["kind", "hop"]].tolist() == [(PathRowKind.RESPONDER, 6), (PathRowKind.SHORTER, 6)]
 
 
 def test_late_answers_of_the_old_path_are_no_change() -> None:
     """The old path has a queue of 300 ms, the new one none: new answers overtake old ones."""
     slow: Times = plus(idle(), lambda s: np.where(s < 6.0, 300e6, 0.0))
     hops = [*path(3), Hop(slow, after(6.0, 4, 24))]
-    found = of(told(Flow(hops, end=10)), Kind.RESPONDER, Kind.BALANCED_PACKETS)
-    assert found[["kind", "hop"]].tolist() == [(Kind.RESPONDER, 4)]
+    found = of(told(Flow(hops, end=10)), PathRowKind.RESPONDER, PathRowKind.BALANCED_PACKETS)
+    assert found[["kind", "hop"]].tolist() == [(PathRowKind.RESPONDER, 4)]
 
 
 def by(way: int, port: int, **others: float) -> Flow:
@@ -137,7 +137,7 @@ def by(way: int, port: int, **others: float) -> Flow:
 def test_flows_that_take_different_paths_are_told_once() -> None:
     rows = told(by(3, 40000, end=20), by(30, 40001, end=20), by(3, 40002, end=20, begin=5))
     found = events(rows)
-    assert found[["kind", "hop", "source_port"]].tolist() == [(Kind.BALANCED, 3, 40001)]
+    assert found[["kind", "hop", "source_port"]].tolist() == [(PathRowKind.BALANCED, 3, 40001)]
     assert found["responder"][0].tobytes() == router(30)
     assert found["previous"][0].tobytes() == router(3)
     assert set(summary_of(rows, 3)["alternatives"]) == {2}
@@ -155,7 +155,7 @@ def test_flows_one_after_the_other_are_not_balanced() -> None:
 def test_a_detour_of_several_flows_is_not_balancing() -> None:
     flows = [Flow(detour(6.1, 4, 6, 6), port, end=12, rate=30) for port in range(40000, 40005)]
     found = events(told(*flows))
-    assert set(found["kind"]) == {Kind.RESPONDER}
+    assert set(found["kind"]) == {PathRowKind.RESPONDER}
     assert len(found) == 5 * 3
 
 
@@ -172,21 +172,21 @@ def test_many_short_flows_are_not_told() -> None:
 def test_balancing_packet_by_packet_is_told_once_and_is_no_route_change(rate: float) -> None:
     hops = [*path(2), Hop(idle(), in_turn(3, 30, 31)), *path(6)[3:]]
     rows = told(Flow(hops, end=60, rate=rate))
-    found = of(rows, Kind.BALANCED_PACKETS)
+    found = of(rows, PathRowKind.BALANCED_PACKETS)
     assert found["hop"].tolist() == [3]
     pair = {found["responder"][0].tobytes(), found["previous"][0].tobytes()}
     assert len(pair & {router(3), router(30), router(31)}) == 2
-    assert len(of(rows, Kind.RESPONDER)) <= (0 if rate == 100 else 2)
+    assert len(of(rows, PathRowKind.RESPONDER)) <= (0 if rate == 100 else 2)
     assert summary_of(rows, 3)["alternatives"][-1] == 3
 
 
 def test_a_hop_that_falls_silent_is_told_and_that_it_answers_again() -> None:
     hops = [*path(2), Hop(unanswered(idle(), 5, 12)), *path(6)[3:]]
     silent, back = events(told(Flow(hops, end=16)))
-    assert (silent["kind"], silent["hop"], silent["amount"]) == (Kind.SILENT, 3, 1)
+    assert (silent["kind"], silent["hop"], silent["amount"]) == (PathRowKind.SILENT, 3, 1)
     assert at(silent, "since_ns") == pytest.approx(5, abs=0.02)
     assert at(silent) <= 5 + 1.5 + 3 + 0.5  # silence, timeout, two polls
-    assert (back["kind"], back["hop"]) == (Kind.ANSWERS, 3)
+    assert (back["kind"], back["hop"]) == (PathRowKind.ANSWERS, 3)
     assert at(back) <= 12.5
     assert back["amount_ns"] == pytest.approx(7e9, abs=3e7)
 
@@ -194,8 +194,8 @@ def test_a_hop_that_falls_silent_is_told_and_that_it_answers_again() -> None:
 def test_an_outage_is_told_at_its_first_hop_only() -> None:
     hops = [*path(2), *[Hop(unanswered(idle(), 5, 12)) for _ in range(4)]]
     silent, back = events(told(Flow(hops, end=16)))
-    assert (silent["kind"], silent["hop"], silent["amount"]) == (Kind.SILENT, 3, 4)
-    assert (back["kind"], back["hop"]) == (Kind.ANSWERS, 3)
+    assert (silent["kind"], silent["hop"], silent["amount"]) == (PathRowKind.SILENT, 3, 4)
+    assert (back["kind"], back["hop"]) == (PathRowKind.ANSWERS, 3)
 
 
 def test_loss_for_a_second_is_no_silence() -> None:
@@ -210,7 +210,7 @@ def test_a_hop_that_never_answered_is_not_told() -> None:
 
 def test_a_pause_of_the_application_is_told_when_it_is_over() -> None:
     found = events(told(Flow(path(), end=15, pause=(8, 9.5))))
-    assert found["kind"].tolist() == [Kind.GAP]
+    assert found["kind"].tolist() == [PathRowKind.GAP]
     assert found["amount_ns"][0] == pytest.approx(1.5e9, abs=2e7)
     assert at(found[0], "since_ns") == pytest.approx(8, abs=0.02)
     assert at(found[0]) <= 9.75
@@ -219,17 +219,17 @@ def test_a_pause_of_the_application_is_told_when_it_is_over() -> None:
 def test_usual_pauses_are_none() -> None:
     """One probe in two seconds."""
     slow = told(Flow(path(1), end=80, rate=0.5))
-    assert len(of(slow, Kind.GAP)) == 0
+    assert len(of(slow, PathRowKind.GAP)) == 0
 
 
 def test_an_outage_is_no_pause() -> None:
     """Probes were sent; that they were lost is known by their timeout, after the next answers."""
     hops = [Hop(unanswered(hop.times, 8, 10)) for hop in path()]
-    assert len(of(told(Flow(hops, end=20)), Kind.GAP)) == 0
+    assert len(of(told(Flow(hops, end=20)), PathRowKind.GAP)) == 0
 
 
 def test_a_pause_of_one_of_two_flows_is_told_after_the_timeout() -> None:
     rows = told(Flow(path(), 40000, end=16), Flow(path(), 40001, end=16, pause=(8, 9.5)))
     found = events(rows)
-    assert found[["kind", "source_port"]].tolist() == [(Kind.GAP, 40001)]
+    assert found[["kind", "source_port"]].tolist() == [(PathRowKind.GAP, 40001)]
     assert 9.5 + 3 <= at(found[0]) <= 9.5 + 4

@@ -340,7 +340,7 @@ class Tracing:
 
     def sequence(self, destination: str) -> int:
         """Number of the next probe to it."""
-        (target,) = (t for t in self.probe._targets if t.told().destination == destination)
+        (target,) = (t for t in self.probe._targets if t.summary().destination == destination)
         return target.sequence
 
     def rows(self) -> Array:

@@ -12,7 +12,7 @@ import pytest
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
-from probes.path.records import Outcome
+from probes.path.records import ProbeOutcome
 from tests.probes.path.network import answer
 from tests.probes.path.test_others import icmp_counts
 from tests.probes.path.wire.frames import (
@@ -96,7 +96,7 @@ def test_an_answer_in_pages_is_matched(host: tuple[Wire, Tracing], version: int)
     )  # fmt: skip
     receive_paged(opened, link_of(opened, version), packet)
     (row,) = tracing.rows()
-    assert row["outcome"] == Outcome.ANSWERED
+    assert row["outcome"] == ProbeOutcome.ANSWERED
     assert list(row["labels"][: row["label_count"]]) == [0x12345101]
     assert icmp_counts()[name] == before  # the host does not see it
 
@@ -127,7 +127,7 @@ def test_a_frame_cut_anywhere_is_passed(
     cut = (frame[:size] for size in range(LEAST[hook], len(frame)))
     assert {prog_test_run(program, part).verdict for part in cut} == {PASS[hook]}
     assert prog_test_run(program, frame).verdict != PASS[hook]
-    assert list(tracing.rows()["outcome"]) == [Outcome.ANSWERED]
+    assert list(tracing.rows()["outcome"]) == [ProbeOutcome.ANSWERED]
 
 
 @pytest.mark.parametrize("kind", [0, 43, 60], ids=["hop-by-hop", "routing", "destination"])

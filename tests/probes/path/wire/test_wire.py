@@ -24,7 +24,7 @@ from bpf.compiler import Compiler
 from bpf.programs.program import Program
 from bpf.syscall import link_create
 from probes.path.options import Guard, Order, PathOptions
-from probes.path.records import Outcome
+from probes.path.records import ProbeOutcome
 from tests.bpf.tools import read_u64
 from tests.probes.path.network import connect
 from tests.probes.path.wire.frames import (
@@ -340,7 +340,7 @@ def test_a_packet_that_congests_is_sent_once(compiler: Compiler, order: Order) -
     datagrams = [p.transport[8:11] for p in packets if p.ttl == 64]
     assert b"011" in datagrams  # the last one, which others had to make room for
     assert len(datagrams) == len(set(datagrams))
-    assert not (rows["outcome"] == Outcome.DROPPED).any()
+    assert not (rows["outcome"] == ProbeOutcome.DROPPED).any()
 
 
 def _in_space(space: int) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
-from probes.path.records import Array, Outcome
+from probes.path.records import Array, ProbeOutcome
 from tests.probes.path.network import answer
 from tests.probes.path.wire.frames import (
     ECHO,
@@ -83,7 +83,7 @@ class Answering:
     def rows(self) -> Array:
         """What was answered."""
         rows = self.tracing.rows()
-        return rows[rows["outcome"] <= Outcome.UNREACHABLE]
+        return rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
 
 
 @pytest.fixture(scope="module", params=[Hook.XDP, Hook.TC_INGRESS], ids=["xdp", "tc"])
@@ -121,7 +121,7 @@ def test_an_answer_is_dropped_and_told_once(host: Answering, protocol: str, vers
             (row,) = host.rows()
             router = ipaddress.ip_address(ROUTER[version] % 7).packed
             assert bytes(row["responder"]) == router.ljust(16, b"\0")
-            assert (row["hop"], row["outcome"], row["ttl"]) == (7, Outcome.ANSWERED, 60)
+            assert (row["hop"], row["outcome"], row["ttl"]) == (7, ProbeOutcome.ANSWERED, 60)
             assert (row["quoted_ttl"], row["label_count"]) == (1, 0)
             assert row["received_ns"] >= row["sent_ns"]
             ports = {"tcp": (1000, 80), "udp": (1000, 53)}.get(
@@ -191,7 +191,7 @@ def test_unreachable_is_told_and_passed(host: Answering, version: int) -> None:
         probe = host.probe(version, UDP)
         assert not host.drops(answer(probe, ROUTER[version] % 7, kind))
         (row,) = host.rows()
-        assert row["outcome"] == Outcome.UNREACHABLE
+        assert row["outcome"] == ProbeOutcome.UNREACHABLE
         assert (row["icmp_type"], row["icmp_code"]) == kind
     for kind in [(3, 4), (11, 1), (12, 0), (5, 0)] if version == 4 else [(2, 0), (3, 1), (4, 0)]:
         assert not host.drops(answer(host.probe(version, UDP), ROUTER[version] % 7, kind))

@@ -12,7 +12,7 @@ import pytest
 
 from bpf.compiler import Compiler
 from probes.path.options import Guard, Order
-from probes.path.records import Outcome
+from probes.path.records import ProbeOutcome
 from tests.probes.path.wire.frames import (
     CHECKSUM_AT,
     ECHO,
@@ -231,5 +231,5 @@ def test_a_checksum_deeper_inside(host: tuple[Wire, Tracing]) -> None:
     assert packet.transport[:58] == frame[34:92]
     rows = tracing.rows()
     (row,) = rows[(rows["version"] == 4) & (rows["sequence"] == sequence)]
-    assert row["outcome"] == Outcome.DROPPED
+    assert row["outcome"] == ProbeOutcome.DROPPED
     tracing.force(*range(1, 31))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from probes.path.options import PathOptions, Per
-from probes.path.policy import Policy, hops_of
-from probes.path.records import HOP, Array, Outcome
-from probes.path.slots import HOPS
+from probes.path.probing_plan import ProbingPlan, hops_of
+from probes.path.records import HOP, Array, ProbeOutcome
+from probes.path.slots import HOP_COUNT
 
 POLL = 0.25
 DESTINATION = 99
@@ -78,9 +78,9 @@ class Simulation:
         self.packets = packets
         """The application's, per second."""
         self.options = options or PathOptions()
-        self.policy = Policy(self.options)
+        self.policy = ProbingPlan(self.options)
         self.now = 100.0
-        self.sent = np.zeros(HOPS, "u8")
+        self.sent = np.zeros(HOP_COUNT, "u8")
         self.plans: list[tuple[float, int, int]] = []
         """When, the hops that were live, and the length."""
         self._coming: list[tuple[float, float, int, int]] = []
@@ -107,7 +107,7 @@ class Simulation:
             self.now = self._next
             self._next += random.uniform(0.5, 1.5) / self.packets
             self._ttl = self.network.ttl
-            interval = self.policy.plan.interval_ns / 1e9
+            interval = self.policy.schedule.interval_ns / 1e9
             if self._due <= self.now:
                 if self._due + interval < self.now:
                     self._due = self.now
@@ -139,7 +139,9 @@ class Simulation:
         for row, (received, sent, hop, who) in zip(rows, come, strict=True):
             row["received_ns"], row["sent_ns"], row["hop"] = received * 1e9, sent * 1e9, hop
             row["responder"][0] = who
-            row["outcome"] = Outcome.UNREACHABLE if who == DESTINATION else Outcome.ANSWERED
+            row["outcome"] = (
+                ProbeOutcome.UNREACHABLE if who == DESTINATION else ProbeOutcome.ANSWERED
+            )
         address = bytes([DESTINATION]).ljust(16, b"\0")
         plan = self.policy.decide(rows, self.sent, self._ttl, round(self.now * 1e9), address)
         self._asked |= set(hops_of(plan.once))

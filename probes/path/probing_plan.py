@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from probes.path.options import PathOptions, Per
-from probes.path.records import Array, Outcome
-from probes.path.slots import HOPS
+from probes.path.records import Array, ProbeOutcome
+from probes.path.slots import HOP_COUNT
 
 AHEAD = 5
 """Hops beyond the path that are looked at: it may become longer by several, and some be silent."""
@@ -40,7 +40,7 @@ _INITIAL_TTLS = (32, 64, 128, 255)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HopSchedule:
     """What the kernel is to do."""
 
     live: int
@@ -51,21 +51,21 @@ class Plan:
     """Between two probes."""
 
 
-class Policy:
+class ProbingPlan:
     """Decides for one destination."""
 
     def __init__(self, options: PathOptions) -> None:
         self._options = options
         self._decided_ns = 0
-        self._sent = np.zeros(HOPS, "i8")
+        self._sent = np.zeros(HOP_COUNT, "i8")
         """By hop, probes sent at the last decision."""
-        self._heard_ns = np.zeros(HOPS, "i8")
+        self._heard_ns = np.zeros(HOP_COUNT, "i8")
         """When it last answered; 0: never."""
-        self._sent_then = np.zeros(HOPS, "i8")
+        self._sent_then = np.zeros(HOP_COUNT, "i8")
         """Probes sent to it by then."""
-        self._waited_ns = np.zeros(HOPS, "i8")
+        self._waited_ns = np.zeros(HOP_COUNT, "i8")
         """For how long it was probed since; the clock stands still while nothing is sent."""
-        self._tried_ns = np.zeros(HOPS, "i8")
+        self._tried_ns = np.zeros(HOP_COUNT, "i8")
         self._tries = 0.0
         """That may be made now."""
         self._silent = 0
@@ -77,7 +77,7 @@ class Policy:
         """Since when packets from the destination have another TTL; 0: they have not."""
         self.length = 0
         """Routers on the way, as far as is known."""
-        self.plan = Plan(self._within(1, AHEAD), 0, self._interval_ns(0, 0))
+        self.schedule = HopSchedule(self._within(1, AHEAD), 0, self._interval_ns(0, 0))
 
     @property
     def silent(self) -> tuple[int, ...]:
@@ -87,9 +87,11 @@ class Policy:
     @property
     def live(self) -> tuple[int, ...]:
         """Hops that are probed at the full rate."""
-        return hops_of(self.plan.live)
+        return hops_of(self.schedule.live)
 
-    def decide(self, rows: Array, sent: Array, ttl: int, now_ns: int, destination: bytes) -> Plan:
+    def decide(
+        self, rows: Array, sent: Array, ttl: int, now_ns: int, destination: bytes
+    ) -> HopSchedule:
         """Take in the destination's new rows of dtype HOP, how many probes were sent by hop (32,),
         and the TTL of its own packets (0: none came yet). `destination` is its address, 16 bytes.
         """
@@ -115,19 +117,19 @@ class Policy:
         # The destination itself answers, or routers that come in its place.
         ahead = self._within(self.length + 1, self.length + (1 if self._end else AHEAD)) & ~live
         retried = path & self._silent & ~ahead
-        self._tries = min(self._tries + _TRIES_SHARE * int(fresh.sum()), HOPS)
+        self._tries = min(self._tries + _TRIES_SHARE * int(fresh.sum()), HOP_COUNT)
         tries_per_second = (ahead.bit_count() / _LOOK_NS + retried.bit_count() / _RETRY_NS) * 1e9
-        self.plan = Plan(
+        self.schedule = HopSchedule(
             live,
             self._try(live, ahead, retried, now_ns),
             self._interval_ns(live.bit_count(), tries_per_second),
         )
-        return self.plan
+        return self.schedule
 
     def _hear(self, rows: Array, now_ns: int, destination: bytes) -> None:
-        answers = rows[rows["outcome"] <= Outcome.UNREACHABLE]
+        answers = rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
         from_it = (answers["responder"] == np.frombuffer(destination, "u1")).all(axis=1)
-        at_end = from_it | (answers["outcome"] == Outcome.UNREACHABLE)
+        at_end = from_it | (answers["outcome"] == ProbeOutcome.UNREACHABLE)
         of_routers = answers[~at_end]
         for hop, count in zip(*np.unique(of_routers["hop"], return_counts=True), strict=True):
             if count > 1 or now_ns - self._heard_ns[hop] < _PATIENCE_NS:
@@ -207,4 +209,4 @@ def _mask_of(hops: Iterable[int]) -> int:
 
 def hops_of(mask: int) -> tuple[int, ...]:
     """The hops of a mask, ascending."""
-    return tuple(hop for hop in range(1, HOPS) if mask >> hop & 1)
+    return tuple(hop for hop in range(1, HOP_COUNT) if mask >> hop & 1)

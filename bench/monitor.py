@@ -1,6 +1,6 @@
-"""The monitoring primitive: cost of a packet, live rate, exactness, and how soon a policy acts.
+"""The monitor: cost of a packet, live rate, exactness, and how soon a policy acts.
 
-    python -I -m bench.primitive [--frames 6000000] [--rounds 9]
+    python -I -m bench.monitor [--frames 6000000] [--rounds 9]
 
 Needs root; sends only between two namespaces that it makes. Run it on a quiet machine.
 """
@@ -27,13 +27,13 @@ from probes.config.model import parse
 from probes.control.controller import Controller
 from probes.monitor.applications import catalog
 from probes.monitor.applications.application import ApplicationProbe
-from probes.monitor.engine import Transition
+from probes.monitor.engine import PolicyTransition
 from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import BUILT_IN, Policy
 from probes.monitor.probe import MonitorProbe
 from probes.monitor.records import Array
 from probes.monitor.selection import matches_of
-from probes.monitor.state import METRICS
+from probes.monitor.state import METRICS_TABLE
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot
 from tests.support.generator import Generator, frame
@@ -94,7 +94,7 @@ APPLICATION(counting) {
 
 
 class Monitored:
-    """The primitive on a bench's hook, with policies that a test sets."""
+    """The monitor on a bench's hook, with policies that a test sets."""
 
     def __init__(self, compiler: Compiler, bench: Bench, stack: ExitStack, bits: int = 12) -> None:
         self._compiler, self._bench, self._stack = compiler, bench, stack
@@ -238,7 +238,7 @@ def exactness(compiler: Compiler, report: Report, frames: int) -> None:
             rate = frames / generator.seconds / 1e6
         poller.stop()
         given, selected = monitor.probe.router.given(), monitor.probe.router.selected()
-        counted = int(_rows(items, METRICS)["packets"].sum())
+        counted = int(_rows(items, METRICS_TABLE)["packets"].sum())
     report.target(
         f"{rate:.1f} Mpps, {toggles} x 2 activations and deactivations",
         f"{seen} seen, {counted} in windows; {selected} selected, {given} given",
@@ -273,7 +273,7 @@ def reaction(report: Report, rounds: int) -> None:
         assert controller._triggers
         late: list[float] = []
 
-        def measure(transitions: Sequence[Transition]) -> None:
+        def measure(transitions: Sequence[PolicyTransition]) -> None:
             now = time.monotonic_ns()
             late.extend((now - each.at_ns) / 1e6 for each in transitions if each.after.runs)
 
@@ -309,7 +309,7 @@ def flood(compiler: Compiler, report: Report) -> None:
             time.sleep(0.02)
             items = monitor.probe.export()
             count = len(exact.poll().rows)
-            errors.append(float(_rows(items, METRICS)["flows"][0]) / count - 1)
+            errors.append(float(_rows(items, METRICS_TABLE)["flows"][0]) / count - 1)
             for standing in monitor.probe.policies():
                 if standing.state.runs:
                     active[standing.policy.name].append(window)
@@ -332,7 +332,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=6_000_000, help="of a live measurement")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    report = Report("The monitoring primitive")
+    report = Report("The monitor")
     parts: list[Callable[[Compiler], None]] = [
         lambda c: costs(c, report, 4, options.rounds),
         lambda c: costs(c, report, 6, options.rounds),
