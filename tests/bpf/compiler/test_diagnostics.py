@@ -311,7 +311,7 @@ REFUSED: dict[str, tuple[str, str | tuple[str, ...]]] = {
     ),
     "a map of more than there is": (
         "BPF_HASH(ok);\n// m\nBPF_ARRAY(@m, u64, 4000000000);\n" + FINE,
-        "map m cannot be made: Cannot allocate memory; there is not so much memory",
+        "map m cannot be made: Cannot allocate memory; out of memory",
     ),
     "a map of nothing": ("\nBPF_HASH(@m, u32, u64, 0);\n" + FINE, "map m cannot be made: Invalid"),
     "a trie without its flag": (
