@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bpf.compiler import CompiledMap
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.ctype import CType, Member
+from probes.config.model import Expire, Metric, ProbeConfig, Side
 from probes.tables.conversion import type_findings
-
-if TYPE_CHECKING:
-    from probes.config.model import Expire, Metric, ProbeConfig, Side
 
 
 def check_metrics(config: ProbeConfig, side: Side, maps: Mapping[str, CompiledMap]) -> None:

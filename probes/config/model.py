@@ -25,7 +25,6 @@ from probes.config.config_errors import config_error, invalid
 from probes.config.files import read_data, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
 from probes.config.map_config import Expire, Macro, MapOptions, Metric, Model, Name, Text
-from probes.config.metric_checks import check_metrics
 from probes.netflow import FEATURES, Method
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "ProbeConfig",
     "Side",
     "Text",
-    "check_metrics",
     "dump",
     "hook_of",
     "load",

@@ -17,8 +17,8 @@ from bpf.programs import trial
 from probes.control.health_watches import HealthWatches
 from probes.control.hook_watch import HookWatch, attached, order_changed
 from probes.control.loss_events import LossEvents
-from probes.control.running_probe import CompiledConfig, Replaceable, RunningProbe
-from probes.control.verdicts import CutError, Verdicts, changes, cuts, verdicts_of
+from probes.control.running_probe import CompiledConfig, Replaceable, RunningProbe, Verdicts
+from probes.control.verdicts import CutError, changes, cuts, verdicts_of
 from probes.control_plane import (
     Check,
     Cost,
@@ -138,7 +138,7 @@ class ProbeRunner:
 
     def _add(self, config: ProbeConfig, force: bool) -> ProbeInfo:
         from probes.program import ProgramProbe
-        from probes.program.loading import CompiledProbe
+        from probes.program.compiled import CompiledProbe
 
         with closing(self._taken_check(config, None) or self._compile(config)) as compiled:
             assert isinstance(compiled, CompiledProbe)

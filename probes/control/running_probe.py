@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.attach.interface import Interface
@@ -16,7 +16,10 @@ from probes.snapshot import Item, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
-    from probes.control.verdicts import Verdicts
+
+
+Verdicts = Mapping[str, Mapping[str, int]]
+"""By direction and by the frame's name. A direction is missing if its program can't be tried."""
 
 
 class CompiledConfig(Protocol):

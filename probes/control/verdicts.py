@@ -7,10 +7,7 @@ from contextlib import suppress
 
 from bpf.errors import UsageError
 from bpf.programs import trial
-from probes.control.running_probe import CompiledConfig, RunningProbe
-
-Verdicts = Mapping[str, Mapping[str, int]]
-"""By direction and by the frame's name. A direction is missing if its program can't be tried."""
+from probes.control.running_probe import CompiledConfig, RunningProbe, Verdicts
 
 
 class CutError(UsageError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from probes.control_plane import ProbeInfo
 from probes.monitor.applications import catalog
 from probes.monitor.engine import PolicyTransition
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
@@ -34,7 +33,7 @@ class Host(Protocol):
 
     def applications(self) -> Sequence[ApplicationProbe]: ...
 
-    def add(self, config: ProbeConfig) -> ProbeInfo: ...
+    def add(self, config: ProbeConfig) -> object: ...
 
     def trace_flow(self, destination: str, flow: TracedFlow) -> None: ...
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from probes.config.model import Side
-from probes.program.loading import CompiledSide, LoadedSide
+from probes.program.compiled import CompiledSide
+from probes.program.loading import LoadedSide
 from probes.reports import Compatibility, Fate, MapFate
 from probes.tables.map_layout import difference
 

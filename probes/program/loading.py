@@ -8,14 +8,13 @@ are shared between the clones, and with the generation before where their layout
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from typing import Any
 
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
-from bpf.attach.interface import Interface
-from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Compiler, Diagnostic
+from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Compiler
 from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.remarks import unserved_maps
 from bpf.errors import KernelError, UsageError
@@ -34,10 +33,10 @@ from probes.config.model import (
     Side,
     hook_of,
 )
-from probes.hooks import HookKey, Hooks, macros_of
+from probes.hooks import Hooks, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
+from probes.program.compiled import CompiledProbe, CompiledSide, check_memory
 from probes.program.externs import externs, resolved
-from probes.program.map_memory import check_memory
 from probes.program.map_options import (
     check_maps,
     codecs_of,
@@ -49,85 +48,6 @@ from probes.program.map_options import (
 from probes.program.metrics import MetricMap, make_map, open_map, rows_of
 from probes.snapshot import Loss, LossReason
 from probes.tables.conversion import TableSchema, schema_of
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledSide:
-    """One direction, compiled and verified."""
-
-    side: Side
-    config: DirectionConfig
-    interface: Interface
-    hook: Hook
-    compiled: Compiled
-    program: CompiledProgram
-    metric_maps: tuple[MetricMap, ...]
-    options: Mapping[str, MapOptions]
-    """Options of the maps that the source declares, by name."""
-
-    @property
-    def hook_key(self) -> HookKey:
-        """The hook that its program joins."""
-        return HookKey(self.interface.index, self.hook, self.config.hook == "monitor")
-
-    @property
-    def shared(self) -> list[str]:
-        """Names of the maps that other programs work on too."""
-        return [name for name, options in self.options.items() if options.share]
-
-    @property
-    def declared(self) -> Mapping[str, CompiledMap]:
-        """Its maps, by name."""
-        return self.compiled.maps
-
-    @property
-    def lines(self) -> Mapping[str, int]:
-        """Lines of the source that declare its maps, by name."""
-        return {name: found.line for name, found in self.declared.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledProbe:
-    """A configuration, compiled and verified; its descriptors are closed by `close`."""
-
-    config: ProbeConfig
-    sides: tuple[CompiledSide, ...]
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return tuple(d for side in self.sides for d in side.compiled.diagnostics)
-
-    def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
-        """The program of each direction."""
-        return ((side.side, side.program) for side in self.sides)
-
-    def map_fds(self) -> Iterator[int]:
-        """Descriptors of the maps that were made to verify it."""
-        return (each.fd for side in self.sides for each in side.compiled.maps.values())
-
-    def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
-        """Bytes of kernel memory that it takes once loaded.
-
-        A map of a snapshot metric counts twice. Maps in `kept`, by side and name, do not count:
-        they already belong to the generation before.
-        """
-        total = 0
-        for side in self.sides:
-            private = {each.name for each in side.metric_maps if each.private}
-            for name, made in side.compiled.maps.items():
-                if (side.side, name) not in kept:
-                    total += map_memory(made.fd) * (2 if name in private else 1)
-        return total
-
-    def close(self) -> None:
-        for side in self.sides:
-            side.compiled.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> CompiledProbe:

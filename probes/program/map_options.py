@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from bpf.compiler import Compiled, CompiledMap, Diagnostic
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.maps.kinds import Shape
 from bpf.syscall import map_update
 from probes.config.model import DirectionConfig, MapOptions, ProbeConfig
+from probes.program.compiled import CompiledSide
 from probes.program.metrics import make_map
 from probes.sharing import SharedMaps
 from probes.tables.entries import EntryCodec
 from probes.tables.map_layout import difference
-
-if TYPE_CHECKING:
-    from probes.program.loading import CompiledSide
 
 _WRITABLE = (Shape.HASH, Shape.ARRAY, Shape.LPM)
 

@@ -19,7 +19,8 @@ from probes.config.model import ProbeConfig, Side
 from probes.hooks import HookKey, Hooks, ProbeHook
 from probes.poller import UtcClock
 from probes.program.compatibility import compare, keeps
-from probes.program.loading import Clone, CompiledProbe, CompiledSide, LoadedSide, compile_probe
+from probes.program.compiled import CompiledProbe, CompiledSide
+from probes.program.loading import Clone, LoadedSide, compile_probe
 from probes.program.map_options import new_map, shared_name
 from probes.program.metrics import MetricRows
 from probes.reports import Compatibility, ProgramInfo

@@ -14,7 +14,8 @@ import pytest
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import online_cpus
-from probes.config.model import DirectionConfig, ProbeConfig, Side, check_metrics, hook_of, load
+from probes.config.metric_checks import check_metrics
+from probes.config.model import DirectionConfig, ProbeConfig, Side, hook_of, load
 from probes.netflow import FEATURES, Method, source
 from probes.snapshot import Snapshot
 from tests.probes.program.tools import Loose

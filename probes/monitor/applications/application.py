@@ -12,7 +12,8 @@ from probes.hooks import Hooks
 from probes.monitor.applications import catalog
 from probes.monitor.applications.views import findings
 from probes.program import ProgramProbe
-from probes.program.loading import Clone, CompiledProbe, LoadedSide
+from probes.program.compiled import CompiledProbe
+from probes.program.loading import Clone, LoadedSide
 from probes.program.probe import ProgramGeneration
 from probes.snapshot import Event, Item
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from bpf.abi import ProgType
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
+from probes.config.metric_checks import check_metrics
 from probes.config.model import (
     MAX_FILE,
     MAX_SOURCE,
@@ -23,7 +24,6 @@ from probes.config.model import (
     Metric,
     NetflowFeatures,
     ProbeConfig,
-    check_metrics,
     dump,
     load,
     parse,

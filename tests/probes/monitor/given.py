@@ -29,7 +29,8 @@ from probes.monitor.applications import views
 from probes.monitor.applications.views import TopTable
 from probes.monitor.options import MonitorOptions
 from probes.monitor.programs import macros_of
-from probes.program.loading import CompiledSide, LoadedSide, _metric_maps
+from probes.program.compiled import CompiledSide
+from probes.program.loading import LoadedSide, _metric_maps
 from probes.snapshot import Snapshot
 from probes.tables.conversion import columns, flat_rows
 

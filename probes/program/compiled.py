@@ -1,0 +1,116 @@
+"""A configuration, compiled and verified, and the memory that it would take."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from bpf.attach.attachment import Hook
+from bpf.attach.interface import Interface
+from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
+from bpf.compiler.quota import map_bytes
+from bpf.errors import UsageError
+from bpf.maps.memory import map_memory
+from bpf.syscall import possible_cpus
+from probes.config.model import DirectionConfig, MapOptions, ProbeConfig, Side
+from probes.hooks import HookKey
+from probes.memory_limit import size_text
+from probes.program.metrics import MetricMap
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSide:
+    """One direction, compiled and verified."""
+
+    side: Side
+    config: DirectionConfig
+    interface: Interface
+    hook: Hook
+    compiled: Compiled
+    program: CompiledProgram
+    metric_maps: tuple[MetricMap, ...]
+    options: Mapping[str, MapOptions]
+    """Options of the maps that the source declares, by name."""
+
+    @property
+    def hook_key(self) -> HookKey:
+        """The hook that its program joins."""
+        return HookKey(self.interface.index, self.hook, self.config.hook == "monitor")
+
+    @property
+    def shared(self) -> list[str]:
+        """Names of the maps that other programs work on too."""
+        return [name for name, options in self.options.items() if options.share]
+
+    @property
+    def declared(self) -> Mapping[str, CompiledMap]:
+        """Its maps, by name."""
+        return self.compiled.maps
+
+    @property
+    def lines(self) -> Mapping[str, int]:
+        """Lines of the source that declare its maps, by name."""
+        return {name: found.line for name, found in self.declared.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProbe:
+    """A configuration, compiled and verified; its descriptors are closed by `close`."""
+
+    config: ProbeConfig
+    sides: tuple[CompiledSide, ...]
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return tuple(d for side in self.sides for d in side.compiled.diagnostics)
+
+    def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
+        """The program of each direction."""
+        return ((side.side, side.program) for side in self.sides)
+
+    def map_fds(self) -> Iterator[int]:
+        """Descriptors of the maps that were made to verify it."""
+        return (each.fd for side in self.sides for each in side.declared.values())
+
+    def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
+        """Bytes of kernel memory that it takes once loaded.
+
+        A map of a snapshot metric counts twice. Maps in `kept`, by side and name, do not count:
+        they already belong to the generation before.
+        """
+        total = 0
+        for side in self.sides:
+            private = {each.name for each in side.metric_maps if each.private}
+            for name, made in side.declared.items():
+                if (side.side, name) not in kept:
+                    total += map_memory(made.fd) * (2 if name in private else 1)
+        return total
+
+    def close(self) -> None:
+        for side in self.sides:
+            side.compiled.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_memory(config: ProbeConfig, sides: Sequence[CompiledSide], limit: int) -> None:
+    """Raise UsageError if one generation's maps would take more than `limit` bytes."""
+    cpus = possible_cpus()
+    total = 0
+    for side in sides:
+        twice = {metric_map.name for metric_map in side.metric_maps if metric_map.private}
+        for name, declared in side.declared.items():
+            spec = declared.spec
+            sizes = spec.key_size, spec.value_size, spec.max_entries
+            total += map_bytes(spec.type, *sizes, cpus) * (2 if name in twice else 1)
+    if total > limit:
+        raise UsageError(
+            f"{config.origin}: its maps take {size_text(total)}, "
+            f"and a probe may have {size_text(limit)}",
+            hint="make them smaller, or see --probe-memory; a snapshot metric has two maps",
+        )
