@@ -28,6 +28,7 @@ from probes.program import ProgramProbe
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot
 from tests.support.generator import Generator
+from tests.support.veth import End, veth_pair
 
 _HERTZ = (1, 10, 100)
 _STRETCH_S = 1.0
@@ -162,9 +163,9 @@ def many_maps(count: int, snapshot: bool) -> ProbeConfig:
 
 
 @contextmanager
-def controller_on_veth() -> Iterator[tuple[Controller, netns.End, netns.End]]:
+def controller_on_veth() -> Iterator[tuple[Controller, End, End]]:
     """A controller in the namespace of a veth's right end."""
-    with netns.veth_pair() as (left, right):
+    with veth_pair() as (left, right):
         for end in (left, right):
             # Or neighbour discovery would be counted too.
             netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": "1"})

@@ -30,6 +30,7 @@ from app.lab import netns
 from bench.report import Report
 from bpf.errors import ProbedeckError
 from probes.config.model import ProbeConfig, parse
+from tests.support.veth import End, veth_pair
 
 _STEADY_PORT, _ROUND_PORT = 7001, 7002
 _BURST = 20
@@ -108,7 +109,7 @@ def config(name: str, interface: str, port: int, layout: int, interval: float = 
 
 
 @contextmanager
-def controller(end: netns.End, out: Path, door: Path) -> Iterator[subprocess.Popen[str]]:
+def controller(end: End, out: Path, door: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-I", "-m", "app", "run", "-i", end.ifname, "--headless"]
     flags = ["-o", str(out), "--format", "csv", "--api-socket", str(door), "--interval", "0.5"]
     with netns.inside(end.ns):
@@ -138,7 +139,7 @@ def in_flows(out: Path, port: int) -> int:
 
 
 def deploy(report: Report, rounds: int) -> None:
-    with netns.veth_pair() as (left, right), tempfile.TemporaryDirectory() as directory:
+    with veth_pair() as (left, right), tempfile.TemporaryDirectory() as directory:
         out, door = Path(directory, "out"), Path(directory, "api.sock")
         with netns.inside(left.ns):
             burst = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -175,7 +176,7 @@ def deploy(report: Report, rounds: int) -> None:
 
 
 def go_round(
-    report: Report, pid: int, client: Client, burst: socket.socket, right: netns.End, rounds: int
+    report: Report, pid: int, client: Client, burst: socket.socket, right: End, rounds: int
 ) -> tuple[Held, Held]:
     """Return the resources held after a tenth of the rounds, and at the end."""
 

@@ -33,6 +33,7 @@ from probes.hooks import Hooks
 from probes.poller import Poller, Probe, Publish
 from probes.snapshot import Event, Loss, LossReason, Snapshot
 from tests.support.generator import Generator, frame
+from tests.support.veth import End, veth_pair
 
 FLOWS = 25_000
 
@@ -131,7 +132,7 @@ hash(struct xdp_md *ctx)
 class Bench:
     """A hook with stages of C in a chain, in the namespace of one end of a veth."""
 
-    def __init__(self, compiler: Compiler, right: netns.End, stack: ExitStack) -> None:
+    def __init__(self, compiler: Compiler, right: End, stack: ExitStack) -> None:
         self._compiler = compiler
         self.space = right.ns
         self._stack = stack
@@ -170,10 +171,10 @@ class Bench:
 
 
 @contextmanager
-def bench_on(compiler: Compiler) -> Iterator[tuple[Bench, netns.End]]:
+def bench_on(compiler: Compiler) -> Iterator[tuple[Bench, End]]:
     """A fresh veth pair, and a hook on its right end."""
     with ExitStack() as stack:
-        left, right = stack.enter_context(netns.veth_pair())
+        left, right = stack.enter_context(veth_pair())
         for end in (left, right):
             # Or neighbour discovery would be counted too.
             netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": "1"})

@@ -20,6 +20,7 @@ from app.lab import netns
 from bench.report import Report
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
+from tests.support.veth import veth_pair
 
 _MB = 1e6
 _MOST_AT_PEAK = 1.05
@@ -93,7 +94,7 @@ class Sampler:
 def measure(report: Report) -> None:
     """Measure the kernel memory that a run takes on this machine."""
     with (
-        netns.veth_pair() as (_, end),
+        veth_pair() as (_, end),
         netns.inside(end.ns),
         Controller() as controller,
         Sampler() as sampler,

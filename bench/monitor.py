@@ -37,6 +37,7 @@ from probes.monitor.state import METRICS_TABLE
 from probes.program.loading import compile_probe
 from probes.snapshot import Item, Snapshot
 from tests.support.generator import Generator, frame
+from tests.support.veth import veth_pair
 
 _REPEAT = 2_000_000
 _PARSE = """
@@ -262,7 +263,7 @@ def run_counts() -> Iterator[None]:
 def reaction(report: Report, rounds: int) -> None:
     """From the end of the window in which a condition holds to its application's running."""
     with ExitStack() as stack:
-        left, right = stack.enter_context(netns.veth_pair())
+        left, right = stack.enter_context(veth_pair())
         stack.enter_context(netns.inside(right.ns))
         controller = stack.enter_context(Controller())
         controller.watch_metrics(right.ifname, MonitorOptions(interval=0.1, ingress=Hook.XDP))

@@ -28,6 +28,7 @@ from bpf.compiler import Compiler
 from bpf.errors import KernelError, UsageError
 from bpf.features import Capability
 from tests.support.nobody import become_nobody
+from tests.support.veth import End, veth_pair
 
 PR_CAPBSET_DROP = 24
 TUNSETIFF = 0x400454CA
@@ -97,8 +98,8 @@ def refuse(code: int) -> Callable[..., None]:
 
 
 @pytest.fixture
-def veth() -> Iterator[netns.End]:
-    with netns.veth_pair() as (left, _), netns.inside(left.ns):
+def veth() -> Iterator[End]:
+    with veth_pair() as (left, _), netns.inside(left.ns):
         yield left
 
 
@@ -306,7 +307,7 @@ def test_an_unknown_interface() -> None:
     assert out.getvalue() == ""
 
 
-def test_a_veth(veth: netns.End) -> None:
+def test_a_veth(veth: End) -> None:
     report = examine(veth.ifname)
     assert report.code == 0
     assert report.detail["state"] == "up"
@@ -330,7 +331,7 @@ def test_an_interface_that_is_down_and_generic() -> None:
     assert report.detail["ingress auto"] == "TC: loopback is a virtual interface"
 
 
-def test_somebody_elses_program_is_named(veth: netns.End) -> None:
+def test_somebody_elses_program_is_named(veth: End) -> None:
     program = features.load_passing(Hook.XDP)
     theirs = attach(Hook.XDP, program, interface.find(veth.ifname))
     try:
@@ -349,7 +350,7 @@ def test_somebody_elses_program_is_named(veth: netns.End) -> None:
     )
 
 
-def test_the_order_of_programs_is_told(veth: netns.End) -> None:
+def test_the_order_of_programs_is_told(veth: End) -> None:
     """Before a run: who will come behind it; during a run: who came before it."""
     where = interface.find(veth.ifname)
     theirs = features.load_passing(Hook.TC_EGRESS)
@@ -385,7 +386,7 @@ def test_an_interface_without_ethernet() -> None:
     assert "TC" in report.detail["framing"]
 
 
-def test_offloads_in_the_way(monkeypatch: pytest.MonkeyPatch, veth: netns.End) -> None:
+def test_offloads_in_the_way(monkeypatch: pytest.MonkeyPatch, veth: End) -> None:
     monkeypatch.setattr(features, "receive_offloads", lambda _: {"rx-gro-hw": True})
     assert examine(veth.ifname).remedy["receive offloads"] == (
         f"ethtool -K {veth.ifname} rx-gro-hw off"
@@ -396,7 +397,7 @@ def test_offloads_in_the_way(monkeypatch: pytest.MonkeyPatch, veth: netns.End) -
 
 @pytest.mark.parametrize(("offloads", "status"), [({}, "note"), ({"rx-lro": True}, "ok")])
 def test_a_network_card_that_native_xdp_interrupts(
-    monkeypatch: pytest.MonkeyPatch, veth: netns.End, offloads: dict[str, bool], status: str
+    monkeypatch: pytest.MonkeyPatch, veth: End, offloads: dict[str, bool], status: str
 ) -> None:
     monkeypatch.setattr(ingress, "_virtual_kind", lambda _: "")
     monkeypatch.setattr(features, "driver", lambda _: "ixgbe")

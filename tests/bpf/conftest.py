@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from app.lab.netns import End, veth_pair
 from bpf.attach import netlink
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiled, Compiler
 from tests.bpf.tools import COUNTER
+from tests.support.veth import End, veth_pair
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from bpf.attach.attachment import Hook
 from bpf.features import Capability
 from bpf.syscall import enable_run_time_stats, prog_info, prog_test_run
 from tests.support.nobody import become_nobody
+from tests.support.veth import End, veth_pair
 
 RELEASE = tuple(int(number) for number in os.uname().release.split(".")[:2])
 TRIALS = {
@@ -41,8 +42,8 @@ def told(native: bool) -> bool | None:
 
 
 @pytest.fixture
-def veth() -> Iterator[netns.End]:
-    with netns.veth_pair() as (left, _), netns.inside(left.ns):
+def veth() -> Iterator[End]:
+    with veth_pair() as (left, _), netns.inside(left.ns):
         yield left
 
 
@@ -110,7 +111,7 @@ def test_the_jit_is_seen() -> None:
         assert features.jit_works() == (int(file.read()) > 0)
 
 
-def test_what_a_veth_tells(veth: netns.End) -> None:
+def test_what_a_veth_tells(veth: End) -> None:
     assert features.driver(veth.ifname) == "veth"
     assert features.native_xdp(veth.ifindex) is told(True)
     assert features.receive_offloads(veth.ifname) == {}
@@ -128,9 +129,7 @@ def test_an_interface_that_is_not_there() -> None:
         features.receive_offloads("nonesuch0")
 
 
-def test_an_offload_that_can_be_changed_is_told(
-    monkeypatch: pytest.MonkeyPatch, veth: netns.End
-) -> None:
+def test_an_offload_that_can_be_changed_is_told(monkeypatch: pytest.MonkeyPatch, veth: End) -> None:
     # No device made here has LRO or GRO_HW; these two are read in the same way.
     monkeypatch.setattr(features, "_RECEIVE_OFFLOADS", ("rx-vlan-hw-parse", "tx-lockless"))
     fixed = {"tx-lockless": False} if RELEASE < LOCKLESS_IS_NO_FEATURE else {}

@@ -11,13 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.lab.netns import End, inside
+from app.lab.netns import inside
 from bpf import syscall
 from bpf.abi import ProgType
 from bpf.assembler import Assembler
 from bpf.attach import rtnetlink
 from bpf.programs.program import Program
 from tests.support.nobody import become_nobody
+from tests.support.veth import End
 
 ROOT = Path(__file__).parents[2]
 PACKET = bytes(64)
@@ -94,7 +95,7 @@ def send(sender: End, receiver: End, count: int) -> int:
     with inside(receiver.ns):
         inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         inbox.bind((receiver.ipv4, 9))
-        inbox.settimeout(1)
+        inbox.settimeout(3)
     with inside(sender.ns):
         outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     arrived = 0

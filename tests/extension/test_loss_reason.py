@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.lab.netns import inside, veth_pair
+from app.lab.netns import inside
 from tests.bpf.tools import send
 from tests.support.runs import measures, rows
 from tests.support.sight import becomes
+from tests.support.veth import veth_pair
 
 ROOT = Path(__file__).parents[2]
 LINES = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.lab.netns import End, inside, open_host
+from app.lab.netns import inside, open_host
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_info, prog_test_run
@@ -23,6 +23,7 @@ from tests.bpf.tools import send, xdp_id
 from tests.probes.flow.test_windows import silent_pair
 from tests.probes.program.tools import PACKETS, config
 from tests.support.compiling import Shared
+from tests.support.veth import End
 
 UDP = """\
 BPF_ARRAY(packets, u64, 1);

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from app.lab.netns import inside, veth_pair
+from app.lab.netns import inside
 from bpf.attach.attachment import Hook
 from bpf.syscall import possible_cpus, prog_test_run
 from probes.config.model import parse
@@ -27,6 +27,7 @@ from probes.hooks import Hooks
 from probes.snapshot import Snapshot
 from probes.tables.conversion import objects
 from tests.probes.running import ACK, ARP, FIN, SYN, TCP, UDP, Frame
+from tests.support.veth import veth_pair
 
 ICMP = socket.IPPROTO_ICMP
 FOREIGN = Path(__file__).parent / "foreign"

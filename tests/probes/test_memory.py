@@ -32,6 +32,7 @@ from tests.bpf.tools import python
 from tests.probes.deck import UDP
 from tests.probes.program.tools import PACKETS, config, held_ids
 from tests.support.compiling import Shared
+from tests.support.veth import veth_pair
 
 MIB = 1 << 20
 
@@ -58,7 +59,7 @@ def controller(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @pytest.fixture(scope="module")
 def interface() -> Iterator[str]:
     """An interface in a namespace, in which the test runs."""
-    with netns.veth_pair() as (_, right), netns.inside(right.ns):
+    with veth_pair() as (_, right), netns.inside(right.ns):
         yield right.ifname
 
 

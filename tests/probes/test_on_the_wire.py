@@ -30,6 +30,7 @@ from probes.flow.records import Array, FlowDirection
 from probes.snapshot import Event, Snapshot
 from tests.probes.running import running
 from tests.support.compiling import Shared
+from tests.support.veth import End, veth_pair
 
 SIZE = 4_000_000
 LINK, IPV4, IPV6, TCP_HEADER, TIMESTAMP, SYN_OPTIONS = 14, 20, 40, 20, 12, 8
@@ -68,9 +69,9 @@ def _shared(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[netns.End, netns.End]]:
+def pair() -> Iterator[tuple[End, End]]:
     """A veth pair; an interface of the right host answers ARP for its own addresses only."""
-    with netns.veth_pair() as ends:
+    with veth_pair() as ends:
         netns.write_sysctls(ends[1].ns, {"net/ipv4/conf/all/arp_ignore": "1"})
         yield ends
 
@@ -101,7 +102,7 @@ class Counted:
 
 
 @contextmanager
-def counted(*where: tuple[netns.End, str, Hook]) -> Iterator[list[Counted]]:
+def counted(*where: tuple[End, str, Hook]) -> Iterator[list[Counted]]:
     with ExitStack() as stack:
         made = []
         for end, interface, ingress in where:
@@ -126,7 +127,7 @@ class Sent:
         return self.segments, self.payload + self.segments * headers + SYN_OPTIONS
 
 
-def transfer(left: netns.End, right: netns.End, to: str, size: int = SIZE) -> Sent:
+def transfer(left: End, right: End, to: str, size: int = SIZE) -> Sent:
     family = socket.AF_INET6 if ":" in to else socket.AF_INET
     with netns.inside(right.ns):
         server = socket.create_server((to, 0), family=family)
@@ -158,14 +159,14 @@ def transfer(left: netns.End, right: netns.End, to: str, size: int = SIZE) -> Se
     return Sent(port, segments, payload, received(right) - before)
 
 
-def received(end: netns.End) -> int:
+def received(end: End) -> int:
     """Buffers, by the interface's own counter: a large segment is one."""
     with netns.inside(end.ns), IPRoute() as socket_:
         (link,) = socket_.get_links(end.ifindex)
         return int(link.get_attr("IFLA_STATS64")["rx_packets"])
 
 
-def add_link(end: netns.End, name: str, address: str, **options: Any) -> int:
+def add_link(end: End, name: str, address: str, **options: Any) -> int:
     """An interface that is up, with an IPv4 address; returns its index."""
     with netns.inside(end.ns), IPRoute() as socket_:
         socket_.link("add", ifname=name, **options)
@@ -175,19 +176,19 @@ def add_link(end: netns.End, name: str, address: str, **options: Any) -> int:
         return int(index)
 
 
-def add_address(end: netns.End, address: str) -> None:
+def add_address(end: End, address: str) -> None:
     with netns.inside(end.ns), IPRoute() as socket_:
         socket_.addr("add", index=end.ifindex, address=address, prefixlen=24)
 
 
-def enslave(end: netns.End, index: int, bridge: int) -> None:
+def enslave(end: End, index: int, bridge: int) -> None:
     with netns.inside(end.ns), IPRoute() as socket_:
         socket_.link("set", index=index, master=bridge)
 
 
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("ingress", INGRESS)
-def test_veth(pair: tuple[netns.End, netns.End], ingress: Hook, version: int) -> None:
+def test_veth(pair: tuple[End, End], ingress: Hook, version: int) -> None:
     left, right = pair
     with counted((left, "left", Hook.TC_INGRESS), (right, "right", ingress)) as (out, into):
         sent = transfer(left, right, right.ipv4 if version == 4 else right.ipv6)
@@ -198,7 +199,7 @@ def test_veth(pair: tuple[netns.End, netns.End], ingress: Hook, version: int) ->
     assert (sent.large < sent.segments / 4) == (ingress is Hook.TC_INGRESS)
 
 
-def test_macvlan(pair: tuple[netns.End, netns.End]) -> None:
+def test_macvlan(pair: tuple[End, End]) -> None:
     left, right = pair
     add_address(left, LEFT)
     add_link(right, "stacked", RIGHT, kind="macvlan", link=right.ifindex, macvlan_mode="bridge")
@@ -208,7 +209,7 @@ def test_macvlan(pair: tuple[netns.End, netns.End]) -> None:
     assert sent.large < sent.segments / 4
 
 
-def test_bridge(pair: tuple[netns.End, netns.End]) -> None:
+def test_bridge(pair: tuple[End, End]) -> None:
     left, right = pair
     add_address(left, LEFT)
     enslave(right, right.ifindex, add_link(right, "bridge", RIGHT, kind="bridge"))
@@ -218,7 +219,7 @@ def test_bridge(pair: tuple[netns.End, netns.End]) -> None:
     assert sent.large < sent.segments / 4
 
 
-def test_vxlan(pair: tuple[netns.End, netns.End]) -> None:
+def test_vxlan(pair: tuple[End, End]) -> None:
     """Under the tunnel, outer and inner headers of each packet are counted."""
     left, right = pair
     outer = IPV4 + 8 + 8 + LINK  # IP, UDP, VXLAN, Ethernet
@@ -244,7 +245,7 @@ def test_vxlan(pair: tuple[netns.End, netns.End]) -> None:
 
 
 @contextmanager
-def tagging(compiler: Compiler, left: netns.End, right: netns.End) -> Iterator[None]:
+def tagging(compiler: Compiler, left: End, right: End) -> Iterator[None]:
     """Packets from LEFT to RIGHT have a VLAN tag beside their buffer, as a VLAN device makes them.
 
     Behind the probes, `right` takes the tag off.
@@ -269,7 +270,7 @@ def tagging(compiler: Compiler, left: netns.End, right: netns.End) -> Iterator[N
 
 
 def test_a_vlan_tag_outside_of_the_buffer_is_part_of_each_packet(
-    compiler: Compiler, pair: tuple[netns.End, netns.End]
+    compiler: Compiler, pair: tuple[End, End]
 ) -> None:
     left, right = pair
     add_address(right, RIGHT)
@@ -284,7 +285,7 @@ def test_a_vlan_tag_outside_of_the_buffer_is_part_of_each_packet(
 
 
 @contextmanager
-def guest(end: netns.End, kind: int = _TAP) -> Iterator[tuple[int, int]]:
+def guest(end: End, kind: int = _TAP) -> Iterator[tuple[int, int]]:
     """A tap such as a virtual machine has, or a tun; its descriptor and index."""
     with netns.inside(end.ns):
         fd = os.open("/dev/net/tun", os.O_RDWR)
@@ -334,9 +335,7 @@ class FromGuest:
 
 
 @pytest.mark.parametrize("kind", [_TAP, _TUN])
-def test_segments_that_a_program_writes_to_its_interface(
-    pair: tuple[netns.End, netns.End], kind: int
-) -> None:
+def test_segments_that_a_program_writes_to_its_interface(pair: tuple[End, End], kind: int) -> None:
     """A tun has no Ethernet header."""
     left, _ = pair
     segment = FromGuest(ethernet=kind == _TAP)
@@ -348,7 +347,7 @@ def test_segments_that_a_program_writes_to_its_interface(
 
 @pytest.mark.parametrize("ingress", INGRESS)
 def test_what_a_virtual_machine_sends_through_a_bridge(
-    pair: tuple[netns.End, netns.End], ingress: Hook
+    pair: tuple[End, End], ingress: Hook
 ) -> None:
     """Its segments have no number of packets, on none of the interfaces that they pass."""
     left, right = pair
@@ -373,7 +372,7 @@ def test_what_a_virtual_machine_sends_through_a_bridge(
 
 @pytest.mark.parametrize("ingress", INGRESS)
 def test_datagrams_that_the_application_has_the_kernel_cut(
-    pair: tuple[netns.End, netns.End], ingress: Hook
+    pair: tuple[End, End], ingress: Hook
 ) -> None:
     """UDP_SEGMENT, as QUIC servers send."""
     left, right = pair

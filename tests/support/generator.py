@@ -20,6 +20,7 @@ from bpf.abi import LIVE_FRAMES, ProgType
 from bpf.compiler import Compiler
 from bpf.programs.program import Program
 from bpf.syscall import map_lookup, map_update, possible_cpus, prog_test_run
+from tests.support.veth import End
 
 SIZE = {4: 60, 6: 78}
 """Bytes of a frame, by IP version."""
@@ -80,7 +81,7 @@ class Generator:
     def __init__(
         self,
         compiler: Compiler,
-        end: netns.End,
+        end: End,
         *,
         version: int = 4,
         flows: int = 25_000,

@@ -17,13 +17,14 @@ from probes.control.controller import Controller
 from probes.snapshot import Snapshot
 from probes.tables.conversion import objects
 from tests.support.sight import becomes
+from tests.support.veth import veth_pair
 
 
 class Node:
     """A monitored host: its controller's API, and the host on its cable that sends to it."""
 
     def __init__(self, stack: contextlib.ExitStack, path: Path) -> None:
-        left, right = stack.enter_context(netns.veth_pair())
+        left, right = stack.enter_context(veth_pair())
         for end in (left, right):
             netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": "1"})
         with netns.inside(left.ns):

@@ -24,6 +24,7 @@ from probes.control.controller import Controller
 from probes.snapshot import Snapshot
 from tests.app.api.test_remote import Heard
 from tests.support.sight import becomes
+from tests.support.veth import veth_pair
 
 # Local experimental: nobody else sends it.
 ETHERTYPE = 0x88B5
@@ -72,7 +73,7 @@ class Wire:
 def wire(tmp_path: Path) -> Iterator[Wire]:
     path = str(tmp_path / "api.sock")
     with contextlib.ExitStack() as stack:
-        left, right = stack.enter_context(netns.veth_pair())
+        left, right = stack.enter_context(veth_pair())
         with netns.inside(right.ns):
             sender = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
             sender.bind((right.ifname, 0))

@@ -20,6 +20,7 @@ from app.lab import Lab, netns
 from app.lab.server import dns_answer, dns_query
 from bpf.errors import UsageError
 from tests.support.sight import cookie, flow, namespaces, node, own_cookie, sniff
+from tests.support.veth import veth_pair
 
 SO_RCVBUFFORCE = 33
 PROBE_PORT = 33434
@@ -251,7 +252,7 @@ def test_inside_comes_back_after_an_error() -> None:
 async def test_veth_pair_inside_a_running_loop() -> None:
     outside = own_cookie()
     loop = asyncio.get_running_loop()
-    with netns.veth_pair(("near", "far"), mtu=1400) as (left, right):
+    with veth_pair(("near", "far"), mtu=1400) as (left, right):
         cookies = {cookie(Path(f"/proc/self/fd/{end.ns}")) for end in (left, right)}
         assert len(cookies) == 2
         assert own_cookie() == outside not in cookies

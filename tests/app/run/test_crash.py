@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lab.netns import End, inside, veth_pair
+from app.lab.netns import inside
 from tests.app.outputs.test_outputs import tiny
 from tests.bpf.tools import xdp_id
 from tests.probes.deck import link
@@ -29,6 +29,7 @@ from tests.support.runs import (
     stop,
 )
 from tests.support.sight import alive, becomes
+from tests.support.veth import End, veth_pair
 
 __all__ = ["tiny"]
 
@@ -95,6 +96,7 @@ def test_a_signal_ends_it_with_the_last_window_written(
     assert [row["window"] for row in rows(tmp_path / "windows.csv")] == ["1"]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_starts(left: End, tmp_path: Path, number: signal.Signals) -> None:
     for milliseconds in (50, 200, 350, 500, 650):

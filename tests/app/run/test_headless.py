@@ -19,7 +19,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from app.lab.netns import End, inside, veth_pair
+from app.lab.netns import inside
 from app.outputs.views import VIEWS
 from app.run.headless import Mailbox
 from probes.flow.records import FLOW
@@ -27,6 +27,7 @@ from probes.snapshot import Event, Snapshot
 from tests.support.kernel import TC_MODE
 from tests.support.runs import Remains, Row, deck, deck_ends, measures, rows, stop
 from tests.support.sight import becomes
+from tests.support.veth import End, veth_pair
 
 UDP_HEADERS = {4: 14 + 20 + 8, 6: 14 + 40 + 8}
 SEGMENTS = slice(136, 144)

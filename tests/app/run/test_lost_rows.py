@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from app.api.client import Client, Remote
-from app.lab.netns import End, veth_pair
 from app.outputs.encoders import Record
 from app.outputs.formats import FORMATS
 from app.outputs.sink import OutputTable, Sink
@@ -37,6 +36,7 @@ from tests.app.run.test_run_probes import probe, send
 from tests.support.runs import deck, deck_ends, measures, rows, stop
 from tests.support.sight import becomes
 from tests.support.tables import records_in, rows_in
+from tests.support.veth import End, veth_pair
 
 FLOWS, WINDOWS, EVENTS = VIEWS["flows"], VIEWS["windows"], VIEWS["events"]
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from app.api.client import Client, Remote
-from app.lab.netns import End, inside, veth_pair
+from app.lab.netns import inside
 from app.run.spec import probes_of
 from bpf.errors import UsageError
 from probes.config.model import load
 from tests.support.runs import deck, deck_ends, rows, stop
 from tests.support.sight import becomes
 from tests.support.tables import records_in
+from tests.support.veth import End, veth_pair
 
 PORTS = """\
 #include "packet.h"

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 from pyroute2 import IPRoute
 
-from app.lab.netns import End, fresh, inside
+from app.lab.netns import fresh, inside
 from bpf import syscall
 from bpf.abi import AttachType, ProgType
 from bpf.attach import order
@@ -23,6 +23,7 @@ from bpf.errors import KernelError, ProbedeckError
 from bpf.programs.program import Program
 from tests.bpf.tools import datagrams, ended, ok_program, open_fds, packets, python, send, xdp_id
 from tests.support.kernel import TC_MODE, needs_tcx
+from tests.support.veth import End
 
 pytestmark = pytest.mark.usefixtures("state")
 

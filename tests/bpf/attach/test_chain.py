@@ -12,7 +12,7 @@ from itertools import cycle
 
 import pytest
 
-from app.lab.netns import End, inside
+from app.lab.netns import inside
 from bpf import syscall
 from bpf.abi import LIVE_FRAMES, ProgType
 from bpf.attach.attachment import Hook, attach
@@ -24,6 +24,7 @@ from bpf.programs import grace
 from bpf.programs.program import Program
 from bpf.programs.verdict import VERDICT_PASS
 from tests.bpf.tools import DATAGRAM, PACKET, datagrams, open_fds, packets
+from tests.support.veth import End
 
 ORDER = """\
 #include "probe.h"

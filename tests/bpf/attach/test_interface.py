@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.lab.netns import End, fresh, inside, open_host
+from app.lab.netns import fresh, inside, open_host
 from bpf.attach import interface
 from bpf.errors import UsageError
 from tests.bpf.tools import send
+from tests.support.veth import End
 
 
 def set_link(ns: int, index: int, **changes: str) -> None:

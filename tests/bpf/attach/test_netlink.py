@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyroute2 import IPRoute
 
-from app.lab.netns import End, fresh, inside
+from app.lab.netns import fresh, inside
 from bpf.attach import netlink, order
 from bpf.attach.attachment import Attachment, Hook, attach
 from bpf.attach.interface import find
@@ -20,6 +20,7 @@ from bpf.compiler import Compiled
 from bpf.errors import KernelError
 from bpf.programs.program import Program
 from tests.bpf.tools import datagrams, ended, ok_program, python, send
+from tests.support.veth import End
 
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 pytestmark = pytest.mark.usefixtures("state")

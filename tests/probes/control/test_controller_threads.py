@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.lab.netns import End, inside
+from app.lab.netns import inside
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
@@ -19,6 +19,7 @@ from tests.probes.deck import DEAD, UDP, Deck, deck
 from tests.probes.flow.test_windows import counting
 from tests.probes.program.tools import COUNTER, Traffic, snapshots, total
 from tests.support.generator import Generator
+from tests.support.veth import End
 
 __all__ = ["deck"]
 

@@ -28,6 +28,7 @@ from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
 from tests.probes.conftest import MakeProbe
 from tests.support.compiling import Shared
 from tests.support.generator import Generator
+from tests.support.veth import End, veth_pair
 
 
 @pytest.fixture(autouse=True)
@@ -69,9 +70,9 @@ class Collected:
 
 
 @contextmanager
-def silent_pair() -> Iterator[tuple[netns.End, netns.End]]:
+def silent_pair() -> Iterator[tuple[End, End]]:
     """A veth pair on which nobody speaks by himself: no neighbour discovery, no ARP."""
-    with netns.veth_pair() as (left, right):
+    with veth_pair() as (left, right):
         for end in (left, right):
             netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": "1"})
         time.sleep(0.05)
@@ -98,7 +99,7 @@ def counting() -> Iterator[Callable[[Controller], int]]:
 
 @contextmanager
 def watching(
-    end: netns.End, interval: float, ingress: Hook = Hook.XDP
+    end: End, interval: float, ingress: Hook = Hook.XDP
 ) -> Iterator[tuple[Collected, FlowProbe, Controller]]:
     """A flow probe on one end of a veth; closing it collects its last window."""
     collected = Collected()
@@ -245,7 +246,7 @@ def test_flows_that_lose_their_place_in_the_index_are_added_up(make_probe: MakeP
     assert (snapshot.rows["packets"] == 3).all()
 
 
-def udp_exchange(left: netns.End, right: netns.End, count: int) -> None:
+def udp_exchange(left: End, right: End, count: int) -> None:
     """`count` datagrams each way, IPv4, to port 2000 on the right and back."""
     with netns.inside(right.ns):
         server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -266,7 +267,7 @@ def udp_exchange(left: netns.End, right: netns.End, count: int) -> None:
 @pytest.mark.timing
 def test_both_directions_and_times(ingress: Hook) -> None:
     with (
-        netns.veth_pair() as (left, right),
+        veth_pair() as (left, right),
         watching(right, 0.2, ingress) as (collected, _, _),
     ):
         started = time.monotonic_ns()
@@ -310,7 +311,7 @@ def test_packets_lie_within_their_window(
 def test_large_segments_are_counted_as_packets_on_the_wire() -> None:
     """TCP's segments of 64 KB count as packets of one MTU each, with all headers."""
     with (
-        netns.veth_pair() as (left, right),
+        veth_pair() as (left, right),
         watching(left, 0.2, Hook.TC_INGRESS) as (collected, _, _),
     ):
         with netns.inside(right.ns):

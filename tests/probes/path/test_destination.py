@@ -25,6 +25,7 @@ from tests.probes.path.wire.frames import (
     tracing_options,
     with_checksum,
 )
+from tests.support.veth import End, veth_pair
 
 COUNT = 40
 VOLUME = 6 << 20
@@ -53,7 +54,7 @@ CHOICES = (
 class Link:
     """A host that traces, and a real destination beside it: every probe gets there."""
 
-    def __init__(self, near: netns.End, far: netns.End, tracing: Tracing) -> None:
+    def __init__(self, near: End, far: End, tracing: Tracing) -> None:
         self.near, self.far, self.tracing = near, far, tracing
         self.guard = tracing.options.guard
         for destination in (far.ipv4, far.ipv6):
@@ -98,7 +99,7 @@ def counts() -> dict[str, int]:
 
 @pytest.fixture(scope="module", params=CHOICES, ids="-".join)
 def link(request: pytest.FixtureRequest, compiler: Compiler) -> Iterator[Link]:
-    with netns.veth_pair() as (near, far), netns.inside(near.ns):
+    with veth_pair() as (near, far), netns.inside(near.ns):
         for end in (near, far):
             netns.write_sysctls(end.ns, SYSCTLS)
         tracing = Tracing(compiler, near.ifname, tracing_options(*request.param))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.lab.netns import End, inside, veth_pair
+from app.lab.netns import inside
 from bpf import features
 from bpf.attach import netlink
 from bpf.attach.attachment import Hook
@@ -27,6 +27,7 @@ from tests.probes.program.tools import PACKETS, TC_COUNTER
 from tests.support.kernel import TC_MODE
 from tests.support.runs import is_loaded
 from tests.support.sight import becomes
+from tests.support.veth import End, veth_pair
 
 FAST = PathOptions(rate=100_000)
 

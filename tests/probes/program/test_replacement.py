@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from app.lab.netns import End, inside, veth_pair
+from app.lab.netns import inside
 from bpf.attach import chain
 from bpf.attach.attachment import Hook
 from bpf.attach.chain import MAX_PROBES, Stage
@@ -40,6 +40,7 @@ from tests.probes.program.tools import (
     table,
     total,
 )
+from tests.support.veth import End, veth_pair
 
 
 def variant(maps: str, body: str, *metrics: dict[str, object]) -> ProbeConfig:
