@@ -86,7 +86,7 @@ def _meaning(
 def _condition(text: str, interval: float) -> str:
     """With what its quantities are counted in, and over which time."""
     from probes.monitor.condition import Condition
-    from probes.monitor.series import WindowSeries
+    from probes.monitor.condition.series import WindowSeries
 
     condition = Condition.parse(text)
     compared = condition.evaluate(WindowSeries()).comparisons

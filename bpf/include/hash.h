@@ -6,7 +6,7 @@
 #include "packet.h"
 
 /* So that the upper bits of a word, an IPv6 address's last bytes, reach all bits of the hash. */
-static __always_inline u64 folded(u64 word) {
+static __always_inline u64 fold64(u64 word) {
     return word ^ word >> 32;
 }
 
@@ -19,8 +19,8 @@ static __always_inline u64 hash_of(struct flow_key *key) {
     if (VERSION(key) == 4)
         hash += key->source[0] * HASH_0 + key->destination[0] * HASH_2;
     else
-        hash += folded(key->source[0]) * HASH_0 + folded(key->source[1]) * HASH_1 +
-                folded(key->destination[0]) * HASH_2 + folded(key->destination[1]) * HASH_3;
+        hash += fold64(key->source[0]) * HASH_0 + fold64(key->source[1]) * HASH_1 +
+                fold64(key->destination[0]) * HASH_2 + fold64(key->destination[1]) * HASH_3;
     hash ^= hash >> 32;
     hash *= HASH_0;
     return hash ^ hash >> 29;

@@ -27,8 +27,8 @@ import numpy as np
 
 from bpf.errors import UsageError, did_you_mean
 from probes.monitor.condition import Condition, ConditionOutcome
+from probes.monitor.condition.series import WindowSeries
 from probes.monitor.records import POLICY, Array
-from probes.monitor.series import WindowSeries
 from probes.monitor.state import MAX_POLICIES, PolicyState
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class Engine:
         """Names of the policies whose applications run."""
         return tuple(s.policy.name for s in self.policies() if s.state.runs)
 
-    def standing(self) -> Array:
+    def rows(self) -> Array:
         """Where each policy stands, of dtype POLICY (n,); `selected` is zero."""
         rows = np.zeros(len(self._machines), POLICY)
         for row, standing in zip(rows, self.policies(), strict=True):

@@ -6,7 +6,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,9 +29,10 @@ from probes.builtin import (
 from probes.flow.filter import Match
 from probes.hooks import Hooks, MonitoredHook, ProbeHook
 from probes.monitor.applications.catalog import seed_trial_packet
-from probes.monitor.engine import Engine, PolicyStatus, PolicyTransition
+from probes.monitor.engine import Engine, PolicyTransition
 from probes.monitor.info import PolicyInfo
 from probes.monitor.options import MonitorOptions
+from probes.monitor.policy_log import PolicyLog
 from probes.monitor.programs import (
     FUNCTION,
     GIVEN,
@@ -48,12 +48,12 @@ from probes.monitor.programs import (
     seed_id,
     set_router,
 )
-from probes.monitor.records import METRIC, TRANSITION, Array
+from probes.monitor.records import METRIC, Array
 from probes.monitor.router import PolicyRouter
 from probes.monitor.sketch import Sketch
-from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, PROBE, TRIGGERS_TABLE
+from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
-from probes.snapshot import Event, Item
+from probes.snapshot import Item
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
@@ -64,14 +64,6 @@ _SKETCHES = 16 << 20
 _MAX_SKETCHES = 3600
 _CALLS = 2
 """Of the kernel's tail calls: to `route`, and to `finish`."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A transition, and the metrics of the window that made it."""
-
-    transition: PolicyTransition
-    row: Array
 
 
 class MonitorProbe(BuiltinProbe[MonitorGeneration]):
@@ -103,12 +95,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         self._reserved = 0
         self._active = 0
         self._engine = Engine()
-        self._selected: dict[str, int] = {}
-        """Packets of each policy until the last window."""
-        self._failed: set[str] = set()
-        """Policies whose condition could not be looked at after the last window."""
-        self._made: list[_Made] = []
-        """Transitions that are to be published with the next window."""
+        self._log = PolicyLog(self._engine, self._utc)
         self._seed = seed_id(options.seed)
         size = min(_MAX_SKETCHES, _SKETCHES // (4 << options.bits))
         self._sketches: deque[Sketch] = deque(maxlen=size)
@@ -179,7 +166,6 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self.router.set_policy(policy.name, applications, matches)
             # It refuses nothing that the router takes, and that a policy was made of.
             transition = self._engine.set(policy, time.monotonic_ns())
-            self._selected.setdefault(policy.name, 0)
             self.router.activate(self._engine.active())
             self._made_now(transition)
 
@@ -188,7 +174,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         with self._lock:
             self._engine.remove(name)
             self.router.remove_policy(name)
-            self._selected.pop(name, None)
+            self._log.forget(name)
 
     def activate(self, name: str) -> None:
         """Have a policy run until `deactivate`."""
@@ -204,7 +190,10 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         """Each policy, and where it stands."""
         with self._lock:
             selected = self.router.selected()
-            return tuple(self._told(s, selected[s.policy.name]) for s in self._engine.policies())
+            return tuple(
+                self._log.info(status, selected[status.policy.name])
+                for status in self._engine.policies()
+            )
 
     def sketch(self, windows: int = 1) -> Sketch:
         """The last windows' registers, merged. UsageError where there is no window yet."""
@@ -315,9 +304,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         self._apply(transitions, row)
         self._sketches.append(sketch)
         self.window += 1
-        rows = {METRICS_TABLE: row.reshape(1), POLICIES_TABLE: self._standing()}
-        if self._made:
-            rows[TRIGGERS_TABLE] = np.concatenate([_trigger(made) for made in self._made])
+        rows = {METRICS_TABLE: row.reshape(1), **self._log.tables(self.router.selected())}
         self.latest = tuple(
             self._snapshot(
                 table,
@@ -330,10 +317,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             )
             for name, table in rows.items()
         )
-        events = [self._event(made.transition) for made in self._made]
-        self._made.clear()
         self._start_ns = end_ns
-        return (*self.latest, *events, *self._failures())
+        return (*self.latest, *self._log.events())
 
     def _made_now(self, transition: PolicyTransition | None) -> None:
         """An operator's."""
@@ -343,46 +328,9 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     def _apply(self, transitions: Sequence[PolicyTransition], row: Array) -> None:
         if transitions:
             self.router.activate(self._engine.active())
-            self._made += [_Made(transition, row) for transition in transitions]
+            self._log.add(transitions, row)
             if changes := [t for t in transitions if t.before.runs != t.after.runs]:
                 self._changed(changes)
-
-    def _standing(self) -> Array:
-        """Rows of dtype POLICY, with what each selected in this window."""
-        rows = self._engine.standing()
-        selected = self.router.selected()
-        for row in rows:
-            name = row["policy"].decode()
-            row["selected"] = selected[name] - self._selected[name]
-        self._selected.update(selected)
-        return rows
-
-    def _failures(self) -> list[Event]:
-        """Of conditions that could be looked at in the window before, and now can't."""
-        found = {each.policy.name: each.failure for each in self._engine.policies()}
-        new = [(name, why) for name, why in found.items() if why and name not in self._failed]
-        self._failed = {name for name, why in found.items() if why}
-        text = "policy {} can't be looked at: {}"
-        return [Event.now("error", self.name, text.format(name, why)) for name, why in new]
-
-    def _told(self, standing: PolicyStatus, selected: int) -> PolicyInfo:
-        until = standing.until_ns
-        return PolicyInfo(
-            standing.policy,
-            standing.state,
-            self._utc.utc_ns(standing.since_ns),
-            self._utc.utc_ns(until) if until else 0,
-            standing.forced,
-            standing.cause,
-            selected,
-        )
-
-    def _event(self, transition: PolicyTransition) -> Event:
-        name, after = transition.policy, transition.after
-        begins = after.runs and not transition.before.runs
-        at = self._utc.utc_ns(transition.at_ns)
-        text = f"policy {name} is {after.label}: {transition.cause}"
-        return Event(at, "warning" if begins else "info", self.name, text)
 
     def _route_to(self, loaded: MonitorGeneration) -> None:
         """Have packets go to this source's router, and come back to it."""
@@ -405,16 +353,6 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             name=f"{self.name}.ingress.c",
             cflags=[f"-D{name}={value}" for name, value in macros.items()],
         )
-
-
-def _trigger(made: _Made) -> Array:
-    """A row of dtype TRANSITION, shape (1,)."""
-    row = np.zeros(1, TRANSITION)
-    transition = made.transition
-    row["policy"], row["cause"] = transition.policy.encode(), transition.cause.encode()
-    row["before"], row["after"] = transition.before, transition.after
-    row["at_ns"], row["metrics"] = transition.at_ns, made.row
-    return row
 
 
 def _ask_for_offload(interface: Interface) -> str:

@@ -10,9 +10,9 @@
  *
  * MARK, BURST, APPLICATION_FIRST and GUARD (GUARD_*) come from probes/path/probe.py.
  */
-#include "bits.h"
 #include "path.h"
 #include "guard.h"
+#include "meter.h"
 
 #define SEND4 0
 #define SEND6 1
@@ -132,44 +132,6 @@ int path(CONTEXT *ctx) {
     scratch->packet_bytes = ctx->len - scratch->l3;
     steps.call(ctx, step);
     return VERDICT_PASS;
-}
-
-/*
- * Whether a probe may be sent now: the generic cell rate algorithm. A packet that comes up to an
- * interval late is not held against the next, or the rate would not be reached; after a longer
- * pause only the burst that was asked for is made up for.
- */
-static __always_inline bool due(struct target *target, u64 now) {
-    u64 next = target->next_ns, interval = target->interval_ns;
-    if (next > now)
-        return false;
-    u64 from = next;
-    if (from + target->credit_ns + interval < now)
-        from = now - target->credit_ns;
-    return __sync_val_compare_and_swap(&target->next_ns, next, from + interval) == next;
-}
-
-/*
- * The hop whose turn it is; 0: none's. Each live hop has one turn in a round, in an order that
- * nothing can fall into step with: two flows that take turns would else get every other hop each.
- * Two CPUs may very seldom give a hop two turns.
- */
-static __always_inline u32 next_hop(struct target *target) {
-    u32 asked = target->asked ^ target->done;
-    if (asked) {
-        u32 hop = lowest(asked);
-        target->done ^= 1U << hop;
-        return hop;
-    }
-    u32 round = target->round & target->live;
-    if (!round)
-        round = target->live;
-    if (!round)
-        return 0;
-    u32 from = 1 + ((u64)bpf_get_prandom_u32() * highest(round) >> 32);
-    u32 hop = lowest(round & ~0U << from);
-    target->round = round & ~(1U << hop);
-    return hop;
 }
 
 /* Have the probe in `scratch` in its slot. */
@@ -368,7 +330,7 @@ int edit4(CONTEXT *ctx) {
     ip->id = bpf_htons(scratch->sequence);
     ip->ttl = scratch->hop;
     ip->check = 0;
-    ip->check = ~folded(bpf_csum_diff(0, 0, (__be32 *)ip, sizeof(*ip), 0));
+    ip->check = ~csum_from32to16(bpf_csum_diff(0, 0, (__be32 *)ip, sizeof(*ip), 0));
     u32 pseudo = 0;
     if (protocol == IPPROTO_TCP)
         scratch->transport[18] = scratch->transport[19] = 0; /* urgent pointer */

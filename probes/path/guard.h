@@ -16,7 +16,7 @@
 #define GUARD_CHECKSUM 1
 #define GUARD_DISCARD 2
 
-static __always_inline u32 folded(u32 sum) {
+static __always_inline u32 csum_from32to16(u32 sum) {
     sum = (sum & 0xffff) + (sum >> 16);
     return (sum & 0xffff) + (sum >> 16);
 }
@@ -36,8 +36,8 @@ static __always_inline int set_length(CONTEXT *ctx, u32 transport, u32 protocol,
 
 /* The sum over the pseudo header; of `both` addresses, `size` bytes. */
 static __always_inline u32 pseudo_sum(u8 *both, u32 size, u32 protocol, u32 length) {
-    u32 sum = folded(bpf_csum_diff(0, 0, (__be32 *)both, size, 0));
-    return folded(sum + bpf_htons(protocol) + bpf_htons(length));
+    u32 sum = csum_from32to16(bpf_csum_diff(0, 0, (__be32 *)both, size, 0));
+    return csum_from32to16(sum + bpf_htons(protocol) + bpf_htons(length));
 }
 
 /*
@@ -66,7 +66,7 @@ static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseu
     *check = 0;
     u16 right = pseudo;
     if (!partial) {
-        right = ~folded(bpf_csum_diff(0, 0, (__be32 *)header, length, pseudo));
+        right = ~csum_from32to16(bpf_csum_diff(0, 0, (__be32 *)header, length, pseudo));
         if (protocol == IPPROTO_UDP && !right)
             right = 0xffff;
     }

@@ -21,7 +21,7 @@ FUNCTION = "path"
 SOURCES: Mapping[Side, Path] = {
     side: Path(__file__).with_name(f"{side}.c") for side in ("ingress", "egress")
 }
-HEADERS = tuple(Path(__file__).with_name(name) for name in ("path.h", "guard.h"))
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("path.h", "guard.h", "meter.h"))
 STEPS = ("send4", "send6", "edit4", "edit6")
 """In the order of the numbers in egress.c."""
 _SENDING = STEPS[:2]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probes.monitor.condition.logic import ConditionOutcome, Logic
+from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.syntax import parse
 from probes.monitor.condition.terms import WindowSelection
-from probes.monitor.series import WindowSeries
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from probes.monitor.condition.logic import (
     Logic,
     NotCondition,
 )
+from probes.monitor.condition.series import METRIC_NAMES
 from probes.monitor.condition.terms import (
     BASELINE,
     FUNCTIONS,
@@ -32,7 +33,6 @@ from probes.monitor.condition.terms import (
 )
 from probes.monitor.condition.tokens import WORDS, Token, tokens
 from probes.monitor.condition.units import COUNTS, RATIO
-from probes.monitor.series import METRIC_NAMES
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 20

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from probes.monitor.condition.error import ConditionError
+from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.units import BYTES, COUNTS, FLOWS, PACKETS, Unit
-from probes.monitor.series import WindowSeries
 
 Samples: TypeAlias = Any
 """np.float64, or an array of them (n,) where there are several windows."""

@@ -272,7 +272,7 @@ def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, _ = run.engine.policies()
     assert (first.state, first.failure) == (ACTIVE, "flows > 500: too much")
     assert (second.state, second.failure) == (ARMED, "")
-    assert run.engine.standing()["holds"].tolist() == [0, 0, 0]
+    assert run.engine.rows()["holds"].tolist() == [0, 0, 0]
     assert [each.policy for each in run.window(0)] == ["a"]
     assert run.engine.policies()[0].failure == ""
 
@@ -280,7 +280,7 @@ def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_say_how_far_each_is_from_its_threshold() -> None:
     run = Run("a: flows > 500 until flows < 200 -> dns", "b: always -> accounting")
     run.window(490)
-    rows = run.engine.standing()
+    rows = run.engine.rows()
     assert rows.dtype == POLICY
     assert rows["policy"].tolist() == [b"a", b"b"]
     assert rows["state"].tolist() == [ARMED, ACTIVE]
@@ -292,11 +292,11 @@ def test_rows_say_how_far_each_is_from_its_threshold() -> None:
     assert first["high"] == pytest.approx(490 * 1.04)
     assert np.isnan(rows[1]["value"])
     run.window(600)
-    assert run.engine.standing()["holds"].tolist() == [1, 0]
-    assert run.engine.standing()["certain"][0] == 1
-    assert run.engine.standing()["since_ns"].tolist() == [102 * SECOND, 100 * SECOND]
+    assert run.engine.rows()["holds"].tolist() == [1, 0]
+    assert run.engine.rows()["certain"][0] == 1
+    assert run.engine.rows()["since_ns"].tolist() == [102 * SECOND, 100 * SECOND]
     run.window(190)
-    assert run.engine.standing()["threshold"][0] == 200
+    assert run.engine.rows()["threshold"][0] == 200
 
 
 def test_a_flood_is_flagged_in_its_first_window_and_its_end_in_the_one_after() -> None:

@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
         standing = self.run.engine.policies()[0]
         assert standing.forced == self.forced
         assert self.run.engine.active() == (("a",) if self.state.runs else ())
-        assert self.run.engine.standing()["state"].tolist() == [self.state]
+        assert self.run.engine.rows()["state"].tolist() == [self.state]
         assert standing.until_ns == {
             HOLD: self.begun_ns + self.hold_ns,
             COOLDOWN: self.ended_ns + self.cooldown_ns,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from probes.monitor.condition.series import WindowSeries
 from probes.monitor.records import METRIC, Array
-from probes.monitor.series import WindowSeries
 
 
 def row(**metrics: float) -> Array:

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from probes.monitor.condition import Condition, ConditionError, terms
-from probes.monitor.series import METRIC_NAMES, WindowSeries
+from probes.monitor.condition.series import METRIC_NAMES, WindowSeries
 from tests.probes.monitor.windows import row, series_of
 
 Window = Mapping[str, float]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probes.monitor.series import METRIC_NAMES, MIN_WINDOWS, WindowSeries
+from probes.monitor.condition.series import METRIC_NAMES, MIN_WINDOWS, WindowSeries
 from tests.probes.monitor.windows import row, series_of
 
 
