@@ -1,1 +1,1 @@
-"""What is drawn: widgets that know no probe and no kernel."""
+"""Widgets; they know no probe and no kernel."""

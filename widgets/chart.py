@@ -1,4 +1,4 @@
-"""The history of one or two measurements, drawn small in a detail pane by plotext."""
+"""A small line chart of one or two measurements over time, drawn by plotext."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 _CELLS_PER_X_LABEL = 16
 _LINES_PER_Y_LABEL = 3
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
-"""Distances in seconds that a time axis may be labelled at."""
+"""Possible distances between labels of the time axis, in seconds."""
 _POINTS_PER_CELL = 2
-"""Of a line; more of them only take time to draw."""
+"""Samples of a line at most; more take time and show nothing new."""
 _LINE = {"braille": ("braille", "━━"), "block": ("hd", "━━"), "ascii": ("*", "**")}
-"""What plotext draws a line with, by the finest characters that there are, and its sign in the
-legend."""
+"""plotext's marker of a line and its sign in the legend, by the terminal's finest characters."""
 _OTHER = {"braille": ("·", "··"), "block": ("·", "··"), "ascii": ("+", "++")}
-"""The same of a second line, where colours don't tell it from the first."""
+"""The same for the second line, on terminals without colours."""
 _SMALLEST = (16, 4)
-"""Width and height in cells below which a plot says nothing."""
+"""Least width and height of a plot, in cells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,17 +40,17 @@ class ChartSeries:
     """One line of a chart."""
 
     name: str
-    """What it is, for the legend."""
+    """Its name in the legend."""
     times: NDArray[np.float64]
     """(n,) seconds, ascending; on any clock, the same for all series."""
     values: NDArray[np.float64]
-    """(n,) in the chart's unit; NaN where nothing was measured, which leaves a gap."""
+    """(n,) in the chart's unit; NaN leaves a gap."""
     tone: Tone = Tone.ACCENT
     """Its colour."""
 
 
 class HistoryChart(Widget):
-    """A titled line chart over time, whose right edge is the latest sample."""
+    """A titled line chart over time; its right edge is the latest sample."""
 
     COMPONENT_CLASSES = {"chart--title", *TONE_CLASSES}
     DEFAULT_CSS = f"""
@@ -73,7 +72,7 @@ class HistoryChart(Widget):
         id: str | None = None,  # noqa: A002
         classes: str | None = None,
     ) -> None:
-        """`unit` formats a value of the vertical axis; `empty` is shown while nothing is known."""
+        """`unit` formats a value of the vertical axis; `empty` is the text without data."""
         super().__init__(id=id, classes=classes)
         self._title = title
         self._unit = unit
@@ -85,7 +84,7 @@ class HistoryChart(Widget):
     def show(
         self, series: Sequence[ChartSeries], *, title: str | None = None, span: float = math.inf
     ) -> None:
-        """Show the last `span` seconds of `series` from now on, and `title` where it is given."""
+        """Show the last `span` seconds of `series`, and a new `title` if given."""
         self._span = span
         self._series = tuple(_last(series, span))
         self._title = self._title if title is None else title
@@ -93,12 +92,12 @@ class HistoryChart(Widget):
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """Draw again in new colours."""
+        """Redraw in new colours."""
         super().notify_style_update()
         self._drawn = None
 
     def render_line(self, y: int) -> Strip:
-        """Give one line of the chart, which is drawn once for each change of data or size."""
+        """Return one line of the chart; a change of data or size redraws the whole chart once."""
         size = (self.size.width, self.size.height)
         if self._drawn is None or self._drawn[0] != size:
             self._drawn = (size, self._draw(*size))
@@ -121,14 +120,14 @@ class HistoryChart(Widget):
         return lines[:height]
 
     def _marked(self) -> Iterator[tuple[ChartSeries, tuple[str, str]]]:
-        """Each series, what it is drawn with, and its sign in the legend."""
+        """Yield each series with its marker and its sign in the legend."""
         look = caps_of(self.app)
         line, other = _LINE[look.glyphs], _OTHER[look.glyphs]
         alike = look.colors and look.glyphs != "ascii"
         return zip(self._series, cycle((line,) if alike else (line, other)))
 
     def _heading(self, tones: dict[Tone, Style], width: int) -> Strip:
-        """The title, and what else there is room for as a whole: half a number would be another."""
+        """Return the title and the legend entries that fit whole: half a number misleads."""
         title = self.get_component_rich_style("chart--title")
         parts = [[Segment(safe(self._title, REPLACED), title)]] if self._title else []
         for series, (_, sign) in self._marked():
@@ -151,7 +150,7 @@ class HistoryChart(Widget):
 
 
 def _last(series: Sequence[ChartSeries], span: float) -> Iterator[ChartSeries]:
-    """What of `series` is in the `span` seconds before the latest sample of all."""
+    """Cut `series` to the `span` seconds before the latest sample of all."""
     end = max((float(one.times[-1]) for one in series if len(one.times)), default=0.0)
     for one in series:
         begin = int(np.searchsorted(one.times, end - span))
@@ -159,7 +158,7 @@ def _last(series: Sequence[ChartSeries], span: float) -> Iterator[ChartSeries]:
 
 
 def _thinned(one: ChartSeries, points: int) -> ChartSeries:
-    """At most about so many samples, with the highest and the lowest of each stretch of time."""
+    """Reduce to about so many samples: the highest and the lowest of each stretch of time."""
     count = len(one.times)
     if count <= points:
         return one
@@ -167,7 +166,7 @@ def _thinned(one: ChartSeries, points: int) -> ChartSeries:
     chosen = {0, count - 1}
     for begin, end in zip(starts, np.append(starts[1:], count), strict=True):
         part = one.values[begin:end]
-        # What was not measured leaves a gap.
+        # NaN leaves a gap.
         chosen.add(int(begin + np.argmax(np.isnan(part))))
         if np.isfinite(part).any():
             chosen |= {int(begin + np.nanargmin(part)), int(begin + np.nanargmax(part))}
@@ -176,7 +175,7 @@ def _thinned(one: ChartSeries, points: int) -> ChartSeries:
 
 
 def axis_ticks(low: float, high: float, count: int) -> list[float]:
-    """At most `count` + 1 round values, the first not above `low`, the last not below `high`."""
+    """Return at most `count` + 1 round values that span `low` to `high`."""
     span = max(high - low, abs(high) * 1e-9) or 1.0
     rough = span / max(1, count)
     power = 10.0 ** math.floor(math.log10(rough))
@@ -189,7 +188,7 @@ def axis_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def _time_ticks(span: float, count: int) -> list[float]:
-    """At most `count` + 1 round times in seconds from -`span` to 0."""
+    """Return at most `count` + 1 round times in seconds from -`span` to 0."""
     fitting = (step for step in _TIME_STEPS if span / step <= count)
     step = next(fitting, span / count)
     return [-n * step for n in range(int(span / step), -1, -1)]
@@ -210,8 +209,8 @@ def _plot(
     tones: dict[Tone, Style],
     markers: Sequence[str],
 ) -> str:
-    """Draw by plotext, whose only figure belongs to the process and so is cleared each time."""
-    # Imported here because it costs 40 ms, which the start of the console need not wait for.
+    """Draw by plotext; it has one figure per process, which is cleared each time."""
+    # Imported here: it costs 40 ms, and the first paint needs no chart.
     import plotext as plt
 
     end = max(float(s.times[-1]) for s in series)
@@ -221,7 +220,7 @@ def _plot(
     series = [_thinned(one, _POINTS_PER_CELL * width) for one in series]
     values = np.concatenate([s.values[np.isfinite(s.values)] for s in series])
     low, high = float(values.min()), float(values.max())
-    # A scale from zero, unless that would flatten all there is to see.
+    # A scale from zero, unless that would flatten the curve.
     low = low if high * 0.6 <= low < high else min(low, 0.0)
     marks = axis_ticks(low, high, max(1, (height - 2) // _LINES_PER_Y_LABEL))
 
@@ -232,7 +231,7 @@ def _plot(
     plt.xaxes(True, False)
     plt.yaxes(True, False)
     plt.ticks_color(_colour(tones[Tone.MUTED].color))
-    # A cell shows what was drawn last: that is the first series, before those it is compared with.
+    # The first series is drawn last, on top of those for comparison.
     for one, marker in reversed(list(zip(series, markers, strict=True))):
         plt.plot(
             (one.times - end).tolist(),
@@ -251,7 +250,7 @@ def _plot(
 
 
 def _colour(color: Color | None) -> tuple[int, ...] | int | str:
-    """A theme's colour as plotext wants it."""
+    """Return a theme's colour in plotext's form."""
     if color is None or color.is_default:
         return "default"
     if color.triplet is None and color.number is not None:
@@ -260,7 +259,7 @@ def _colour(color: Color | None) -> tuple[int, ...] | int | str:
 
 
 def _strips(plot: str, width: int, base: Style) -> Iterator[Strip]:
-    """plotext's text as strips; whatever is not a colour in it is dropped by the decoder."""
+    """Decode plotext's text into strips; the decoder drops all but colours."""
     for line in AnsiDecoder().decode(plot):
         text = line.plain
         segments = []

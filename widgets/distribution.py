@@ -1,4 +1,4 @@
-"""How often which value was measured, in bars of block characters."""
+"""A histogram in bars of block characters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from widgets.sparkline import BARS
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _SHOWN = 99.0
-"""Percent of the values that the axis reaches to: rare ones would flatten all others."""
+"""Percentile at which the axis ends: outliers would flatten all other bars."""
 _SMALLEST = 16
 _MARGIN = 1
 
 
 class Distribution(Widget):
-    """A title, bars as high as there is room for, and an axis of three values."""
+    """A histogram with a title and an axis of three values."""
 
     COMPONENT_CLASSES = {"distribution--title", *TONE_CLASSES}
     DEFAULT_CSS = f"""
@@ -42,12 +42,12 @@ class Distribution(Widget):
         self._title = ""
 
     def show(self, values: NDArray[np.float64], title: str) -> None:
-        """Show how `values` (n,), in the unit of the axis and finite, are distributed."""
+        """Show the distribution of `values` (n,), finite and in the unit of the axis."""
         self._values, self._title = values, title
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """Give the title, a line of the bars, or the axis."""
+        """Return the title, a line of the bars, or the axis."""
         width, height = self.size
         tones = tone_styles(self.get_component_rich_style)
         bars = height - 2
@@ -66,16 +66,16 @@ class Distribution(Widget):
 
 
 def limits(values: NDArray[np.float64]) -> tuple[float, float]:
-    """The ends of the axis for `values` (n,), n > 0; never the same."""
+    """Return the ends of the axis for `values` (n,), n > 0; they always differ."""
     low, high = float(values.min()), float(np.percentile(values, _SHOWN))
     return (low, high) if high > low else (low, low + (abs(low) or 1.0) * 0.01)
 
 
 def _bars(values: NDArray[np.float64], width: int, height: int) -> list[str]:
-    """Lines (height) of bars (width), the highest as high as all lines; rare values at the end."""
+    """Draw (height) lines of (width) bars; the highest fills all lines, outliers come last."""
     low, high = limits(values)
     counts = np.histogram(np.minimum(values, high), width, (low, high))[0]
-    # Whatever was measured at all is seen.
+    # Every measured value gets at least a low bar.
     eighths = np.ceil(counts / counts.max() * height * len(BARS)).astype(int)
     lines = []
     for line in range(height - 1, -1, -1):
@@ -85,7 +85,7 @@ def _bars(values: NDArray[np.float64], width: int, height: int) -> list[str]:
 
 
 def _axis(values: NDArray[np.float64], width: int, unit: Callable[[float], str]) -> str:
-    """The least value, the median where it stands, and the end of the axis."""
+    """Draw the least value, the median at its place, and the end of the axis."""
     low, high = limits(values)
     median = float(np.median(values))
     left, right, middle = unit(low), unit(high), unit(median)

@@ -168,7 +168,7 @@ class CodeEditor(LazyTextArea):
             self.replace("\n" + indent, start, end, maintain_selection_offset=False)
 
     def get_line(self, line_index: int) -> Text:
-        """Return a line as it is drawn: printable, with its marks underlined."""
+        """Return the drawn form of a line: printable, with its marks underlined."""
         line = self.document.get_line(line_index)
         if not line.replace("\t", " ").isprintable():
             line = "".join(c if c == "\t" or c.isprintable() else REPLACED for c in line)

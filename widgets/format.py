@@ -13,9 +13,9 @@ _IEC = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _ROUNDS_UP = 999.5
 """From here on three digits would read 1000, so the next prefix is used."""
 MISSING = "-"
-"""What stands for a value that there is not."""
+"""Text of a missing value."""
 REPLACED = "·"
-"""What stands for a character that must not reach the terminal."""
+"""Replacement of a character that must not reach the terminal."""
 
 
 def si(value: float, unit: str = "") -> str:
@@ -55,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """`0.018`, `3.21`, `12.3`, `167`: of a column whose unit is said once."""
+    """`0.018`, `3.21`, `12.3`, `167`: for a column whose header names the unit."""
     if not math.isfinite(seconds):
         return MISSING
     value = seconds * 1e3
@@ -65,7 +65,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """`12 s`, `4m`, `1h03m`, `2d04h`: whole units, so that it rarely changes on a screen."""
+    """`12 s`, `4m`, `1h03m`, `2d04h`: whole units, as they rarely change on a screen."""
     if not math.isfinite(seconds):
         return MISSING
     whole = max(0, int(seconds))
@@ -80,7 +80,7 @@ def clock(utc_ns: int) -> str:
 
 
 def within(seconds: float) -> str:
-    """`<500 us`, `<2 ms`: the next of 1, 2 and 5, so that it rarely changes on a screen."""
+    """`<500 us`, `<2 ms`: rounded up to 1, 2 or 5, which rarely changes on a screen."""
     if not seconds > 0 or not math.isfinite(seconds):
         return MISSING
     power = 10.0 ** math.floor(math.log10(seconds))
@@ -90,13 +90,13 @@ def within(seconds: float) -> str:
 
 
 def poll_time(seconds: float, interval: float) -> str:
-    """`<10 ms / 1.0 s`: what a poll takes of each interval, to no more than a hundredth of that."""
+    """`<10 ms / 1.0 s`: duration of a poll and its interval, to a hundredth of the interval."""
     usual = round(interval, 2)
     return f"{within(max(seconds, usual / 100))} / {duration(usual)}"
 
 
 def percent(fraction: float) -> str:
-    """`12.5 %` of a fraction of one; never rounded to none or to all when it is neither."""
+    """`12.5 %` of a fraction of one; rounded to 0 or 100 only if it is exactly that."""
     if not math.isfinite(fraction):
         return MISSING
     value = fraction * 100
@@ -108,10 +108,10 @@ def percent(fraction: float) -> str:
 
 
 def safe(text: str, replacement: str = "") -> str:
-    """`text` without control, escape, bidirectional or other characters that print nothing.
+    """Replace control, escape, bidirectional and other unprintable characters.
 
-    Lone surrogates go too: names decoded from the kernel with `surrogateescape` hold them, and they
-    cannot be written to a terminal.
+    Lone surrogates go too: kernel names decoded with `surrogateescape` hold them, and a terminal
+    cannot take them.
     """
     if text.isprintable():
         return text

@@ -1,7 +1,7 @@
-"""Which characters are drawn: as they are, or in ASCII, for terminals that have no others.
+"""Translation of cells to ASCII, for terminals without other characters.
 
-Widgets draw with the characters they like best. What goes out to an ASCII terminal is translated
-cell by cell, and with it whatever Textual draws, such as borders, and the names of hosts.
+Widgets draw with any characters. For an ASCII terminal each cell is translated on its way out,
+including Textual's own borders and the names of hosts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ASCII = {
 }
 _ASCII |= dict.fromkeys("─━═╌╍┄┅┈┉╴╶╸╺", "-") | dict.fromkeys("│┃║▏▎▍▌▋▊▉▐▕╵╷", "|")
 _BRAILLE = " ..:::###"
-"""By the number of dots."""
+"""Braille signs by their number of dots."""
 
 
 @lru_cache(maxsize=4096)
 def ascii_of(text: str) -> str:
-    """`text` in ASCII, in as many cells; `?` for what has no likeness."""
+    """Return `text` in ASCII, in as many cells; `?` replaces characters without likeness."""
     if text.isascii():
         return text
     parts = ((text[start:end], cells) for start, end, cells in split_graphemes(text)[0])

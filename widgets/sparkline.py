@@ -1,4 +1,4 @@
-"""A history in one line of a table: bars on a scale that several of them share, losses, marks."""
+"""Sparklines: a history in one line of a table, with losses and marks, on a shared scale."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from widgets.tones import Tone
 
 BARS = "▁▂▃▄▅▆▇█"
 NOTHING = " "
-"""Nothing was measured."""
+"""No sample in this time."""
 LOST = "\N{MULTIPLICATION SIGN}"
-"""All that was sent was lost."""
+"""Every probe of this time was lost."""
 MARK = "◆"
-"""Something else is to be seen at that time."""
+"""An event at this time."""
 _STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
 
 
 def round_scale(highest: float) -> float:
-    """The end of a scale for values up to `highest`: a round number, so that it seldom changes."""
+    """Return a round end of the scale for values up to `highest`; it seldom changes."""
     if not (highest > 0 and math.isfinite(highest)):
         return 1.0
     power = 10.0 ** math.floor(math.log10(highest))
@@ -40,11 +40,11 @@ def sparkline(
     *,
     forgiven: bool = False,
 ) -> Pieces:
-    """A character for each of `values` (n,), the last one at the right, from 0 to `scale`.
+    """Return a character for each of `values` (n,), from 0 to `scale`, the newest at the right.
 
-    NaN is where there is no value; `lost` is where samples were lost: a bar there hangs from above,
-    and where there is no value either it is a cross. With `forgiven` losses are no fault: bars
-    stay bars and crosses are muted. `marked` puts a mark in the place of the bar.
+    NaN is a missing value. If samples were `lost`, the bar hangs from above; without any value it
+    is a cross. If losses are `forgiven`, bars stay bars and crosses are muted. `marked` replaces
+    the bar by a mark.
     """
     return sparklines(values[None], lost[None], marked[None], scale, [tone], [forgiven])[0]
 
@@ -57,17 +57,16 @@ def sparklines(
     tones: Sequence[Tone],
     forgiven: Sequence[bool],
 ) -> list[Pieces]:
-    """As `sparkline`, of (m, n) values: m lines, each with its tone."""
+    """As `sparkline`, for (m, n) values: m lines, each with its tone."""
     codes = _heights(values, scale) + _WAS_LOST * lost + _IS_MARKED * marked
     rows = np.array(forgiven, int)[:, None]
     return _runs(_GLYPHS[rows, codes], _PLACES[rows, codes], [(tone, *_TONES) for tone in tones])
 
 
 def bars(values: NDArray[np.float64], tones: Iterable[Tone], scale: float) -> Pieces:
-    """A bar for each of `values` (n,), the last one at the right, from 0 to `scale`, each in its
-    tone.
+    """Return a bar for each of `values` (n,), from 0 to `scale`, the newest at the right.
 
-    NaN is where there is no value; what is beyond the scale is as high as it.
+    NaN is a missing value; larger values are cut at the scale.
     """
     of = np.fromiter((_TONES.index(tone) for tone in tones), int, len(values))
     return _runs(_GLYPHS[0][_heights(values, scale)][None], of[None], [_TONES])[0]
@@ -75,11 +74,11 @@ def bars(values: NDArray[np.float64], tones: Iterable[Tone], scale: float) -> Pi
 
 _TONES = tuple(Tone)
 _WAS_LOST, _IS_MARKED = 16, 32
-"""What is added to the height of a cell's bar, which together tells how the cell looks."""
+"""Offsets that are added to a bar's height to make the code of its cell."""
 
 
 def _heights(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
-    """How high each bar is, in eighths; 0 for no value."""
+    """Return the height of each bar, in eighths; 0 for a missing value."""
     known = ~np.isnan(values)
     heights = np.zeros(values.shape, int)
     np.ceil(
@@ -89,14 +88,14 @@ def _heights(values: NDArray[np.float64], scale: float) -> NDArray[np.int64]:
 
 
 def _look(code: int, *, forgiven: bool) -> tuple[str, Tone | None]:
-    """What a cell shows, and its tone, if that is not the line's."""
+    """Return a cell's character, and its tone if it differs from the line's."""
     height, lost = code % _WAS_LOST, bool(code & _WAS_LOST)
     if code & _IS_MARKED:
         return MARK, Tone.BAD if lost and not forgiven else Tone.WARN
     if not height:
         return (LOST, Tone.MUTED if forgiven else Tone.BAD) if lost else (NOTHING, None)
     if lost and not forgiven:
-        # A full bar that hangs would be an empty cell.
+        # A full hanging bar would be an empty cell.
         return BARS[min(height, len(BARS) - 1) - 1], Tone.LOST
     return BARS[min(height, len(BARS)) - 1], None
 
@@ -105,17 +104,17 @@ _LOOKS = [
     [_look(code, forgiven=forgiven) for code in range(2 * _IS_MARKED)] for forgiven in (False, True)
 ]
 _GLYPHS = np.array([[ord(glyph) for glyph, _ in looks] for looks in _LOOKS], "<u4")
-"""Characters, by whether losses are forgiven, and code."""
+"""Characters by forgiven (0, 1) and code."""
 _PLACES = np.array(
     [[0 if tone is None else 1 + _TONES.index(tone) for _, tone in looks] for looks in _LOOKS]
 )
-"""The same way places of their tones, among the line's and _TONES."""
+"""Indices of their tones, by forgiven and code: the line's own, then _TONES."""
 
 
 def _runs(
     glyphs: NDArray[np.uint32], places: NDArray[np.int64], tones: Sequence[Sequence[Tone]]
 ) -> list[Pieces]:
-    """Characters (m, n) in lines of pieces of one tone; `places` (m, n) are in that of `tones`."""
+    """Join characters (m, n) into lines of pieces of one tone; `places` (m, n) index `tones`."""
     text, width = glyphs.tobytes().decode("utf-32-le"), glyphs.shape[1]
     edge = np.ones(glyphs.shape, bool)
     edge[:, 1:] = places[:, 1:] != places[:, :-1]
@@ -128,7 +127,7 @@ def _runs(
 
 
 def means(sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float64]:
-    """`sums` over `counts`, NaN where nothing was counted."""
+    """Return `sums` over `counts`, NaN if a count is 0."""
     result = np.full(sums.shape, np.nan)
     np.divide(sums, counts, out=result, where=counts > 0)
     return result

@@ -1,4 +1,4 @@
-"""One line of labelled items that gives up the least important ones when it is narrow."""
+"""A status strip: one line of labelled items; a narrow one drops the least important."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class StatusItem:
     """One item of the strip."""
 
     text: str
-    """What it says."""
+    """Its text."""
     tone: Tone = Tone.NORMAL
-    """What that means."""
+    """Its meaning."""
     priority: int = 0
-    """0 is the most important; the highest numbers are the first to go."""
+    """0 is the most important; the highest numbers go first."""
     label: str = ""
-    """What it is, drawn muted before the text."""
+    """Label, drawn muted before the text."""
     badge: bool = False
-    """Whether it is drawn in reverse: for the one item that must be seen first."""
+    """Drawn in reverse: for the one item that must be seen first."""
 
 
 class StatusStrip(Widget):
-    """A one-line strip of status items; repainted only when what it shows changes."""
+    """A one-line strip of status items; repainted only after a change."""
 
     COMPONENT_CLASSES = {"status--separator", *TONE_CLASSES}
     DEFAULT_CSS = f"""
@@ -60,18 +60,18 @@ class StatusStrip(Widget):
         self._tones: dict[Tone, Style] = {}
 
     def show(self, items: Sequence[StatusItem]) -> None:
-        """Show `items`, left to right, from now on."""
+        """Show `items` from left to right."""
         if self._items != tuple(items):
             self._items = tuple(items)
             self.refresh()
 
     def notify_style_update(self) -> None:
-        """Take up new colours."""
+        """Redraw in new colours."""
         super().notify_style_update()
         self._tones.clear()
 
     def render_line(self, y: int) -> Strip:
-        """Draw the items that there is room for."""
+        """Draw the items that fit."""
         width = self.size.width
         if not self._tones:
             self._tones = tone_styles(self.get_component_rich_style)
@@ -96,7 +96,7 @@ class StatusStrip(Widget):
 
 
 def fitting(items: Sequence[StatusItem], width: int) -> list[StatusItem]:
-    """The items that `width` cells have room for, in their own order."""
+    """Return the items that fit in `width` cells, in their own order."""
     room = width - 2 * _MARGIN
     chosen: list[int] = []
     used = -len(_SEPARATOR)

@@ -1,4 +1,4 @@
-"""Tones: what a text means, which the theme turns into a colour."""
+"""Tones: meanings of a text, which the theme turns into colours."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Tone(StrEnum):
     WARN = "warn"
     BAD = "bad"
     LOST = "lost"
-    """Of a bar for whose samples some answers are missing: it hangs from above, in any colour."""
+    """A bar with missing answers: it hangs from above, in any colour."""
     ACTIVE = "active"
-    """Of a bar of a time at which something ran: it stands on a ground of its own."""
+    """A bar of a time at which a program ran: it has another background."""
 
 
 TONE_CLASSES = frozenset(f"tone--{tone}" for tone in Tone)
-"""The component classes of a widget that draws tones."""
+"""Component classes of a widget that draws tones."""
 
 TONE_RULES = """
     & > .tone--normal { color: $foreground; }
@@ -36,9 +36,9 @@ TONE_RULES = """
     & > .tone--lost { color: $text-error; text-style: reverse; }
     & > .tone--active { color: $text-warning; background: $warning-muted; }
 """
-"""Their rules, to be placed inside the widget's own block of DEFAULT_CSS."""
+"""CSS rules of the tones, for the widget's own block in DEFAULT_CSS."""
 
 
 def tone_styles(component_style: Callable[[str], Style]) -> dict[Tone, Style]:
-    """The style of each tone, by a widget's `get_component_rich_style`."""
+    """Return the style of each tone, by a widget's `get_component_rich_style`."""
     return {tone: component_style(f"tone--{tone}") for tone in Tone}

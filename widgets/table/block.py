@@ -1,8 +1,8 @@
-"""A table of a few rows that stands among others, as one part of a screen.
+"""A block: a table of a few rows, as one of several parts of a screen.
 
-The first column's title is the block's name. The cursor is seen only where the focus is, and moves
-on to the neighbouring block at either end. Without rows a block can be one line, which then says
-why.
+The first column's title is the block's name. Only the focused block shows its cursor, which moves
+on to the neighbouring block at either end. A block without rows can shrink to one line with the
+reason.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from widgets.table.table import VirtualTable, _Line
 from widgets.tones import Tone
 
 _GAP, _SAID = 2, 13
-"""Cells after a block's name at least, and from where on it says why it has no rows."""
+"""Least column of the reason for no rows, and least cells after the block's name."""
 
 
 class Block(VirtualTable):
-    """A VirtualTable whose source has no more rows than there are lines for."""
+    """A VirtualTable whose rows all fit."""
 
     COMPONENT_CLASSES = {"block--name"}
     DEFAULT_CSS = """
@@ -32,36 +32,36 @@ class Block(VirtualTable):
     """
 
     class CursorLeft(VirtualTable.TableMessage):
-        """The cursor was moved beyond the first or the last row."""
+        """The cursor left the block beyond its first or last row."""
 
         def __init__(self, table: VirtualTable, step: int) -> None:
             super().__init__(table)
             self.step = step
-            """1 downwards, -1 upwards."""
+            """1: downwards, -1: upwards."""
 
     passed_by = True
-    """Whether the focus goes past it while it has no rows."""
+    """Whether the focus skips the block while it has no rows."""
 
     def show(self, source: RowSource) -> None:
-        """Show `source` from now on."""
+        """Show a new source."""
         self.can_focus = source.rows > 0 or not self.passed_by
         super().show(source)
 
     def on_focus(self) -> None:
-        """Draw the cursor."""
+        """Show the cursor."""
         self._repaint()
 
     def on_blur(self) -> None:
-        """Draw no cursor."""
+        """Hide the cursor."""
         self._repaint()
 
     def enter(self, step: int) -> None:
-        """Take the focus with the cursor at the end that it comes in from."""
+        """Take the focus; the cursor starts at the end from which it came."""
         self.screen.set_focus(self)
         self.move_to(0 if step > 0 else self.source.rows - 1)
 
     def action_move(self, rows: int) -> None:
-        """Move the cursor, or the focus."""
+        """Move the cursor, or the focus at either end."""
         if 0 <= self.cursor_index + rows < self.source.rows:
             super().action_move(rows)
         else:

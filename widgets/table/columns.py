@@ -1,4 +1,4 @@
-"""Columns of a table: which of them fit a width, where they stand, how text fills a cell."""
+"""Columns of a table: the columns that fit a width, their places, and text in cells."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ ELLIPSIS = "…"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, by what an operator calls it."""
+    """One column."""
 
     id: str
-    """Stable name, used in messages and settings."""
+    """Stable name, for messages and settings."""
     title: str
     """Header text."""
     width: int
-    """Width in cells; of a growing column, the least."""
+    """Width in cells; the least width of a growing column."""
     align: Align = "left"
-    """Numbers are aligned right."""
+    """Numbers go to the right."""
     priority: int = 0
-    """0 is the most important; the highest numbers are the first to go when the table is narrow."""
+    """0 is the most important; a narrow table drops the highest numbers first."""
     grows: bool = False
-    """Whether it takes up width that is left over; such columns share it."""
+    """Growing columns share the width that is left."""
     hidden: bool = False
-    """Whether it is shown only where it is asked for."""
+    """A hidden column is shown only if the user chooses it."""
     unit: str = ""
-    """Of its values, as a part of a name: `bps`; empty where they have none."""
+    """Unit of its values, as a part of a name: `bps`; empty without one."""
 
     @property
     def field(self) -> str:
-        """What its values are called where they are written: `rate_bps`."""
+        """Name of its values in files: `rate_bps`."""
         return f"{self.id}_{self.unit}" if self.unit else self.id
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """A column that is shown."""
+    """A shown column, with its place."""
 
     position: int
     """Index of the column among all columns, and of its cell in a row."""
@@ -63,11 +63,11 @@ class ColumnLayout:
 def fit(
     columns: Sequence[Column], width: int, chosen: Sequence[str] = (), sorted_by: str = ""
 ) -> tuple[ColumnLayout, ...]:
-    """The columns that `width` cells have room for, from the left.
+    """Return the columns that fit in `width` cells, from the left.
 
-    They are those of `chosen` (ids) in its order, the first the most important; or all that are not
-    hidden in their own. That of `sorted_by` is always among them. A column is shown only when each
-    more important one is; the most important is always shown, cut if it must be.
+    `chosen` (ids) gives columns and order, the first the most important; by default all columns
+    that are not hidden, in their own order. The column `sorted_by` is always shown. A column is
+    shown only if every more important one is; the most important one may be cut.
     """
     positions = {column.id: position for position, column in enumerate(columns)}
     if chosen:
@@ -113,7 +113,7 @@ def fit(
 
 
 def cell(text: str, width: int, align: Align) -> str:
-    """`text` in exactly `width` cells: harmless, cut with an ellipsis, or padded."""
+    """Fit `text` into exactly `width` cells: printable, cut with an ellipsis, or padded."""
     text = safe(text, REPLACED)
     length = len(text) if text.isascii() else cell_len(text)
     if length > width:
@@ -123,7 +123,7 @@ def cell(text: str, width: int, align: Align) -> str:
 
 
 def placed_pieces(pieces: Pieces, width: int) -> Pieces:
-    """`pieces` in exactly `width` cells: harmless, and cut or padded at the left."""
+    """Fit `pieces` into exactly `width` cells: printable, and cut or padded at the left."""
     placed: list[tuple[str, Tone]] = []
     room = width
     for text, tone in reversed(pieces):

@@ -1,4 +1,4 @@
-"""Where a table's rows come from: the protocol, and the plain source for tables of a few rows."""
+"""Sources of a table's rows: the protocol, and a plain source for a few rows."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from typing import Any, Protocol
 from widgets.tones import Tone
 
 Pieces = tuple[tuple[str, Tone], ...]
-"""A text whose parts have tones of their own, in characters of one cell."""
+"""A text in pieces, each with its tone, in characters of one cell."""
 Tones = Tone | Sequence[Tone]
 """One tone for a whole row, or one for each column."""
 Value = str | int | float | bool | None
-"""What a cell says, as a program would have it: a number without its unit, or words. None, and what
-is not finite, is no value."""
+"""A cell's value for programs: a number without its unit, or words. None and non-finite numbers are
+missing values."""
 
 
 class RowSource(Protocol):
-    """An immutable, sorted and filtered set of rows; only rows on the screen are asked for."""
+    """An immutable, sorted and filtered set of rows; a table formats only visible ones."""
 
     @property
     def rows(self) -> int:
         """Number of rows."""
 
     def key(self, index: int) -> Hashable:
-        """What identifies the row from one source to the next; never None."""
+        """Return the row's identity from one source to the next; never None."""
 
     def index(self, key: Hashable) -> int | None:
-        """The row of `key`, or None where it is gone; asked once for each new source."""
+        """Return the index of `key`, or None if the row is gone; asked once a source."""
 
     def cells(self, index: int) -> Sequence[str | Pieces]:
-        """The row's text, one for each column of the table, shown or not."""
+        """Return the row's texts, one for each column, shown or hidden."""
 
     def tones(self, index: int) -> Tones:
-        """The row's tones."""
+        """Return the row's tones."""
 
 
 class ValueSource(RowSource, Protocol):
-    """Rows that can be put in another order, and written as values."""
+    """Rows that can be sorted, and written as values."""
 
     def values(self, position: int) -> Sequence[Value]:
-        """The values of a column, those of `cells` at this position, (rows,) in their order."""
+        """Return the values of the column at a position in `cells`, (rows,) in their order."""
 
     def ordered(self, position: int, *, descending: bool) -> ValueSource:
-        """The same rows by a column; what has no value there comes last either way."""
+        """Return the rows sorted by a column; missing values come last in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Row:
     cells: tuple[str | Pieces, ...]
     tones: Tones = Tone.NORMAL
     values: tuple[Value, ...] = ()
-    """One for each of `cells`; empty in tables that are neither sorted nor written."""
+    """One value for each of `cells`; empty in tables that are neither sorted nor written."""
     ranks: Mapping[int, float] = field(default_factory=dict)
-    """What it is ordered by in place of its values, by their positions."""
+    """Sort keys in place of values, by position."""
     below: bool = False
-    """Whether it belongs to the last row before it that does not, and stays below that."""
+    """Whether the row belongs to the nearest earlier row that does not, and stays below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Rows:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Rows:
-        """A source of `rows`, in their order."""
+        """Take `rows` in their order."""
         return cls(tuple(rows))
 
     @property
@@ -85,27 +85,27 @@ class Rows:
         return len(self.content)
 
     def key(self, index: int) -> Hashable:
-        """The key of row `index`."""
+        """Return the key of row `index`."""
         return self.content[index].key
 
     def index(self, key: Hashable) -> int | None:
-        """The row of `key`, or None."""
+        """Return the index of `key`, or None."""
         return self._places.get(key)
 
     def cells(self, index: int) -> Sequence[str | Pieces]:
-        """The text of row `index`."""
+        """Return the texts of row `index`."""
         return self.content[index].cells
 
     def tones(self, index: int) -> Tones:
-        """The tones of row `index`."""
+        """Return the tones of row `index`."""
         return self.content[index].tones
 
     def values(self, position: int) -> Sequence[Value]:
-        """The values of a column."""
+        """Return the values of a column."""
         return [row.values[position] for row in self.content]
 
     def ordered(self, position: int, *, descending: bool) -> Rows:
-        """The same rows by a column."""
+        """Return the rows sorted by a column."""
         groups: list[list[Row]] = []
         for row in self.content:
             if row.below and groups:
@@ -125,7 +125,7 @@ class Rows:
 
 
 def order(values: Sequence[Any], *, descending: bool) -> list[int]:
-    """Places of `values` (n,) by size, equal ones as they were, those that are no value last."""
+    """Return the indices that sort `values` (n,): stable, missing values last."""
     known: list[int] = []
     missing: list[int] = []
     for place, value in enumerate(values):

@@ -1,9 +1,8 @@
 """A table of tens of thousands of rows that formats only what is on the screen.
 
 A table is shown one immutable source after another. A new source repaints only the lines whose text
-or tone changed. The cursor belongs to a row's key: once the operator has moved it, it stays on that
-row wherever sorting takes it. Until then it stays at the top, so that a table nobody has touched
-always begins with its first row.
+or tone changed. The cursor belongs to a row's key: after the user has moved it, it follows that row
+wherever sorting takes it. Until then it stays at the top.
 """
 
 from __future__ import annotations
@@ -28,14 +27,13 @@ from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 _HEADER = 1
 """Lines above the rows."""
 _Line: TypeAlias = "tuple[tuple[ColumnLayout, ...], tuple[str | Pieces, ...], Tones, bool] | None"
-"""What a line shows: columns, a row's cells in them, its tones, and whether the cursor is on it."""
+"""Content of a line: columns, a row's cells in them, its tones, and whether it has the cursor."""
 
 
 class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     """A sorted list of rows with a cursor, drawn line by line.
 
-    It has no keys of its own: who uses it binds some to its actions. Nor has it a border or
-    padding: what needs them is put around it.
+    Its user binds keys to its actions, and puts a border or padding around it.
     """
 
     COMPONENT_CLASSES = {"table--header", "table--sorted", "table--cursor", *TONE_CLASSES}
@@ -58,7 +56,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     }}
     """
     empty: var[str] = var("")
-    """What is shown instead of rows when there are none."""
+    """Text of an empty table."""
 
     class TableMessage(Message):
         """Base of a table's messages."""
@@ -73,20 +71,20 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             return self.table
 
     class RowMessage(TableMessage):
-        """Base of those about a row."""
+        """Base of messages about a row."""
 
         def __init__(self, table: VirtualTable, key: Hashable) -> None:
             super().__init__(table)
             self.key = key
 
     class RowHighlighted(RowMessage):
-        """The cursor is on another row than before."""
+        """The cursor moved to another row."""
 
     class RowSelected(RowMessage):
-        """A row was chosen by Enter or a double click."""
+        """Enter or a double click chose a row."""
 
     class HeaderSelected(TableMessage):
-        """A column's title was clicked."""
+        """A click on a column's title."""
 
         def __init__(self, table: VirtualTable, column: str) -> None:
             super().__init__(table)
@@ -115,22 +113,22 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def source(self) -> RowSource:
-        """What is shown."""
+        """The present source."""
         return self._source
 
     @property
     def cursor_key(self) -> Hashable | None:
-        """The key of the row under the cursor; None in an empty table."""
+        """Key of the row under the cursor; None in an empty table."""
         return self._key
 
     @property
     def cursor_index(self) -> int:
-        """The row under the cursor."""
+        """Index of the row under the cursor."""
         return self._index
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """All columns, also those that there is no room for."""
+        """All columns, also those that do not fit."""
         return self._columns
 
     @columns.setter
@@ -142,7 +140,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The columns (by id) that are shown, from the left; empty for all that are not hidden."""
+        """Ids of the shown columns, from the left; empty: all but hidden ones."""
         return self._chosen
 
     @chosen.setter
@@ -153,7 +151,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def shown(self) -> tuple[ColumnLayout, ...]:
-        """The columns that there is room for, from the left."""
+        """The columns that fit, from the left."""
         if self._fitted[0] != self.outer_size:
             width = self.scrollable_content_region.width
             fitting = fit(self._columns, width, self._chosen, self._sorted[0])
@@ -162,21 +160,21 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def in_view(self) -> range:
-        """Indices of the rows that the screen shows."""
+        """Indices of the rows on the screen."""
         top = self.scroll_offset.y
         return range(min(top, self._source.rows), min(top + self._visible, self._source.rows))
 
     @property
     def cursor_screen_offset(self) -> Offset:
-        """Where the row under the cursor begins on the screen, as inputs tell it of theirs."""
+        """Screen offset of the row under the cursor."""
         return self.content_region.offset + Offset(0, self._index - self.scroll_offset.y + _HEADER)
 
     def width_of(self, column: str) -> int:
-        """Cells that a column (by id) has; 0 where there is no room for it."""
+        """Return the cells of a column (by id); 0 if it does not fit."""
         return next((p.width for p in self.shown if p.column.id == column), 0)
 
     def show(self, source: RowSource) -> None:
-        """Show `source` from now on; the cursor stays on its row, and that row in view."""
+        """Show a new source; the cursor stays on its row, and that row in view."""
         followed = self._in_view(self._index)
         had_rows = self._source.rows > 0
         self._source = source
@@ -197,16 +195,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.want(self._wanted)
 
     def want(self, key: Hashable) -> None:
-        """Put the cursor on a row now, or when it comes, if the cursor is not moved before."""
+        """Put the cursor on a row now, or when the row appears, unless the user moves it before."""
         if (index := self._source.index(key)) is not None:
             self.move_to(index)
         else:
             self._wanted = key
 
     def show_sort(self, column: str, *, descending: bool) -> None:
-        """Mark the column (by id) that the source is sorted by; an empty id marks none.
+        """Mark the column (by id) by which the source is sorted; an empty id: none.
 
-        That column is shown however narrow the table is.
+        Even a narrow table shows that column.
         """
         if self._sorted != (column, descending):
             self._sorted = (column, descending)
@@ -214,7 +212,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self._repaint()
 
     def move_to(self, index: int) -> None:
-        """Put the cursor on row `index`, or the nearest there is, as the operator would."""
+        """Put the cursor on row `index`, or the nearest, as the user would."""
         self._pinned, self._wanted = self._source.rows > 0, None
         before = self._index
         self._place(index)
@@ -225,12 +223,12 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh(Region(0, y, self.size.width, 1))
 
     def unpin(self) -> None:
-        """Go back to the top and stay there, whichever row that is."""
+        """Go back to the top and stay there, whatever the first row is."""
         self.move_to(0)
         self._pinned = False
 
     def watch_empty(self) -> None:
-        """Show the new text."""
+        """Repaint with the new text."""
         self._repaint()
 
     def action_move(self, rows: int) -> None:
@@ -238,7 +236,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.move_to(self._index + rows)
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by what is visible."""
+        """Move the cursor by a page."""
         self.move_to(self._index + pages * max(1, self._visible - 1))
 
     def action_first(self) -> None:
@@ -246,7 +244,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.move_to(0)
 
     def action_top(self) -> None:
-        """Go to the first row, and stay at the top whichever row is there."""
+        """Go to the first row, and stay at the top whatever the first row is."""
         self.unpin()
 
     def action_last(self) -> None:
@@ -276,7 +274,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
                 self.action_select()
 
     def on_resize(self) -> None:
-        """Lay out the columns again and keep the cursor in view."""
+        """Fit the columns again and keep the cursor in view."""
         self._reveal()
         self._repaint()
 
@@ -287,7 +285,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         super().watch_scroll_y(old_value, new_value)
 
     def notify_style_update(self) -> None:
-        """Take up new colours."""
+        """Redraw in new colours."""
         super().notify_style_update()
         self._tones.clear()
 
@@ -326,7 +324,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self._scroll(self._index if above else self._index - self._visible + 1)
 
     def _scroll(self, y: int) -> None:
-        # Whether scrolling is allowed is known only after the next layout, hence force.
+        # Before the next layout scrolling may seem forbidden, hence force.
         self.scroll_to(y=y, animate=False, force=True)
 
     def _repaint(self) -> None:
@@ -376,7 +374,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             return Strip.blank(self.outer_size.width, base)
         shown, cells, tones, cursor = line
         over = self.get_component_rich_style("table--cursor") if cursor else None
-        # A mark where it has no ground of its own: that takes few bytes to move.
+        # Without a background the cursor is a mark, which takes few bytes to move.
         marked = over is not None and over.bgcolor == base.bgcolor
         over = None if marked else over
         base = base if over is None else base + over
@@ -385,7 +383,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             if not isinstance(content, str):
                 for text, tone in placed_pieces(content, place.width):
                     style = self._tones[tone]
-                    # A ground that a tone has of its own means something under the cursor too.
+                    # The background of a tone keeps its meaning under the cursor.
                     if over is not None and style.bgcolor == self._tones[Tone.NORMAL].bgcolor:
                         style += over.background_style
                     segments.append(Segment(text, style))
@@ -411,5 +409,5 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 @lru_cache(maxsize=8192)
 def _segment(text: str, width: int, align: Align, style: Style) -> Segment:
     """A cell and the gap after it."""
-    # By themselves: the terminal is sent only those that changed.
+    # Each cell apart: the terminal gets only those that changed.
     return Segment(cell(text, width, align) + " " * GAP, style)

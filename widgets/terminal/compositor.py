@@ -1,13 +1,13 @@
 """Screens that send the terminal only the cells that changed, and never wait for it.
 
-Stock Textual repaints every span that a widget marked as dirty. Here a shadow of what the terminal
-shows is kept for each app, and an update is compared with it: a table whose numbers change costs a
-few hundred bytes a second instead of tens of thousands.
+Stock Textual repaints every span that a widget marked as dirty. Here `TerminalState` knows the
+terminal's content, and each update writes the difference: a table whose numbers change costs a few
+hundred bytes a second instead of tens of thousands.
 
-Stock Textual also blocks its event loop when the terminal takes nothing in: the queue to the thread
-that writes is bounded. Here a frame is put off while the last one is still on its way; dirty
-regions add up meanwhile, so nothing is lost. A frame of more than the link carries within a moment
-goes out in parts, and what the operator does in between goes before the rest.
+Stock Textual also blocks its event loop while the terminal accepts nothing: the queue to the
+writing thread is bounded. Here a frame waits while the last one is under way; dirty regions add up
+meanwhile. A frame too large for the link goes out in parts, and the answer to a key goes before the
+rest.
 
 This package depends on private parts of Textual 8.2.8. PROBEDECK_DIFF=0 in the
 environment brings the stock behaviour back.
@@ -45,23 +45,23 @@ from widgets.terminal.terminal_state import TerminalState, text_of
 
 @dataclass(frozen=True, slots=True)
 class TerminalCaps:
-    """What a terminal can draw."""
+    """Abilities of a terminal."""
 
     glyphs: Literal["braille", "block", "ascii"] = "braille"
-    """The finest characters it has."""
+    """Its finest characters."""
     colors: bool = True
-    """Whether any are wanted; how many there are Textual knows."""
+    """Whether to use colours; Textual knows how many there are."""
     erases: bool = False
-    """Whether it erases in the colour of the ground."""
+    """Whether erasing keeps the background colour."""
 
 
 def caps_of(app: App[Any]) -> TerminalCaps:
-    """What an app's terminal can draw."""
+    """Return the abilities of an app's terminal."""
     return app.look if isinstance(app, DiffApp) else TerminalCaps()
 
 
 class DiffUpdate(CompositorUpdate):
-    """An update that writes what differs from the shadow, and then is the shadow."""
+    """An update that writes the difference to the terminal's state, and becomes that state."""
 
     def __init__(
         self, lines: Mapping[int, CellLine], stock: LayoutUpdate | ChopsUpdate | None = None
@@ -75,19 +75,19 @@ class DiffUpdate(CompositorUpdate):
 
 
 class DiffApp(App[ReturnType]):
-    """An app that writes differences, each in one piece, and no more than its link carries."""
+    """An app that writes differences, each in one piece, at the pace of its link."""
 
     least: ClassVar = Size(40, 8)
-    """What it takes to show anything; in less there is but a message."""
+    """Least size of a usable terminal; a smaller one shows a message."""
     look = TerminalCaps()
-    """To be set before the first screen."""
+    """Set it before the first screen."""
 
     def __init__(self, **options: Any) -> None:
-        """`options` are App's."""
+        """`options`: see App."""
         super().__init__(**options)
         self.link = LinkEstimator()
         self.shadow = TerminalState()
-        """One, because all screens are drawn on the same terminal."""
+        """One state: all screens share the terminal."""
 
     def get_default_screen(self) -> Screen[Any]:
         return DiffScreen(id="_default")
@@ -96,37 +96,37 @@ class DiffApp(App[ReturnType]):
         return TerminalDriver
 
     def on_terminal_lost(self) -> None:
-        """Leave as after a hang-up: the terminal is gone."""
+        """Exit as after a hang-up: the terminal is gone."""
         self.exit(return_code=128 + signal.SIGHUP)
 
     @property
     def ending(self) -> bool:
-        """Whether its end was asked for: then no widgets are made any more."""
+        """Whether the app is about to exit, and mounts no widgets any longer."""
         return self._exit
 
     async def on_event(self, event: events.Event) -> None:
-        """Do what it asks for; nothing that was typed after the end was asked for."""
+        """Run an action; drop keys that were typed after the exit began."""
         if not (self.ending and isinstance(event, events.InputEvent)):
             await super().on_event(event)
 
     def _handle_exception(self, error: Exception) -> None:
-        # Whoever is still at work does not find the widgets that were not made.
+        # Running workers may query widgets that were never mounted.
         if not (self.ending and isinstance(error, NoMatches)):
             super()._handle_exception(error)
 
     @property
     def busy(self) -> bool:
-        """Whether the terminal still has to take in what was written."""
+        """Whether written bytes wait for the terminal."""
         return self.room == 0
 
     @property
     def behind(self) -> bool:
-        """Whether the last update is still to be seen."""
+        """Whether the last update is still under way."""
         return self.busy or self.link.updating or bool(self.shadow.owed)
 
     @property
     def room(self) -> int:
-        """Bytes that may be written now."""
+        """Return the bytes that may be written now."""
         writer = getattr(self._driver, "_writer_thread", None)
         if writer is not None and writer._queue.qsize() > 0:
             return 0
@@ -138,11 +138,11 @@ class DiffApp(App[ReturnType]):
         return self.size.width >= self.least.width and self.size.height >= self.least.height
 
     def begin_update(self) -> None:
-        """Measure how long it takes until what is drawn next can be seen."""
+        """Measure the time until the next drawing arrives."""
         self.link.expect_update()
 
     def draw_owed(self) -> None:
-        """Write more of what there was no room for."""
+        """Write more of a frame that was too large."""
         if self.shadow.owed:
             self._display(self.screen, DiffUpdate({}))
 
@@ -154,7 +154,7 @@ class DiffApp(App[ReturnType]):
         if self._running and not self._closed and not self._batch_count:
             text = self._differences(renderable.lines)
             if text:
-                # In a frame of many parts nothing is seen the sooner for coming at once.
+                # The parts of a large frame gain nothing by haste.
                 sync = self._sync_available and not self.link.slow
                 text = f"{SYNC_START}{text}{SYNC_END}" if sync else text
                 if isinstance(driver, TerminalDriver):
@@ -162,7 +162,7 @@ class DiffApp(App[ReturnType]):
                 else:
                     driver.write(text)
             if self.shadow.owed:
-                # The next period is to go on.
+                # The next period continues.
                 screen._update_timer.resume()
         self.post_display_hook()
 
@@ -173,12 +173,12 @@ class DiffApp(App[ReturnType]):
             colors if self.look.colors else None,
             shadow.size.width, shadow.at, erases=self.look.erases,
         )  # fmt: skip
-        # Where the operator types or points is what is waited for.
+        # The user waits for the place of the cursor or the pointer first.
         at = getattr(self.screen.focused, "cursor_screen_offset", None)
         shadow.draw(pen, lines, self.room, near=at.y if at is not None else 0)
         x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
         if (x or y) and not shadow.owed:
-            # The cursor is not seen, but an input method stands there.
+            # The cursor is hidden, but an input method uses its place.
             pen.go(y, x)
         shadow.at = pen.at
         return pen.finished()
@@ -208,7 +208,7 @@ class DiffCompositor(Compositor):
         screen_stack: list[Screen[Any]] | None = None,
         simplify: bool = False,
     ) -> Any:
-        """Give an update, a full one if the terminal's content is not known."""
+        """Return an update; a full one if the terminal's content is unknown."""
         shadow = self._current_shadow()
         stock = super().render_update(full or shadow.stale, screen_stack, simplify)
         if stock is not None and not self._app.fits and not simplify:
@@ -216,7 +216,7 @@ class DiffCompositor(Compositor):
         return stock
 
     def render_full_update(self, simplify: bool = False) -> Any:
-        """Give an update of the whole screen."""
+        """Return an update of the whole screen."""
         stock = super().render_full_update(simplify)
         if simplify:
             return stock
@@ -227,7 +227,7 @@ class DiffCompositor(Compositor):
         return DiffUpdate(lines, stock)
 
     def render_partial_update(self) -> Any:
-        """Give an update of what is dirty."""
+        """Return an update of the dirty regions."""
         stock = super().render_partial_update()
         if stock is None:
             return None
@@ -241,14 +241,14 @@ class DiffCompositor(Compositor):
         return DiffUpdate(lines, stock)
 
     def _drawn(self, line: CellLine) -> CellLine:
-        """A line in the terminal's characters."""
+        """Return a line in the terminal's characters."""
         if self._app.look.glyphs != "ascii" or text_of(line).isascii():
             return line
         return [Segment(ascii_of(text), style) for text, style, _ in line]
 
 
 def _refusal(size: Size, least: Size) -> dict[int, CellLine]:
-    """The lines of a terminal in which nothing can be shown."""
+    """Return the lines of a terminal that is too small."""
     text = f"{size.width}x{size.height}: needs {least.width}x{least.height}"
     middle = (size.height - 1) // 2
     return {
@@ -264,10 +264,10 @@ def _spliced(
     chops: Iterable[tuple[int, Strip | None]],
     ends: Sequence[int],
 ) -> CellLine:
-    """`shown` with the pieces that reach into its cells x1 to x2 taken from a fresh rendering.
+    """Replace the pieces of `shown` in cells x1 to x2 by pieces of a fresh rendering.
 
-    Those pieces are taken whole, because a wide character may stand across x1 or x2. No other can
-    be relied on: what lies in front there may not have been rendered.
+    Whole pieces are replaced, because a wide character may cross x1 or x2. All others stay: the
+    fresh rendering may lack what covers them.
     """
     pieces: list[Segment] = []
     first, last = x2, x1
@@ -281,11 +281,11 @@ def _spliced(
 
 
 class DiffScreen(Screen[ScreenResultType]):
-    """A screen that writes differences and puts frames off while the terminal is busy."""
+    """A screen that writes differences and delays frames while the terminal is busy."""
 
-    BLANK = True  # what is seen of it is its ground
+    BLANK = True  # its visible part is its background
     diff: ClassVar[bool] = os.environ.get("PROBEDECK_DIFF", "1") != "0"
-    """Whether it does; False is stock Textual."""
+    """Whether the screen writes differences; False: stock Textual."""
 
     def __init__(
         self,
@@ -304,20 +304,20 @@ class DiffScreen(Screen[ScreenResultType]):
         self.refresh()
 
     async def made(self) -> None:
-        """Wait until its widgets are there."""
+        """Wait until the widgets are mounted."""
         await self._mounted_event.wait()
 
     async def on_event(self, event: events.Event) -> None:
-        """Hear of what happened."""
+        """Handle an event."""
         if isinstance(event, events.Resize):
-            # A layout of a size leads to an event of that size: when this comes late, and another
-            # size is on its way, the two would take turns for ever.
+            # A layout leads to an event of its size: a late one and a newer one would
+            # alternate for ever.
             event = events.Resize(self.app.size, self.app.size)
         await super().on_event(event)
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
         if size:
-            # Where nothing fits there is but a message, and no widget need know of such sizes.
+            # A terminal that is too small shows a message: widgets never see such sizes.
             least = self._diff_app.least
             size = Size(max(size.width, least.width), max(size.height, least.height))
         super()._refresh_layout(size, scroll)
@@ -327,22 +327,22 @@ class DiffScreen(Screen[ScreenResultType]):
         return cast("DiffApp[Any]", self.app)
 
     def on_mount(self) -> None:
-        """Know when the terminal was another program's for a while."""
+        """Notice that another program had the terminal."""
         self.app.app_resume_signal.subscribe(self, self._resumed, immediate=True)
 
     def _resumed(self, app: App[Any]) -> None:
         self.refresh_terminal()
 
     def on_screen_suspend(self) -> None:
-        """Forget what the terminal shows if a screen of another kind draws from now on."""
+        """Forget the terminal's content if a screen of another kind draws now."""
         top = self.app.screen_stack[-1:]
         if not all(isinstance(screen._compositor, DiffCompositor) for screen in top):
             self._diff_app.shadow.reset()
 
     def on_resize(self) -> None:
-        """Forget what the terminal shows when it took another size."""
-        # Also when the size is the old one again, as it is after a quick change there and back. The
-        # first event is not the terminal's: it is part of being shown.
+        """Forget the terminal's content after a change of its size."""
+        # Also if the size is the old one, after a quick change there and back. The first event is
+        # not the terminal's: it belongs to showing the screen.
         if self._was_sized:
             self.refresh_terminal()
         self._was_sized = True
@@ -350,7 +350,7 @@ class DiffScreen(Screen[ScreenResultType]):
     def _on_timer_update(self) -> None:
         if not self.diff:
             super()._on_timer_update()
-        elif not self._diff_app.busy:  # else it is tried again one period later
+        elif not self._diff_app.busy:  # else the next period tries again
             super()._on_timer_update()
             if self.is_current:
                 self._diff_app.draw_owed()
@@ -362,5 +362,5 @@ class DiffModalScreen(ModalScreen[ScreenResultType], DiffScreen[ScreenResultType
     BLANK = False
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
-        """Close, where it is in front: keys that were typed ahead may ask for that twice."""
+        """Close the screen if it is in front: keys typed ahead may close it twice."""
         return super().dismiss(result) if self.is_active else AwaitComplete()

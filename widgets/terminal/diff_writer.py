@@ -1,4 +1,4 @@
-"""What to write so that a terminal that shows some cells shows others, in few bytes."""
+"""The difference between two lines of cells as escape sequences, in few bytes."""
 
 from __future__ import annotations
 
@@ -14,56 +14,54 @@ from textual.strip import Strip
 
 CellLine: TypeAlias = "list[Segment]"
 _BRIDGED = 4
-"""Cells that are written again rather than stepped over."""
+"""Gaps of so many unchanged cells are rewritten instead of skipped."""
 _MANY_BLANKS = " " * 10
-"""So many take more bytes than to erase them and to step over."""
+"""So many blanks take more bytes than erasing and skipping them."""
 _BLANKS = re.compile(f"({_MANY_BLANKS}+)")
 _ERASABLE = frozenset({"1", "2", "3"})
 """Attributes that a blank does not show."""
 _STANDS_OUT = 1.6
-"""Contrast to the usual ground from which on a ground is drawn in reverse, where there are no
-colours."""
+"""Without colours, a background of more contrast than this is drawn in reverse."""
 
 
 class DiffWriter:
-    """Writes runs of cells and keeps track of where the terminal's cursor is and how it paints."""
+    """Writes runs of cells; tracks the terminal's cursor and its present style."""
 
     def __init__(
         self, colors: ColorSystem | None, width: int, at: tuple[int, int] = (-1, -1), *,
         erases: bool = False,
     ) -> None:  # fmt: skip
-        """Without `colors` only attributes are written. `at` is where the cursor is, line and
-        column, -1 for unknown; `erases` whether the terminal erases in the colour of the ground.
+        """Without `colors` only attributes are written. `at`: line and column of the cursor, -1:
+        unknown. `erases`: the terminal erases in the background colour.
         """
         self.at = at
         self.written = 0
-        """Characters, escape sequences included."""
+        """Written characters, with escape sequences."""
         self._colors = colors
         self._width = width
         self._erases = erases
         self._out: list[str] = []
         self._sgr = ""
         self._drawn: tuple[int, CellLine] = (-1, [])
-        """The line that is changed, and what it is to show; every character is one cell wide."""
+        """The line to change and its new content; every character is one cell wide."""
 
     def whole_line(self, y: int, line: CellLine) -> None:
         """Write all of a line."""
         x = 0
         for segment in line:
-            # Terminals differ about the width of some characters: do not rely on where they
-            # left the cursor.
+            # Terminals differ about the width of some characters: the cursor is unknown.
             self._write(y, x, segment.text, segment.style, moves=not _plain(segment.text))
             x += segment.cell_length
 
     def changes(self, y: int, old: CellLine, new: CellLine) -> None:
-        """Write the cells of `new` that differ; every character of both is one cell wide."""
+        """Write the cells of `new` that differ; every character of both lines is one cell wide."""
         before = self._state
         self._write_changes(y, old, new)
         spent = self.written - before[0]
         ground = self._ground(new) if spent > self._width else None
         if ground is None:
             return
-        # Where most of it is another, blanks come free when the line is erased first.
+        # If most of the line changes, erasing it first makes all blanks free.
         written, after = self._out[before[3] :], self._state
         self._state = before
         self.go(y, 0)
@@ -77,7 +75,7 @@ class DiffWriter:
 
     @property
     def _state(self) -> tuple[int, tuple[int, int], str, int]:
-        """What was written, where the cursor is, how the pen paints, and the pieces."""
+        """Save the state: length, cursor, style and pieces."""
         return self.written, self.at, self._sgr, len(self._out)
 
     @_state.setter
@@ -86,7 +84,7 @@ class DiffWriter:
         del self._out[pieces:]
 
     def _ground(self, line: CellLine) -> Style | None:
-        """What the end of a line stands on, where that can be erased."""
+        """Return the style of the line's erasable end."""
         style = line[-1].style
         ground = Style(bgcolor=style.bgcolor) if style is not None else Style()
         erasable = _erasable(_sgr_of(ground, self._colors), colored=self._erases)
@@ -130,7 +128,7 @@ class DiffWriter:
     def scroll(self, top: int, bottom: int, lines: int) -> None:
         """Move lines `top` to `bottom`, both included, up by so many lines, or down if negative.
 
-        Those that come in are blank, without a colour.
+        The new lines are blank, without a colour.
         """
         self._look("")
         count = "" if abs(lines) == 1 else str(abs(lines))
@@ -157,13 +155,12 @@ class DiffWriter:
         self.at = (y, x)
 
     def finished(self) -> str:
-        """All that was written; the pen paints as in the beginning."""
+        """Reset the style and return the output."""
         self._look("")
         return "".join(self._out)
 
     def _right_ones(self, y: int, begin: int, end: int) -> str | None:
-        """The cells `begin` to `end` of the line that is changed, which are right already, where
-        they are painted as the pen paints."""
+        """Return the unchanged cells `begin` to `end` if they have the present style."""
         line, segments = self._drawn
         if line != y:
             return None
@@ -187,7 +184,7 @@ class DiffWriter:
         sgr, link = self._paint(style)
         erasable = _erasable(sgr, colored=self._erases)
         if not text.strip(" ") and erasable and _erasable(self._sgr, colored=self._erases):
-            # A blank shows its ground only.
+            # A blank shows its background only.
             sgr = self._sgr if _sgr_parts(sgr)[2] == _sgr_parts(self._sgr)[2] else sgr
         self._look(sgr)
         if link:
@@ -212,7 +209,7 @@ class DiffWriter:
             x += len(part)
 
     def _came_to(self, y: int, x: int) -> None:
-        # At the end of a line a terminal may or may not be beyond the last cell.
+        # At the end of a line terminals differ in the cursor's column.
         self.at = (y, x if x < self._width else -1)
 
     def _look(self, sgr: str) -> None:
@@ -225,14 +222,14 @@ class DiffWriter:
             self.written += len(text)
 
     def _paint(self, style: Style | None) -> tuple[str, str]:
-        """How a cell looks: its SGR parameters, and its hyperlink."""
+        """Look of a cell: its SGR parameters and its hyperlink."""
         if style is None:
             return "", ""
         return _sgr_of(style, self._colors), style._link or ""
 
 
 def _same_blanks(paint: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Whether blanks painted so look the same."""
+    """Whether blanks of two styles look the same."""
     if paint[1] or other[1]:
         return False
     attributes, _, back = _sgr_parts(paint[0])
@@ -246,11 +243,10 @@ def _right(cells: int) -> str:
 
 @lru_cache(maxsize=16384)
 def _sgr_of(style: Style, colors: ColorSystem | None) -> str:
-    """A style's SGR parameters; without `colors` in attributes alone."""
+    """Return a style's SGR parameters; without `colors` attributes only."""
     if colors is not None:
         return _DIRECT.sub(_named, Strip.render_ansi(style, colors))
-    # What lies on a ground of its own is reversed instead; the usual ones are nearly
-    # black or white.
+    # An unusual background becomes reverse; the usual ones are nearly black or white.
     ground = style.bgcolor.get_truecolor() if style.bgcolor is not None else None
     reverse = bool(style.reverse)
     if ground is not None and style.bgcolor is not None and not style.bgcolor.is_default:
@@ -268,13 +264,13 @@ _NUMBERS = {
     for r, red in enumerate(_LEVELS)
     for g, green in enumerate(_LEVELS)
     for b, blue in enumerate(_LEVELS)
-    if r or g  # schemes for sixteen colours take the first ones for their own
+    if r or g  # schemes for sixteen colours redefine the first ones
 } | {";".join([str(8 + 10 * grey)] * 3): str(232 + grey) for grey in range(24)}
-"""Colours of the 256 that have a number, by red, green and blue."""
+"""Number of each of the 256 colours, by red, green and blue."""
 
 
 def _named(color: re.Match[str]) -> str:
-    """A colour's number if it has one: that takes half the bytes."""
+    """Return a colour's number if it has one: half the bytes."""
     number = _NUMBERS.get(color[2])
     return f"{color[1]}5;{number}" if number else color[0]
 
@@ -283,19 +279,19 @@ _WEIGHTS = (0.2126, 0.7152, 0.0722)
 
 
 _ENDS = {"1": "22", "2": "22", "3": "23", "4": "24", "7": "27", "9": "29"}
-"""What ends an attribute."""
+"""SGR codes that end an attribute."""
 
 
 @lru_cache(maxsize=4096)
 def sgr_change(before: str, after: str) -> str:
-    """The escape sequence from one set of SGR parameters to another."""
+    """Return the escape sequence from one set of SGR parameters to another."""
     if before == after:
         return ""
     if not after:
         return "\x1b[m"
     old_attributes, old_fore, old_back = _sgr_parts(before)
     attributes, fore, back = _sgr_parts(after)
-    # To begin anew takes all that stays; what ends has a code of its own.
+    # A reset repeats the remaining codes; ending one attribute takes one code.
     anew = ["", *sorted(attributes), *filter(None, (fore, back))]
     gone = {_ENDS.get(code, "") for code in old_attributes - attributes}
     changed = [*sorted(gone), *sorted(attributes - old_attributes)]
@@ -309,7 +305,7 @@ def sgr_change(before: str, after: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _sgr_parts(parameters: str) -> tuple[frozenset[str], str, str]:
-    """SGR parameters as attributes, foreground and background."""
+    """Split SGR parameters into attributes, foreground and background."""
     attributes: set[str] = set()
     fore = back = ""
     rest = iter(parameters.split(";") if parameters else ())
@@ -329,13 +325,13 @@ def _sgr_parts(parameters: str) -> tuple[frozenset[str], str, str]:
 
 
 def _erasable(sgr: str, *, colored: bool) -> bool:
-    """Whether erased cells look like blanks painted so; `colored` if also on a coloured ground."""
+    """Whether erased cells look like blanks of a style; `colored`: also with a background."""
     attributes, _, back = _sgr_parts(sgr)
     return attributes <= _ERASABLE and (colored or back in ("", "49"))
 
 
 _NARROW = re.compile(r"[ -~\u2500-\u25f7\u2800-\u28ff]*")
-"""What takes one cell anywhere: ASCII, boxes, blocks, shapes and braille."""
+"""Characters of one cell anywhere: ASCII, boxes, blocks, shapes and braille."""
 
 
 @lru_cache(maxsize=16384)
@@ -348,5 +344,5 @@ def _plain(text: str) -> bool:
 
 
 def narrow(line: CellLine) -> bool:
-    """Whether every character of the line takes one cell, so that cells can be counted."""
+    """Whether every character of the line takes one cell."""
     return _plain("".join(segment.text for segment in line))

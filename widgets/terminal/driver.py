@@ -1,9 +1,8 @@
-"""A terminal that says when it has drawn, which ground it has, and that may go away.
+"""A terminal driver that learns when the terminal has drawn, and survives its loss.
 
-Textual's own driver writes by a blocking thread: where a terminal hangs, nothing ends the program
-any more; and it takes the end of its input for an error, or for nothing. It also gives the terminal
-back and takes it within a signal handler, wherever the program is just then: here that is done by
-the event loop, between two callbacks.
+Textual's own driver writes in a blocking thread: if a terminal hangs, the program never ends. It
+takes the end of input for an error, or ignores it. It also releases and retakes the terminal in a
+signal handler, at any point of the program; here the event loop does, between two callbacks.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _ANSWER = re.compile(
     r"|\x1b\]11;(?P<ground>[^\x07\x1b]*)(?:\x07|\x1b\\)"
 )
 _BEGUN = re.compile(r"\x1b(?:\[(?:\?[\d;]{0,20}\$?)?|\](?:11?|11;[^\x07\x1b]{0,40}\x1b?)?)?\Z")
-"""An answer of which a part has come."""
+"""An incomplete answer."""
 _RGB = re.compile(r"rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
 _UNSURE_MS = 30
-"""How long what may be the beginning of an answer, or of a key, is kept without the rest."""
+"""Time to wait for the rest of an answer or a key."""
 _SOON = 0.005
-"""Seconds until it stops that was told to."""
+"""Seconds until a stopped program must have stopped."""
 _SECONDS = 1.0
-"""How long the end waits for a terminal that takes nothing in, or has still to answer."""
+"""Time that the exit waits for a terminal that accepts nothing or owes answers."""
 
 
 class TerminalLost(Message):
@@ -52,7 +51,7 @@ class TerminalLost(Message):
 
 
 class GroundKnown(Message):
-    """The terminal has said which ground it has."""
+    """The terminal has reported its background."""
 
     def __init__(self, dark: bool) -> None:
         super().__init__()
@@ -60,21 +59,21 @@ class GroundKnown(Message):
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver, which asks the terminal and listens to what it answers."""
+    """Textual's driver, with queries to the terminal and their answers."""
 
     def __init__(self, app: DiffApp[Any], **options: Any) -> None:
-        """`options` are LinuxDriver's."""
+        """`options`: see LinuxDriver."""
         super().__init__(app, **options)
         self._output = _Output(self._lose)
         self._file = cast("Any", self._output)
         self._question = ""
-        """What the terminal is known to answer."""
+        """Queries that the terminal is known to answer."""
         self._ending = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable when no more is to be read."""
+        """Readable when reading should end."""
         self._halting: asyncio.Handle | None = None
-        """What will stop the program, unless it is cancelled."""
+        """The timer that stops the program, unless cancelled."""
         self._loop = asyncio.get_running_loop()
-        # The event loop is told in the order in which they were sent, Python itself at once.
+        # The event loop keeps the order of signals; Python's own handlers would run at once.
         self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
         self._loop.add_signal_handler(signal.SIGCONT, self._go_on)
         signal.signal(signal.SIGTSTP, self._sigtstp_application)
@@ -90,7 +89,7 @@ class TerminalDriver(LinuxDriver):
 
     def _sigtstp_application(self, *_: object) -> None:
         if not self._auto_restart:
-            # Another program has the terminal, and the event loop waits for the end of that.
+            # Another program has the terminal, and the event loop waits for its end.
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
@@ -98,18 +97,18 @@ class TerminalDriver(LinuxDriver):
             self._halting.cancel()
 
     def _stop(self) -> None:
-        """Give the terminal back, and stop, unless it is told to go on until then."""
+        """Release the terminal and stop, unless SIGCONT comes first."""
         self._sigcont_application()
         if self._has_terminal:
             self.suspend_application_mode()
         self._halting = self._loop.call_later(_SOON, self._all_heard)
 
     def _all_heard(self) -> None:
-        # Not before what the event loop has just read, which is in the queue already.
+        # After the keys that the event loop has already queued.
         self._halting = self._loop.call_soon(os.kill, os.getpid(), signal.SIGSTOP)
 
     def _go_on(self) -> None:
-        """Take the terminal again, also one that was not given back: who stopped us used it."""
+        """Retake the terminal, even if it was never released: another program used it."""
         self._sigcont_application()
         if self._has_terminal:
             self.suspend_application_mode()
@@ -118,7 +117,7 @@ class TerminalDriver(LinuxDriver):
             self.resume_application_mode()
 
     def start_application_mode(self) -> None:
-        """Take the terminal, and ask it what it is."""
+        """Take the terminal, and query its properties."""
         self._question = ""
         self._deck.link.reset()
         self._output.begin()
@@ -132,7 +131,7 @@ class TerminalDriver(LinuxDriver):
             self.write(_GROUND + _ATTRIBUTES)
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back, and leave no answer to the next program."""
+        """Release the terminal, and leave no answer to the next program."""
         if not self._has_terminal:
             return
         end = time.monotonic() + _SECONDS
@@ -142,29 +141,29 @@ class TerminalDriver(LinuxDriver):
         self._output.end(_SECONDS)
 
     def close(self) -> None:
-        """Have all written."""
+        """Flush the writer."""
         super().close()
         self._writer_thread = None
 
     def write(self, data: str) -> None:
-        """Write `data`, while the terminal is ours."""
+        """Write `data` while the terminal is ours."""
         if self._has_terminal:
             super().write(data)
 
     def disable_input(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         os.eventfd_write(self._ending, 1)
         super().disable_input()
 
     def write_piece(self, text: str, *, more: bool) -> None:
-        """Write a piece of which the terminal is to say that it was drawn."""
+        """Write a piece and a query, which the terminal answers after drawing it."""
         question = self._question
         if question:
             self._deck.link.sent(question, len(text.encode()), time.monotonic(), more=more)
         self.write(text + question)
 
     def run_input_thread(self) -> None:
-        """Read until the end, or until the terminal is gone."""
+        """Read until the exit, or until the terminal is gone."""
         poll = select.poll()
         poll.register(self.fileno, select.POLLIN)
         poll.register(self._ending, select.POLLIN)
@@ -173,7 +172,7 @@ class TerminalDriver(LinuxDriver):
         begun = ""
         while True:
             fresh = ""
-            # Nothing wakes it while nothing is typed: an idle console is to be idle.
+            # No wake-ups without input: an idle console is idle.
             unsure = begun or keyboard.waiting
             ready_fds = [fd for fd, _ in poll.poll(_UNSURE_MS if unsure else None)]
             if self._ending in ready_fds:
@@ -191,18 +190,18 @@ class TerminalDriver(LinuxDriver):
             tail = _BEGUN.search(text)
             begun = tail.group() if tail is not None else ""
             if len(begun) <= 2 and not (fresh and self._deck.link.pending):
-                # It may be the beginning of an answer, but more likely is a key.
+                # It may begin an answer, but more likely is a key.
                 begun = ""
             ready = text[: len(text) - len(begun)]
             try:
                 for event in (*(keyboard.feed(ready) if ready else ()), *keyboard.tick()):
                     self.process_message(event)
             except (ValueError, OverflowError):
-                # No terminal sends such numbers, but fingers may; it does not go on after that.
+                # No terminal sends such numbers, but fingers may; the parser stops after them.
                 keyboard = Keyboard(debug=self._debug)
 
     def _answer(self, answer: re.Match[str]) -> str:
-        """Take what a terminal answered out of what the operator typed."""
+        """Take a terminal's answers out of the input."""
         if answer["ground"] is not None:
             if (rgb := _RGB.match(answer["ground"])) is not None:
                 self.process_message(GroundKnown(_luminance(rgb.groups()) < 0.5))
@@ -219,43 +218,43 @@ class TerminalDriver(LinuxDriver):
         return ""
 
     def _lose(self) -> None:
-        """Called by the threads that read and write."""
+        """Report the terminal's loss; for the reading and writing threads."""
         with suppress(RuntimeError):
             self.send_message(TerminalLost())
 
 
 def _luminance(rgb: Iterable[str]) -> float:
-    """0 to 1, of hexadecimal numbers of one to four digits."""
+    """Parse a hexadecimal number of one to four digits to 0 ... 1."""
     red, green, blue = (int(part, 16) / float(16 ** len(part) - 1) for part in rgb)
     return 0.3 * red + 0.59 * green + 0.11 * blue
 
 
 class _Output:
-    """The terminal to write to: never fails, and ends though the terminal may not."""
+    """The terminal as a file: writes never fail, and always end."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
-        """`lost` is called when nothing can be written any more."""
+        """`lost` is called when writing is no longer possible."""
         self._lost = lost
         self._fd = next((fd for fd in (2, 1) if os.isatty(fd)), 2)
         self._end: float | None = None
         self._gone = False
         with suppress(OSError):
-            # Opened anew, so that not waiting is for us alone and not for the shell.
+            # Opened anew: O_NONBLOCK must not reach the shell.
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             self._fd = os.open(f"/proc/self/fd/{self._fd}", flags)
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLOUT)
 
     def begin(self) -> None:
-        """Wait for the terminal as long as it takes."""
+        """Wait for the terminal without limit."""
         self._end = None
 
     def end(self, seconds: float) -> None:
-        """Wait for the terminal so many seconds more, and drop what it then has not taken."""
+        """Wait for the terminal so many seconds, then drop the rest."""
         self._end = time.monotonic() + seconds
 
     def write(self, text: str) -> None:
-        """Write all of `text`, or what can be written of it."""
+        """Write all of `text`, or as much as possible."""
         data = text.encode(errors="replace")
         while data and not self._gone and (self._end is None or time.monotonic() < self._end):
             try:
@@ -267,8 +266,8 @@ class _Output:
                 self._lost()
 
     def flush(self) -> None:
-        """Do nothing: all was written."""
+        """Do nothing: `write` has written everything."""
 
     def fileno(self) -> int:
-        """Give the descriptor."""
+        """Return the descriptor."""
         return self._fd

@@ -1,4 +1,4 @@
-"""A footer that is never cut: what it says gets shorter where there is less room."""
+"""A footer that shortens its keys to fit instead of cutting them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 _Key = tuple[str, str, str, str, bool]
-"""Key, what it is called, what it does, its action, and whether it can be used."""
+"""Key, its name, its description, its action, and whether it is enabled."""
 
 
 class KeyBar(Footer):
-    """Textual's footer, closer together or with bare keys where a line is too short for it."""
+    """Textual's footer; on a short line its keys are closer, or without descriptions."""
 
     def __init__(self, is_short: Callable[[str], bool]) -> None:
-        """`is_short` tells of an action whether its key says enough."""
+        """`is_short` tells whether an action needs no description."""
         super().__init__(show_command_palette=False)
         self._is_short = is_short
         self._shown: tuple[int, list[_Key]] = (0, [])
 
     def compose(self) -> ComposeResult:
-        """Give the keys, as wide as there is room for."""
+        """Return the keys, as wide as fits."""
         if not self._bindings_ready:
             return
         width, keys = self._shown = (self.size.width, self._keys())
@@ -36,24 +36,24 @@ class KeyBar(Footer):
                 for key, name, words, action, enabled in keys
             ]
             if _cells(keys, 1) > width:
-                # Keys that say enough are where one would look for them.
+                # Keys without description stand at their usual place.
                 keys = [key for key in keys if not self._is_short(key[3])]
         self.set_reactive(Footer.compact, close)
         self.set_class(close, "-compact")
         for key, name, words, action, enabled in keys:
             look = "-compact" if close else ""
             made = FooterKey(key, name, words, action, disabled=not enabled, classes=look)
-            # Known from the start, it is not styled once more for each key.
+            # Set at once: a later class would restyle each key.
             made.set_reactive(FooterKey.compact, close)
             yield made
 
     def bindings_changed(self, screen: Screen[object]) -> None:
-        """Show other keys, where they are others."""
+        """Show the present keys if they changed."""
         if not self._bindings_ready or self._shown != (self.size.width, self._keys()):
             super().bindings_changed(screen)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fit the keys to another width."""
+        """Fit the keys to a new width."""
         if event.size.width != self._shown[0]:
             self.call_after_refresh(self.recompose)
 
@@ -67,5 +67,5 @@ class KeyBar(Footer):
 
 
 def _cells(keys: Iterable[_Key], around: int) -> int:
-    """What keys need with so many blanks around each; that after the last one may be cut."""
+    """Return the cells of keys with so many blanks around each; the last blank may be cut."""
     return sum(len(f"{name} {words}".rstrip()) + around for _, name, words, _, _ in keys) - 1

@@ -1,8 +1,8 @@
-"""What was typed, by what a terminal sends: where Escape ends and another key begins.
+"""Keys from a terminal's bytes: the end of Escape and the start of the next key.
 
-Textual's parser takes what follows Escape within a tenth of a second for one key with it: so Escape
-and 5, from fast fingers or from a link that brings them together, are `∞`, and Escape and / are /.
-And it takes what follows Escape in what is pasted for keys.
+Textual's parser joins Escape with bytes that follow within a tenth of a second: Escape and 5, from
+fast fingers or a slow link, become `∞`, and Escape and / become /. It also takes Escape sequences
+in pasted text for keys.
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ from textual.keys import _character_to_key
 from textual.message import Message
 
 _NO_SEQUENCE = r"[ -MQ-WYZ`ac-eg-~]"
-"""What no sequence of a terminal has after Escape; b and f are steps of a word."""
+"""Characters that follow Escape in no terminal sequence; b and f are word steps."""
 _ALT = re.compile(f"\x1b({_NO_SEQUENCE})")
 _ALONE = re.compile(_NO_SEQUENCE)
 _PASTE = "\x1b[200~"
 _MARKS = re.compile(r"(\x1b\[20[01]~)")
-"""Before and after what is pasted."""
+"""Marks before and after pasted text."""
 _MARK_BEGUN = re.compile(r"\x1b(?:\[(?:2(?:0(?:1)?)?)?)?\Z")
 
 
 class Keyboard:
-    """Textual's parser, but what comes after Escape by itself is another key, and what comes with
-    it is that key with alt."""
+    """Textual's parser, but a character after Escape is a separate key, and a character together
+    with Escape is that key with alt."""
 
     def __init__(self, *, debug: bool) -> None:
-        """`debug` has the parser write down what it reads."""
+        """`debug`: the parser logs its input."""
         self._parser = XTermParser(debug)
         self._escape = self._pasting = False
         self._rest = ""
-        """The end of what was pasted until now, which may be the begun mark of its end."""
+        """End of the pasted text so far, which may be a part of the end mark."""
 
     @property
     def waiting(self) -> bool:
-        """Whether `tick` may come to more."""
+        """Whether `tick` may yield more events."""
         return self._parser._timeout_time is not None
 
     def feed(self, text: str) -> Iterator[Message]:
-        """What `text`, which is not empty and was read at once, means; ValueError or OverflowError
-        for numbers that no terminal sends."""
+        """Yield the events of `text`, not empty and read at once.
+
+        Raises ValueError or OverflowError for numbers that no terminal sends."""
         text, self._rest = self._rest + text, ""
         for place, part in enumerate(_MARKS.split(text)):
             if place % 2:
@@ -75,7 +76,7 @@ class Keyboard:
             self._escape = not place % 2 and part.endswith("\x1b")
 
     def tick(self) -> Iterator[Message]:
-        """What it means that nothing more has come until now."""
+        """Yield events that are complete because nothing followed in time."""
         yield from self._parser.tick()
         self._escape = self._escape and self.waiting
 

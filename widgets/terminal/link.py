@@ -1,9 +1,9 @@
-"""How fast a terminal takes in what is written, by its answers to a question after each piece.
+"""The speed of the link to a terminal, from its answers to a query after each piece.
 
-What is written vanishes in buffers on its way, of many seconds' worth on a slow link: that a write
-succeeds says nothing. So a question follows each piece, and no more goes out than the link carries
-within a moment: a key's answer then never waits behind a long queue. A link that is far but wide is
-no slow one: what counts is the time over the shortest there ever was.
+Written bytes vanish in buffers, of many seconds on a slow link, so a successful write says nothing.
+Therefore a query follows each piece, and at most so much goes out as the link carries within a
+moment: the answer to a key never waits behind a long queue. A long but fast link is not slow: the
+estimate uses the time above the shortest round trip.
 """
 
 from __future__ import annotations
@@ -13,61 +13,60 @@ from collections import deque
 from typing import Final
 
 FIRST: Final = 4096
-"""Bytes that may be on their way before anything is known."""
+"""Bytes that may be under way before the first answer."""
 _LEAST = 256
 _LITTLE = 2048
-"""Bytes within a moment with which a screen takes a second or more."""
+"""Bytes a moment below which a screen takes a second or more."""
 UNLIMITED: Final = 1 << 20
 _NEAR = 0.05
-"""Seconds within which a terminal that is no way off answers the first question."""
+"""Seconds within which a near terminal answers the first query."""
 _UNSURE = 1.5
-"""Seconds after which a terminal that has not answered is taken for one that never will; an answer
-that comes later than that would be taken for that to a later question."""
+"""Seconds after which a silent terminal counts as one that never answers; a later answer would be
+taken for that to a later query."""
 _SHORT, _LONG = 0.2, 0.4
-"""Seconds over the shortest time within which a piece should arrive."""
+"""Seconds above the shortest round trip within which a piece should arrive."""
 _FORGOTTEN = 5.0
-"""Seconds after which an answer is no more waited for."""
+"""Seconds after which an answer is given up."""
 _QUIET = 2
-"""What took a time to arrive is followed by so many such times without an update."""
+"""After an update that took t to arrive, leave the link idle for so many t."""
 _SLOWEST = 5.0
-"""Seconds between two updates at most."""
+"""Most seconds between two updates."""
 
 
 class LinkEstimator:
-    """Bytes on their way to a terminal; `answered` may be called by another thread."""
+    """The bytes under way to a terminal. Any thread may call `answered`."""
 
     def __init__(self, window: int = FIRST) -> None:
-        """`window` is how many bytes may be on their way at first."""
+        """`window`: bytes that may be under way at first."""
         self.first = window
         self._lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, as after the terminal was somebody else's."""
+        """Start over, as after another program had the terminal."""
         with self._lock:
             self.pause = 0.0
-            """Seconds that two updates should be apart, for the link's sake; 0 if it is fast."""
+            """Seconds between two updates that spare the link; 0 if it is fast."""
             self._answers = False
             self._window = self.first
             self._on_the_way = 0
             self._pieces: deque[tuple[str, float, int, int]] = deque()
-            """Of each piece: the question after it, when it was sent, its bytes, and those on their
-            way with it."""
+            """Of each piece: its query, time of sending, bytes, and bytes under way with it."""
             self._shortest = float("inf")
             self._expected = False
-            """Whether what is sent next belongs to an update."""
+            """Whether the next piece belongs to an update."""
             self._since: float | None = None
-            """When the update began that is on its way."""
+            """Start of the update under way."""
             self._more = False
-            """Whether a part of it is still to be sent."""
+            """Whether parts of it are unsent."""
 
     @property
     def pending(self) -> bool:
-        """Whether an answer may be still to come."""
+        """Whether an answer may still come."""
         return bool(self._pieces)
 
     def room(self, now: float) -> int:
-        """Bytes that may be sent at `now`, on any clock in seconds."""
+        """Return the bytes that may be sent at `now`, on any clock in seconds."""
         with self._lock:
             if self._pieces and now - self._pieces[0][1] > self._patience:
                 self._pieces.clear()
@@ -79,7 +78,7 @@ class LinkEstimator:
 
     @property
     def slow(self) -> bool:
-        """Whether it is known to carry little within a moment."""
+        """Whether the link is known to be slow."""
         return self._answers and self._window < _LITTLE
 
     @property
@@ -88,15 +87,15 @@ class LinkEstimator:
 
     @property
     def updating(self) -> bool:
-        """Whether an update is on its way."""
+        """Whether an update is under way."""
         return self._since is not None
 
     def expect_update(self) -> None:
-        """Take note that what is sent next is an update: how long it takes is what counts."""
+        """Begin an update with the next piece; its duration counts."""
         self._expected = True
 
     def sent(self, question: str, count: int, now: float, *, more: bool = False) -> None:
-        """Take note of `count` bytes and a question after them; `more` has to wait for room."""
+        """Note `count` sent bytes and a query after them; `more`: the rest waits."""
         with self._lock:
             if self._expected and self._answers and self._since is None:
                 self._since = now
@@ -106,7 +105,7 @@ class LinkEstimator:
             self._pieces.append((question, now, count, self._on_the_way))
 
     def answered(self, question: str, now: float) -> None:
-        """Take note that all until the first such question was drawn."""
+        """Note that the terminal has drawn everything up to the first such query."""
         with self._lock:
             if all(question != asked for asked, *_ in self._pieces):
                 return
@@ -126,16 +125,16 @@ class LinkEstimator:
                 self._since = None
 
     def _fit(self, over: float, together: int) -> None:
-        """Have as many bytes on their way as arrive within a moment."""
+        """Set the window to the bytes that arrive within a moment."""
         if over > _LONG:
             self._window = max(_LEAST, int(together * _SHORT / over))
         elif over < _SHORT and 2 * together >= self._window:
             self._window = min(UNLIMITED, 2 * self._window)
 
     def _rest(self, busy: float) -> None:
-        """Find how often to draw, where an update keeps the link busy for so many seconds."""
+        """Set the time between updates, given the seconds that one keeps the link busy."""
         wanted = min(_SLOWEST, (1 + _QUIET) * busy)
-        # In steps, as the operator is told of it.
+        # In steps, as the user sees it.
         if wanted > self.pause:
             self.pause = float(round(wanted))
         elif wanted < self.pause / 3:

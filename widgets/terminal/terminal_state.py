@@ -1,4 +1,4 @@
-"""What the terminal shows, as far as it is known, and how it gets to show something else."""
+"""The known content of the terminal, and drawing of the difference to a new content."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from textual.geometry import Size
 from widgets.terminal.diff_writer import CellLine, DiffWriter, narrow
 
 _SCROLLED = 4
-"""Lines that must be found elsewhere for the terminal to be told to move them."""
+"""Least number of moved lines for which the terminal scrolls."""
 
 
 class TerminalState:
-    """What a terminal of a size shows."""
+    """The content of a terminal."""
 
     __slots__ = ("at", "lines", "owed", "size")
 
     def __init__(self) -> None:
         self.size = Size(0, 0)
         self.lines: list[CellLine | None] = []
-        """Segments of each line; None where it is not known what the line shows."""
+        """Segments of each line; None if its content is unknown."""
         self.owed: dict[int, CellLine] = {}
-        """Lines by number that should be shown, and for which there was no room yet."""
+        """Lines by number that wait for room on the link."""
         self.at = (-1, -1)
-        """CellLine and column of the cursor, -1 for unknown."""
+        """Line and column of the cursor, -1: unknown."""
 
     def reset(self, size: Size | None = None) -> None:
-        """Know nothing."""
+        """Forget everything."""
         self.size = self.size if size is None else size
         self.lines = [None] * self.size.height
         self.owed = {}
@@ -37,18 +37,17 @@ class TerminalState:
 
     @property
     def stale(self) -> bool:
-        """Whether there is a line of which nothing is known, nor what it should show."""
+        """Whether a line is unknown and has no wanted content either."""
         return any(line is None and y not in self.owed for y, line in enumerate(self.lines))
 
     def wanted(self, y: int) -> CellLine:
-        """What line `y` should show, as far as it is known."""
+        """Return the wanted content of line `y`, as far as known."""
         return self.owed.get(y) or self.lines[y] or []
 
     def draw(
         self, pen: DiffWriter, lines: Mapping[int, CellLine], room: int, near: int = 0
     ) -> None:
-        """Have `lines` shown, and what else is owed, until about `room` bytes are written; lines
-        `near` one first."""
+        """Write `lines` and waiting lines, up to about `room` bytes, those near `near` first."""
         self._scroll(pen, lines)
         self.owed |= lines
         for y in sorted(self.owed, key=lambda y: abs(y - near)):
@@ -65,9 +64,9 @@ class TerminalState:
                 pen.changes(y, old, line)
 
     def _scroll(self, pen: DiffWriter, lines: Mapping[int, CellLine]) -> None:
-        """Have the terminal move lines, where it shows most of them elsewhere."""
+        """Scroll the terminal if it has most lines at another place."""
         changed = {y: line for y, line in lines.items() if self.lines[y] != line}
-        # What moves leaves its place.
+        # A moved line leaves its place.
         places = {text_of(self.lines[y] or []): y for y in changed}
         moves = {
             y: places[text] - y
@@ -94,5 +93,5 @@ class TerminalState:
 
 
 def text_of(line: CellLine) -> str:
-    """Its characters."""
+    """Return the characters of a line."""
     return "".join(segment.text for segment in line)
