@@ -6,10 +6,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from app.cli.command import CommandGroup, argument, option
 from app.cli.decorator import takes, unfit
 from app.cli.options import Options
 from app.config import paths
@@ -50,21 +51,12 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Sections whose keys are the operator's own: what they are, and then examples."""
 
-config_cli = typer.Typer(
-    name="config",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+config = CommandGroup(
+    "config", help="Look at the settings, and begin a configuration file.", epilog=EXAMPLES
 )
 
 
-@config_cli.callback(epilog=EXAMPLES)
-def config() -> None:
-    """Look at the settings, and begin a configuration file."""
-
-
-@config_cli.command()
+@config.command()
 def path() -> None:
     """Print which file is read, and where the console keeps things."""
     loaded = load("", Options)
@@ -73,16 +65,12 @@ def path() -> None:
     print(f"data    {paths.data_dir()}")
 
 
-@config_cli.command()
+@config.command()
+@option("--origin", is_flag=True, help="Add where each value is from.")
 @takes(Options, Ui)
-def show(
-    context: typer.Context,
-    options: Options,
-    settings: Settings,
-    loaded: Loaded,
-    origin: Annotated[bool, typer.Option("--origin", help="And where each is from.")] = False,
-) -> None:
+def show(options: Options, settings: Settings, loaded: Loaded, origin: bool) -> None:
     """Print every setting as it applies, as TOML. Options count as they would for a command."""
+    context = click.get_current_context()
     lines: list[str] = []
     for section, of in sections(Options).items():
         lines += ["", f"[{section}]"]
@@ -117,13 +105,10 @@ def _table(section: str, table: Mapping[str, Any], origin: str) -> Iterator[str]
         yield from _table(f"{section}.{name}", each, "")
 
 
-@config_cli.command()
-def init(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="What to write.", show_default="your own")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Also in the place of one.")] = False,
-) -> None:
+@config.command()
+@argument("file", "[FILE]", "File to write; your own if left out.", default="")
+@option("--force", is_flag=True, help="Replace a file that exists.")
+def init(file: str, force: bool) -> None:
     """Write a configuration file with every setting as a comment."""
     at = Path(file) if file else paths.config_file()
     if at.exists() and not force:
@@ -156,17 +141,15 @@ def _explained(setting: Setting) -> Iterator[str]:
     yield f"# {_commented(entry, setting.words + usual)}"
 
 
-@config_cli.command()
-def validate(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="What to look at.", show_default="your own")
-    ] = "",
-) -> None:
-    """Look for all that is wrong, also in the environment."""
+@config.command()
+@argument("file", "[FILE]", "File to check; your own if left out.", default="")
+def validate(file: str) -> int:
+    """Report every mistake in the settings, also in the environment."""
     loaded = load(file, Options)
     wrong = [*loaded.problems, *unfit(loaded), *loaded.settings.warnings]
     for each in wrong:
         print(each, file=sys.stderr)
     if wrong:
-        raise typer.Exit(UsageError.exit_code)
+        return UsageError.exit_code
     print(f"{loaded.settings.origin or 'no file'}: nothing is wrong")
+    return 0

@@ -1,93 +1,102 @@
-"""How a command gets its options: from the command line, and what that leaves out from the
-environment and the configuration file."""
+"""How a command gets its options: from the command line, then from the environment and the
+configuration file."""
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from app.cli.options import Options
+from app.cli.command import option
+from app.cli.options import GENERAL, Options
 from app.config.load import NONE, Loaded, load
-from app.config.model import Settings, Ui
-from app.config.schema import hints_of, settings_of
+from app.config.model import Ui
+from app.config.schema import Setting, settings_of
 from bpf.errors import UsageError
 
+Callback = Callable[..., Any]
 
-def takes(
-    *of: type, only: Sequence[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the fields of dataclasses as its options, and --config; it gets them as
-    arguments of these classes, and as Settings, or Loaded, what else the configuration says.
 
-    `only` are the names of the fields, where it is not all. typer learns a command's options from
-    its signature alone. What the command line leaves out is as the configuration has it.
+def takes(*of: type, only: Sequence[str] = ()) -> Callable[[Callback], Callback]:
+    """Return a decorator that gives a command the fields of dataclasses as options, and --config.
+
+    The command gets each dataclass, and Settings and Loaded, as the argument that has this class as
+    its annotation. `only` names the fields, if not all are options. If the command line leaves out
+    an option, the environment or the configuration file gives its value.
     """
-    shared = {
-        each.name: inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=[] if each.default is dataclasses.MISSING else each.default,
-            annotation=hints_of(options)[each.name],
-        )
+    fields = {
+        name: each
         for options in of
-        for each in dataclasses.fields(options)
-        if not only or each.name in only
+        for name, each in settings_of(options).items()
+        if not only or name in only
     }
 
-    def read(context: typer.Context, config: str) -> Loaded:
-        # A shell that completes wants no complaint.
+    def read(context: click.Context, _: click.Parameter, config: str) -> Loaded:
+        # A shell that completes shows no error.
         loaded = Loaded() if context.resilient_parsing else load(config, Options)
         loaded.check()
-        context.default_map = {k: v for k, v in loaded.values.items() if k in shared}
+        context.default_map = {k: v for k, v in loaded.values.items() if k in fields}
         return loaded
 
-    config = typer.Option(
+    config = option(
+        "--config",
+        group=GENERAL,
         metavar="FILE",
         is_eager=True,
         callback=read,
-        show_default="see config path",
-        help=f"Settings, TOML; {NONE}: only those of the environment.",
-    )
-    last = inspect.Parameter(
-        "config", inspect.Parameter.KEYWORD_ONLY, default="", annotation=Annotated[str, config]
+        default="",
+        usual="your own",
+        help=f"TOML file of settings; {NONE}: no file.",
     )
 
-    def give(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
-        given = {
-            p.annotation: p.name
-            for p in signature.parameters.values()
-            if p.annotation in (*of, Settings, Loaded)
-        }
-        own = [p for p in signature.parameters.values() if p.name not in given.values()]
+    def give(command: Callback) -> Callback:
+        parameters = inspect.signature(command).parameters.values()
+        wanted = {each.annotation: each.name for each in parameters}
 
-        def run(**values: Any) -> None:
-            loaded: Loaded = values.pop("config")
-            said = {name: values.pop(name) for name in shared}
-            made: dict[type, Any] = {each: each(**_of(each, said)) for each in of}
-            settings = replace(loaded.settings, ui=made.get(Ui, Ui()))
-            made |= {Settings: settings, Loaded: loaded}
-            for warning in settings.warnings:
+        @functools.wraps(command)
+        def run(*, config: Loaded, **values: Any) -> Any:
+            given = {
+                name: list(values.pop(name)) if each.many else values.pop(name)
+                for name, each in fields.items()
+            }
+            made: dict[str, Any] = {each.__name__: each(**_of(each, given)) for each in of}
+            made["Settings"] = replace(config.settings, ui=made.get("Ui", Ui()))
+            made["Loaded"] = config
+            for warning in config.settings.warnings:
                 print(f"probedeck: warning: {warning}", file=sys.stderr)
             try:
-                command(**values, **{name: made[each] for each, name in given.items()})
+                return command(**values, **{wanted[k]: v for k, v in made.items() if k in wanted})
             except UsageError as error:
-                raise blamed(error, loaded) from None
+                raise blamed(error, config) from None
 
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-        parameters += [*shared.values(), last]
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return run
+        taking: Callback = config(run)
+        for each in reversed(fields.values()):
+            taking = _option(each)(taking)
+        return taking
 
     return give
+
+
+def _option(each: Setting) -> Callable[[Callback], Callback]:
+    plain = each.many or each.kind is bool
+    usual = f"{each.default:g}" if isinstance(each.default, float) else str(each.default or "")
+    return option(
+        *each.flags,
+        each.name,
+        help=each.help,
+        group=each.group,
+        usual=each.usual or ("" if plain else usual),
+        metavar=each.metavar or None,
+        type=click.Choice(each.choices) if each.choices else each.kind,
+        is_flag=each.kind is bool,
+        multiple=each.many,
+        default=None if each.many else each.default,
+    )
 
 
 def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,21 +8,22 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
+import click
+from click.shell_completion import shell_complete
 
 from app import VERSION
-from app.cli.config import config_cli
+from app.cli.command import CommandGroup, option
+from app.cli.config import config
 from app.cli.decorator import takes
-from app.cli.man import get_ready, manual_cli
-from app.cli.options import Options
-from app.cli.policy import policy_cli
-from app.cli.probe import probe_cli
-from app.cli.tape import macro_cli
-from app.cli.trace import EXAMPLES as TRACE_EXAMPLES
-from app.cli.trace import Command, trace
-from app.config.model import Settings, Ui
+from app.cli.man import ASKED, completion, man
+from app.cli.options import GENERAL, Options
+from app.cli.policy import policy
+from app.cli.probe import probe
+from app.cli.tape import tape
+from app.cli.trace import trace
+from app.config.model import CONSOLE, Settings, Ui
 from app.run.spec import Beside
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import ProbedeckError, TextError, UsageError
@@ -50,88 +51,61 @@ Examples:
 DOCTOR_EXAMPLES = """\b
 Example:
   probedeck doctor -i eth0"""
+CONTROLLER = "Controller"
+"""Heading of the options that name one, in the help."""
 TOUR_PROBE = Path(__file__).parents[2] / "examples" / "packet-counter.toml"
 TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
 
-cli = typer.Typer(
-    name="probedeck",
-    epilog=EXIT_CODES,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+
+@click.command(
+    "probedeck", cls=CommandGroup, epilog=EXIT_CODES, invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)  # fmt: skip
+@click.version_option(
+    VERSION,
+    prog_name="probedeck",
+    message="%(prog)s %(version)s",
+    help="Print the version and exit.",
 )
-
-cli.add_typer(probe_cli)
-cli.add_typer(policy_cli)
-cli.add_typer(macro_cli)
-cli.add_typer(config_cli)
-cli.add_typer(manual_cli)
-
-
-@cli.callback(invoke_without_command=True)
-def root(
-    context: typer.Context,
-    show_version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.")
-    ] = False,
-) -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Live network monitoring with eBPF: a console, and the control plane behind it."""
-    if show_version:
-        version()
-        raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 @cli.command(epilog=RUN_EXAMPLES)
+@option("-i", "--interface", metavar="NAME", default="", group=GENERAL, help="Interface to watch.")
 @takes(Options, Ui, TapeOptions)
-def run(
-    options: Options,
-    settings: Settings,
-    playing: TapeOptions,
-    interface: Annotated[
-        str,
-        typer.Option(
-            "-i", "--interface", metavar="NAME", help="What is watched.", show_default=False
-        ),
-    ] = "",
-) -> None:
-    """Watch an interface, in the console or into tables."""
+def run(options: Options, settings: Settings, playing: TapeOptions, interface: str) -> int:
+    """Watch an interface, in the console or into tables.
+
+    Each flag has an opposite, which overrides the configuration file: --no-headless, --names.
+    """
     instead = f"probedeck run -i {interface or 'NAME'} --headless"
     script = playing.script(settings, shown=not options.headless)
-    _watch(options, settings, interface, instead, script)
+    return _watch(options, settings, interface, instead, script)
 
 
 @cli.command(epilog=LAB_EXAMPLES)
+@option(
+    "--rate", type=float, metavar="FACTOR", group="Lab", usual="1; no traffic with --replay",
+    help="Amount of traffic, 0.1 to 10; 1 is a calm office.",
+)  # fmt: skip
+@option(
+    "--replay", metavar="FILE", default="", group="Lab",
+    help="Receive the frames of a pcap or pcapng file, once. A headless run without --duration "
+    "ends after them.",
+)  # fmt: skip
+@option(
+    "--speed", metavar="FACTOR|max", default="", usual="1", group="Lab",
+    help="Speed of the replay; 2 is twice as fast as recorded.",
+)  # fmt: skip
 @takes(Options, Ui, TapeOptions)
 def lab(
-    options: Options,
-    settings: Settings,
-    playing: TapeOptions,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="FACTOR",
-            help="How busy it is, 0.1 to 10; 1 is a calm office.",
-            show_default="1; no traffic with --replay",
-        ),
-    ] = None,
-    replay: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Have the frames of a pcap or pcapng file come in, once. Without --duration, a "
-            "headless run ends after them.",
-        ),
-    ] = "",
-    speed: Annotated[
-        str,
-        typer.Option(
-            metavar="FACTOR|max", help="How much faster than they were recorded.", show_default="1"
-        ),
-    ] = "",
-) -> None:
+    options: Options, settings: Settings, playing: TapeOptions, rate: float | None, replay: str,
+    speed: str,
+) -> int:  # fmt: skip
     """Watch a lab: a small network with traffic of its own.
 
     A client, six routers with a bottleneck, and a server, in namespaces: IPv4 and IPv6, TCP, UDP,
@@ -160,12 +134,12 @@ def lab(
             # Nothing but the capture is to be measured.
             network.settle()
         beside = partial(capture.running, network) if capture else None
-        _watch(options, settings, network.interface, instead, script, beside)
+        return _watch(options, settings, network.interface, instead, script, beside)
 
 
 @cli.command()
 @takes(Ui)
-def tour(settings: Settings) -> None:
+def tour(settings: Settings) -> int:
     """Learn the console in five minutes, on a lab."""
     from app.lab import Lab
 
@@ -173,59 +147,48 @@ def tour(settings: Settings) -> None:
     with Lab() as network:
         network.enter()
         options = Options(probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True)
-        _watch(options, settings, network.interface, "probedeck man", tour=True)
+        return _watch(options, settings, network.interface, "probedeck man", tour=True)
 
 
-cli.command(cls=Command, epilog=TRACE_EXAMPLES)(trace)
+cli.add_command(trace)
 
 
 @cli.command(epilog=CONSOLE_EXAMPLES)
+@option(
+    "--connect", "url", metavar="URL", default="unix:/run/probedeck/api.sock", group=CONTROLLER,
+    usual="unix:/run/probedeck/api.sock", help="unix:PATH, http://HOST:PORT or https://HOST:PORT.",
+)  # fmt: skip
+@option("--token", metavar="FILE", default="", group=CONTROLLER, help="File with the API's token.")
+@option(
+    "--ca", metavar="FILE", default="", usual="the system's", group=CONTROLLER,
+    help="Certificates to trust.",
+)  # fmt: skip
+@option("--headless", is_flag=True, group=CONSOLE, help="Show nothing: only play a tape.")
 @takes(Ui, TapeOptions)
 def console(
-    settings: Settings,
-    playing: TapeOptions,
-    url: Annotated[
-        str,
-        typer.Option(
-            "--connect", metavar="URL", help="unix:PATH, http://HOST:PORT or https://HOST:PORT."
-        ),
-    ] = "unix:/run/probedeck/api.sock",
-    token: Annotated[
-        str, typer.Option(metavar="FILE", help="Holds the token that the controller asks for.")
-    ] = "",
-    ca: Annotated[
-        str,
-        typer.Option(metavar="FILE", help="Certificates to trust.", show_default="the system's"),
-    ] = "",
-    headless: Annotated[
-        bool, typer.Option("--headless", help="Show nothing: only play a tape.")
-    ] = False,
-) -> None:
+    settings: Settings, playing: TapeOptions, url: str, token: str, ca: str, headless: bool
+) -> int:
     """Open a console on a controller elsewhere, by its API."""
     script = playing.script(settings, shown=not headless)
     if not headless:
         _need_terminal("probedeck probe list")
     elif script.tape is None:
-        raise UsageError("--headless needs --macro or --exec here")
+        raise UsageError("--headless needs --tape or --exec here")
     from app import console as screens
     from app.api.client import Remote
     from app.api.remote import RemoteController
 
     remote = RemoteController(Remote(url, token, ca))
-    raise typer.Exit(screens.connect(remote, url, settings, script))
+    return screens.connect(remote, url, settings, script)
 
 
 @cli.command(epilog=DOCTOR_EXAMPLES)
-def doctor(
-    interface: Annotated[
-        str | None,
-        typer.Option("-i", "--interface", metavar="NAME", help="Look at this one too."),
-    ] = None,
-) -> None:
+@option("-i", "--interface", metavar="NAME", help="Check this interface, too.")
+def doctor(interface: str | None) -> int:
     """Name what is missing for monitoring, each with its remedy."""
     from app import doctor as examination
 
-    raise typer.Exit(examination.run(interface))
+    return examination.run(interface)
 
 
 @cli.command()
@@ -240,10 +203,14 @@ def test() -> None:
     raise UsageError("the tests are run by the launcher", hint="./probedeck test")
 
 
+for each in (probe, policy, tape, config, man, completion):
+    cli.add_command(each)
+
+
 def _watch(
     options: Options, settings: Settings, interface: str, instead: str, script: Startup = NOTHING,
     beside: Beside | None = None, *, tour: bool = False,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """`instead` is what to do without a terminal."""
     options.check(settings.filters)
     watch = replace(options.watch(interface, VERSION), beside=beside, tour=tour)
@@ -252,13 +219,13 @@ def _watch(
         from app.run import headless
 
         headless.run(watch, target)
-        return
+        return 0
     if target is None:
         _need_terminal(instead)
     from app import console
 
     written = target if target is not None and target.out != "-" else None
-    raise typer.Exit(console.run(watch, settings, script, written))
+    return console.run(watch, settings, script, written)
 
 
 def _need_terminal(instead: str) -> None:
@@ -271,9 +238,15 @@ def main() -> NoReturn:
     """Run the command line; a ProbedeckError becomes one line on standard error."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        get_ready()
-        code = cli(prog_name="probedeck", standalone_mode=False)
+        if asked := os.environ.get(ASKED, ""):
+            code: int | None = shell_complete(cli, {}, "probedeck", ASKED, asked)
+        else:
+            # Not cli.main(), which ends the process by itself if a pipe breaks.
+            with cli.make_context("probedeck", sys.argv[1:]) as context:
+                code = cli.invoke(context)
         print(end="", flush=True)
+    except click.exceptions.Exit as end:
+        code = end.exit_code
     except ProbedeckError as error:
         # What says in which line of a file it is, says that first, as compilers do.
         print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
@@ -285,15 +258,15 @@ def main() -> NoReturn:
 
         fall_silent()
         code = 0
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         # Ctrl-C before there is anything to end in good order.
         code = 128 + signal.SIGINT
-    except typer.TyperException as error:
+    except click.ClickException as error:
         print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)
         code = UsageError.exit_code
     sys.exit(code or 0)
 
 
 def _with_help(message: str) -> str:
-    # A question is what was meant, and says enough.
-    return message if message.endswith("?") else f"{message.rstrip('.')}; see --help"
+    # A message that asks "Did you mean ...?" says enough.
+    return message if message.endswith(("?", "?)")) else f"{message.rstrip('.')}; see --help"

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated
+import click
+from click.shell_completion import get_completion_class
 
-import typer
-
+from app.cli.command import argument
 from bpf.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_PROBEDECK_COMPLETE"
-"""What a shell that completes sets in the environment."""
-manual_cli = typer.Typer()
+"""The variable by which a shell asks for completions."""
 
 
-@manual_cli.command()
+@click.command()
 def man() -> None:
     """Print the manual page; read it by: probedeck man | man -l -"""
     from app import VERSION
     from app.cli import manual_page as manual
-    from app.cli.main import cli
 
-    print(manual.page(typer.main.get_command(cli), VERSION), end="")
+    print(manual.page(click.get_current_context().find_root().command, VERSION), end="")
 
 
-@manual_cli.command()
-def completion(
-    shell: Annotated[str, typer.Argument(metavar="|".join(SHELLS), help="Whose it is.")],
-) -> None:
+@click.command()
+@argument("shell", "|".join(SHELLS), "Your shell.")
+def completion(shell: str) -> None:
     """Print the completion of a shell.
 
     \b
@@ -36,16 +32,7 @@ def completion(
     zsh:  eval "$(probedeck completion zsh)" in ~/.zshrc
     fish: probedeck completion fish > ~/.config/fish/completions/probedeck.fish
     """
-    from typer._completion_shared import get_completion_script
-
-    if shell not in SHELLS:
+    if shell not in SHELLS or (found := get_completion_class(shell)) is None:
         raise UsageError(f"no shell {shell!r}", hint=f"there are {', '.join(SHELLS)}")
-    print(get_completion_script(prog_name="probedeck", complete_var=ASKED, shell=shell))
-
-
-def get_ready() -> None:
-    """Know the shells, where one asks what a command line could be completed by."""
-    if ASKED in os.environ:
-        from typer._completion_classes import completion_init
-
-        completion_init()
+    root = click.get_current_context().find_root().command
+    print(found(root, {}, "probedeck", ASKED).source())

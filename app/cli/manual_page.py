@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-import typer
+import click
 
 from app.commands import REGISTRY
 from app.commands.keys import spoken
@@ -51,7 +51,7 @@ def _commands(root: Any) -> Iterator[str]:
         yield f".SS {_text(name)}"
         yield from _paragraphs(command.help or "")
         # As --help says it.
-        context = typer.Context(command, info_name=name)
+        context = click.Context(command, info_name=name)
         for parameter in command.params:
             record = None if parameter.name == "help" else parameter.get_help_record(context)
             if record is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from app.config.model import CONSOLE
+from app.config.schema import setting
 from app.outputs.formats import FORMATS
 from app.run.monitor import Policies, policies_of, receiver_of
 from app.run.output_spec import VIEWS, Target
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
+GENERAL, OUTPUT, MONITOR, API = "General", "Output", "Monitor", "API"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 
 
@@ -29,218 +30,130 @@ INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_
 class Options:
     """What is watched, for how long, and where it goes."""
 
-    headless: Annotated[
-        bool,
-        typer.Option(
-            "--headless/--no-headless",
-            show_default=False,
-            help="Write tables instead of showing a console.",
-        ),
-    ] = False
-    format: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(_FORMATS),
-            help="What tables are written as.",
-            show_default="csv; a probe's own",
-        ),
-    ] = None
-    out: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--out",
-            metavar="DIR|-",
-            help="Where tables go: a file each in DIR, appended to, or standard output. Two runs "
-            "do not share a DIR. Under sudo DIR is written with the rights of the caller.",
-        ),
-    ] = "-"
-    interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long a window lasts, 0.01 to 300.")
-    ] = 1.0
-    duration: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", help="When it ends by itself.", show_default="when told to"
-        ),
-    ] = None
-    ingress: Annotated[
-        str,
-        typer.Option(
-            metavar="|".join(INGRESS),
-            help="Where incoming packets are counted. auto: native XDP on a network card whose "
-            "driver has it and keeps its offloads, else TC. xdp: XDP in any case, generic too.",
-        ),
-    ] = "auto"
-    capture: Annotated[
-        str,
-        typer.Option(
-            metavar="FILTER",
-            help="Which flows are counted: proto:, port:, sport:, dport:, net:, src:, dst:, ip:4 "
-            "or ip:6; ! negates a term.",
-            show_default="all",
-        ),
-    ] = ""
-    filter: Annotated[
-        str,
-        typer.Option(
-            metavar="FILTER",
-            help="Which rows are written, of all that is counted: what --capture takes, and more, "
-            "such as 'bytes>1M flags:S' or 'rtt>50ms'.",
-            show_default="all",
-        ),
-    ] = ""
-    views: Annotated[
-        str | None,
-        typer.Option(
-            metavar=",".join(VIEWS),
-            help="Which tables are written; metrics are the monitor's, and into a directory also a "
-            "table for each metric of the probes.",
-            show_default="all that can have rows; flows on standard output",
-        ),
-    ] = None
-    probe: Annotated[
-        list[str],
-        typer.Option(
-            metavar="FILE", help="A probe's configuration, .toml or .json; may be repeated."
-        ),
-    ] = field(default_factory=list)
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force/--no-force",
-            show_default=False,
-            help="Also start a --probe that lets no packet of its interface pass.",
-        ),
-    ] = False
-    trace: Annotated[
-        list[str],
-        typer.Option(
-            metavar="DEST",
-            help="Trace the path to this host, with its own traffic's packets; may be repeated.",
-        ),
-    ] = field(default_factory=list)
-    monitor: Annotated[
-        bool,
-        typer.Option(
-            "--monitor/--no-monitor",
-            show_default=False,
-            help="Run the monitor: counters and a sketch of all incoming packets. Each of the next "
-            "six options runs it too.",
-        ),
-    ] = False
-    policy: Annotated[
-        list[str],
-        typer.Option(
-            metavar="TEXT",
-            help="What the monitor wakes, and when, such as 'flood: flows > 500 -> "
-            "heavy_hitters'; may be repeated.",
-        ),
-    ] = field(default_factory=list)
-    policies: Annotated[
-        str, typer.Option(metavar="FILE", help="Policies, and what they need: .toml or .json.")
-    ] = ""
-    bits: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="The sketch has 2^N registers, 4 to 14: more are more exact.",
-            show_default="12",
-        ),
-    ] = None
-    input: Annotated[
-        Input | None,
-        typer.Option(
-            help="What incoming packets are: the host's own, copies of others', or datagrams with "
-            "records of switches.",
-            show_default="regular",
-        ),
-    ] = None
-    receiver: Annotated[
-        list[str],
-        typer.Option(
-            metavar="SRC:PORT-DST:PORT",
-            help="Which UDP datagrams have such records; may be repeated.",
-        ),
-    ] = field(default_factory=list)
-    drop_others: Annotated[
-        bool,
-        typer.Option(
-            "--drop-others/--no-drop-others",
-            show_default=False,
-            help="Drop all that is no telemetry, too.",
-        ),
-    ] = False
-    offload: Annotated[
-        bool,
-        typer.Option(
-            "--offload/--no-offload",
-            show_default=False,
-            help="Ask the driver to run the monitor on the NIC.",
-        ),
-    ] = False
-    memory: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            help="Kernel memory that the maps of all probes may take together, such as 64M; flow "
-            "tables take at most three quarters of it.",
-            show_default="1G, or an eighth of the RAM if that is less",
-        ),
-    ] = ""
-    no_names: Annotated[
-        bool,
-        typer.Option(
-            "--no-names/--names",
-            show_default=False,
-            help="Show addresses only: ask no name server.",
-        ),
-    ] = False
-    only: Annotated[
-        bool,
-        typer.Option(
-            "--only/--no-only",
-            show_default=False,
-            help="Run what else is asked for, and not the flow probe.",
-        ),
-    ] = False
-    read_only: Annotated[
-        bool,
-        typer.Option(
-            "--read-only/--no-read-only",
-            show_default=False,
-            help="Refuse every change to what runs.",
-        ),
-    ] = False
-    probe_memory: Annotated[
-        str,
-        typer.Option(metavar="SIZE", help="Memory that the maps of one of your probes may take."),
-    ] = "1G"
-    api: Annotated[
-        bool,
-        typer.Option(
-            "--api/--no-api",
-            show_default=False,
-            help="Offer the REST API on a Unix socket, for its owner only.",
-        ),
-    ] = False
-    api_socket: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="That socket.", show_default="/run/probedeck/api.sock"),
-    ] = ""
-    api_listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Offer the API by TCP too; needs a token.")
-    ] = ""
-    api_token: Annotated[
-        str, typer.Option(metavar="FILE", help="Holds the token of those who may change things.")
-    ] = ""
-    api_read_token: Annotated[
-        str, typer.Option(metavar="FILE", help="Holds the token of those who may only read.")
-    ] = ""
-    api_cert: Annotated[
-        str, typer.Option(metavar="FILE", help="Certificate, PEM; needed off loopback.")
-    ] = ""
-    api_key: Annotated[str, typer.Option(metavar="FILE", help="The certificate's key, PEM.")] = ""
+    interval: float = setting(
+        1.0, "Length of a window, 0.01 to 300.", group=GENERAL, metavar="SECONDS"
+    )
+    duration: float | None = setting(
+        None, "Stop after this many seconds.", group=GENERAL, metavar="SECONDS", usual="no limit"
+    )
+    ingress: str = setting(
+        "auto",
+        "Hook that counts incoming packets. auto: native XDP if the driver has it and keeps its "
+        "offloads, else TC. xdp: XDP even if generic.",
+        group=GENERAL,
+        metavar="|".join(INGRESS),
+    )
+    capture: str = setting(
+        "",
+        "Count only these flows. Terms: proto: port: sport: dport: net: src: dst: ip:4 ip:6; ! "
+        "negates a term.",
+        group=GENERAL,
+        metavar="FILTER",
+        usual="all flows",
+    )
+    probe: list[str] = setting(
+        [], "Run the probe of a .toml or .json file.", group=GENERAL,
+        metavar="FILE",
+    )  # fmt: skip
+    force: bool = setting(False, "Start a --probe even if it drops every packet.", group=GENERAL)
+    only: bool = setting(False, "Do not run the flow probe.", group=GENERAL)
+    read_only: bool = setting(False, "Refuse every change to what runs.", group=GENERAL)
+    memory: str = setting(
+        "",
+        "Memory for the maps of all probes, such as 64M; flow tables take at most 3/4 of it.",
+        group=GENERAL,
+        metavar="SIZE",
+        usual="1G, at most 1/8 of the RAM",
+    )
+    probe_memory: str = setting(
+        "1G", "Memory for the maps of one --probe.", group=GENERAL, metavar="SIZE"
+    )
+    headless: bool = setting(False, "Write tables instead of showing a console.", group=OUTPUT)
+    out: str = setting(
+        "-",
+        "Append tables to files in DIR, one file a table, or write one table to standard output. "
+        "Only one run may use a DIR. Under sudo, the rights of the caller hold.",
+        group=OUTPUT,
+        metavar="DIR|-",
+        flags=("-o", "--out"),
+    )
+    format: str | None = setting(
+        None, "Format of a table.", group=OUTPUT, metavar="|".join(_FORMATS),
+        usual="csv, or as a probe says",
+    )  # fmt: skip
+    views: str | None = setting(
+        None,
+        f"Tables to write: {', '.join(VIEWS)}. metrics are the monitor's; into a DIR, also a table "
+        "for each metric of a probe.",
+        group=OUTPUT,
+        metavar="NAME,NAME...",
+        usual="all into a DIR; flows to standard output",
+    )
+    filter: str = setting(
+        "",
+        "Write only these rows. Terms: those of --capture and values, such as 'bytes>1M flags:S' "
+        "or 'rtt>50ms'.",
+        group=OUTPUT,
+        metavar="FILTER",
+        usual="all rows",
+    )
+    no_names: bool = setting(False, "Show addresses only; send no DNS query.", group=CONSOLE)
+    monitor: bool = setting(
+        False,
+        "Run the monitor: counters and a sketch of all incoming packets. Each option of "
+        "this group runs it.",
+        group=MONITOR,
+    )
+    policy: list[str] = setting(
+        [],
+        "Run an application while a condition holds, such as 'flood: flows > 500 -> "
+        "heavy_hitters'.",
+        group=MONITOR,
+        metavar="TEXT",
+    )
+    policies: str = setting(
+        "", "Read policies and their applications from .toml or .json.", group=MONITOR,
+        metavar="FILE",
+    )  # fmt: skip
+    bits: int | None = setting(
+        None, "Use 2^N registers in the sketch, 4 to 14.", group=MONITOR, metavar="N", usual="12"
+    )
+    input: Input | None = setting(
+        None,
+        "Kind of incoming packets: the host's own, copies of others' packets, or datagrams with "
+        "records of switches.",
+        group=MONITOR,
+        usual="regular",
+    )
+    receiver: list[str] = setting(
+        [], "UDP datagrams that hold such records.", group=MONITOR,
+        metavar="SRC:PORT-DST:PORT",
+    )  # fmt: skip
+    drop_others: bool = setting(False, "Drop all other packets.", group=MONITOR)
+    offload: bool = setting(False, "Run the monitor on the NIC, if it can.", group=MONITOR)
+    trace: list[str] = setting(
+        [],
+        "Trace the path to a host by its own traffic.",
+        group="Paths",
+        metavar="DEST",
+    )
+    api: bool = setting(False, "Serve the REST API on a Unix socket for its owner.", group=API)
+    api_socket: str = setting(
+        "", "Path of that socket.", group=API, metavar="PATH", usual="/run/probedeck/api.sock"
+    )
+    api_listen: str = setting(
+        "", "Serve the API by TCP too; needs a token.", group=API, metavar="HOST:PORT"
+    )
+    api_token: str = setting(
+        "", "Token of clients that may change things.", group=API, metavar="FILE"
+    )
+    api_read_token: str = setting(
+        "", "Token of clients that may only read.", group=API, metavar="FILE"
+    )
+    api_cert: str = setting(
+        "", "Certificate, PEM; needed unless HOST is loopback.", group=API, metavar="FILE"
+    )
+    api_key: str = setting("", "Key of the certificate, PEM.", group=API, metavar="FILE")
 
     def check(self, saved: Mapping[str, str] | None = None) -> None:
         """Raises UsageError for what can be told without an interface.
@@ -365,7 +278,7 @@ class Options:
         applications = tuple(each.on(interface) for each in policies.applications)
         given = {
             "bits": self.bits,
-            "input": self.input,
+            "input": self.input and Input(self.input),
             "receivers": tuple(map(receiver_of, self.receiver)) or None,
             "drop_others": self.drop_others or None,
             "offload": self.offload or None,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from app.cli.command import CommandGroup, argument, option
 from app.run.monitor import policies_of
 from probes.monitor.options import MonitorOptions
 
@@ -20,40 +19,28 @@ Examples:
   probedeck policy check 'all: flows > 5 * baseline(60s) hold 5s -> trace:3'
   probedeck policy check policies.toml"""
 
-policy_cli = typer.Typer(
-    name="policy",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+policy = CommandGroup(
+    "policy", help="Look at policies of the monitor before they run.", epilog=EXAMPLES
 )
 
 
-@policy_cli.callback(epilog=EXAMPLES)
-def policy() -> None:
-    """Look at policies of the monitor before they run."""
-
-
-@policy_cli.command(epilog=EXAMPLES)
-def check(
-    given: Annotated[
-        str, typer.Argument(metavar="TEXT|FILE", help="A policy, or a .toml or .json of some.")
-    ],
-    probe: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="An application's configuration; may be repeated."),
-    ] = None,
-) -> None:
+@policy.command(epilog=EXAMPLES)
+@argument("given", "TEXT|FILE", "A policy, or a .toml or .json file of policies.")
+@option(
+    "--probe", multiple=True, metavar="FILE",
+    help="An application's configuration.",
+)  # fmt: skip
+def check(given: str, probe: tuple[str, ...]) -> None:
     """Say what each policy means, in one line."""
     from probes.config.model import load
 
     is_file = given.endswith((".toml", ".json")) and "->" not in given
-    probes = [load(path) for path in probe or ()]
+    probes = [load(path) for path in probe]
     path, texts = (given, []) if is_file else ("", [given])
     policies, said = policies_of(path, texts, probes)
     interval = said.get("interval", MonitorOptions().interval)
-    for policy in policies.policies:
-        print(f"{policy.name}: {'; '.join(_meaning(policy, policies.profiles, interval))}")
+    for each in policies.policies:
+        print(f"{each.name}: {'; '.join(_meaning(each, policies.profiles, interval))}")
 
 
 def _meaning(

@@ -6,10 +6,11 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from app.cli.command import CommandGroup, F, argument, option
 from app.files import as_invoker
 from app.outputs.formats import FORMATS
 
@@ -28,116 +29,94 @@ Examples:
   probedeck probe set firewall allow 192.0.2.1 1
   probedeck probe list --connect https://router1:8765 --token ~/.router1"""
 
-probe_cli = typer.Typer(
-    name="probe",
-    help="Add, replace, read and remove a controller's probes.",
-    epilog=EXAMPLES,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+probe = CommandGroup(
+    "probe", help="Add, replace, read and remove a controller's probes.", epilog=EXAMPLES
+)
+_name = argument("name", "NAME", "The probe's name.")
+_map_name = argument("map_name", "MAP", "A map that maps.MAP makes writable.")
+_key = argument(
+    "key", "KEY", "Its key as tables show it: 192.0.2.1, 80, or JSON: '{\"port\": 80}'."
 )
 
-Url = Annotated[
-    str,
-    typer.Option(
-        "--connect",
-        metavar="URL",
-        help="The controller: unix:PATH, http://HOST:PORT or https://HOST:PORT.",
-        show_default="unix:/run/probedeck/api.sock",
-    ),
-]
-Token = Annotated[
-    str, typer.Option("--token", metavar="FILE", help="The token that the controller asks for.")
-]
-Authorities = Annotated[
-    str,
-    typer.Option(
-        "--ca", metavar="FILE", help="Certificates to trust.", show_default="the system's"
-    ),
-]
-File = Annotated[str, typer.Argument(metavar="FILE", help="A configuration: .toml or .json.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The probe's name.")]
-Interface = Annotated[
-    str,
-    typer.Option(
-        "-i", "--interface", metavar="NAME", help="The interface, where the file names none."
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format", metavar="|".join(FORMATS), help="Of the tables.", show_default="the probe's"
-    ),
-]
-Force = Annotated[
-    bool,
-    typer.Option("--force", help="Also a program that lets no packet of its interface pass."),
-]
-MapName = Annotated[str, typer.Argument(metavar="MAP", help="A map that maps.MAP makes writable.")]
-Key = Annotated[
-    str,
-    typer.Argument(
-        metavar="KEY", help="Its key as tables show it: 192.0.2.1, 80, or JSON: '{\"port\": 80}'."
-    ),
-]
-EntryValue = Annotated[str, typer.Argument(metavar="VALUE", help="Its value, likewise.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+def _remote(command: F) -> F:
+    """Give a command the options that name a controller."""
+    for each in reversed(
+        (
+            option(
+                "--connect", "url", metavar="URL", default="", usual="unix:/run/probedeck/api.sock",
+                help="The controller: unix:PATH, http://HOST:PORT or https://HOST:PORT.",
+            ),
+            option("--token", metavar="FILE", default="", help="File with the API's token."),
+            option(
+                "--ca", metavar="FILE", default="", usual="the system's",
+                help="Certificates to trust.",
+            ),
+        )
+    ):  # fmt: skip
+        command = each(command)
+    return command
 
 
-@probe_cli.command()
-def add(
-    file: File,
-    interface: Interface = "",
-    force: Force = False,
-    url: Url = "",
-    token: Token = "",
-    ca: Authorities = "",
-) -> None:
+def _file(command: F) -> F:
+    """Give a command the configuration of a probe."""
+    command = option(
+        "-i", "--interface", metavar="NAME", default="",
+        help="Interface of a probe whose file names none.",
+    )(command)  # fmt: skip
+    return argument("file", "FILE", "A configuration: .toml or .json.")(command)
+
+
+_force = option(
+    "--force", is_flag=True, help="Start it even if it drops every packet of its interface."
+)
+
+
+@probe.command()
+@_file
+@_force
+@_remote
+def add(file: str, interface: str, force: bool, **remote: str) -> None:
     """Start a probe."""
     config = _load(file, interface)
-    with _client(url, token, ca, config) as client:
+    with _client(remote, config) as client:
         info = client.add(config, force=force)
         _say(f"{info.name}: generation {info.generation} runs on {_places(info)}")
 
 
-@probe_cli.command()
-def replace(
-    file: File,
-    interface: Interface = "",
-    force: Force = False,
-    url: Url = "",
-    token: Token = "",
-    ca: Authorities = "",
-) -> None:
+@probe.command()
+@_file
+@_force
+@_remote
+def replace(file: str, interface: str, force: bool, **remote: str) -> None:
     """Put a new generation in a probe's place, without losing a packet.
 
     What becomes of its maps is said first.
     """
     config = _load(file, interface)
-    with _client(url, token, ca, config) as client:
+    with _client(remote, config) as client:
         _tell(client.check(config), config)
         _replaced(config.name, client.replace(config, force=force))
 
 
-@probe_cli.command()
-def check(
-    file: File, interface: Interface = "", url: Url = "", token: Token = "", ca: Authorities = ""
-) -> None:
+@probe.command()
+@_file
+@_remote
+def check(file: str, interface: str, **remote: str) -> None:
     """Compile and verify, and change nothing."""
     config = _load(file, interface)
-    with _client(url, token, ca, config) as client:
+    with _client(remote, config) as client:
         found = client.check(config)
         _tell(found, config)
         _say(f"{config.name}: compiles and verifies, in {found.seconds * 1e3:.0f} ms")
 
 
-@probe_cli.command("list")
-def list_probes(
-    as_json: AsJson = False, url: Url = "", token: Token = "", ca: Authorities = ""
-) -> None:
+@probe.command("list")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_remote
+def list_probes(as_json: bool, **remote: str) -> None:
     """All probes."""
-    with _client(url, token, ca) as client:
+    with _client(remote) as client:
         infos = client.probes()
     if as_json:
         from pydantic import TypeAdapter
@@ -150,94 +129,104 @@ def list_probes(
     _print_table([header, *map(_row, infos)])
 
 
-@probe_cli.command()
-def show(name: Name, url: Url = "", token: Token = "", ca: Authorities = "") -> None:
+@probe.command()
+@_name
+@_remote
+def show(name: str, **remote: str) -> None:
     """A probe's configuration, as JSON."""
-    with _client(url, token, ca) as client:
+    with _client(remote) as client:
         from probes.config.model import dump
 
         _print_json(dump(client.config(name)))
 
 
-@probe_cli.command()
-def export(
-    name: Name, kind: Format = "", url: Url = "", token: Token = "", ca: Authorities = ""
-) -> None:
+@probe.command()
+@_name
+@option(
+    "--format", "kind", metavar="|".join(FORMATS), default="", usual="the probe's",
+    help="Format of the tables.",
+)  # fmt: skip
+@_remote
+def export(name: str, kind: str, **remote: str) -> None:
     """End a probe's window now, and print its tables."""
-    with _client(url, token, ca) as client:
+    with _client(remote) as client:
         sys.stdout.buffer.write(client.document(name, kind))
         sys.stdout.flush()
 
 
-@probe_cli.command()
-def entries(
-    name: Name, map_name: MapName, url: Url = "", token: Token = "", ca: Authorities = ""
-) -> None:
+@probe.command()
+@_name
+@_map_name
+@_remote
+def entries(name: str, map_name: str, **remote: str) -> None:
     """A writable map's entries, as JSON, one a line."""
-    with _client(url, token, ca) as client:
+    with _client(remote) as client:
         for entry in client.entries(name, map_name):
             print(json.dumps(entry))
 
 
-@probe_cli.command("set")
-def set_entry(
-    name: Name,
-    map_name: MapName,
-    key: Key,
-    value: EntryValue,
-    url: Url = "",
-    token: Token = "",
-    ca: Authorities = "",
-) -> None:
+@probe.command("set")
+@_name
+@_map_name
+@_key
+@argument("value", "VALUE", "Its value, likewise.")
+@_remote
+def set_entry(name: str, map_name: str, key: str, value: str, **remote: str) -> None:
     """Store an entry of a writable map: an allow list, rules, limits."""
     from probes.tables.entries import value_of
 
-    with _client(url, token, ca) as client:
+    with _client(remote) as client:
         client.set_entry(name, map_name, value_of(key), value_of(value))
 
 
-@probe_cli.command("unset")
-def delete_entry(
-    name: Name, map_name: MapName, key: Key, url: Url = "", token: Token = "", ca: Authorities = ""
-) -> None:
+@probe.command("unset")
+@_name
+@_map_name
+@_key
+@_remote
+def delete_entry(name: str, map_name: str, key: str, **remote: str) -> None:
     """Delete an entry of a writable map; of an array, set it to zero."""
     from probes.tables.entries import value_of
 
-    with _client(url, token, ca) as client:
+    with _client(remote) as client:
         client.delete_entry(name, map_name, value_of(key))
 
 
-@probe_cli.command()
-def rollback(name: Name, url: Url = "", token: Token = "", ca: Authorities = "") -> None:
+@probe.command()
+@_name
+@_remote
+def rollback(name: str, **remote: str) -> None:
     """Put a probe's generation before back."""
-    with _client(url, token, ca) as client:
+    with _client(remote) as client:
         made = client.roll_back(name)
         _tell_fates(made.compatibility)
         _replaced(name, made)
 
 
-@probe_cli.command()
-def remove(name: Name, url: Url = "", token: Token = "", ca: Authorities = "") -> None:
+@probe.command()
+@_name
+@_remote
+def remove(name: str, **remote: str) -> None:
     """End a probe."""
-    with _client(url, token, ca) as client:
+    with _client(remote) as client:
         client.remove(name)
         _say(f"{name}: removed")
 
 
 @contextmanager
-def _client(url: str, token: str, ca: str, config: ProbeConfig | None = None) -> Iterator[Client]:
+def _client(remote: Mapping[str, str], config: ProbeConfig | None = None) -> Iterator[Client]:
     """Print why the source of `config` is refused to standard error, a line for each reason."""
     # Only now: a help text needs none of it.
     from app.api.client import DEFAULT_URL, Client, Remote
     from bpf.compiler import CompileError
 
     files = config.files() if config else {}
-    client = Client(Remote(url or DEFAULT_URL, token, ca))
+    client = Client(Remote(remote["url"] or DEFAULT_URL, remote["token"], remote["ca"]))
     try:
         yield client
     except CompileError as error:
         _tell_remarks(error.diagnostics, files)
-        raise typer.Exit(error.exit_code) from None
+        raise click.exceptions.Exit(error.exit_code) from None
     finally:
         client.close()
 

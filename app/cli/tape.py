@@ -1,15 +1,14 @@
-"""`probedeck macro`: tapes, looked at without running anything."""
+"""`probedeck tape`: tapes, looked at without running anything."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from app import VERSION
+from app.cli.command import CommandGroup, argument
 from app.cli.decorator import takes
 from app.config.model import Settings
 from app.tape.syntax_help import EXIT, FORMS
@@ -25,46 +24,40 @@ LINES = "\b\nLines of a tape:\n" + "\n".join(
 )
 EXAMPLES = """\b
 Examples:
-  probedeck macro check triage.tape
-  probedeck macro list
-  probedeck lab --headless --macro triage.tape
-  probedeck run -i eth0 --macro evidence"""
+  probedeck tape check triage.tape
+  probedeck tape list
+  probedeck lab --headless --tape triage.tape
+  probedeck run -i eth0 --tape evidence"""
 
 _MISSING = 3
 """Exit code for what a tape needs and is not here, as when it is played."""
 
-macro_cli = typer.Typer(
-    name="macro",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+tape = CommandGroup(
+    "tape",
+    help="Look at tapes, and check them before they are played.",
+    epilog=f"{LINES}\n\n{EXIT}\n\n{EXAMPLES}",
 )
 
 
-@macro_cli.callback(epilog=f"{LINES}\n\n{EXIT}\n\n{EXAMPLES}")
-def macro() -> None:
-    """Look at tapes, and check them before they are played."""
-
-
-@macro_cli.command(epilog=EXAMPLES)
+@tape.command(epilog=EXAMPLES)
+@argument(
+    "tapes",
+    "FILE...",
+    "Files, names of tape list, or - for standard input.",
+    nargs=-1,
+    required=True,
+)
 @takes()
-def check(
-    settings: Settings,
-    tapes: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Tapes, names of known ones, or -.")
-    ],
-) -> None:
+def check(settings: Settings, tapes: tuple[str, ...]) -> int:
     """Say what is wrong in tapes, all of it, without running anything.
 
     Exit codes: 0 all can be played here, 2 a tape is wrong, 3 a tape needs what is not here.
     """
-    codes = {_check(tape, settings) for tape in tapes}
-    # What is wrong counts for more than what is missing.
-    raise typer.Exit(next((code for code in (UsageError.exit_code, _MISSING) if code in codes), 0))
+    codes = {_check(name, settings) for name in tapes}
+    return next((code for code in (UsageError.exit_code, _MISSING) if code in codes), 0)
 
 
-@macro_cli.command("list")
+@tape.command("list")
 @takes()
 def list_tapes(settings: Settings) -> None:
     """List the tapes that can be played by name, and the registers."""
@@ -74,7 +67,7 @@ def list_tapes(settings: Settings) -> None:
         print(f"{name:<12} {_title(name, settings)}")
 
 
-@macro_cli.command()
+@tape.command()
 def states() -> None:
     """List the named state that Wait and Expect look at."""
     from app.tape.states import FAMILIES, STATES

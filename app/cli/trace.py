@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
 
-import typer
-from typer.core import TyperCommand
+import click
 
+from app.cli.command import F, GroupedCommand, argument, option
 from app.cli.decorator import takes
-from app.cli.options import INGRESS, Options
+from app.cli.options import GENERAL, INGRESS, OUTPUT, Options
 from app.run.child_process import Program
 from app.run.output_spec import Target
 from app.run.spec import Watch
@@ -27,72 +29,63 @@ _DEFAULT = PathOptions()
 _TABLES = ("hops", "paths", "windows", "events")
 
 
-class Command(TyperCommand):
-    """A command after whose arguments `--` may come, and a program: its context's `obj`."""
+class TraceCommand(GroupedCommand):
+    """A command after whose arguments `--` and a program may come: `obj` of its context."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
         ctx.obj = args[at + 1 :]
         if args[at:] == ["--"]:
             raise UsageError("no program after --")
         return super().parse_args(ctx, args[:at])
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- PROGRAM [ARGS]...]"]
 
 
+def _path_option(flag: str, metavar: str, about: str) -> Callable[[F], F]:
+    """Return a decorator: an option with the name, type and default of a field of PathOptions."""
+    default = getattr(_DEFAULT, flag.removeprefix("--").replace("-", "_"))
+    choices: list[str] = []
+    if isinstance(default, StrEnum):
+        choices, default = [each.value for each in type(default)], default.value
+    return option(
+        flag, help=about, group="Paths", metavar=metavar, default=default,
+        usual=f"{default:g}" if isinstance(default, float) else str(default),
+        type=click.Choice(choices) if choices else type(default),
+    )  # fmt: skip
+
+
+@click.command(cls=TraceCommand, epilog=EXAMPLES)
+@argument("destinations", "DEST...", "Addresses or host names.", nargs=-1, required=True)
+@option(
+    "-i", "--interface", metavar="NAME", required=True, group=GENERAL,
+    help="Interface that the flows leave by.",
+)  # fmt: skip
+@_path_option("--rate", "N", "Most probes a second, 0.1 to 100000.")
+@_path_option("--per", "hop|global", "Count the rate for each hop, or for a whole destination.")
+@_path_option("--burst", "N", "Probes that one packet may cause, 1 to 8.")
+@_path_option("--order", "probe|application", "Send the probe or the application's packet first.")
+@_path_option(
+    "--guard", "discard|checksum|none", "Make the destination drop a probe: it has no valid header "
+    "or a wrong checksum.",
+)  # fmt: skip
+@option("--pass-answers", is_flag=True, group="Paths", help="Let the host see the answers, too.")
+@_path_option("--timeout", "SECONDS", "Count a probe as lost after this time, 0.05 to 60.")
+@_path_option("--max-hops", "N", "Highest TTL or hop limit, 1 to 30.")
+@option(
+    "--ingress", metavar="|".join(INGRESS), default="auto", usual="auto", group="Paths",
+    help="Hook that sees the answers; auto chooses by the driver.",
+)  # fmt: skip
+@option(
+    "--views", metavar="NAME,NAME...", default="", group=OUTPUT,
+    usual="all into a DIR; hops to standard output", help=f"Tables to write: {', '.join(_TABLES)}.",
+)  # fmt: skip
 @takes(Options, only=("format", "out", "duration"))
 def trace(
-    context: typer.Context,
-    options: Options,
-    destinations: Annotated[
-        list[str],
-        typer.Argument(metavar="DEST", help="Addresses, or names: all addresses that they have."),
-    ],
-    interface: Annotated[
-        str, typer.Option("-i", "--interface", metavar="NAME", help="Where the flows go out.")
-    ],
-    rate: Annotated[
-        float, typer.Option(metavar="N", help="Probes per second, a maximum: 0.1 to 100000.")
-    ] = _DEFAULT.rate,
-    per: Annotated[
-        Per, typer.Option(help="What that is of: each hop, or all hops of a destination.")
-    ] = _DEFAULT.per,
-    burst: Annotated[
-        int, typer.Option(metavar="N", help="Probes that one packet may cause, 1 to 8.")
-    ] = _DEFAULT.burst,
-    order: Annotated[
-        Order, typer.Option(help="Which leaves first: the probe, or the application's packet.")
-    ] = _DEFAULT.order,
-    guard: Annotated[
-        Guard,
-        typer.Option(help="What is wrong about a probe, so that no destination takes it for real."),
-    ] = _DEFAULT.guard,
-    pass_answers: Annotated[
-        bool, typer.Option("--pass-answers", help="Let the host see the answers to probes, too.")
-    ] = _DEFAULT.pass_answers,
-    timeout: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="When a probe without an answer is lost: 0.05 to 60."),
-    ] = _DEFAULT.timeout,
-    max_hops: Annotated[
-        int, typer.Option(metavar="N", help="The highest TTL or hop limit, 1 to 30.")
-    ] = _DEFAULT.max_hops,
-    ingress: Annotated[
-        str,
-        typer.Option(
-            metavar="|".join(INGRESS), help="Where answers are seen; auto: what suits the driver."
-        ),
-    ] = "auto",
-    views: Annotated[
-        str,
-        typer.Option(
-            metavar=",".join(_TABLES),
-            help="Which tables are written.",
-            show_default="all; hops on standard output",
-        ),
-    ] = "",
-) -> None:
+    options: Options, destinations: tuple[str, ...], interface: str, ingress: str, views: str,
+    **chosen: Any,
+) -> int:  # fmt: skip
     """Trace the paths of flows, hop by hop, into tables.
 
     The packets of applications cause the probes: where nothing is sent there are none. With a
@@ -104,9 +97,8 @@ def trace(
     from app.run import headless
 
     options.check()
-    paths = PathOptions(
-        rate, per, burst, order, guard, pass_answers, timeout=timeout, max_hops=max_hops
-    )
+    enums = {"per": Per, "order": Order, "guard": Guard}
+    paths = PathOptions(**chosen | {name: of(chosen[name]) for name, of in enums.items()})
     paths.check()
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
@@ -124,9 +116,9 @@ def trace(
         trace=tuple(dict.fromkeys(found)),
         paths=paths,
     )
+    arguments = click.get_current_context().obj
     program = None
-    if context.obj:
-        program = Program(context.obj, stdout=_STDERR if options.out == "-" else None)
+    if arguments:
+        program = Program(arguments, stdout=_STDERR if options.out == "-" else None)
     headless.run(watch, target, program)
-    if program:
-        raise typer.Exit(program.code)
+    return program.code if program else 0

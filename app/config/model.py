@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
+from app.config.schema import setting
 
+CONSOLE = "Console"
+"""Heading of the console's options in the help."""
 Theme = Literal["auto", "dark", "light"]
 Glyphs = Literal["auto", "braille", "block", "ascii"]
 Colors = Literal["auto", "none", "16", "256", "truecolor"]
@@ -23,40 +25,16 @@ empty: nothing."""
 class Ui:
     """`[ui]`: how the console looks and behaves."""
 
-    theme: Annotated[
-        Theme,
-        typer.Option(help="Colours for a dark or a light terminal; auto: as it says it is."),
-    ] = "auto"
-    """`auto`: as light or dark as the terminal says it is; dark where it says nothing."""
-    glyphs: Annotated[
-        Glyphs, typer.Option(help="What charts are drawn with; auto: what the terminal can show.")
-    ] = "auto"
-    colors: Annotated[
-        Colors, typer.Option(help="How many there are; auto: what the terminal can show.")
-    ] = "auto"
-    low_bandwidth: Annotated[
-        bool,
-        typer.Option(
-            "--low-bandwidth/--no-low-bandwidth",
-            show_default=False,
-            help="Send as little as possible: for a slow link.",
-        ),
-    ] = False
-    """Updates the screen seldom, and draws with what takes the fewest bytes."""
-    mouse: Annotated[
-        bool,
-        typer.Option(
-            "--mouse/--no-mouse",
-            show_default=False,
-            help="Take clicks, or leave them to the terminal.",
-        ),
-    ] = True
-    layout: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Begin with a layout that layout.save kept.", show_default="none"
-        ),
-    ] = ""
+    theme: Theme = setting("auto", "Colours; auto asks the terminal.", group=CONSOLE)
+    glyphs: Glyphs = setting("auto", "Characters that draw charts.", group=CONSOLE)
+    colors: Colors = setting("auto", "Number of colours.", group=CONSOLE)
+    low_bandwidth: bool = setting(False, "Send few bytes and few updates.", group=CONSOLE)
+    mouse: bool = setting(
+        True, "Take mouse clicks; --no-mouse leaves them to the terminal.", group=CONSOLE
+    )
+    layout: str = setting(
+        "", "Start with a layout that layout.save kept.", group=CONSOLE, metavar="NAME"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Settings as the dataclasses of the options have them: names, types, choices, defaults and help.
+"""Settings, read from the dataclasses of options: names, types, choices, defaults and help.
 
-An option of the command line, a key of `config.toml` and a variable PROBEDECK_* are one field.
+One field is an option of the command line, a key of `config.toml` and a variable PROBEDECK_*.
 """
 
 from __future__ import annotations
@@ -24,22 +24,40 @@ _CALLED = {bool: "true or false", int: "a whole number", float: "a number", str:
 Value = bool | int | float | str | list[Any]
 
 
+def setting(
+    default: Any, about: str, *, group: str, metavar: str = "", usual: str = "",
+    flags: tuple[str, ...] = (),
+) -> Any:  # fmt: skip
+    """Return a field of a dataclass of options.
+
+    `about` is the help text, `group` its heading, and `usual` the default in words. `flags` replace
+    the flags that are made of the field's name.
+    """
+    metadata = {"help": about, "group": group, "metavar": metavar, "usual": usual, "flags": flags}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field of a dataclass whose fields are typer's options."""
+    """One field of a dataclass of options."""
 
     name: str
     kind: type[bool | int | float | str]
-    """Of a value; of each of them, where there may be many."""
+    """Type of a value, or of each value in a list."""
     many: bool
     choices: tuple[str, ...]
-    """Empty where every value of the type is one."""
+    """The possible values; empty if every value of the type is possible."""
     default: Value | None
-    """None where there is none: what happens then is told by `usual`."""
+    """None if nothing is set; `usual` says what happens then."""
     help: str
+    group: str
     metavar: str
     usual: str
-    """What the default means, where that is more than its value."""
+    """The default in words, if that says more than its value."""
+    flags: tuple[str, ...]
+    """How the command line writes it."""
 
     @property
     def variable(self) -> str:
@@ -90,21 +108,14 @@ def _near(hint: str) -> str:
 
 
 @cache
-def hints_of(options: type) -> Mapping[str, Any]:
-    """Types of the fields, with what typer is told about them."""
-    return MappingProxyType(get_type_hints(options, include_extras=True))
-
-
-@cache
 def settings_of(options: type) -> Mapping[str, Setting]:
-    """The fields of a dataclass of options, by name."""
-    hints = hints_of(options)
+    """Return the fields of a dataclass of options, by name."""
+    hints = get_type_hints(options)
     fields = dataclasses.fields(options)
     return MappingProxyType({each.name: _setting(each, hints[each.name]) for each in fields})
 
 
 def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
-    hint, option = get_args(hint)
     many = get_origin(hint) is list
     if many:
         (hint,) = get_args(hint)
@@ -117,7 +128,15 @@ def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
         choices, hint = tuple(each.value for each in hint), str
     made = field.default_factory
     default: Any = field.default if made is dataclasses.MISSING else made()
-    usual = option.show_default if isinstance(option.show_default, str) else ""
-    return Setting(
-        field.name, hint, many, choices, default, option.help or "", option.metavar or "", usual
-    )
+    given = dict(field.metadata)
+    given["flags"] = given["flags"] or (_flag(field.name, hint),)
+    given["metavar"] = given["metavar"] or "|".join(choices)
+    return Setting(field.name, hint, many, choices, default, **given)
+
+
+def _flag(name: str, kind: type) -> str:
+    """Return the option of a field; that of a truth has its opposite, which a file may need."""
+    option = name.replace("_", "-")
+    bare = option.removeprefix("no-")
+    opposite = bare if bare != option else f"no-{option}"
+    return f"--{option}/--{opposite}" if kind is bool else f"--{option}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app import VERSION
-from app.config.model import Settings
+from app.config.model import CONSOLE, Settings
+from app.config.schema import setting
 
 if TYPE_CHECKING:
     # The first paint does without tapes.
@@ -46,39 +45,38 @@ NOTHING = Startup()
 class TapeOptions:
     """What is played, and what it may do."""
 
-    macro: Annotated[
-        list[str],
-        typer.Option(
-            metavar="FILE",
-            help="Play a tape first: its file or name, see macro list, or -, standard input; may "
-            "be repeated. With --headless on a screen that is not shown, and the run ends with it; "
-            "tables go to -o DIR only.",
-        ),
-    ] = field(default_factory=list)
-    execute: Annotated[
-        list[str],
-        typer.Option(
-            "--exec",
-            metavar="COMMAND",
-            help="Do a command of the console first, such as 'flow.sort bytes'; may be repeated.",
-        ),
-    ] = field(default_factory=list)
-    allow_write: Annotated[
-        bool, typer.Option("--allow-write", help="Let tapes change what runs.")
-    ] = False
+    tape: list[str] = setting(
+        [],
+        "Play a tape first: a file, a name of tape list, or - for standard input. "
+        "With --headless the screen is not shown, the run ends with the tape, and tables need "
+        "-o DIR.",
+        group=CONSOLE,
+        metavar="FILE",
+        flags=("--tape", "--macro"),
+    )
+    execute: list[str] = setting(
+        [],
+        "Do a console command first, such as 'flow.sort bytes'.",
+        group=CONSOLE,
+        metavar="COMMAND",
+        flags=("--exec",),
+    )
+    allow_write: bool = setting(
+        False, "Let tapes change what runs.", group=CONSOLE, flags=("--allow-write",)
+    )
 
     def script(self, settings: Settings, *, shown: bool) -> Startup:
         """What is to be played.
 
         Raises UsageError for what is wrong with it, StepError for what it needs and is not so.
         """
-        if not (self.macro or self.execute):
+        if not (self.tape or self.execute):
             return Startup(None, self.allow_write, shown)
         from app.tape.load import joined, of_commands
         from app.tape.store import TapeStore
 
         shelf = TapeStore(settings.macros, settings.filters)
-        tapes = [shelf.given(name) for name in self.macro]
+        tapes = [shelf.given(name) for name in self.tape]
         tapes += [of_commands(self.execute, settings.filters)] if self.execute else []
         script = Startup(joined(tapes), self.allow_write, shown)
         script.check()

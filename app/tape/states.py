@@ -120,4 +120,4 @@ def nearest(name: str) -> str:
     """A hint at the name that may be meant."""
     hint = did_you_mean(name, [*STATES, *(f"{begin}NAME" for begin in FAMILIES)])
     # What there is would be a long list.
-    return hint if hint.startswith("did you") else "probedeck macro states lists all"
+    return hint if hint.startswith("did you") else "probedeck tape states lists all"

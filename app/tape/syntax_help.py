@@ -19,7 +19,7 @@ FORMS = (
     ("Wait[@TIME]", "Wait until all that was asked for is done, as each step does."),
     ("Wait[+Screen|+Line][@TIME] /RE/", "Wait until the screen, or the line with the cursor, has "
      "it: a regular expression of Python, \\/ is a slash in it."),
-    ("Wait[@TIME] STATE OPERATOR VALUE", "Wait until it holds; see probedeck macro states."),
+    ("Wait[@TIME] STATE OPERATOR VALUE", "Wait until it holds; see probedeck tape states."),
     ("Expect STATE OPERATOR VALUE", "End with exit code 3 if it does not hold within a second: "
      '== != for all, < <= > >= for numbers, =~ /RE/ and !~ /RE/ for text. Values are "text", true, '
      "3, 10k, 10Mbit/s, 50ms, 5%."),

@@ -12,8 +12,8 @@ from threading import Event as Flag
 from threading import Timer
 from typing import Any
 
+import click
 import pytest
-import typer
 
 from app.cli.main import cli
 from app.resolve import address, addresses
@@ -170,7 +170,7 @@ def test_wrong_usage(asked: list[Asked], arguments: str, words: str) -> None:
     "arguments", ["", "-i lo", "192.0.2.1", "-i lo 192.0.2.1 --per net", "-i lo a --guard off"]
 )
 def test_what_the_command_line_refuses(asked: list[Asked], arguments: str) -> None:
-    with pytest.raises(typer.TyperException):
+    with pytest.raises(click.ClickException):
         trace(*arguments.split())
     assert asked == []
 

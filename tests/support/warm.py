@@ -21,7 +21,7 @@ from app.lab import netns
 _PR_SET_CHILD_SUBREAPER = 36
 _SERVER = """\
 import ctypes, gc, json, os, runpy, socket, sys
-import numpy.typing, pydantic, typer
+import numpy.typing, pydantic, click
 
 def wait_for_request(asked):
     while True:

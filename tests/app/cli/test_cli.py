@@ -36,10 +36,10 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
     ("arguments", "words"),
     [
         ("runn", "No such command 'runn'. Did you mean 'run'?"),
-        ("--verson", "No such option: --verson (Possible options: --version); see --help"),
+        ("--verson", "No such option '--verson'. Did you mean '--version'?"),
         ("run", "nothing to watch; give -i NAME, or --only with --probe FILE"),
-        ("run -i lo --hedless", "No such option: --hedless (Possible options: --headless"),
-        ("run -i lo also", "Got unexpected extra argument(s) (also); see --help"),
+        ("run -i lo --hedless", "No such option '--hedless'. (Did you mean one of: '--headless'"),
+        ("run -i lo also", "Got unexpected extra argument (also); see --help"),
         ("run -i lp", "no interface 'lp'; "),
         ("run -i lo --interval fast", "Invalid value for '--interval': "),
         ("run -i lo --interval 0", "--interval 0" + EXTENT),
@@ -197,6 +197,24 @@ def test_help_fits_a_terminal(command: str) -> None:
     assert max(map(len, out.splitlines())) <= 80
     assert not re.search(r"[a-z,;]\.\.\.", out)  # nothing is cut off
     assert "\b" not in out
+
+
+@pytest.mark.parametrize("command", ["run", "lab", "trace", "console"])
+def test_options_stand_in_groups_that_fit_a_screen(command: str) -> None:
+    _, out, _ = deck_ends(command, "--help", env={"COLUMNS": "80"})
+    groups = re.findall(r"^([A-Z]\w+):\n((?:  .+\n)+)", out, re.MULTILINE)
+    assert "-h, --help" in groups[0][1]
+    assert max(text.count("\n") for _, text in groups) <= 23
+    if command == "run":
+        names = ["General", "Output", "Console", "Monitor", "Paths", "API"]
+        assert [name for name, _ in groups] == names
+
+
+def test_the_former_names_of_tapes_are_understood() -> None:
+    assert deck_ends("macro", "states") == deck_ends("tape", "states")
+    for option in ("--tape", "--macro"):
+        _, _, err = deck_ends(*HEADLESS, option, "none-such")
+        assert err.startswith("probedeck: there is no tape 'none-such'")
 
 
 @pytest.mark.parametrize("command", ["run", "lab", "trace", "doctor"])

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 
 from app import VERSION
 from app.cli import manual_page as manual
@@ -21,7 +20,7 @@ from tests.support.runs import deck_ends
 
 
 def test_the_page_has_every_option_and_every_command() -> None:
-    page = manual.page(typer.main.get_command(cli), VERSION)
+    page = manual.page(cli, VERSION)
     plain = page.replace(r"\-", "-").replace(r"\(aq", "'").replace(r"\e", "\\")
     for words in ("--interval SECONDS", "--policies FILE", "probe rollback", "EXIT STATUS"):
         assert words in plain
@@ -41,12 +40,12 @@ def test_the_page_has_every_option_and_every_command() -> None:
 def test_a_shell_gets_its_completion(shell: str) -> None:
     code, out, _ = deck_ends("completion", shell)
     assert code == 0
-    assert f"{ASKED}=complete_{shell}" in out
+    assert f"{ASKED}={shell}_complete" in out
 
 
 def test_the_manual_and_the_documents_tell_every_type_of_a_field() -> None:
     """S1.10: an operator need not provoke an error to learn them."""
-    page = manual.page(typer.main.get_command(cli), VERSION).replace(r"\-", "-")
+    page = manual.page(cli, VERSION).replace(r"\-", "-")
     probes = Path(__file__).parents[3].joinpath("docs/probes.md").read_text()
     for name, about in {**SLOT_TYPES, **{n: t.about for n, t in FIELD_TYPES.items()}}.items():
         assert f".B {name}\n" in page
@@ -55,6 +54,13 @@ def test_the_manual_and_the_documents_tell_every_type_of_a_field() -> None:
 
 
 def test_completion_knows_commands_and_options() -> None:
-    asked = {ASKED: "complete_bash", "COMP_WORDS": "probedeck run --int", "COMP_CWORD": "2"}
+    asked = {ASKED: "bash_complete", "COMP_WORDS": "probedeck run --int", "COMP_CWORD": "2"}
     _, out, _ = deck_ends(env={**os.environ, **asked})
-    assert out.split() == ["--interface", "--interval"]
+    assert out.split() == ["plain,--interface", "plain,--interval"]
+
+
+@pytest.mark.parametrize("words", ["run --probe exam", "policy check exam", "run -o exam"])
+def test_the_shell_completes_names_of_files(words: str) -> None:
+    count = str(len(words.split()))
+    asked = {ASKED: "bash_complete", "COMP_WORDS": f"probedeck {words}", "COMP_CWORD": count}
+    assert deck_ends(env={**os.environ, **asked})[1] == "file,exam\n"

@@ -1,0 +1,91 @@
+"""Commands of the program: click's, with the options of a help text in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
+_ALIASES = {"macro": "tape"}
+"""Former names of commands."""
+_LEFT = 24
+"""Characters of the left column of the options in a help text."""
+_LEFT = 24
+"""Columns of the options in a help text."""
+
+
+class FileName(click.types.StringParamType):
+    """A text that the shell completes as the name of a file."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+FILE = FileName()
+
+
+class GroupedOption(click.Option):
+    """An option that stands under a heading of the help text, with its default in words."""
+
+    def __init__(
+        self, declarations: tuple[str, ...], *, group: str = "Options", usual: str = "",
+        **attributes: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(declarations, **attributes)
+        self.group = group
+        self.usual = usual
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        # A flag that is on by default is shown as the option that turns it off.
+        shown = self.secondary_opts if self.is_flag and self.default is True else self.opts
+        left = ", ".join(shown)
+        if not self.is_flag:
+            left += f" {self.make_metavar(ctx)}"
+        words = f"default: {self.usual}" if self.usual else ""
+        words = "required" if self.required else "repeatable" if self.multiple else words
+        return left, f"{self.help}  [{words}]" if words else self.help or ""
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has a heading for each group of options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            if isinstance(each, click.Option) and (record := each.get_help_record(ctx)):
+                # --help, which click adds, stands in the first group.
+                first = next(iter(groups), "Options")
+                groups.setdefault(getattr(each, "group", first), []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records, col_max=_LEFT)
+
+
+class CommandGroup(click.Group):
+    """A group of commands, listed in the order of the source."""
+
+    command_class = GroupedCommand
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return super().get_command(ctx, _ALIASES.get(name, name))
+
+
+def option(*flags: str, **attributes: Any) -> Callable[[F], F]:
+    """Return a decorator that gives a command an option."""
+    if attributes.get("metavar") in ("FILE", "PATH", "DIR|-"):
+        attributes["type"] = FILE
+    return click.option(*flags, cls=GroupedOption, **attributes)
+
+
+def argument(name: str, metavar: str, about: str, **attributes: Any) -> Callable[[F], F]:
+    """Return a decorator that gives a command an argument."""
+    type_ = FILE if "FILE" in metavar else None
+    return click.argument(name, metavar=metavar, help=about, type=type_, **attributes)
