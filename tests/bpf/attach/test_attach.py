@@ -189,7 +189,7 @@ except KernelError as error:
         said, _ = process.communicate(timeout=10)
     attached, recorded, loaded = said.splitlines()
     assert attached == "not allowed to attach to lo"
-    assert recorded.startswith("cannot keep a record of what is attached: ")
+    assert recorded.startswith("cannot keep a record of the filter: ")
     assert loaded == (
         "not allowed to load packet programs; "
         "run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
