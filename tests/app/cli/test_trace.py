@@ -69,7 +69,6 @@ def assert_without_gaps(table: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 6])
-@pytest.mark.timing
 def test_a_programs_packets_become_rows_of_every_hop(
     lab: Lab, client: int, tmp_path: Path, version: int
 ) -> None:

@@ -17,6 +17,8 @@ from probes.control.health import HealthWatch, has_moved
 from probes.snapshot import Event, Snapshot
 from probes.tables.conversion import TableKind, TableSchema
 
+pytestmark = pytest.mark.timing
+
 ROW = np.dtype([("key", "u4"), ("value", "u8")])
 
 

@@ -19,12 +19,11 @@ from probes.path.targets import TracedDestination
 from tests.probes.path.conftest import PORT, MakeHost, outcomes_of, sent_by_hop
 from tests.probes.path.wire.frames import PEER, ROUTER, UDP, packed
 
-pytestmark = pytest.mark.timing
-
 FAST = PathOptions(rate=100_000)
 """Every packet causes a probe."""
 
 
+@pytest.mark.timing
 def test_every_hop_is_measured_at_its_rate_and_all_that_is_sent_is_told(
     make_host: MakeHost,
 ) -> None:
@@ -272,6 +271,7 @@ def test_many_threads_change_all_at_a_time_and_every_probe_is_told(make_host: Ma
 
 
 @pytest.mark.parametrize("order", Order)
+@pytest.mark.timing
 def test_fifty_thousand_probes_a_second_are_told_or_counted(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, order: Order
 ) -> None:

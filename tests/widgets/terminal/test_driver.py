@@ -11,8 +11,6 @@ import pytest
 
 from tests.support.terminal import ANSWERS, GROUND, Terminal
 
-pytestmark = pytest.mark.timing
-
 DEMO = (sys.executable, "-I", "-m", "tests.widgets.demo")
 STILL = (*DEMO, "--period", "0", "--rows", "50")
 LIGHT = b"\x1b]11;rgb:ffff/fafa/f0f0\x1b\\"
@@ -51,6 +49,7 @@ def test_sequences_that_no_terminal_sends_do_no_harm() -> None:
         assert b"Traceback" not in terminal.raw()
 
 
+@pytest.mark.timing
 def test_where_nothing_changes_nothing_is_written() -> None:
     with Terminal(STILL, columns=80, rows=24) as terminal:
         terminal.wait("ready")
