@@ -6,8 +6,8 @@ import math
 import os
 import re
 
+from bpf.cpus import numbered_cpus
 from bpf.errors import UsageError
-from bpf.syscall import numbered_cpus
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _USUAL = 1 << 30

@@ -11,10 +11,10 @@ from app.lab import netns
 from bpf import features
 from bpf.attach import interface
 from bpf.attach.attachment import Hook, attach
+from bpf.cpus import reserved_cpus
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
 from bpf.programs import grace
-from bpf.syscall import reserved_cpus
 from probes import memory_limit as memory
 from probes.flow.sizes import TableSizes
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from bpf.abi import MapFlag, MapType
 from bpf.assembler import Assembler, HelperFunction, Register, load_with_callback
+from bpf.cpus import possible_cpus
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array, EntryLayout, round_up
 from bpf.maps.readers import Pop, has_lock
-from bpf.syscall import MapSpec, TestRunner, map_create, possible_cpus
+from bpf.syscall import MapSpec, TestRunner, map_create
 
 _R0, _R1, _R2, _R3, _R4 = Register.R0, Register.R1, Register.R2, Register.R3, Register.R4
 _KEY, _VALUE, _COUNT, _RECORD = Register.R6, Register.R7, Register.R8, Register.R9

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bpf.cpus import possible_cpus
 from bpf.maps.ctype import CType, Member, array_of, moved, record
-from bpf.syscall import MapSpec, possible_cpus
+from bpf.syscall import MapSpec
 
 Array = NDArray[Any]
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bpf.abi import MapType
+from bpf.cpus import online_cpus, reserved_cpus
 from bpf.machine import system_calls
 from bpf.programs.visit import visit
-from bpf.syscall import MapSpec, map_create, map_update, online_cpus, reserved_cpus
+from bpf.syscall import MapSpec, map_create, map_update
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _BUILD = Path("/proc/sys/kernel/version")

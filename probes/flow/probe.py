@@ -17,11 +17,12 @@ from bpf.abi import MapType
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, Compiler
+from bpf.cpus import numbered_cpus
 from bpf.errors import ProbedeckError
 from bpf.maps.ring import RingReader
 from bpf.programs import grace
 from bpf.programs.program import Program
-from bpf.syscall import MapSpec, map_create, numbered_cpus
+from bpf.syscall import MapSpec, map_create
 from probes.builtin import BuiltinProbe, CompiledSides, refuse_other_changes
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all

@@ -6,8 +6,8 @@ import mmap
 from dataclasses import dataclass, field
 from typing import Self
 
+from bpf.cpus import numbered_cpus, possible_cpus
 from bpf.errors import UsageError
-from bpf.syscall import numbered_cpus, possible_cpus
 from probes.flow.records import RECORD
 from probes.memory_limit import limit_for_flows, size_text
 

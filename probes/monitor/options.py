@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bpf.attach.attachment import Hook
+from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
-from bpf.syscall import possible_cpus
 
 _HALVES = 2
 _TALLIES = 257 * 16

@@ -14,8 +14,9 @@ import numpy as np
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled
+from bpf.cpus import possible_cpus
 from bpf.programs.program import Program
-from bpf.syscall import possible_cpus, prog_array_set
+from bpf.syscall import prog_array_set
 from probes.builtin import ProbeMaps
 from probes.losses import read_losses
 from probes.monitor.options import Input, MonitorOptions, Receiver

@@ -10,9 +10,9 @@ from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
 from bpf.compiler.quota import map_bytes
+from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
 from bpf.maps.memory import map_memory
-from bpf.syscall import possible_cpus
 from probes.config.model import DirectionConfig, MapOptions, ProbeConfig, Side
 from probes.hooks import HookKey
 from probes.memory_limit import size_text

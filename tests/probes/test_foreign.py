@@ -20,7 +20,8 @@ import pytest
 
 from app.lab.netns import inside
 from bpf.attach.attachment import Hook
-from bpf.syscall import possible_cpus, prog_test_run
+from bpf.cpus import possible_cpus
+from bpf.syscall import prog_test_run
 from probes.config.model import parse
 from probes.control.controller import Controller
 from probes.hooks import Hooks

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.syscall import online_cpus
+from bpf.cpus import online_cpus
 from probes.netflow import FEATURES, Feature, Method, field_types, source
 from probes.netflow.features import IP_FEATURES, KEYS
 from tests.probes.running import (

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from bpf.abi import MapType
+from bpf.cpus import possible_cpus
 from bpf.maps import drain
 from bpf.maps.drain import Drain
 from bpf.maps.map import Map, ReadMethod
-from bpf.syscall import MapSpec, possible_cpus
+from bpf.syscall import MapSpec
 
 
 @contextmanager

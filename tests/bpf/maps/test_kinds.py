@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from bpf.abi import BpfCommand, MapFlag, MapType
+from bpf.cpus import possible_cpus
 from bpf.maps.kinds import KINDS, Shape
 from bpf.maps.map import Map
 from bpf.maps.readers import has_batch
-from bpf.syscall import MapSpec, map_create, possible_cpus
+from bpf.syscall import MapSpec, map_create
 
 READABLE = [kind.type for kind in KINDS.values() if kind.shape]
 

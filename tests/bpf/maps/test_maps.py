@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 from bpf.abi import MapFlag, MapType
+from bpf.cpus import possible_cpus
 from bpf.errors import KernelError, UsageError
 from bpf.maps import drain, readers
 from bpf.maps import map as maps
 from bpf.maps.map import Entries, Map, ReadMethod, reduce_cpus
-from bpf.syscall import MapSpec, possible_cpus
+from bpf.syscall import MapSpec
 
 HASHES = (
     MapType.HASH,

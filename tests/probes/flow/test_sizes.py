@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from bpf.attach.attachment import Hook
+from bpf.cpus import online_cpus
 from bpf.errors import UsageError
 from bpf.maps.memory import map_memory
-from bpf.syscall import online_cpus, prog_test_run
+from bpf.syscall import prog_test_run
 from probes.flow import probe as flow_probe
 from probes.flow.filter import FlowFilter
 from probes.flow.sizes import TableSizes

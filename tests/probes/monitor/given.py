@@ -19,8 +19,9 @@ from bpf.attach.attachment import Hook
 from bpf.attach.chain import Stage
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
+from bpf.cpus import possible_cpus
 from bpf.maps.map import Map
-from bpf.syscall import possible_cpus, prog_test_run
+from bpf.syscall import prog_test_run
 from probes.config import model as configs
 from probes.config.metric_checks import check_metrics
 from probes.config.model import ProbeConfig

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from bpf.attach.attachment import Hook
+from bpf.cpus import possible_cpus
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.maps import map as maps
 from bpf.maps import readers
 from bpf.maps.map import Map, ReadMethod
-from bpf.syscall import possible_cpus
 from probes.program.metrics import aggregate
 from probes.snapshot import Loss, LossReason
 from probes.tables.conversion import objects

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
-from bpf.syscall import online_cpus, prog_test_run
+from bpf.cpus import online_cpus
+from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
 from probes.hooks import Hooks
 from probes.program import ProgramProbe

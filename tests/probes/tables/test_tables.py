@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from bpf.abi import MapType, ProgType
 from bpf.compiler import Compiled, CompiledMap, Compiler
+from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
 from bpf.maps.ctype import CType, Member, array_of, record
 from bpf.maps.map import Map
-from bpf.syscall import MapSpec, map_update, possible_cpus, prog_test_run
+from bpf.syscall import MapSpec, map_update, prog_test_run
 from probes.program.metrics import rows_of
 from probes.tables.conversion import TableKind, TableSchema, columns, flat_rows, objects, schema_of
 
