@@ -6,6 +6,7 @@ A value that is not a number, or not finite, is written as "-".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 _SI = ("", "k", "M", "G", "T", "P", "E")
@@ -21,6 +22,12 @@ REPLACED = "·"
 def si(value: float, unit: str = "") -> str:
     """`999`, `12.3 k`, `1.23 Mbit/s`: three digits and a decimal prefix."""
     return _prefixed(value, unit, 1000.0, _SI)
+
+
+def signed(value: float, text: Callable[[float], str]) -> str:
+    """Return a difference with its sign; `text` formats its size."""
+    sign = "+" if value > 0 else "-" if value < 0 else ""
+    return sign + text(abs(value))
 
 
 def bit_rate(bits_per_second: float) -> str:

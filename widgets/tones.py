@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from rich.style import Style
+if TYPE_CHECKING:
+    from rich.style import Style
 
 
 class Tone(StrEnum):

@@ -10,7 +10,7 @@ import click
 
 from app.commands import REGISTRY
 from app.commands.keys import spoken
-from app.commands.registry import SCREENS
+from app.console.screens import SCREENS
 from app.tape.syntax_help import EXIT, FORMS
 from probes.tables.field_types import FIELD_TYPES, PLAIN, SLOT, SLOT_TYPES
 

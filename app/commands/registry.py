@@ -5,10 +5,9 @@ from __future__ import annotations
 from app.commands.export_target import VALUES
 from app.commands.model import Command, Parameter, ParameterKind
 from app.commands.tables import sortable
+from app.console.screens import SCREENS
 
 THEMES = ("dark", "light")
-SCREENS = ("overview", "paths", "flows", "triggers", "programs", "events")
-"""In the order of their keys."""
 
 OVERWRITE = "overwrite"
 """The word after a file's name that replaces a file."""
@@ -32,12 +31,8 @@ def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[
 
 
 _EVERYWHERE = (
-    Command("view.overview", "Overview", "1", footer="Overview"),
-    Command("view.paths", "Paths", "2", footer="Paths"),
-    Command("view.flows", "Flows", "3", footer="Flows"),
-    Command("view.triggers", "Triggers", "4", footer="Triggers"),
-    Command("view.programs", "Programs", "5", footer="Programs"),
-    Command("view.events", "Events", "6", footer="Events"),
+    *(Command(f"view.{screen.name}", screen.title, screen.key, footer=screen.title)
+      for screen in SCREENS.values()),
     Command("view.pause", "Pause the view, not counting", "space", footer="Pause"),
     Command("probe.info", "Programs: run time and memory", "i"),
     Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),

@@ -9,8 +9,9 @@ from pathlib import Path
 from app.commands.keys import key_name, strokes
 from app.commands.line import parse, quoted
 from app.commands.model import Command
-from app.commands.registry import REGISTRY, SCREENS
+from app.commands.registry import REGISTRY
 from app.config.model import Binding, Settings
+from app.console.screens import SCREENS
 from bpf.errors import UsageError, did_you_mean
 
 Complain = Callable[[tuple[str, ...], UsageError], None]

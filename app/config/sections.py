@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.commands.tables import TABLES
 from app.config.model import Binding, Settings
 from app.config.toml_lines import Document
+from app.console.screens import TABLES
 from app.files import expand
 from bpf.errors import UsageError, did_you_mean
 

@@ -39,7 +39,7 @@ from widgets.status import StatusItem
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.paths.model import Choice
+    from app.console.screens.paths.model import PathKey
     from probes.control_plane import ControlPlane, Replacement
     from probes.flow.filter import FlowFilter
 
@@ -87,7 +87,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateA
         self.take_layout(self.settings.ui.layout)
         self.names = Names(self._named, enabled=names)
         """Of addresses, by the host's resolver."""
-        self.wanted_path: Choice | None = None
+        self.wanted_path: PathKey | None = None
         """What screen 2 turns to as soon as there is something of it."""
         self.tour = Tour()
         if tour:
@@ -293,7 +293,7 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateA
         """Whether a command has a meaning here and now."""
         return self.tour.step is not None or not command.startswith("tour.")
 
-    def open_path(self, choice: Choice) -> None:
+    def open_path(self, choice: PathKey) -> None:
         """Turn to a path that is traced."""
         self.wanted_path = choice
         self.call_later(self.turn_to, "paths", None)

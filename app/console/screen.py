@@ -26,7 +26,7 @@ from widgets.terminal.keybar import KeyBar
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
-    from app.console.screens.paths.model import Choice
+    from app.console.screens.paths.model import PathKey
     from app.console.tapes.state import Values
     from probes.filter import Domain, RowTable
 
@@ -207,7 +207,7 @@ class ConsoleScreen(TableScreen):
         self.console.begin_task(told)
         self.run_worker(run_aside(run), exit_on_error=False)
 
-    def trace(self, *choices: Choice) -> None:
+    def trace(self, *choices: PathKey) -> None:
         """Trace paths from now on, and turn to the first."""
 
         def ask() -> None:

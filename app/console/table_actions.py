@@ -83,7 +83,7 @@ class TableApp(App[int]):
             # Not of the prompt, which is closed only now.
             screen.call_after_refresh(self._write_picture, screen, path, task)
             return
-        view = export.View.of(screen.table_with())
+        view = export.TableContent.of(screen.table_with())
 
         def write() -> int:
             return export.write_view(path, view, task.progress)

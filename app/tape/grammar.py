@@ -13,8 +13,9 @@ from app.commands import REGISTRY, Invocation, parse
 from app.commands.export_target import PICTURE, PICTURES, SUFFIXES, suffix_of, target
 from app.commands.keys import key_name
 from app.commands.line import ValueCheck
-from app.commands.registry import OVERWRITE, SCREENS
+from app.commands.registry import OVERWRITE
 from app.commands.values import Saved, check
+from app.console.screens import SCREENS
 from app.tape.condition import read_condition
 from app.tape.keys import MODIFIERS, VERBS, held
 from app.tape.line import TapeLine, TapeLineError, duration

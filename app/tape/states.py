@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from app.commands.registry import SCREENS
+from app.console.screens import SCREENS
 from bpf.errors import did_you_mean
 
 StateValue: TypeAlias = "str | float | bool | None"
@@ -51,7 +51,7 @@ _T, _F, _C, _R, _S = (
 STATES = {
     each.name: each
     for each in (
-        NamedState("view", _T, "the screen in front", SCREENS),
+        NamedState("view", _T, "the screen in front", tuple(SCREENS)),
         NamedState("paused", _F, "whether the view is frozen"),
         NamedState("busy", _F, "whether a command is not done yet"),
         NamedState("read_only", _F, "whether changes are refused"),

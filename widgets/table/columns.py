@@ -40,6 +40,8 @@ class Column:
     """A hidden column is shown only if the user chooses it."""
     unit: str = ""
     """Unit of its values, as a part of a name: `bps`; empty without one."""
+    help: str = ""
+    """Meaning of its values, in a sentence."""
 
     @property
     def field(self) -> str:

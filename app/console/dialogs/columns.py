@@ -61,7 +61,7 @@ class ColumnsScreen(DiffModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical() as box:
-            box.border_title = f"Columns of {self._table.info.name}"
+            box.border_title = f"Columns of {self._table.spec.name}"
             yield VirtualTable(_COLUMNS, id="columns")
             yield Static(_HELP, markup=False)
 
@@ -85,7 +85,8 @@ class ColumnsScreen(DiffModalScreen[None]):
 
     def _row(self, name: str) -> Row:
         shown = name in self._shown
-        title = "time line" if name in self._table.info.pictures else self._titles[name]
+        # The header of a time line is its scale.
+        title = self._titles[name] if name in self._table.spec.sortable else "time line"
         tones = (Tone.GOOD, Tone.NORMAL if shown else Tone.MUTED, Tone.MUTED)
         return Row(name, ("[x]" if shown else "[ ]", title, name), tones)
 

@@ -47,9 +47,8 @@ def help_of(focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> 
     `key_of` gives the key of a command.
     """
     if isinstance(focused, VirtualTable):
-        known = glossary.COLUMNS.get(focused.id or "", {})
-        columns = ((column.title or column.id, column.id) for column in focused.columns)
-        lines = [(title, known[name]) for title, name in columns if name in known]
+        lines = [(column.title or column.id, column.help) for column in focused.columns
+                 if column.help]  # fmt: skip
         return [(f"Columns of {focused.id}", lines)]
     if isinstance(focused, StatusStrip):
         return [("Health", glossary.HEALTH)]

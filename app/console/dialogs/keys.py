@@ -10,25 +10,8 @@ from rich.text import Text
 from app.commands.keys import spoken
 from app.config.keymap import Bound, Keymap
 from app.console.dialogs.help_box import HelpBox
+from app.console.screens import SCREENS
 
-_TIME_LINE = (
-    ("◆", "Another way was taken"),
-    ("\N{MULTIPLICATION SIGN}", "Every probe was lost"),
-    ("a hanging bar", "Some were lost"),
-    ("host +1", "Another router answers too"),
-)
-_POLICIES = (
-    ("▄", "As high as the threshold"),
-    ("a ground", "It was active then"),
-    ("12 k ?", "The verdict is not sure"),
-    ("-3 s", "So long it stays so"),
-    ("forced", "By an operator"),
-)
-_SIGNS = {
-    "paths": ("On the time line", _TIME_LINE),
-    "triggers": ("Of policies", _POLICIES),
-}
-"""What else there is to be explained, by screen."""
 _EVERYWHERE = "Everywhere"
 _PARTS: dict[str, tuple[str, ...]] = {
     "Looking": ("view.pause", "view.columns", "view.copy", "view.export", "time."),
@@ -63,8 +46,8 @@ class KeysScreen(HelpBox):
         for bound in others:
             parts[_part(bound)].append(bound)
         yield from self._section("", _commands(own))
-        if self._of in _SIGNS:
-            yield from self._section(*_SIGNS[self._of])
+        if (signs := SCREENS[self._of].signs) is not None:
+            yield from self._section(*signs)
         for title, part in parts.items():
             yield from self._section(title, _commands(part))
 

@@ -1,1 +1,25 @@
-"""One screen a module."""
+"""The screens of the console, in the order of their keys; each folder describes its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from app.console.screens.info import ScreenInfo
+from app.console.tables.spec import TableSpec
+
+_FOLDERS = ("overview", "paths", "flows", "triggers", "programs", "events")
+SCREENS: dict[str, ScreenInfo] = {}
+"""By name."""
+TABLES: dict[str, TableSpec[Any]] = {}
+"""Tables that the user can sort and choose columns of, by their names in settings."""
+
+
+def register(screen: ScreenInfo) -> None:
+    """Add a screen and its tables."""
+    SCREENS[screen.name] = screen
+    TABLES.update((table.name, table) for table in screen.tables)
+
+
+for _folder in _FOLDERS:
+    register(import_module(f"{__name__}.{_folder}").SCREEN)

@@ -27,23 +27,24 @@ Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What a table shows, at a moment."""
+class TableContent:
+    """Rows and columns of a table at a moment."""
 
     source: ValueSource
     columns: tuple[tuple[int, Column], ...]
     """With their positions among the cells, from the left; also those that there is no room for."""
-    pictures: frozenset[str]
-    """Columns (by id) that have no values."""
+    drawn: frozenset[str]
+    """Columns (by id) that are pictures, and have no values."""
 
     @classmethod
-    def of(cls, table: SortedTable) -> View:
+    def of(cls, table: SortedTable) -> TableContent:
         """Of a table as it is now."""
         known = {column.id: place for place, column in enumerate(table.columns)}
         shown = table.chosen or [c.id for c in table.columns if not c.hidden]
         places = [known[name] for name in shown if name in known]
         columns = tuple((place, table.columns[place]) for place in places)
-        return cls(table.arranged, columns, table.info.pictures)
+        drawn = frozenset(table.spec.names) - frozenset(table.spec.sortable)
+        return cls(table.arranged, columns, drawn)
 
 
 def write(path: Path, parts: Iterable[bytes]) -> None:
@@ -54,7 +55,7 @@ def write(path: Path, parts: Iterable[bytes]) -> None:
         raise ProbedeckError(f"{path} is not written: {error.strerror}") from None
 
 
-def write_view(path: Path, view: View, progress: Progress = lambda share: None) -> int:
+def write_view(path: Path, view: TableContent, progress: Progress = lambda share: None) -> int:
     """Write a table, in the format of the file's suffix; returns how many rows.
 
     Raises ProbedeckError; it can be cancelled (bpf.cancel), and leaves what was there then.
@@ -73,13 +74,13 @@ def _watched(parts: Iterable[bytes], rows: int, progress: Progress) -> Iterator[
         yield part
 
 
-def _values(view: View, suffix: str) -> Iterator[bytes]:
+def _values(view: TableContent, suffix: str) -> Iterator[bytes]:
     """The header, and the rows as values; columns that are pictures are left out."""
     from app.outputs.formats import FORMATS
 
     written, rows = FORMATS[suffix], view.source.rows
     size = _PART if written.appends else max(1, rows)
-    chosen = [(place, c) for place, c in view.columns if c.id not in view.pictures]
+    chosen = [(place, c) for place, c in view.columns if c.id not in view.drawn]
     fields = tuple(column.field for _, column in chosen)
     columns = []
     for place, _ in chosen:
@@ -103,7 +104,7 @@ def _finite(values: Sequence[Value]) -> Sequence[Value]:
     return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
 
 
-def _texts(view: View) -> Iterator[bytes]:
+def _texts(view: TableContent) -> Iterator[bytes]:
     """The header, and the rows as they are shown, in columns as wide as their widest cell."""
     lines = [[safe(column.title, REPLACED) for _, column in view.columns]]
     for index in range(view.source.rows):

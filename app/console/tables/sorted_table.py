@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import events, on
 
-from app.commands.tables import TABLES
+from app.console.tables.columns import columns
+from app.console.tables.spec import TableSpec
 from bpf.errors import UsageError, did_you_mean
-from widgets.table.columns import Column
 from widgets.table.rows import Rows, ValueSource
 from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffScreen
@@ -24,28 +24,27 @@ OPEN = "open"
 
 
 class SortedTable(VirtualTable):
-    """One of app.commands.tables."""
+    """A table whose order and columns the user chooses."""
 
     def __init__(
         self,
-        name: str,
-        columns: Sequence[Column],
+        spec: TableSpec[Any],
         *,
         empty: str = "",
         id: str | None = None,  # noqa: A002
     ) -> None:
-        """`name` is its name in settings, and its id where none is given."""
-        super().__init__(columns, empty=empty, id=id or name)
-        self.info = TABLES[name]
-        self.sort = self.info.sort
-        """The column (by id) that it is sorted by; empty: it stays as it comes."""
-        self.descending = self.sort in self.info.largest
+        """The name of `spec` is the usual `id`."""
+        super().__init__(columns(spec), empty=empty, id=id or spec.name)
+        self.spec = spec
+        self.sort = spec.sort
+        """The column (by id) that orders the rows; empty: the order of the source."""
+        self.descending = spec.begins_with_largest(spec.sort)
         self._rows: ValueSource = Rows()
         self.arranged: ValueSource = self._rows
         """What is shown, in the order of now."""
 
     def on_mount(self) -> None:
-        self.chosen = cast("ConsoleApp", self.app).settings.columns.get(self.info.name, ())
+        self.chosen = cast("ConsoleApp", self.app).settings.columns.get(self.spec.name, ())
 
     def fill(self, rows: ValueSource) -> None:
         """Show `rows` from now on, in the order that was chosen."""
@@ -64,24 +63,24 @@ class SortedTable(VirtualTable):
     def order_by_next(self) -> None:
         """Put it in the order of the column right of that of now, among those that are chosen."""
         names = self.chosen or [column.id for column in self.columns if not column.hidden]
-        cycle = [name for name in names if name not in self.info.pictures]
-        if not self.info.sort:
+        cycle = [name for name in names if name in self.spec.sortable]
+        if not self.spec.sort:
             cycle.insert(0, "")
         at = cycle.index(self.sort) if self.sort in cycle else -1
         self.order_first(cycle[(at + 1) % len(cycle)])
 
     def order_first(self, column: str) -> None:
         """Put it in the usual order of a column."""
-        self.order_by(column, descending=column in self.info.largest)
+        self.order_by(column, descending=self.spec.begins_with_largest(column))
 
     def choose(self, columns: Sequence[str]) -> None:
         """Show these columns from now on; none: the usual ones. UsageError for other names."""
-        self.info.check(tuple(columns))
+        self.spec.check(tuple(columns))
         self.chosen = tuple(columns)
 
     def keep(self) -> dict[str, str]:
         """Its order and its columns, for a layout."""
-        name, descending = self.info.name, str(self.descending).lower()
+        name, descending = self.spec.name, str(self.descending).lower()
         return {
             f"{name}.sort": self.sort,
             f"{name}.descending": descending,
@@ -92,7 +91,7 @@ class SortedTable(VirtualTable):
         """Put it back to what `keep` said; what it does not know any more is left alone."""
         now = {**self.keep(), **kept}
         sort, descending, columns = (now[key] for key in self.keep())
-        if sort in ("", *self.info.sortable):
+        if sort in ("", *self.spec.sortable):
             self.order_by(sort, descending=descending == "true")
         with suppress(UsageError):
             self.choose(columns.split())
@@ -131,7 +130,7 @@ class TableScreen(DiffScreen[None]):
         tables = [table for table in self.tables if table.display]
         return sorted(
             tables,
-            key=lambda table: (table is not self._turned_to, table.info.name != self.MAIN_TABLE),
+            key=lambda table: (table is not self._turned_to, table.spec.name != self.MAIN_TABLE),
         )
 
     def table_with(self, column: str = "") -> SortedTable:
@@ -142,15 +141,15 @@ class TableScreen(DiffScreen[None]):
         if not column:
             return tables[0]
         for table in tables:
-            if column in table.info.sortable:
+            if column in table.spec.sortable:
                 return table
-        name, known = tables[0].info.name, tables[0].info.sortable
+        name, known = tables[0].spec.name, tables[0].spec.sortable
         hint = did_you_mean(column, known)
         raise UsageError(f"{name} cannot be sorted by {column!r}", hint=hint)
 
     def turn_to(self, name: str, *names: str) -> None:
         """Show the table of a name in the place of others; it gets their focus."""
-        tables = {table.info.name: table for table in self.tables}
+        tables = {table.spec.name: table for table in self.tables}
         for other in names:
             tables[other].display = False
         tables[name].display = True
@@ -175,7 +174,7 @@ class TableScreen(DiffScreen[None]):
     @on(VirtualTable.HeaderSelected)
     def _header_selected(self, event: VirtualTable.HeaderSelected) -> None:
         table = event.table
-        if isinstance(table, SortedTable) and event.column in table.info.sortable:
+        if isinstance(table, SortedTable) and event.column in table.spec.sortable:
             if event.column == table.sort:
                 table.order_by(table.sort, descending=not table.descending)
             else:

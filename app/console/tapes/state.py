@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from app.console.screens.flows.rows import endpoint
-from app.console.screens.paths.model import Choice, Paths
+from app.console.screens.paths.model import PathKey, Paths
 from probes.flow.filter import protocol_name
 from probes.monitor.state import PolicyState as Stage
 
 if TYPE_CHECKING:
     from app.console.app import ConsoleApp
     from app.console.screens.programs.model import Programs, Slot
-    from app.console.screens.triggers.model import Standing
+    from app.console.screens.triggers.model import PolicyStatus
     from app.tape.states import StateValue
     from probes.monitor.info import MonitorInfo
 
@@ -79,7 +79,7 @@ def _paths(app: ConsoleApp) -> Values:
     return of_path(paths, None)
 
 
-def of_path(paths: Paths, choice: Choice | None) -> Values:
+def of_path(paths: Paths, choice: PathKey | None) -> Values:
     """Of all that is traced, and of the path that is looked at."""
     values: Values = {"path.count": sum(one.flow is None for one in paths.choices)}
     if choice is None or choice not in paths.choices:
@@ -112,7 +112,7 @@ def _triggers(app: ConsoleApp) -> Values:
     return values
 
 
-def of_policies(info: MonitorInfo | None, chosen: Standing | None) -> Values:
+def of_policies(info: MonitorInfo | None, chosen: PolicyStatus | None) -> Values:
     """As the control plane says that they stand, which is known before the next window."""
     if info is None:
         return {}

@@ -9,9 +9,9 @@ from textual.keys import Keys, _character_to_key, format_key
 
 from app.commands import REGISTRY
 from app.commands.keys import CHARACTERS, SENT_AS, key_name, spoken, strokes
-from app.commands.registry import SCREENS
 from app.config.keymap import Keymap
 from app.config.model import Binding, Settings
+from app.console.screens import SCREENS
 from bpf.errors import UsageError
 
 

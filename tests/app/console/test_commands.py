@@ -6,12 +6,12 @@ import pytest
 
 from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
-from app.commands.registry import SCREENS
 from app.config.keymap import Keymap
 from app.config.model import Settings
 from app.console.app import ConsoleApp
 from app.console.bindings import bindings
 from app.console.screen import ConsoleScreen
+from app.console.screens import SCREENS
 from app.console.screens.events.screen import EventsScreen
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.overview.screen import OverviewScreen

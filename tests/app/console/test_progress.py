@@ -12,10 +12,10 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from app.commands.registry import SCREENS
 from app.console import tasks as progress
 from app.console.app import ConsoleApp
 from app.console.screen import TaskDone
+from app.console.screens import SCREENS
 from app.console.tasks import Task
 from bpf.cancel import current
 from probes.config.model import ProbeConfig

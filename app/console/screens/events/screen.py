@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import compress
 
 from textual import on
@@ -12,27 +11,21 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from app.console.screen import ConsoleScreen, counted
+from app.console.screens.events.columns import EVENTS, SEVERITIES
 from app.console.tables.sorted_table import OPEN, SortedTable
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parse
-from probes.filter.events import EVENTS, event_table
+from probes.filter.events import EVENTS as FILTERED
+from probes.filter.events import event_table
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event
 from widgets.format import REPLACED, clock, safe
 from widgets.status import StatusItem
-from widgets.table.columns import Column
 from widgets.table.rows import Tones, Value, order
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
-COLUMNS = (
-    Column("time", "Time (UTC)", 12),
-    Column("severity", "Severity", 8, priority=1),
-    Column("source", "Source", 12, priority=2),
-    Column("text", "Event", 40, grows=True),
-)
-_TONES = {"info": Tone.NORMAL, "warning": Tone.WARN, "error": Tone.BAD}
-_SEVERITIES = list(_TONES)
+_TONES = dict(zip(SEVERITIES, (Tone.NORMAL, Tone.WARN, Tone.BAD), strict=True))
 _ABOUT = {"flow": "flows", "path": "paths", MONITOR: "triggers"}
 """The screen that a probe's events are about; those of all others are about programs."""
 
@@ -58,28 +51,18 @@ class EventRows:
         return next((n for n, event in enumerate(self._events) if event == key), None)
 
     def cells(self, index: int) -> Sequence[str]:
-        event = self._events[index]
-        time = datetime.fromtimestamp(event.utc_ns / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
-        return time, event.severity, event.source, event.text
+        return [column.cell(self._events[index]) for column in EVENTS.columns]
 
     def tones(self, index: int) -> Tones:
         return _TONES[self._events[index].severity]
 
     def values(self, position: int) -> Sequence[Value]:
-        name = COLUMNS[position].id
-        if name == "time":
-            from app.outputs.view import iso
-
-            return [iso(event.utc_ns) for event in self._events]
-        return [getattr(event, name) for event in self._events]
+        column = EVENTS.columns[position]
+        return list(map(column.value or column.cell, self._events))
 
     def ordered(self, position: int, *, descending: bool) -> EventRows:
-        name = COLUMNS[position].id
-        of = self.values(position)
-        if name == "time":
-            of = [event.utc_ns for event in self._events]
-        elif name == "severity":
-            of = [_SEVERITIES.index(event.severity) for event in self._events]
+        column = EVENTS.columns[position]
+        of = list(map(column.rank or column.cell, self._events))
         return EventRows([self._events[at] for at in order(of, descending=descending)])
 
 
@@ -105,10 +88,10 @@ class EventsScreen(ConsoleScreen):
         self._filter = Filter()
 
     def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
-        return ((EVENTS, None),)
+        return ((FILTERED, None),)
 
     def compose_body(self) -> list[Widget]:
-        table = EventTable("events", COLUMNS, empty=_NOTHING)
+        table = EventTable(EVENTS, empty=_NOTHING)
         return [table, Static(markup=False, id="text")]
 
     @property
@@ -127,7 +110,7 @@ class EventsScreen(ConsoleScreen):
 
     def restore(self, kept: Mapping[str, str]) -> None:
         with suppress(UsageError):
-            self._filter = parse(kept.get("filter", ""), EVENTS, self.console.settings.filters)
+            self._filter = parse(kept.get("filter", ""), FILTERED, self.console.settings.filters)
         super().restore(kept)
         self._detailed = kept.get("detail") == OPEN
 
@@ -164,7 +147,7 @@ class EventsScreen(ConsoleScreen):
             example = "severity:warning,error source:flow /lost/"
             self.prompt.ask("event.filter", "Show only", example, self._filter.text)
             return
-        self._filter = parse(text, EVENTS, self.console.settings.filters)
+        self._filter = parse(text, FILTERED, self.console.settings.filters)
         self.show()
 
     def do_event_detail(self) -> None:

@@ -11,10 +11,11 @@ from textual.widget import Widget
 
 from app.console.live.flows import Focus, LiveView
 from app.console.screen import ConsoleScreen, counted
+from app.console.screens.flows.columns import CHANGES, FLOWS
+from app.console.screens.flows.compare import FlowChanges
 from app.console.screens.flows.detail import FlowDetail
-from app.console.screens.flows.rows import COLUMNS, FlowRows, flow_columns, path_of
+from app.console.screens.flows.rows import FlowRows, flow_columns, path_of
 from app.console.screens.flows.table import Rtts, live_table
-from app.console.tables.compare import CHANGES, FlowChanges
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tapes.state import Values, of_flow
 from bpf.errors import UsageError
@@ -51,9 +52,9 @@ class FlowsScreen(ConsoleScreen):
         self._rtts = Rtts()
 
     def compose_body(self) -> list[Widget]:
-        changes = FlowTable("changes", CHANGES, empty=_FILTERED)
+        changes = FlowTable(CHANGES, empty=_FILTERED)
         changes.display = False
-        return [FlowTable("flows", COLUMNS, empty=_WAITING), changes, FlowDetail()]
+        return [FlowTable(FLOWS, empty=_WAITING), changes, FlowDetail()]
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
         return ((LIVE_FLOWS, live_table(self.console.frame.flows)),)

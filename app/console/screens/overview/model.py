@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
-from app.console.screens.paths.model import CELL, MINUTE, Choice, Hop, Paths
-from app.console.screens.triggers.model import Standing, Triggers, relative
+from app.console.screens.paths.model import CELL, MINUTE, Hop, PathKey, Paths
+from app.console.screens.triggers.model import PolicyStatus, Triggers, relative
 from probes.flow.filter import address_text
 from probes.flow.records import Array
 from probes.monitor.records import POLICY
@@ -95,9 +95,9 @@ class WorstHops:
     """Hops of all paths, the worst first, looked for once a second."""
 
     _paths: Paths = field(default_factory=Paths)
-    _ranked: list[tuple[Choice, int]] = field(default_factory=list)
+    _ranked: list[tuple[PathKey, int]] = field(default_factory=list)
     _known: tuple[object, ...] = ()
-    _found: tuple[object, list[tuple[Choice, Hop]]] = (None, [])
+    _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
         """Look at this from now on."""
@@ -110,7 +110,7 @@ class WorstHops:
     def __len__(self) -> int:
         return len(self._ranked)
 
-    def hops(self, most: int, cells: int) -> list[tuple[Choice, Hop]]:
+    def hops(self, most: int, cells: int) -> list[tuple[PathKey, Hop]]:
         """At most so many, with time lines of so many cells."""
         asked = (self._known, most, cells)
         if self._found[0] != asked:
@@ -120,7 +120,7 @@ class WorstHops:
         return self._found[1]
 
 
-def ranked(view: PathView) -> list[tuple[Choice, int]]:
+def ranked(view: PathView) -> list[tuple[PathKey, int]]:
     """Destination and number of every hop that answers, the worst first.
 
     Loss that is a router's reluctance to answer only is none. What is compared is coarse, or hops
@@ -150,18 +150,18 @@ def ranked(view: PathView) -> list[tuple[Choice, int]]:
          -np.round(loss * 100))
     )  # fmt: skip
     return [
-        (Choice(address_text(row["destination"].tobytes(), int(row["version"]))), int(row["hop"]))
+        (PathKey(address_text(row["destination"].tobytes(), int(row["version"]))), int(row["hop"]))
         for row in series[first[order]]
     ]
 
 
-def pressing(triggers: Triggers, cells: int) -> list[Standing]:
+def pressing(triggers: Triggers, cells: int) -> list[PolicyStatus]:
     """Every policy with a time line of so many cells: active by a condition or an operator, cooling
     down, armed and near its threshold, and then those that wait for nothing."""
-    return sorted(triggers.standings(cells), key=_rank)
+    return sorted(triggers.statuses(cells), key=_rank)
 
 
-def _rank(one: Standing) -> tuple[int, float]:
+def _rank(one: PolicyStatus) -> tuple[int, float]:
     state = one.info.state
     rank = {PolicyState.COOLDOWN: 1, PolicyState.ARMED: 2}.get(state, 4)
     if state.runs:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 
 from app.console.host_names import Names
 from app.console.live.overview_feed import Pulse, Pulses
+from app.console.screens.overview.columns import TRAFFIC, WORST_HOPS
 from app.console.screens.overview.model import Rates, Warned
-from app.console.screens.paths.model import Choice, Hop
+from app.console.screens.paths.model import Hop, PathKey
 from app.console.screens.paths.rows import (
+    HopLine,
     destination_text,
     hop_columns,
-    hop_row,
     host_text,
     scale_of,
     time_lines,
 )
+from app.console.tables.columns import columns, row
 from probes.snapshot import LossReason
 from widgets.format import age, bit_rate, duration, percent, poll_time, si
 from widgets.sparkline import bars, round_scale, sparkline
@@ -32,7 +35,6 @@ _BUSY, _OVERLOADED = 0.25, 0.75
 _FULL = 0.5
 """Share of a table in use from which on it is remarkable."""
 _DESTINATION_CELLS = (10, 22)
-_LINE_CELLS = 14
 _WIDE_LINE = 34
 _TONES = {"warning": Tone.WARN, "error": Tone.BAD}
 LOST = "lost"
@@ -41,13 +43,6 @@ LOST = "lost"
 WAITING_PATHS = "no router has answered yet: probes go out with packets to the destination"
 NO_WARNINGS = "no loss, no warning, no error"
 NO_FLOWS = "waiting for packets"
-
-WARNING_COLUMNS = (
-    Column("time", "Warnings", 8),
-    Column("source", "", 10, priority=1),
-    Column("text", "", 30, grows=True),
-    Column("times", "", 7, "right", priority=2),
-)
 
 
 class Head:
@@ -136,12 +131,7 @@ def traffic_columns(scale: float, seconds: float, cells: int) -> tuple[Column, .
     """The columns of the traffic; `scale` is in bits per second, `seconds` are those of a line."""
     span, top = age(seconds), bit_rate(scale)
     title = f"last {span}, up to {top}" if cells >= _WIDE_LINE else f"{span} ≤{top}"
-    return (
-        Column("way", "Traffic", 7),
-        Column("rate", "Rate", 11, "right"),
-        Column("packet_rate", "Pkt/s", 6, "right"),
-        Column("line", title if seconds else "", _LINE_CELLS, grows=True),
-    )
+    return columns(TRAFFIC, line={"title": title if seconds else ""})
 
 
 def traffic_scale(ways: dict[str, Rates]) -> float:
@@ -182,7 +172,7 @@ def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
 
 
 def worst_columns(
-    found: Sequence[tuple[Choice, Hop]], names: Names, cells: int
+    found: Sequence[tuple[PathKey, Hop]], names: Names, cells: int
 ) -> tuple[Column, ...]:
     """The columns of the worst hops."""
     least, most = _DESTINATION_CELLS
@@ -190,23 +180,28 @@ def worst_columns(
     hops = [hop for _, hop in found]
     hosts = [host_text(hop, names) for hop in hops]
     width = max(least, min(most, max(widths, default=0)))
-    return (
-        Column("destination", "Worst hops", width),
-        *hop_columns(hosts, scale_of(hops), cells),
-    )
+    return hop_columns(hosts, scale_of(hops), cells, WORST_HOPS, destination={"width": width})
 
 
-def worst_rows(found: Sequence[tuple[Choice, Hop]], names: Names) -> Rows:
-    """A row for each hop, whose key is its destination and number."""
+@dataclass(frozen=True, slots=True)
+class WorstHop(HopLine):
+    """A hop of any path, for the cells of its row."""
+
+    destination: str
+
+
+def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
+    """Return a row for each hop, with its destination and number as key."""
     hops = [hop for _, hop in found]
     lines = time_lines(hops, scale_of(hops))
-    rows = []
-    for (choice, hop), line in zip(found, lines, strict=True):
-        row = hop_row(hop, host_text(hop, names), line)
-        tones = row.tones if not isinstance(row.tones, Tone) else [row.tones] * len(row.cells)
-        name = destination_text(choice.destination, names)
-        rows.append(Row((choice, hop.number), (name, *row.cells), (Tone.NORMAL, *tones)))
-    return Rows.of(rows)
+    return Rows.of(
+        row(
+            WORST_HOPS,
+            (choice, hop.number),
+            WorstHop(hop, host_text(hop, names), line, destination_text(choice.destination, names)),
+        )
+        for (choice, hop), line in zip(found, lines, strict=True)
+    )
 
 
 def warning_rows(pulses: Pulses, warned: Sequence[Warned]) -> Rows:

@@ -16,9 +16,11 @@ from textual.widget import Widget
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.polling import PollingScreen
 from app.console.screen import counted
-from app.console.screens.events.screen import COLUMNS as EVENT_COLUMNS
+from app.console.screens.events.columns import EVENTS
 from app.console.screens.events.screen import EventRows
-from app.console.screens.flows.rows import COLUMNS, FlowRows
+from app.console.screens.flows.columns import FLOWS
+from app.console.screens.flows.rows import FlowRows
+from app.console.screens.overview.columns import TRAFFIC, WARNINGS, WORST_HOPS
 from app.console.screens.overview.model import (
     WorstHops,
     allotted,
@@ -32,7 +34,6 @@ from app.console.screens.overview.rows import (
     NO_FLOWS,
     NO_WARNINGS,
     WAITING_PATHS,
-    WARNING_COLUMNS,
     Head,
     health_items,
     traffic_columns,
@@ -42,8 +43,10 @@ from app.console.screens.overview.rows import (
     worst_columns,
     worst_rows,
 )
+from app.console.screens.triggers.columns import POLICIES
 from app.console.screens.triggers.model import Triggers
 from app.console.screens.triggers.rows import policy_columns, policy_rows, protocols, share_items
+from app.console.tables.columns import columns
 from probes.flow.filter import FlowFilter
 from probes.monitor.info import MonitorInfo
 from probes.monitor.state import PROBE as MONITOR
@@ -65,7 +68,7 @@ _LEADS = {
 """The screen that each block leads to."""
 _SHARES = {"flows": 2}
 """Blocks that get more rows than others."""
-_RATE = next(place for place, column in enumerate(COLUMNS) if column.id == "rate")
+_RATE = FLOWS.names.index("rate")
 _ALL = 1 << 20
 _MOST = 20
 """Warnings that are looked for."""
@@ -147,7 +150,9 @@ class OverviewScreen(PollingScreen[_Looked]):
         self._triggers = Triggers()
 
     def compose_body(self) -> list[Widget]:
-        flows = Block(_flow_columns(), empty=NO_FLOWS, id="flows")
+        # The first column has the name of the block.
+        direction = {"title": "Flows", "width": 5, "priority": 0}
+        flows = Block(columns(FLOWS, direction=direction), empty=NO_FLOWS, id="flows")
         flows.passed_by = False
         flows.show_sort("rate", descending=True)
         return [
@@ -178,13 +183,14 @@ class OverviewScreen(PollingScreen[_Looked]):
     async def _complete(self) -> None:
         if not self.is_attached:
             return  # The console ends.
-        traffic = Block(traffic_columns(1.0, 0.0, 0), id="traffic")
+        policies = columns(POLICIES, policy={"title": "Policies"})
+        traffic = Block(columns(TRAFFIC), id="traffic")
         left = self.query_one("#left").mount(traffic, StatusStrip(id="mix"), before=0)
         right = self.query_one("#right").mount(
-            Block((Column("destination", "Worst hops", 10),), empty=self._no_paths, id="hops"),
-            Block((Column("policy", "Policies", 8),), empty=self._no_policies, id="policies"),
-            Block(WARNING_COLUMNS, empty=NO_WARNINGS, id="warnings"),
-            Block((replace(EVENT_COLUMNS[0], title="Events"), *EVENT_COLUMNS[1:]), id="events"),
+            Block(columns(WORST_HOPS)[:1], empty=self._no_paths, id="hops"),
+            Block(policies[:1], empty=self._no_policies, id="policies"),
+            Block(columns(WARNINGS), empty=NO_WARNINGS, id="warnings"),
+            Block(columns(EVENTS, time={"title": "Events"}), id="events"),
         )
         await left
         await right
@@ -338,8 +344,8 @@ class OverviewScreen(PollingScreen[_Looked]):
         if infos:
             cells = block.width_of("line")
             policies = [one.policy for one in infos]
-            columns = policy_columns(policies, triggers.span(cells), cells)
-            self._set_columns(block, (replace(columns[0], title="Policies"), *columns[1:]))
+            name, *others = policy_columns(policies, triggers.span(cells), cells)
+            self._set_columns(block, (replace(name, title="Policies"), *others))
         found = pressing(triggers, block.width_of("line"))
         block.show(policy_rows(found[: max(0, most)], triggers.view.now_utc_ns))
 
@@ -392,8 +398,3 @@ class OverviewScreen(PollingScreen[_Looked]):
     @on(HealthStrip.Selected)
     async def _selected(self) -> None:
         await self.console.action_command("overview.open")
-
-
-def _flow_columns() -> tuple[Column, ...]:
-    """Those of screen 3, whose first one has the name of the block."""
-    return (replace(COLUMNS[0], title="Flows", width=5, priority=0), *COLUMNS[1:])

@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from app.console.host_names import Names
 from app.console.live.paths import SECOND_NS, SECONDS, PathView
-from app.console.screens.paths.model import MINUTE, Choice, Hop, Paths
+from app.console.screens.paths.model import MINUTE, Hop, PathKey, Paths
 from app.console.screens.paths.rows import NO_ANSWER, change_text
 from app.console.tables.label_lines import labelled
 from probes.path.analysis.statistics import Ordered
@@ -60,7 +60,7 @@ class PathDetail(Horizontal):
         return self.has_class("open")
 
     def show(
-        self, paths: Paths, choice: Choice, hop: Hop | None, names: Names, span: float,
+        self, paths: Paths, choice: PathKey, hop: Hop | None, names: Names, span: float,
         past: Callable[[], Iterable[PathView]],
     ) -> None:  # fmt: skip
         """Show `hop` of `choice`; None for the destination, of which nothing is measured.
@@ -92,7 +92,7 @@ class PathDetail(Horizontal):
         rtt = samples["rtt_ns"] / 1e9
         self.query_one(Distribution).show(rtt, f"{si(len(rtt))} answers")
 
-    def _show_nothing(self, choice: Choice) -> None:
+    def _show_nothing(self, choice: PathKey) -> None:
         self._drawn = None
         text = f"{choice.destination} is the destination.\n\nProbes end at the last router."
         self.query_one(Static).update(Text(text), layout=False)
@@ -145,7 +145,7 @@ def _difference(paths: Paths, hop: Hop) -> str:
 
 
 def _lines(
-    paths: Paths, choice: Choice, hop: Hop, names: Names, difference: str
+    paths: Paths, choice: PathKey, hop: Hop, names: Names, difference: str
 ) -> Iterator[tuple[str, str, str]]:
     """Label, text and style of each line."""
     view = paths.view

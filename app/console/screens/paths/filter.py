@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.console.screens.paths.model import Choice, Hop, Paths
+from app.console.screens.paths.model import Hop, PathKey, Paths
 from probes.filter import Filter, RowTable
 from probes.filter.table import AddressNames
 
@@ -49,7 +49,7 @@ def path_table(paths: Paths, names: AddressNames | None = None) -> RowTable:
     return RowTable(rows, names=names)
 
 
-def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[Choice, ...]:
+def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[PathKey, ...]:
     """The choices that pass; a destination with several flows does where one of them does."""
     if not shown:
         return paths.choices
@@ -58,7 +58,7 @@ def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[Choic
     mask = shown.mask(path_table(paths, names)).tolist()
     for choice, passes in zip(paths.choices, mask, strict=True):
         if passes and (choice.flow is not None or choice.destination not in several):
-            passed |= {choice, Choice(choice.destination)}
+            passed |= {choice, PathKey(choice.destination)}
     return tuple(choice for choice in paths.choices if choice in passed)
 
 

@@ -47,7 +47,7 @@ _NOWHERE = np.empty(0, int)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PathKey:
     """What can be looked at: all flows to a destination, or one."""
 
     destination: str
@@ -105,21 +105,21 @@ class Paths:
     """A view and what runs, arranged by choices."""
 
     view: PathView = field(default_factory=lambda: LivePaths().view())
-    choices: tuple[Choice, ...] = ()
-    _places: dict[Choice, Array] = field(default_factory=dict)
+    choices: tuple[PathKey, ...] = ()
+    _places: dict[PathKey, Array] = field(default_factory=dict)
     _running: dict[str, Traced] = field(default_factory=dict)
-    _groups: dict[tuple[Choice, int], Array] = field(default_factory=dict)
+    _groups: dict[tuple[PathKey, int], Array] = field(default_factory=dict)
     _known: tuple[object, ...] = ()
-    _of: dict[int, tuple[Choice, Choice]] = field(default_factory=dict)
+    _of: dict[int, tuple[PathKey, PathKey]] = field(default_factory=dict)
     """Each series' destination and flow."""
     _ended: Array = field(default_factory=lambda: np.empty(0, bool))
     """Which series have no probes any more."""
     _numbers: tuple[object, dict[int, Numbers]] = (None, {})
     _recent: RecentTimes = field(default_factory=lambda: RecentTimes(_NOWHERE))
-    _summaries: dict[Choice, Summary] = field(default_factory=dict)
-    _routers: dict[Choice, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
-    _changes: dict[Choice, Array] = field(default_factory=dict)
-    _marks: dict[Choice, dict[int, list[int]]] = field(default_factory=dict)
+    _summaries: dict[PathKey, Summary] = field(default_factory=dict)
+    _routers: dict[PathKey, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
+    _changes: dict[PathKey, Array] = field(default_factory=dict)
+    _marks: dict[PathKey, dict[int, list[int]]] = field(default_factory=dict)
     """Made once a second, as numbers are, or when something is found out; only time lines move
     more often."""
     _found: tuple[object, ...] = ()
@@ -143,11 +143,11 @@ class Paths:
                 made.clear()
 
     def _arrange(self) -> None:
-        places: dict[Choice, list[int]] = {}
+        places: dict[PathKey, list[int]] = {}
         for one in self._running.values():
-            places[Choice(one.destination)] = []
+            places[PathKey(one.destination)] = []
             for flow in one.flows:
-                places[Choice(one.destination, flow)] = []
+                places[PathKey(one.destination, flow)] = []
         series = self.view.series
         keys = [series[name] for name in ("source_port", "protocol", "first_ns")]
         # Flows that have ended come last.
@@ -169,35 +169,35 @@ class Paths:
             chain.from_iterable(self._of_destination(name) for name in destinations)
         )
 
-    def _of_destination(self, name: str) -> Iterable[Choice]:
+    def _of_destination(self, name: str) -> Iterable[PathKey]:
         flows = self.flows(name)
-        yield Choice(name)
+        yield PathKey(name)
         if len(flows) > 1:
-            yield from (Choice(name, flow) for flow in flows)
+            yield from (PathKey(name, flow) for flow in flows)
 
     def flows(self, destination: str) -> list[TracedFlow]:
         """Those of a destination, in the order in which they came."""
         return [c.flow for c in self._places if c.destination == destination and c.flow]
 
-    def nearest(self, wanted: Choice) -> Choice | None:
+    def nearest(self, wanted: PathKey) -> PathKey | None:
         """`wanted`, or its destination where that has no other flow; None where it is not here."""
-        known = (choice for choice in (wanted, Choice(wanted.destination)))
+        known = (choice for choice in (wanted, PathKey(wanted.destination)))
         return next((choice for choice in known if choice in self.choices), None)
 
     def running(self, destination: str) -> Traced | None:
         """What is traced there; None where nothing is."""
         return self._running.get(destination)
 
-    def summary(self, choice: Choice) -> Summary:
+    def summary(self, choice: PathKey) -> Summary:
         """A path at a glance."""
         if choice not in self._summaries:
             self._sum_up({choice, *self.choices} - self._summaries.keys())
         return self._summaries[choice]
 
-    def _sum_up(self, choices: Iterable[Choice]) -> None:
+    def _sum_up(self, choices: Iterable[PathKey]) -> None:
         # All at once: one after the other takes several times as long.
         hops, heard = self.view.series["hop"], self.view.series["last_ns"] >= 0
-        farthest: dict[Choice, int] = {}
+        farthest: dict[PathKey, int] = {}
         for choice in choices:
             places = self._places.get(choice, _NOWHERE)
             farthest[choice] = int(hops[places][heard[places]].max(initial=0))
@@ -231,7 +231,7 @@ class Paths:
         most = np.argmax(queues)
         return int(self.view.series["hop"][places[most]]), int(queues[most])
 
-    def hops(self, choice: Choice, cells: int) -> list[Hop]:
+    def hops(self, choice: PathKey, cells: int) -> list[Hop]:
         """The hops of a choice that are on the way, with a time line of so many cells."""
         series = self.view.series[self._places.get(choice, _NOWHERE)]
         running = self.running(choice.destination)
@@ -240,7 +240,7 @@ class Paths:
         numbers = range(1, length + 1) if len(series) else ()
         return self.hops_at([(choice, number) for number in numbers], cells)
 
-    def hops_at(self, wanted: Sequence[tuple[Choice, int]], cells: int) -> list[Hop]:
+    def hops_at(self, wanted: Sequence[tuple[PathKey, int]], cells: int) -> list[Hop]:
         """Some hops, given by choice and number, with time lines of so many cells."""
         groups = {one: self._at_hop(*one) for one in wanted}
         numbers = self._minute(groups)
@@ -254,7 +254,7 @@ class Paths:
             for place, (choice, number) in enumerate(wanted)
         ]  # fmt: skip
 
-    def _at_hop(self, choice: Choice, number: int) -> Array:
+    def _at_hop(self, choice: PathKey, number: int) -> Array:
         """Places of a choice's series at a hop."""
         if (choice, number) not in self._groups:
             places = self._places.get(choice, _NOWHERE)
@@ -276,7 +276,7 @@ class Paths:
         return list(zip(means(sums[0], sums[1]) / 1e9, sums[2] > 0, strict=True))
 
     def _hop(
-        self, number: int, places: Array, numbers: Numbers, choice: Choice,
+        self, number: int, places: Array, numbers: Numbers, choice: PathKey,
         known: Mapping[str, list[int]], averages: Array, lost: Array,
     ) -> Hop:  # fmt: skip
         # Of few series plain numbers are quicker than arrays.
@@ -296,7 +296,7 @@ class Paths:
             averages, lost, marked,
         )  # fmt: skip
 
-    def _marked(self, choice: Choice) -> dict[int, list[int]]:
+    def _marked(self, choice: PathKey) -> dict[int, list[int]]:
         """By hop the cells, counted from the clock's begin, in which another way was taken."""
         if choice not in self._marks:
             changes = self.changes(choice)
@@ -307,15 +307,15 @@ class Paths:
                 marks.setdefault(number, []).append(cell)
         return self._marks[choice]
 
-    def _answering(self, choice: Choice) -> dict[int, tuple[Router, ...]]:
+    def _answering(self, choice: PathKey) -> dict[int, tuple[Router, ...]]:
         """By hop who answers: first for a choice, then for all flows to its destination."""
         if choice not in self._routers:
-            every = self._places.get(Choice(choice.destination), _NOWHERE)
+            every = self._places.get(PathKey(choice.destination), _NOWHERE)
             own = self._places.get(choice, _NOWHERE)
             self._routers[choice] = routers_of(self.view, every, own)
         return self._routers[choice]
 
-    def _minute(self, groups: Mapping[tuple[Choice, int], Array]) -> dict[int, Numbers]:
+    def _minute(self, groups: Mapping[tuple[PathKey, int], Array]) -> dict[int, Numbers]:
         """The numbers of some hops, whose series are at places of the view, by the order of the
         hops; made once a second."""
         key = (tuple(groups), self.view.second, self.view.generation)
@@ -351,13 +351,13 @@ class Paths:
         (one, first), (other, second) = times[:2]
         return (one, other), kolmogorov_smirnov(first, second)
 
-    def changes(self, choice: Choice) -> Array:
+    def changes(self, choice: PathKey) -> Array:
         """What was found out about a choice, dtype PATH, oldest first."""
         if choice not in self._changes:
             self._changes[choice] = self._changes_of(choice)
         return self._changes[choice]
 
-    def _changes_of(self, choice: Choice) -> Array:
+    def _changes_of(self, choice: PathKey) -> Array:
         rows = self.view.changes
         packed = ipaddress.ip_address(choice.destination).packed
         wanted = np.frombuffer(packed.ljust(16, b"\0"), "u1")
@@ -393,10 +393,10 @@ def _joined(groups: Sequence[Array]) -> tuple[Array, Array]:
     return np.concatenate([_NOWHERE, *groups]), of
 
 
-def _choices_of(row: np.void) -> tuple[Choice, Choice]:
+def _choices_of(row: np.void) -> tuple[PathKey, PathKey]:
     """The destination and the flow of a row of dtype SERIES."""
     destination = address_text(row["destination"].tobytes(), int(row["version"]))
     protocol = int(row["protocol"])
     ports = (int(row["source_port"]), int(row["destination_port"]))
     flow = TracedFlow(protocol, *((0, 0) if protocol in ECHO else ports))
-    return Choice(destination), Choice(destination, flow)
+    return PathKey(destination), PathKey(destination, flow)

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from app.console.host_names import Names
-from app.console.screens.paths.model import CELL, ROUTE, Choice, Hop, Paths, flow_text, since
+from app.console.screens.paths.columns import DESTINATIONS, HOPS
+from app.console.screens.paths.model import (
+    CELL,
+    ROUTE,
+    Hop,
+    PathKey,
+    Paths,
+    Summary,
+    flow_text,
+    since,
+)
+from app.console.screens.paths.numbers import Numbers
+from app.console.tables.columns import columns, row
+from app.console.tables.spec import TableSpec
 from probes.path.analysis import describe
 from probes.path.traced import Traced
-from widgets.format import MISSING, age, duration, milliseconds, percent
+from widgets.format import age, duration
 from widgets.sparkline import round_scale, sparklines
 from widgets.table.columns import Column
 from widgets.table.rows import Pieces, Row, Rows
 from widgets.tones import Tone
 
-PATH_COLUMNS = (
-    Column("path", "Destination or flow", 24, grows=True),
-    Column("hops", "Routers", 7, "right", priority=2),
-    Column("rtt", "RTT ms", 7, "right", unit="ms"),
-    Column("loss", "Loss", 6, "right"),
-    Column("state", "State", 22, priority=1, grows=True),
-)
 _HOST_CELLS = (12, 40)
 """The least and the most of the column of hosts, which is as wide as its widest host."""
-_LINE_CELLS = 14
 _WIDE_LINE = 30
 _RECENT_NS = 60_000_000_000
 """A change is told of in the list of paths for this long."""
@@ -34,26 +40,20 @@ NO_ANSWER = "no answer"
 NO_PROBE = "no probe yet"
 
 
-def hop_columns(hosts: Sequence[str], scale: float, cells: int) -> tuple[Column, ...]:
-    """The columns of a table of hops; `scale` is in seconds and of all time lines."""
+def hop_columns(
+    hosts: Sequence[str], scale: float, cells: int, spec: TableSpec[Any] = HOPS,
+    **changes: Mapping[str, Any],
+) -> tuple[Column, ...]:  # fmt: skip
+    """Return the columns of a table of hops, whose time lines end at `scale` seconds.
+
+    `spec` has the columns of HOPS, and `changes` are of its others.
+    """
     least, most = _HOST_CELLS
     host = max(least, min(most, max(map(len, hosts), default=0)))
     span, top = age(cells * CELL), duration(scale)
     title = f"last {span}, up to {top}" if cells >= _WIDE_LINE else f"{span} ≤{top}"
-    title = title if hosts else ""
-    return (
-        Column("hop", "Hop", 3, "right"),
-        Column("host", "Host", host),
-        Column("loss", "Loss", 6, "right"),
-        Column("last", "Last ms", 7, "right", priority=3, unit="ms"),
-        Column("median", "Median", 6, "right", priority=1, unit="ms"),
-        Column("p95", "p95", 6, "right", priority=2, unit="ms"),
-        Column("jitter", "Jitter", 6, "right", priority=4, unit="ms"),
-        Column("count", "Recv/sent", 11, "right", priority=5, unit="received"),
-        Column("address", "Address", 15, hidden=True),
-        Column("sent", "Sent", 6, "right", hidden=True),
-        Column("line", title, _LINE_CELLS, grows=True),
-    )
+    line = {"title": title if hosts else ""}
+    return columns(spec, host={"width": host}, line=line, **changes)
 
 
 def scale_of(hops: Sequence[Hop]) -> float:
@@ -73,26 +73,86 @@ def host_text(hop: Hop, names: Names) -> str:
     return (names.name(address) or address) + others
 
 
+@dataclass(frozen=True, slots=True)
+class HopLine:
+    """A hop, for the cells of its row."""
+
+    hop: Hop
+    host: str
+    line: Pieces
+    """Its time line."""
+
+    @property
+    def number(self) -> int:
+        return self.hop.number
+
+    @property
+    def numbers(self) -> Numbers:
+        return self.hop.numbers
+
+    @property
+    def last(self) -> float:
+        """The last round-trip time in seconds, or NaN."""
+        return self.hop.last
+
+    @property
+    def address(self) -> str:
+        """Of the first router; empty if none answered."""
+        return self.hop.routers[0].address if self.hop.routers else ""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no router answered in the last minute."""
+        return not self.numbers.answered
+
+    @property
+    def host_tone(self) -> Tone:
+        return Tone.MUTED if self.is_silent else self._queue_tone(Tone.NORMAL)
+
+    @property
+    def time_tone(self) -> Tone:
+        return self._queue_tone(Tone.MUTED if self.is_silent else Tone.NORMAL)
+
+    @property
+    def loss_tone(self) -> Tone:
+        return Tone.MUTED if self.hop.forgiven or not self.numbers.loss > 0 else Tone.BAD
+
+    @property
+    def line_tone(self) -> Tone:
+        return self._queue_tone(Tone.MUTED if self.hop.forgiven else Tone.ACCENT)
+
+    def _queue_tone(self, other: Tone) -> Tone:
+        return Tone.WARN if self.hop.queue_ns else other
+
+
+def hop_lines(hops: Sequence[Hop], hosts: Sequence[str], scale: float) -> Iterator[HopLine]:
+    """Yield hops with their hosts, and time lines that end at `scale` seconds."""
+    return map(HopLine, hops, hosts, time_lines(hops, scale))
+
+
 def hop_rows(
-    hops: Sequence[Hop], hosts: Sequence[str], scale: float, choice: Choice, end: str,
+    hops: Sequence[Hop], hosts: Sequence[str], scale: float, choice: PathKey, end: str,
     distance: str,
 ) -> Rows:  # fmt: skip
-    """A row for each hop, whose key is its number, and one for the destination, called `end`.
+    """Return a row for each hop, with its number as key, and one for the destination, with key 0.
 
-    That one's key is 0; `distance` is what is known of it, empty for nothing.
+    `end` is the destination's name, `distance` the known distance to it in words, or empty.
     """
-    lines = time_lines(hops, scale)
-    rows = [hop_row(*each) for each in zip(hops, hosts, lines, strict=True)]
+    rows = [row(HOPS, line.number, line) for line in hop_lines(hops, hosts, scale)]
     arrived = bool(hops) and any(r.address == choice.destination for r in hops[-1].routers)
     if not arrived:
+        values = {"host": end, "address": choice.destination}
         number = str(len(hops) + 1) if distance else "?"
-        blank = ("",) * 6
-        text = distance or "not known yet"
-        line: Pieces = ((text, Tone.MUTED),)
-        tones = (Tone.MUTED, Tone.ACCENT, *[Tone.MUTED] * 9)
-        destination = choice.destination
-        values = (None, end, *[None] * 6, destination, None, None)
-        rows.append(Row(0, (number, end, *blank, destination, "", line), tones, values))
+        line: Pieces = ((distance or "not known yet", Tone.MUTED),)
+        cells: dict[str, str | Pieces] = {**values, "hop": number, "line": line}
+        rows.append(
+            Row(
+                0,
+                tuple(cells.get(name, "") for name in HOPS.names),
+                tuple(Tone.ACCENT if name == "host" else Tone.MUTED for name in HOPS.names),
+                tuple(values.get(name) for name in HOPS.names),
+            )
+        )
     return Rows.of(rows)
 
 
@@ -103,63 +163,31 @@ def time_lines(hops: Sequence[Hop], scale: float) -> list[Pieces]:
     values, lost, marked = (
         np.array([getattr(hop, name) for hop in hops]) for name in ("means", "lost", "marked")
     )
-    tones, forgiven = [_line_tone(hop) for hop in hops], [hop.forgiven for hop in hops]
-    return sparklines(values, lost, marked, scale, tones, forgiven)
+    tones = [HopLine(hop, "", ()).line_tone for hop in hops]
+    return sparklines(values, lost, marked, scale, tones, [hop.forgiven for hop in hops])
 
 
-def _line_tone(hop: Hop) -> Tone:
-    """That of its time line."""
-    return Tone.WARN if hop.queue_ns else Tone.MUTED if hop.forgiven else Tone.ACCENT
+@dataclass(frozen=True, slots=True)
+class PathLine:
+    """A path, for the cells of its row."""
+
+    title: str
+    summary: Summary
+    state: tuple[str, Tone]
+    tone: Tone
+    """Of most cells."""
+    name_tone: Tone
 
 
-def hop_row(hop: Hop, host: str, line: Pieces) -> Row:
-    """A hop's row, whose key is its number; `line` is its time line."""
-    numbers = hop.numbers
-    silent = not numbers.answered
-    muted, normal = Tone.MUTED, Tone.NORMAL
-    loss = muted if hop.forgiven or not numbers.loss > 0 else Tone.BAD
-    value = Tone.WARN if hop.queue_ns else muted if silent else normal
-    name = muted if silent else Tone.WARN if hop.queue_ns else normal
-    address = hop.routers[0].address if hop.routers else ""
-    cells = (
-        str(hop.number),
-        host,
-        percent(numbers.loss),
-        milliseconds(hop.last) if not silent else MISSING,
-        milliseconds(numbers.median),
-        milliseconds(numbers.p95),
-        milliseconds(numbers.jitter),
-        f"{numbers.answered}/{numbers.sent}",
-        address,
-        str(numbers.sent),
-        line,
+def path_rows(paths: Paths, choices: Iterable[PathKey], names: Names) -> Rows:
+    """Return a row for each of `choices`, which are of `paths`."""
+    return Rows.of(
+        row(DESTINATIONS, choice, _path_line(paths, choice, names), below=choice.flow is not None)
+        for choice in choices
     )
-    times = (hop.last, numbers.median, numbers.p95, numbers.jitter)
-    values = (
-        hop.number,
-        None if silent else host,
-        numbers.loss,
-        *map(in_ms, times),
-        numbers.answered,
-        address or None,
-        numbers.sent,
-        None,
-    )
-    tones = (muted, name, loss, normal, value, value, muted, muted, muted, muted, _line_tone(hop))
-    return Row(hop.number, cells, tones, values)
 
 
-def in_ms(seconds: float) -> float | None:
-    """Milliseconds with six decimals; None for what is not known."""
-    return round(seconds * 1e9) / 1e6 if math.isfinite(seconds) else None
-
-
-def path_rows(paths: Paths, choices: Iterable[Choice], names: Names) -> Rows:
-    """A row for each of `choices`, which are of `paths`."""
-    return Rows.of(_path_row(paths, choice, names) for choice in choices)
-
-
-def _path_row(paths: Paths, choice: Choice, names: Names) -> Row:
+def _path_line(paths: Paths, choice: PathKey, names: Names) -> PathLine:
     summary = paths.summary(choice)
     flows = paths.flows(choice.destination)
     if choice.flow is not None:
@@ -170,23 +198,13 @@ def _path_row(paths: Paths, choice: Choice, names: Names) -> Row:
             title += f"  {flow_text(flows[0])}"
         elif flows:
             title += f"  {len(flows)} flows"
-    state, tone = path_state(paths, choice)
     stopped = summary.ended or paths.running(choice.destination) is None
     plain = Tone.MUTED if stopped else Tone.NORMAL
     name = Tone.MUTED if stopped else Tone.ACCENT if choice.flow is None else Tone.NORMAL
-    cells = (
-        title,
-        str(summary.length or "?"),
-        milliseconds(summary.rtt),
-        percent(summary.loss),
-        state,
-    )
-    values = (title.strip(), summary.length or None, in_ms(summary.rtt), summary.loss, state)
-    tones = (name, plain, plain, Tone.BAD if summary.loss > 0 else plain, tone)
-    return Row(choice, cells, tones, values, below=choice.flow is not None)
+    return PathLine(title, summary, path_state(paths, choice), plain, name)
 
 
-def path_state(paths: Paths, choice: Choice) -> tuple[str, Tone]:
+def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
     """What is to be said first of a path; empty for nothing."""
     summary = paths.summary(choice)
     if paths.running(choice.destination) is None:

@@ -11,15 +11,17 @@ from typing import cast
 from textual import on
 from textual.widget import Widget
 
-from app.console.live.path_filter import HOPS, PATHS, parse
+from app.console.live.path_filter import HOPS as HOP_FILTERS
+from app.console.live.path_filter import PATHS, parse
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
 from app.console.screen import TaskDone, counted
+from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
+from app.console.screens.paths.compare import hop_changes
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops, shown_paths
-from app.console.screens.paths.model import Choice, Hop, Paths
+from app.console.screens.paths.model import Hop, PathKey, Paths
 from app.console.screens.paths.rows import (
-    PATH_COLUMNS,
     destination_text,
     distance_text,
     hop_columns,
@@ -29,7 +31,6 @@ from app.console.screens.paths.rows import (
     path_state,
     scale_of,
 )
-from app.console.tables.compare import HOP_CHANGES, hop_changes
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tapes.state import Values, of_path
 from app.console.tasks import Task
@@ -74,23 +75,23 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         super().__init__()
         self._paths, self._marked = Paths(), Paths()
         self._traced: tuple[Traced, ...] = ()
-        self._choice: Choice | None = None
+        self._choice: PathKey | None = None
         self._hops: list[Hop] = []
         self._of_paths, self._of_hops = Filter(), Filter()
-        self._choices: tuple[Choice, ...] = ()
+        self._choices: tuple[PathKey, ...] = ()
         self._listed: tuple[object, ...] = ()
         """What the list of paths was made of."""
 
     def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
         paths = path_table(self._paths)
-        return (PATHS, paths), (HOPS, None)
+        return (PATHS, paths), (HOP_FILTERS, None)
 
     def compose_body(self) -> list[Widget]:
-        changes = HopTable("hop_changes", HOP_CHANGES, empty=_WAITING)
+        changes = HopTable(HOP_CHANGES, empty=_WAITING)
         changes.display = False
         return [
-            SortedTable("destinations", PATH_COLUMNS, id="paths"),
-            HopTable("hops", hop_columns((), 1.0, 0), empty=_NOTHING),
+            SortedTable(DESTINATIONS, id="paths"),
+            HopTable(HOPS, empty=_NOTHING),
             changes,
             PathDetail(),
         ]
@@ -136,14 +137,14 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     def _resolve(self, destination: str) -> None:
         follow: Callable[[], None]
         try:
-            follow = partial(self.trace, *map(Choice, addresses(destination)))
+            follow = partial(self.trace, *map(PathKey, addresses(destination)))
         except ProbedeckError as error:
             follow = partial(self.console.complain, error)
         with contextlib.suppress(RuntimeError):  # The console has ended meanwhile.
             self.post_message(TaskDone(follow, asked=True))
 
     def do_path_untrace(self, destination: str = "") -> None:
-        choice = Choice(address(destination)) if destination else self._choice
+        choice = PathKey(address(destination)) if destination else self._choice
         if choice is None or (running := self._paths.running(choice.destination)) is None:
             self.console.complain(UsageError("there is no tracing to stop here"))
             return
@@ -162,7 +163,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     def point_at(self, key: Hashable) -> None:
         """Turn to a choice, and to the hop of a number."""
-        self.console.wanted_path, number = cast("tuple[Choice, int]", key)
+        self.console.wanted_path, number = cast("tuple[PathKey, int]", key)
         self.show()
         self.table.want(number)
         self.set_focus(self.table)
@@ -205,7 +206,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             if nearest == wanted:
                 self.console.wanted_path = None
         key = self.listing.cursor_key
-        self._choice = key if isinstance(key, Choice) else None
+        self._choice = key if isinstance(key, PathKey) else None
 
     def _show_notes(self) -> None:
         count = sum(choice.flow is None for choice in self._paths.choices)
@@ -253,7 +254,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         table.fill(hop_rows(hops, hosts, scale, choice, end, distance) if hops else Rows())
         self._show_detail()
 
-    def _show_changes(self, choice: Choice, marked: Frame) -> None:
+    def _show_changes(self, choice: PathKey, marked: Frame) -> None:
         self._marked.take(marked.paths, self._traced)
         self._hops = self._paths.hops(choice, 1)
         before, after = self._marked.hops(choice, 1), self._hops
@@ -276,7 +277,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     # Moving about
 
-    def _point_at(self, choice: Choice) -> None:
+    def _point_at(self, choice: PathKey) -> None:
         index = self.listing.source.index(choice)
         if index is not None and index != self.listing.cursor_index:
             self.listing.move_to(index)
@@ -318,7 +319,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     @on(VirtualTable.RowHighlighted, "#paths")
     def _path_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
-        if isinstance(event.key, Choice) and event.key != self._choice:
+        if isinstance(event.key, PathKey) and event.key != self._choice:
             self._choice = event.key
             self._show_hops()
 

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from app.console.screens.programs.columns import PANELS
 from app.console.screens.programs.log import fold
 from app.console.screens.programs.model import Place, Programs, Slot, header_line, place_of, side_of
+from app.console.tables.columns import columns
 from app.console.tables.metric_rows import metric_cells
 from probes.reports import Compatibility, Fate
 from probes.snapshot import Event, Snapshot
-from widgets.table.columns import GAP, MARGIN, Column
+from widgets.table.columns import GAP, MARGIN
 from widgets.table.rows import Row, Rows, Tones
 from widgets.tones import Tone
 
-_PLACE_CELLS = 16
 _MOST = 400
 """Lines of a path or a log that are shown at most."""
 _DIFF_LINES = 3000
@@ -45,21 +46,7 @@ class Spot:
     place: Place | None
 
 
-_TEXT = Column("text", "Text", 20, grows=True)
-COLUMNS = {
-    Panel.PROBLEMS: (Column("place", "Place", _PLACE_CELLS), Column("kind", "Kind", 7), _TEXT),
-    Panel.LOG: (Column("place", "Place", _PLACE_CELLS), _TEXT),
-    Panel.DIFF: (Column("text", "- what runs   + what is edited", 20, grows=True),),
-    Panel.REPORT: (
-        Column("side", "Direction", 9), Column("map", "Map or metric", 16),
-        Column("fate", "In the new program", 18), Column("reason", "Why", 18, grows=True),
-    ),
-    Panel.METRICS: (
-        Column("metric", "Metric", 14), Column("key", "Key", 26),
-        Column("value", "Value", 20, grows=True),
-    ),
-    Panel.EVENTS: (Column("time", "Time (UTC)", 12), Column("kind", "Kind", 7), _TEXT),
-}  # fmt: skip
+COLUMNS = {panel: columns(PANELS[panel]) for panel in Panel}
 _KINDS = {"error": Tone.BAD, "warning": Tone.WARN, "note": Tone.MUTED, "info": Tone.NORMAL}
 _FATES = {Fate.KEPT: Tone.GOOD, Fate.EMPTY: Tone.WARN, Fate.GONE: Tone.BAD}
 _SIGNS = {"+": Tone.GOOD, "-": Tone.BAD, "@": Tone.ACCENT}

@@ -2,71 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
-from app.console.screens.programs.model import Programs, Slot, Verdict, loses
+from app.console.screens.programs.columns import PROGRAMS
+from app.console.screens.programs.model import Measured, Programs, Slot, Verdict, loses
+from app.console.tables.columns import row
 from probes.config.model import hook_of
-from widgets.format import MISSING, byte_size, duration
+from probes.control_plane import ProbeInfo
+from widgets.format import duration
 from widgets.status import StatusItem
-from widgets.table.columns import Column, cell
-from widgets.table.rows import Row, Rows
+from widgets.table.columns import cell
+from widgets.table.rows import Rows
 from widgets.tones import Tone
 
-COLUMNS = (
-    Column("probe", "Probe", 14),
-    Column("side", "Direction", 9),
-    Column("state", "State", 10, grows=True),
-    Column("interface", "Interface", 9, priority=2),
-    Column("hook", "Hook", 15, priority=5),
-    Column("generation", "Gen (before)", 12, "right", priority=1),
-    Column("cost", "ns/packet", 9, "right", priority=3, unit="ns"),
-    Column("memory", "Memory", 9, "right", priority=4, unit="bytes"),
-    Column("metrics", "Metrics", 16, priority=6, grows=True),
-)
 _BESIDE = 24
 """Cells of the line above the editor that are not the file's name nor a remark."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramLine:
+    """A direction of a probe, for the cells of its row."""
+
+    slot: Slot
+    info: ProbeInfo
+    state: tuple[str, Tone]
+    interface: str
+    hook: str
+    cost: Measured | None
+    memory: int | None
+    """Bytes; None if no program runs."""
+
+    @property
+    def generation(self) -> str:
+        info = self.info
+        return f"{info.generation} ({info.previous})" if info.previous else str(info.generation)
+
+    @property
+    def has_fresh_cost(self) -> bool:
+        """Whether this generation was measured."""
+        return self.cost is not None and self.cost.generation == self.info.generation
+
+    @property
+    def metrics(self) -> str:
+        """Names of the metrics of this direction."""
+        side = f"{self.slot.side}."
+        names = (name for name in self.info.metrics if name.startswith(side))
+        return ", ".join(name.partition(".")[2] for name in names)
+
+
 def program_rows(programs: Programs) -> Rows:
-    """A row for each direction of each probe."""
-    return Rows.of(_row(programs, slot) for slot in programs.slots())
+    """Return a row for each direction of each probe."""
+    return Rows.of(row(PROGRAMS, slot, _line(programs, slot)) for slot in programs.slots())
 
 
-def _row(programs: Programs, slot: Slot) -> Row:
-    info = programs.infos[slot.probe]
+def _line(programs: Programs, slot: Slot) -> ProgramLine:
     direction = programs.direction(slot)
     program = programs.program(slot)
-    before = f"{info.generation} ({info.previous})" if info.previous else str(info.generation)
-    cost = programs.costs.get(slot)
-    fresh = cost is not None and cost.generation == info.generation
-    metrics = [name.partition(".")[2] for name in info.metrics if name.startswith(f"{slot.side}.")]
-    state, tone = _state(programs, slot)
     if program is not None:
-        where, hook = program.interface, f"{program.hook} {program.mode}"
+        interface, hook = program.interface, f"{program.hook} {program.mode}"
     else:
-        where = direction.interface if direction else ""
+        interface = direction.interface if direction else ""
         wish = hook_of(slot.side, direction) if direction else None
         hook = wish.value if wish else "auto" if direction else ""
-    cells = (
-        slot.probe,
-        slot.side,
-        state,
-        where,
-        hook,
-        before,
-        f"{cost.ns:.1f}" if cost else MISSING,
-        byte_size(program.memory) if program else MISSING,
-        ", ".join(metrics),
-    )
-    memory = program.memory if program else None
-    values = (*cells[:5], info.generation, cost.ns if cost else None, memory, cells[8])
-    muted = Tone.MUTED
-    name = muted if tone is Tone.BAD else Tone.ACCENT
-    aged = Tone.NORMAL if fresh else muted
-    tones = (name, Tone.NORMAL, tone, Tone.NORMAL, muted, Tone.NORMAL, aged, muted, muted)
-    return Row(slot, cells, tones, values)
+    return ProgramLine(
+        slot, programs.infos[slot.probe], _state(programs, slot), interface, hook,
+        programs.costs.get(slot), program.memory if program else None,
+    )  # fmt: skip
 
 
 def _state(programs: Programs, slot: Slot) -> tuple[str, Tone]:

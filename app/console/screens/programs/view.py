@@ -12,10 +12,11 @@ from textual.widget import Widget
 
 from app.commands import Invocation
 from app.console.screen import ConsoleScreen, counted
+from app.console.screens.programs.columns import PROGRAMS
 from app.console.screens.programs.model import Draft, Programs, Slot, place_of
 from app.console.screens.programs.panels import COLUMNS as PANEL_COLUMNS
 from app.console.screens.programs.panels import Panel, empty_text, panel_rows
-from app.console.screens.programs.rows import COLUMNS, editing_items, program_rows
+from app.console.screens.programs.rows import editing_items, program_rows
 from app.console.tables.sorted_table import SortedTable
 from app.console.tapes.state import Values, of_program
 from app.console.tasks import Task
@@ -76,7 +77,7 @@ class ProgramView(ConsoleScreen):
 
     def compose_body(self) -> list[Widget]:
         return [
-            SortedTable("programs", COLUMNS, empty=_NONE),
+            SortedTable(PROGRAMS, empty=_NONE),
             StatusStrip(id="editing"),
             Vertical(id="editors"),
             StatusStrip(id="panels"),

@@ -11,8 +11,9 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from app.console.screens.triggers.model import Standing, Transition, Triggers
-from app.console.screens.triggers.rows import band_text, left, nanoseconds
+from app.console.screens.triggers.columns import nanoseconds
+from app.console.screens.triggers.model import PolicyStatus, Transition, Triggers
+from app.console.screens.triggers.rows import band_text, left
 from app.console.tables.label_lines import labelled
 from probes.monitor.info import ApplicationInfo
 from probes.monitor.state import PolicyState
@@ -87,7 +88,7 @@ class TriggerDetail(Vertical):
             self.set_class(one == kind, f"-{one}")
         self.tables = ()
 
-    def show_policy(self, triggers: Triggers, one: Standing, span: float) -> None:
+    def show_policy(self, triggers: Triggers, one: PolicyStatus, span: float) -> None:
         """Show a policy, and its value in the last `span` seconds."""
         about = self.query_one("#about", Static)
         made = triggers.transitions(one.name, _TRANSITIONS)
@@ -174,7 +175,7 @@ def _cell(value: Cell) -> str:
 
 
 def _lines(
-    triggers: Triggers, one: Standing, made: Sequence[Transition]
+    triggers: Triggers, one: PolicyStatus, made: Sequence[Transition]
 ) -> Iterator[tuple[str, str, str]]:
     """Label, text and style of each line."""
     info, policy = one.info, one.info.policy
@@ -207,7 +208,7 @@ def _lines(
             yield "", _metrics(change), "dim"
 
 
-def _state(triggers: Triggers, one: Standing) -> str:
+def _state(triggers: Triggers, one: PolicyStatus) -> str:
     info = one.info
     word = info.state.label
     if info.forced and info.state.runs:

@@ -86,7 +86,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
+class PolicyStatus:
     """A policy, what its last window said of it, and how it came there."""
 
     info: PolicyInfo
@@ -138,7 +138,7 @@ class Triggers:
         """Seconds of a time line."""
         return cells * self.per_cell * (self.info.interval if self.info else 0)
 
-    def standings(self, cells: int) -> list[Standing]:
+    def statuses(self, cells: int) -> list[PolicyStatus]:
         """Every policy, with a time line of so many cells."""
         if self.info is None:
             return []
@@ -146,7 +146,7 @@ class Triggers:
         newest = self.view.policies[-1].rows if self.view.policies else np.empty(0, POLICY)
         rows = {row["policy"].decode(): row for row in newest}
         return [
-            Standing(
+            PolicyStatus(
                 info,
                 rows.get(info.policy.name, _NOTHING),
                 lines.get(info.policy.name) or _no_line(cells),

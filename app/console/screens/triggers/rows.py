@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.console.screens.triggers.model import Standing, Triggers, relative
+from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
+from app.console.screens.triggers.model import PolicyStatus, Triggers, relative
+from app.console.tables.columns import columns, row
 from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from probes.monitor.records import POLICY
 from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
-from widgets.format import MISSING, age, bit_rate, percent, si
+from widgets.format import age, bit_rate, percent, si
 from widgets.sparkline import bars, round_scale
 from widgets.status import StatusItem
 from widgets.table.columns import Column
-from widgets.table.rows import Pieces, Row, Rows
+from widgets.table.rows import Pieces, Rows
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 
 _NAME_CELLS, _CONDITION_CELLS, _RUN_CELLS = (12, 24), (9, 32), (9, 24)
 """The least and the most of columns that are as wide as the widest text in them."""
-_LINE_CELLS = 12
 _HALF = "▄ threshold"
 _TOP = 2.0
 """The end of the scale of time lines, in thresholds: half a bar is one."""
@@ -40,8 +42,6 @@ _RANKS = (
     PolicyState.OFF,
 )
 """States in their order: those that run come first, then those that may."""
-UNSURE = "?"
-"""After a value whose error band reaches over the threshold."""
 EXAMPLE = "flood: flows > 500 -> heavy_hitters"
 
 
@@ -57,36 +57,29 @@ def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
 
 
 def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple[Column, ...]:
-    """The columns of a table of policies, whose time lines are `cells` wide, of `span` seconds."""
+    """Return the columns of policies, whose time lines are `cells` wide and of `span` seconds."""
     titles = (f"last {age(span)}, ▄ is the threshold", f"{age(span)} {_HALF}", _HALF)
     title = next((title for title in titles if len(title) <= cells), _HALF)
-    return (
-        Column("policy", "Policy", _width((one.name for one in policies), _NAME_CELLS)),
-        Column("state", "PolicyState", 14),
-        Column("condition", "Condition", _width((one.when for one in policies), _CONDITION_CELLS),
-               priority=7),
-        Column("value", "Value", 8, "right", priority=1),
-        Column("band", "Band", 12, priority=4),
-        Column("threshold", "Threshold", 9, "right", priority=2),
-        Column("line", title, _LINE_CELLS, priority=3, grows=True),
-        Column("runs", "Runs", _width(map(_runs, policies), _RUN_CELLS), priority=5),
-        Column("selected", "Selected", 8, "right", priority=6),
-    )  # fmt: skip
+    return columns(
+        POLICIES,
+        policy={"width": _width((one.name for one in policies), _NAME_CELLS)},
+        condition={"width": _width((one.when for one in policies), _CONDITION_CELLS)},
+        line={"title": title},
+        runs={"width": _width(map(_runs, policies), _RUN_CELLS)},
+    )
 
 
 def application_columns(triggers: Triggers) -> tuple[Column, ...]:
-    """The columns of the table of applications."""
+    """Return the columns of the table of applications."""
     info = triggers.info
     names = [one.name for one in info.applications] if info else []
     seen = "Records" if info and info.input is Input.TELEMETRY else "Packets"
     by = (_run_by(triggers, name) for name in names)
-    return (
-        Column("application", "Application", _width(names, _NAME_CELLS)),
-        Column("active", "PolicyState", 6),
-        Column("packets", seen, 8, "right"),
-        Column("ns", "ns/packet", 9, "right", priority=1),
-        Column("policies", "Run by", _width(by, _RUN_CELLS), priority=2),
-        Column("summary", "What it does", 30, priority=3, grows=True),
+    return columns(
+        APPLICATIONS,
+        application={"width": _width(names, _NAME_CELLS)},
+        packets={"title": seen},
+        policies={"width": _width(by, _RUN_CELLS)},
     )
 
 
@@ -103,53 +96,82 @@ def _run_by(triggers: Triggers, application: str) -> str:
     return ", ".join(triggers.runs(application))
 
 
-def policy_rows(standings: Sequence[Standing], now_utc_ns: int) -> Rows:
-    """A row for each policy, whose key is its name."""
-    return Rows.of(_policy_row(one, now_utc_ns) for one in standings)
+@dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """A policy, for the cells of its row."""
+
+    status: PolicyStatus
+    now_utc_ns: int
+
+    @property
+    def state(self) -> str:
+        return state_text(self.status.info, self.now_utc_ns)
+
+    @property
+    def state_tone(self) -> Tone:
+        return state_tone(self.status.info)
+
+    @property
+    def state_rank(self) -> int:
+        return _RANKS.index(self.status.info.state)
+
+    @property
+    def name_tone(self) -> Tone:
+        return Tone.MUTED if self.status.info.state is PolicyState.OFF else Tone.ACCENT
+
+    @property
+    def value(self) -> float:
+        return float(self.status.numbers["value"])
+
+    @property
+    def value_tone(self) -> Tone:
+        warns = not self.status.sure or self.status.numbers["holds"]
+        return Tone.WARN if warns else Tone.NORMAL
+
+    @property
+    def threshold(self) -> float:
+        return float(self.status.numbers["threshold"])
+
+    @property
+    def ratio(self) -> float:
+        """The value in units of its threshold."""
+        return float(relative(np.array([self.status.numbers], POLICY))[0])
+
+    @property
+    def band(self) -> str:
+        return band_text(self.status)
+
+    @property
+    def exact_band(self) -> str | None:
+        """The band with six digits; None if the value is exact."""
+        ends = (f"{self.status.numbers[end]:.6g}" for end in ("low", "high"))
+        return None if self.status.exact else "..".join(ends)
+
+    @property
+    def band_width(self) -> float:
+        return float(self.status.numbers["high"] - self.status.numbers["low"])
+
+    @property
+    def line(self) -> Pieces:
+        return _line(self.status)
+
+    @property
+    def runs(self) -> str:
+        return _runs(self.status.info.policy)
 
 
-def _policy_row(one: Standing, now_utc_ns: int) -> Row:
-    numbers = one.numbers
-    state, tone = state_text(one.info, now_utc_ns), state_tone(one.info)
-    value = si(numbers["value"]) + ("" if one.sure else f" {UNSURE}")
-    valued = Tone.WARN if not one.sure or numbers["holds"] else Tone.NORMAL
-    cells = (
-        one.name,
-        state,
-        one.info.policy.when,
-        value,
-        band_text(one),
-        si(numbers["threshold"]),
-        _line(one),
-        _runs(one.info.policy),
-        si(one.info.selected),
-    )
-    values = (
-        one.name,
-        one.info.state.label,
-        cells[2],
-        float(numbers["value"]),
-        None if one.exact else "..".join(f"{numbers[end]:.6g}" for end in ("low", "high")),
-        float(numbers["threshold"]),
-        None,
-        cells[7],
-        one.info.selected,
-    )
-    ratio = float(relative(np.array([numbers], POLICY))[0])
-    ranks = {1: _RANKS.index(one.info.state), 3: ratio, 4: float(numbers["high"] - numbers["low"])}
-    muted = Tone.MUTED
-    name = Tone.ACCENT if one.info.state is not PolicyState.OFF else muted
-    tones = (name, tone, Tone.NORMAL, valued, muted, muted, muted, Tone.NORMAL, muted)
-    return Row(one.name, cells, tones, values, ranks)
+def policy_rows(statuses: Sequence[PolicyStatus], now_utc_ns: int) -> Rows:
+    """Return a row for each policy, with its name as key."""
+    return Rows.of(row(POLICIES, one.name, PolicyLine(one, now_utc_ns)) for one in statuses)
 
 
-def _line(one: Standing) -> Pieces:
+def _line(one: PolicyStatus) -> Pieces:
     tones = np.where(one.line.holds, Tone.WARN, Tone.ACCENT)
     tones = np.where(one.line.active, Tone.ACTIVE, tones)
     return bars(one.line.values, map(Tone, tones.tolist()), _TOP)
 
 
-def band_text(one: Standing, between: str = "..") -> str:
+def band_text(one: PolicyStatus, between: str = "..") -> str:
     """`982..1.06k`; empty where the value is exact or there is none."""
     if one.exact:
         return ""
@@ -183,30 +205,19 @@ def state_tone(info: PolicyInfo) -> Tone:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ApplicationLine:
+    """An application, for the cells of its row."""
+
+    info: ApplicationInfo
+    run_by: str
+
+
 def application_rows(triggers: Triggers) -> Rows:
-    """A row for each application, whose key is its name."""
+    """Return a row for each application, with its name as key."""
     known = triggers.info.applications if triggers.info else ()
-    return Rows.of(_application_row(one, _run_by(triggers, one.name)) for one in known)
-
-
-def _application_row(one: ApplicationInfo, run_by: str) -> Row:
-    cells = (
-        one.name,
-        "active" if one.active else "idle",
-        si(one.packets),
-        nanoseconds(one.ns),
-        run_by or "no policy",
-        one.summary,
-    )
-    values = (one.name, cells[1], one.packets, one.ns, run_by, one.summary)
-    muted = Tone.MUTED
-    name, state = (Tone.ACCENT, Tone.WARN) if one.active else (Tone.NORMAL, muted)
-    by = Tone.NORMAL if run_by else muted
-    return Row(one.name, cells, (name, state, Tone.NORMAL, Tone.NORMAL, by, muted), values)
-
-
-def nanoseconds(value: float) -> str:
-    return f"{value:.1f}" if math.isfinite(value) else MISSING
+    lines = (ApplicationLine(one, _run_by(triggers, one.name)) for one in known)
+    return Rows.of(row(APPLICATIONS, line.info.name, line) for line in lines)
 
 
 def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
@@ -214,15 +225,15 @@ def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
     if not triggers.view.metrics:
         return [StatusItem("no window yet", Tone.MUTED)]
     window = triggers.view.metrics[-1]
-    row, seconds = window.rows[0], max(window.seconds, 1e-9)
+    counts, seconds = window.rows[0], max(window.seconds, 1e-9)
     flows = triggers.flows(cells)
     scale = round_scale(float(np.nanmax(flows, initial=0.0)))
     line = "".join(text for text, _ in bars(flows, [Tone.ACCENT] * cells, scale))
-    band = "..".join(si(row[end]).replace(" ", "") for end in ("flows_low", "flows_high"))
+    band = "..".join(si(counts[end]).replace(" ", "") for end in ("flows_low", "flows_high"))
     return [
-        StatusItem(si(row["packets"] / seconds), label="pkt/s"),
-        StatusItem(bit_rate(row["bytes"] * 8 / seconds)),
-        StatusItem(si(row["flows"]), Tone.ACCENT, label="flows"),
+        StatusItem(si(counts["packets"] / seconds), label="pkt/s"),
+        StatusItem(bit_rate(counts["bytes"] * 8 / seconds)),
+        StatusItem(si(counts["flows"]), Tone.ACCENT, label="flows"),
         StatusItem(band, Tone.MUTED, priority=1),
         StatusItem(line, Tone.ACCENT, priority=2, label=f"≤{si(scale)}"),
     ]

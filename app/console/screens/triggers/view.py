@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable, Mapping
 from textual.widget import Widget
 
 from app.console.polling import PollingScreen
+from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
-from app.console.screens.triggers.model import Standing, Triggers, as_of
+from app.console.screens.triggers.model import PolicyStatus, Triggers, as_of
 from app.console.screens.triggers.rows import (
     application_columns,
     application_rows,
@@ -67,7 +68,7 @@ class TriggerView(PollingScreen[_Looked]):
         self._known = False
         """Whether it was told yet whether a monitor runs."""
         self._macros: Mapping[str, Mapping[str, int]] = {}
-        self._standings: list[Standing] = []
+        self._statuses: list[PolicyStatus] = []
         self._last: tuple[Snapshot, ...] = ()
         """The last window that was shown."""
         self._busy = ""
@@ -77,8 +78,8 @@ class TriggerView(PollingScreen[_Looked]):
         return [
             StatusStrip(id="counters", classes="counters"),
             StatusStrip(id="mix", classes="counters"),
-            PolicyTable("policies", ()),
-            ApplicationTable("applications", (), empty="no application is loaded"),
+            PolicyTable(POLICIES),
+            ApplicationTable(APPLICATIONS, empty="no application is loaded"),
             TriggerDetail(),
         ]
 
@@ -166,12 +167,12 @@ class TriggerView(PollingScreen[_Looked]):
             if table.width_of("line") != cells:
                 # Names are wider than they were, or narrower.
                 self.call_later(self._show_policies)
-        self._standings = triggers.standings(cells)
+        self._statuses = triggers.statuses(cells)
         table.empty = empty_text(triggers.info, self._known, bool(self.console.read_only))
         self.set_class(not policies, "-empty")
         # Not None, which is laid out again each time.
         table.styles.height = 1 + len(policies) if policies else "1fr"
-        table.fill(policy_rows(self._standings, triggers.view.now_utc_ns))
+        table.fill(policy_rows(self._statuses, triggers.view.now_utc_ns))
 
     def _show_applications(self) -> None:
         info, table = self._triggers.info, self.applications
@@ -202,10 +203,10 @@ class TriggerView(PollingScreen[_Looked]):
             self._open("")
 
     @property
-    def _chosen(self) -> Standing | None:
+    def _chosen(self) -> PolicyStatus | None:
         """The policy under the cursor."""
         name = self.listing.cursor_key
-        return next((one for one in self._standings if one.name == name), None)
+        return next((one for one in self._statuses if one.name == name), None)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.show)

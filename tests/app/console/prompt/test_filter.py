@@ -14,10 +14,11 @@ from app.console.host_names import Names
 from app.console.live.flows import LIVE, LiveView
 from app.console.live.path_filter import parse
 from app.console.live.paths import LivePaths, PathView
-from app.console.screens.flows.rows import COLUMNS, FlowRows
+from app.console.screens.flows.columns import FLOWS
+from app.console.screens.flows.rows import FlowRows
 from app.console.screens.flows.table import flow_rtts, live_table, path_medians
 from app.console.screens.paths.filter import shown_hops, shown_paths
-from app.console.screens.paths.model import Choice, Paths
+from app.console.screens.paths.model import PathKey, Paths
 from bpf.errors import TextError
 from probes.flow.filter import FlowFilter
 from probes.flow.records import Array, FlowDirection
@@ -92,7 +93,7 @@ def test_flows_are_sorted_by_rtt_and_what_is_not_traced_comes_last_either_way() 
     view = LiveView(rows, 0, 0)
     paths = measured(far, near)
     every = FlowRows(view, FlowFilter(), table=live_table(view, paths))
-    at = [column.id for column in COLUMNS].index("rtt")
+    at = FLOWS.names.index("rtt")
     for descending, order in ((True, [2, 1, 3]), (False, [1, 2, 3])):
         shown = every.ordered(at, descending=descending)
         assert [shown.key(place) for place in range(3)] == order
@@ -158,7 +159,7 @@ def test_paths_are_filtered_by_destination_flow_and_numbers(
 def test_hops_are_filtered_by_what_they_know(text: str, numbers: list[int]) -> None:
     paths = screen_two(FakePath(LAB))
     of_hops = parse(text, {})[1]
-    hops = paths.hops(Choice("10.94.6.2"), 30)
+    hops = paths.hops(PathKey("10.94.6.2"), 30)
     assert [hop.number for hop in shown_hops(hops, of_hops, NO_NAMES)] == numbers
 
 

@@ -6,15 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.commands.tables import TABLES, known_columns
 from app.config.model import Settings
-from app.console.screens.events import screen as events
-from app.console.screens.flows import rows as flow_rows
-from app.console.screens.paths import rows as path_rows
-from app.console.screens.programs import rows as program_rows
-from app.console.screens.triggers import rows as trigger_rows
-from app.console.screens.triggers.model import Triggers
-from app.console.tables.compare import CHANGES, HOP_CHANGES
+from app.console.screens import TABLES
+from app.console.tables.columns import columns
 from app.console.tables.sorted_table import SortedTable
 from bpf.errors import UsageError
 from probes.monitor.state import PolicyState
@@ -23,34 +17,21 @@ from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.fake_triggers import FakeMonitor, Said, monitor, policy
-from widgets.table.columns import Column
 from widgets.table.rows import Value
 
-DEFINED: dict[str, Sequence[Column]] = {
-    "flows": flow_rows.COLUMNS,
-    "changes": CHANGES,
-    "hops": path_rows.hop_columns((), 1.0, 0),
-    "hop_changes": HOP_CHANGES,
-    "destinations": path_rows.PATH_COLUMNS,
-    "policies": trigger_rows.policy_columns((), 1.0, 0),
-    "applications": trigger_rows.application_columns(Triggers()),
-    "programs": program_rows.COLUMNS,
-    "events": events.COLUMNS,
-}
 
-
-@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.parametrize("name", TABLES)
 def test_the_names_that_an_operator_may_use_are_those_of_the_table(name: str) -> None:
-    columns, info = DEFINED[name], TABLES[name]
-    assert tuple(column.id for column in columns) == info.columns == known_columns()[name]
-    assert {column.id for column in columns if column.hidden} == info.hidden
-    assert info.sort in ("", *info.sortable)
-    assert info.largest <= set(info.sortable)
-    assert len({column.field for column in columns}) == len(columns)
+    table = TABLES[name]
+    made = columns(table)
+    assert tuple(column.id for column in made) == table.names
+    assert table.sort in ("", *table.sortable)
+    assert len({column.field for column in made}) == len(set(table.names)) == len(made)
+    assert all(column.help for column in made)
 
 
 def deck_table(console: Desk, name: str) -> SortedTable:
-    return next(t for t in console.app.screen.query(SortedTable) if t.info.name == name)
+    return next(t for t in console.app.screen.query(SortedTable) if t.spec.name == name)
 
 
 def column(console: Desk, name: str, column: str) -> Sequence[Value]:

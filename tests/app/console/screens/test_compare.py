@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from app.console.live.flows import LiveFlows, LiveView
-from app.console.tables.compare import CHANGES, FlowChanges
+from app.console.screens.flows.columns import CHANGES
+from app.console.screens.flows.compare import FlowChanges
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, Array
 from tests.app.console.fake import desk, flow
 from tests.support.feed import window
 
 SECOND = 10**9
-_PLACES = {column.id: place for place, column in enumerate(CHANGES)}
+_PLACES = {name: place for place, name in enumerate(CHANGES.names)}
 
 
 def views(*windows: list[Array]) -> list[LiveView]:

@@ -17,10 +17,12 @@ import pytest
 from app import files
 from app.commands.export_target import target
 from app.console.live.flows import LiveFlows, LiveView
-from app.console.screens.flows.rows import COLUMNS, FlowRows
+from app.console.screens.flows.columns import FLOWS
+from app.console.screens.flows.compare import FlowChanges
+from app.console.screens.flows.rows import FlowRows
 from app.console.tables import export
-from app.console.tables.compare import FlowChanges
-from app.console.tables.export import View
+from app.console.tables.columns import columns
+from app.console.tables.export import TableContent
 from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.filter import FlowFilter
@@ -44,8 +46,8 @@ def rows(*values: tuple[str, Value]) -> Rows:
     )
 
 
-def view(*values: tuple[str, Value]) -> View:
-    return View(rows(*values), tuple(enumerate(SOME)), NOTHING)
+def view(*values: tuple[str, Value]) -> TableContent:
+    return TableContent(rows(*values), tuple(enumerate(SOME)), NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,9 @@ def test_as_many_flows_as_there_can_be_are_written_within_a_second(
     told: list[float] = []
     started = time.process_time()
     path = tmp_path / "flows.csv"
-    export.write_view(path, View(source, tuple(enumerate(COLUMNS)), frozenset()), told.append)
+    export.write_view(
+        path, TableContent(source, tuple(enumerate(columns(FLOWS))), frozenset()), told.append
+    )
     assert time.process_time() - started < 2
     found = list(csv.DictReader(io.StringIO(path.read_text())))
     assert len(found) == 65_536
@@ -105,7 +109,7 @@ def test_as_many_flows_as_there_can_be_are_written_within_a_second(
 def test_a_cancelled_export_leaves_what_was_there(many: LiveView, tmp_path: Path) -> None:
     path, cancel = tmp_path / "flows.csv", Cancel()
     path.write_text("before")
-    shown = View(FlowRows(many, FlowFilter()), ((0, COLUMNS[0]),), frozenset())
+    shown = TableContent(FlowRows(many, FlowFilter()), ((0, columns(FLOWS)[0]),), frozenset())
 
     def later(share: float) -> None:
         if share > 0.5:

@@ -7,8 +7,7 @@ from typing import cast
 
 import pytest
 
-from app.commands.tables import TABLES
-from app.console.screens.flows.rows import COLUMNS
+from app.console.screens.flows.columns import FLOWS
 from app.console.tables.sorted_table import SortedTable
 from bpf.errors import ProbedeckError
 from probes.flow.records import Array
@@ -35,7 +34,7 @@ async def test_the_fastest_flow_is_first_and_every_number_is_right() -> None:
         assert "3 flows" in console.strip
 
 
-_SHOWN = [column.id for column in COLUMNS if not column.hidden]
+_SHOWN = [column.id for column in FLOWS.columns if not column.hidden]
 SORTED = _SHOWN[_SHOWN.index("rate") :] + _SHOWN[: _SHOWN.index("rate")]
 """What `s` sorts by, in its order: that of the columns, from the first one on."""
 
@@ -43,10 +42,10 @@ SORTED = _SHOWN[_SHOWN.index("rate") :] + _SHOWN[: _SHOWN.index("rate")]
 async def test_sorting_goes_through_each_column_and_can_be_reversed() -> None:
     async with desk(width=80, height=24) as console:
         await console.feed(*three())
-        titles = {column.id: column.title for column in COLUMNS}
+        titles = {column.id: column.title for column in FLOWS.columns}
         for sort in (*SORTED[1:], SORTED[0]):
             await console.press("s")
-            largest = sort in TABLES["flows"].largest
+            largest = FLOWS.begins_with_largest(sort)
             # Also where the table has no room for it otherwise.
             assert titles[sort] + ("▼" if largest else "▲") in console.lines[1]
         assert console.sources == [2, 3, 1]

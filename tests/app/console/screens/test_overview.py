@@ -25,7 +25,7 @@ from app.console.screens.overview.model import (
 )
 from app.console.screens.overview.rows import health_items
 from app.console.screens.overview.screen import OverviewScreen
-from app.console.screens.paths.model import Choice
+from app.console.screens.paths.model import PathKey
 from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.triggers.model import LiveMonitor, Triggers
 from app.console.screens.triggers.screen import TriggersScreen
@@ -220,7 +220,7 @@ def test_the_worst_hop_loses_and_is_to_blame() -> None:
     end = 110 * SECOND_NS
     live.add(table(FakePath(LAB).change(PathRowKind.QUEUE, 3, end, amount_ns=20_000_000), end))
     assert order(live)[0] == 3
-    assert ranked(live.view())[0][0] == Choice("10.94.6.2")
+    assert ranked(live.view())[0][0] == PathKey("10.94.6.2")
     # What is probed no more is not bad any more.
     live.add(table(FakePath(LAB).second(end)[:0], end + 10 * SECOND_NS))
     assert order(live) == []
@@ -351,7 +351,7 @@ async def test_each_block_leads_to_its_screen_and_its_row() -> None:
         hops = await opened("hops", 1)
         assert isinstance(hops, PathsScreen)
         assert hops.table.cursor_key == 5
-        assert hops.listing.cursor_key == Choice("10.94.6.2")
+        assert hops.listing.cursor_key == PathKey("10.94.6.2")
         triggers = await opened("policies", 1)
         assert isinstance(triggers, TriggersScreen)
         assert triggers.listing.cursor_key == "near"

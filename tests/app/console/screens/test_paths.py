@@ -15,7 +15,7 @@ from app.console.app import ConsoleApp
 from app.console.host_names import Names
 from app.console.screens.flows.rows import path_of
 from app.console.screens.paths.detail import PathDetail
-from app.console.screens.paths.model import Choice
+from app.console.screens.paths.model import PathKey
 from bpf.errors import UsageError
 from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
@@ -342,7 +342,7 @@ def test_the_path_of_a_flow_into_this_host_is_that_of_its_answers(
     row = flow(1, 10, proto=protocol)
     row["destination_port"] = port
     if traced is not None:
-        assert path_of(row[0]) == Choice("10.0.0.1", traced)
+        assert path_of(row[0]) == PathKey("10.0.0.1", traced)
         return
     with pytest.raises(UsageError, match=r"has no path to trace; TCP, UDP and ICMP echo have one"):
         path_of(row[0])

@@ -18,7 +18,7 @@ from app.console.screens.triggers.detail import TriggerDetail, top_columns, top_
 from app.console.screens.triggers.model import (
     LiveMonitor,
     MonitorView,
-    Standing,
+    PolicyStatus,
     Triggers,
     place_of,
 )
@@ -57,13 +57,13 @@ def watched(info: MonitorInfo | None, *windows: dict[str, Said], interval: float
     return Triggers(live.view(), info)
 
 
-def line(one: Standing) -> str:
+def line(one: PolicyStatus) -> str:
     cells = policy_rows([one], 0).cells(0)[6]
     assert not isinstance(cells, str)
     return "".join(text for text, _ in cells)
 
 
-def tones(one: Standing) -> list[Tone]:
+def tones(one: PolicyStatus) -> list[Tone]:
     cells = policy_rows([one], 0).cells(0)[6]
     assert not isinstance(cells, str)
     return [tone for text, tone in cells for _ in text]
@@ -76,7 +76,7 @@ def test_the_time_line_is_of_the_value_in_thresholds_and_shows_what_was_active()
     """Two windows are a cell, which shows the higher one: the threshold is half a bar."""
     says = [(0, ARMED), (250, ARMED), (500, ARMED), (100, ARMED), (501, ON), (400, ON), (9e9, ON)]
     windows = [{"flood": Said(value, 500, state)} for value, state in says]
-    one = watched(monitor(policy(FLOOD)), *windows).standings(6)[0]
+    one = watched(monitor(policy(FLOOD)), *windows).statuses(6)[0]
     # Windows are numbered from 1, so that the first cell has one.
     assert line(one) == f"{NOTHING * 2}▁▄▅█"
     assert tones(one) == [Tone.ACCENT] * 4 + [Tone.ACTIVE] * 2
@@ -87,7 +87,7 @@ def test_cells_move_together_and_only_when_one_is_over() -> None:
     says = [{"a": Said(n, 10), "b": Said(10 - n, 10)} for n in range(10)]
     info = monitor(policy("a: flows > 10 -> dns"), policy("b: flows > 9 -> dns"))
     before, same, after = (
-        [line(one) for one in watched(info, *says[:n]).standings(8)] for n in (8, 9, 10)
+        [line(one) for one in watched(info, *says[:n]).statuses(8)] for n in (8, 9, 10)
     )
     assert [text[:-1] for text in same] == [text[:-1] for text in before]
     assert [text[:-1] for text in after] == [text[1:] for text in same]
@@ -99,7 +99,7 @@ def test_cells_move_together_and_only_when_one_is_over() -> None:
 def test_a_cell_is_two_seconds_or_a_window(interval: float, cells: int, shown: list[float]) -> None:
     windows = [{"a": Said(n, 1)} for n in range(1, 6)]
     model = watched(monitor(policy("a: flows > 1 -> dns"), interval=interval), *windows)
-    assert model.standings(cells)[0].line.values.tolist() == shown
+    assert model.statuses(cells)[0].line.values.tolist() == shown
     assert model.span(cells) == cells * max(2.0, interval)
 
 
@@ -107,12 +107,12 @@ def test_values_without_a_ratio_and_policies_without_a_value() -> None:
     says = {"zero": Said(3, 0), "below": Said(-1, 0), "always": Said(state=ON), "gone": Said(1, 1)}
     shorts = ("zero: flows > 0 -> dns", "below: flows > 0 -> dns", "always: always -> dns")
     model = watched(monitor(*map(policy, shorts), policy("new: operator -> dns")), says)
-    zero, below, always, new = model.standings(1)
+    zero, below, always, new = model.statuses(1)
     assert [line(one) for one in (zero, below, always, new)] == ["█", "▁", NOTHING, NOTHING]
     assert tones(always) == [Tone.ACTIVE]
     assert tones(new) == [Tone.ACCENT]
     assert policy_rows([new], 0).cells(0)[3] == "-"
-    assert watched(None, says).standings(5) == []
+    assert watched(None, says).statuses(5) == []
 
 
 def test_a_monitor_that_was_started_anew_has_a_new_past() -> None:
@@ -132,11 +132,11 @@ def test_what_is_not_sure_is_marked_and_exact_values_have_no_band() -> None:
         "exact": Said(600, 500),
     }  # fmt: skip
     found = [policy(f"{name}: flows > 500 -> dns") for name in says]
-    standings = watched(monitor(*found), says).standings(4)
-    cells = [policy_rows([one], 0).cells(0) for one in standings]
+    statuses = watched(monitor(*found), says).statuses(4)
+    cells = [policy_rows([one], 0).cells(0) for one in statuses]
     assert [row[3] for row in cells] == ["1.23 k", "510 ?", "600"]
     assert [row[4] for row in cells] == ["1.17k..1.30k", "484..536", ""]
-    assert band_text(standings[1], " to ") == "484 to 536"
+    assert band_text(statuses[1], " to ") == "484 to 536"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_policies_are_sorted_and_else_stay_as_they_were_given() -> None:
     ]
     model = watched(monitor(*infos), says)
 
-    rows = policy_rows(model.standings(4), 0)
+    rows = policy_rows(model.statuses(4), 0)
     places = {column.id: n for n, column in enumerate(policy_columns((), 0, 4))}
 
     def order(sort: str, *, descending: bool = False) -> str:
@@ -332,7 +332,7 @@ async def test_it_fits_and_says_what_is_most_important(width: int, height: int) 
             assert words in c.lines[1], words
         for words in ("█ TCP 60.0 %", "▓ UDP 30.0 %", "▒ ICMP <0.1 %", "░ other 10.0 %"):
             assert words in c.lines[2], words
-        for words in ("PolicyState", "Value", "Threshold", "▄ threshold"):
+        for words in ("State", "Value", "Threshold", "▄ threshold"):
             assert words in c.lines[3], words
         assert c.lines[4].split()[0] == "flood"
         for words in ("active ", "1.93 k", "300", "█"):

@@ -1,0 +1,32 @@
+"""What other parts of the console know of a screen before it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from app.console.tables.spec import TableSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenInfo:
+    """One screen. It needs neither numpy nor Textual until `load`."""
+
+    name: str
+    """Its name in commands, settings and tapes: `view.NAME` turns to it."""
+    key: str
+    """The usual key of that command."""
+    title: str
+    """Title of that command, and word in the footer."""
+    path: str
+    """Module and class, `app.console.screens.flows.screen:FlowsScreen`."""
+    tables: tuple[TableSpec[Any], ...] = ()
+    """Tables whose columns settings and commands change."""
+    signs: tuple[str, tuple[tuple[str, str], ...]] | None = None
+    """A title, and the signs of the screen with their meanings, for the help on keys."""
+
+    def load(self) -> Any:
+        """Import the screen's class, a ConsoleScreen."""
+        module, _, name = self.path.partition(":")
+        return getattr(import_module(module), name)

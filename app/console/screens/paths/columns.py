@@ -1,0 +1,137 @@
+"""Columns of screen 2: paths, the hops of one, and their changes between two moments."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from app.console.tables.spec import ColumnSpec, TableSpec
+from widgets.format import MISSING, milliseconds, percent, signed
+from widgets.tones import Tone
+
+if TYPE_CHECKING:
+    from app.console.screens.paths.compare import HopChange
+    from app.console.screens.paths.rows import HopLine, PathLine
+
+_TIME_LINE = (
+    "A bar is two seconds; every row has the scale at the end of the title. "
+    "\N{MULTIPLICATION SIGN}: every probe was lost. A hanging bar: some probes were lost. "
+    "◆: the route changed."
+)
+
+
+def in_ms(seconds: float) -> float | None:
+    """Return milliseconds with six decimals; None if `seconds` is not finite."""
+    return round(seconds * 1e9) / 1e6 if math.isfinite(seconds) else None
+
+
+DESTINATIONS: TableSpec[PathLine] = TableSpec(
+    "destinations",
+    (
+        ColumnSpec("path", "Destination or flow", 24, grows=True,
+            help="A traced destination, and below it the flows to it.",
+            cell=lambda path: path.title, tone=lambda path: path.name_tone,
+            value=lambda path: path.title.strip()),
+        ColumnSpec("hops", "Routers", 7, "right", priority=2, larger_first=True,
+            help="Known number of routers on the path.",
+            cell=lambda path: str(path.summary.length or "?"), tone=lambda path: path.tone,
+            value=lambda path: path.summary.length or None),
+        ColumnSpec("rtt", "RTT ms", 7, "right", unit="ms", larger_first=True,
+            help="Mean of the last 5 s to the farthest hop that answers.",
+            cell=lambda path: milliseconds(path.summary.rtt), tone=lambda path: path.tone,
+            value=lambda path: in_ms(path.summary.rtt)),
+        ColumnSpec("loss", "Loss", 6, "right", larger_first=True,
+            help="Lost probes to that hop in the last minute.",
+            cell=lambda path: percent(path.summary.loss),
+            tone=lambda path: Tone.BAD if path.summary.loss > 0 else path.tone,
+            value=lambda path: path.summary.loss),
+        ColumnSpec("state", "State", 22, priority=1, grows=True,
+            help="The most urgent fact: a queue, a changed route, no packets.",
+            cell=lambda path: path.state[0], tone=lambda path: path.state[1]),
+    ),
+)  # fmt: skip
+
+HOPS: TableSpec[HopLine] = TableSpec(
+    "hops",
+    (
+        ColumnSpec("hop", "Hop", 3, "right",
+            help="Number of the router on the path: TTL or hop limit of its probes.",
+            cell=lambda hop: str(hop.number), tone=Tone.MUTED, value=lambda hop: hop.number),
+        ColumnSpec("host", "Host", 12,
+            help="Router that answers; +1: one other router answers too.",
+            cell=lambda hop: hop.host, tone=lambda hop: hop.host_tone,
+            value=lambda hop: None if hop.is_silent else hop.host),
+        ColumnSpec("loss", "Loss", 6, "right", larger_first=True,
+            help="Lost probes in the last minute. Routers limit their answers: a loss that later"
+            " hops do not have is no loss of packets.",
+            cell=lambda hop: percent(hop.numbers.loss), tone=lambda hop: hop.loss_tone,
+            value=lambda hop: hop.numbers.loss),
+        ColumnSpec("last", "Last ms", 7, "right", priority=3, unit="ms", larger_first=True,
+            help="Last round-trip time, in milliseconds.",
+            cell=lambda hop: MISSING if hop.is_silent else milliseconds(hop.last),
+            value=lambda hop: in_ms(hop.last)),
+        ColumnSpec("median", "Median", 6, "right", priority=1, unit="ms", larger_first=True,
+            help="Median of the last minute, in milliseconds.",
+            cell=lambda hop: milliseconds(hop.numbers.median), tone=lambda hop: hop.time_tone,
+            value=lambda hop: in_ms(hop.numbers.median)),
+        ColumnSpec("p95", "p95", 6, "right", priority=2, unit="ms", larger_first=True,
+            help="95th percentile of the last minute: 19 of 20 round-trip times were shorter.",
+            cell=lambda hop: milliseconds(hop.numbers.p95), tone=lambda hop: hop.time_tone,
+            value=lambda hop: in_ms(hop.numbers.p95)),
+        ColumnSpec("jitter", "Jitter", 6, "right", priority=4, unit="ms", larger_first=True,
+            help="Mean difference between consecutive round-trip times (RFC 3550).",
+            cell=lambda hop: milliseconds(hop.numbers.jitter), tone=Tone.MUTED,
+            value=lambda hop: in_ms(hop.numbers.jitter)),
+        ColumnSpec("count", "Recv/sent", 11, "right", priority=5, unit="received",
+            larger_first=True, help="Answers and sent probes of the last minute.",
+            cell=lambda hop: f"{hop.numbers.answered}/{hop.numbers.sent}", tone=Tone.MUTED,
+            value=lambda hop: hop.numbers.answered),
+        ColumnSpec("address", "Address", 15, hidden=True,
+            help="Address of the router, also if Host shows its name.",
+            cell=lambda hop: hop.address, tone=Tone.MUTED, value=lambda hop: hop.address or None),
+        ColumnSpec("sent", "Sent", 6, "right", hidden=True, larger_first=True,
+            help="Sent probes of the last minute.",
+            cell=lambda hop: str(hop.numbers.sent), tone=Tone.MUTED,
+            value=lambda hop: hop.numbers.sent),
+        ColumnSpec("line", "", 14, grows=True, drawn=True, help=_TIME_LINE,
+            cell=lambda hop: hop.line, tone=lambda hop: hop.line_tone),
+    ),
+    sort="hop",
+)  # fmt: skip
+
+HOP_CHANGES: TableSpec[HopChange] = TableSpec(
+    "hop_changes",
+    (
+        ColumnSpec("hop", "Hop", 3, "right", help="Number of the router on the path.",
+            cell=lambda hop: str(hop.number), tone=Tone.MUTED, value=lambda hop: hop.number),
+        ColumnSpec("host", "Host", 15, grows=True,
+            help="Router that answers at the later moment; colored if another one answered before.",
+            cell=lambda hop: hop.host_now or "gone",
+            tone=lambda hop: Tone.WARN if hop.moved else Tone.NORMAL),
+        ColumnSpec("change", "Change ms", 9, "right", unit="ms", larger_first=True,
+            help="Change of the median, in milliseconds.",
+            cell=lambda hop: signed(hop.change, milliseconds), tone=Tone.ACCENT,
+            value=lambda hop: in_ms(hop.change), rank=lambda hop: abs(hop.change)),
+        ColumnSpec("median", "Median", 7, "right", priority=1, unit="ms", larger_first=True,
+            help="Median of the minute before the later moment, in milliseconds.",
+            cell=lambda hop: milliseconds(hop.now.median),
+            value=lambda hop: in_ms(hop.now.median)),
+        ColumnSpec("before", "Before", 7, "right", priority=1, unit="ms", larger_first=True,
+            help="Median of the minute before the earlier moment.",
+            cell=lambda hop: milliseconds(hop.was.median), tone=Tone.MUTED,
+            value=lambda hop: in_ms(hop.was.median)),
+        ColumnSpec("loss", "Loss", 6, "right", priority=2, larger_first=True,
+            help="Loss of the minute before the later moment.",
+            cell=lambda hop: percent(hop.now.loss),
+            tone=lambda hop: Tone.BAD if hop.now.loss > hop.was.loss else Tone.NORMAL,
+            value=lambda hop: hop.now.loss),
+        ColumnSpec("was_loss", "Before", 6, "right", priority=2, larger_first=True,
+            help="Loss of the minute before the earlier moment.",
+            cell=lambda hop: percent(hop.was.loss), tone=Tone.MUTED,
+            value=lambda hop: hop.was.loss),
+        ColumnSpec("was_host", "Host before", 15, priority=3, grows=True,
+            help="Router that answered at the earlier moment, if it was another one.",
+            cell=lambda hop: (hop.host_before or "new") if hop.moved else "", tone=Tone.MUTED),
+    ),
+    sort="hop",
+)  # fmt: skip
