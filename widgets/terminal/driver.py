@@ -16,16 +16,15 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.messages import TerminalSupportsSynchronizedOutput
 
 from widgets.terminal.keyboard import Keyboard
-
-if TYPE_CHECKING:
-    from widgets.terminal.compositor import DiffApp
+from widgets.terminal.link import LinkEstimator
 
 _ATTRIBUTES = "\x1b[c"
 _SYNC_MODE = "\x1b[?2026$p"
@@ -58,10 +57,20 @@ class GroundKnown(Message):
         self.dark = dark
 
 
+class LinkedApp(Protocol):
+    """An app that paces its drawing by the link to its terminal."""
+
+    link: LinkEstimator
+
+    @property
+    def ending(self) -> bool:
+        """Whether the app is about to exit."""
+
+
 class TerminalDriver(LinuxDriver):
     """Textual's driver, with queries to the terminal and their answers."""
 
-    def __init__(self, app: DiffApp[Any], **options: Any) -> None:
+    def __init__(self, app: App[Any], **options: Any) -> None:
         """`options`: see LinuxDriver."""
         super().__init__(app, **options)
         self._output = _Output(self._lose)
@@ -80,8 +89,8 @@ class TerminalDriver(LinuxDriver):
         signal.signal(signal.SIGCONT, self._sigcont_application)
 
     @property
-    def _deck(self) -> DiffApp[Any]:
-        return cast("DiffApp[Any]", self._app)
+    def _linked(self) -> LinkedApp:
+        return cast(LinkedApp, self._app)
 
     @property
     def _has_terminal(self) -> bool:
@@ -112,22 +121,22 @@ class TerminalDriver(LinuxDriver):
         self._sigcont_application()
         if self._has_terminal:
             self.suspend_application_mode()
-        if not self._deck.ending:
+        if not self._linked.ending:
             self._must_signal_resume = True
             self.resume_application_mode()
 
     def start_application_mode(self) -> None:
         """Take the terminal, and query its properties."""
         self._question = ""
-        self._deck.link.reset()
+        self._linked.link.reset()
         self._output.begin()
         with suppress(BlockingIOError):
             os.eventfd_read(self._ending)
         super().start_application_mode()  # type: ignore[no-untyped-call]
         if self._has_terminal and self.input_tty:
             now = time.monotonic()
-            self._deck.link.sent(_SYNC_MODE, 0, now)
-            self._deck.link.sent(_ATTRIBUTES, 0, now)
+            self._linked.link.sent(_SYNC_MODE, 0, now)
+            self._linked.link.sent(_ATTRIBUTES, 0, now)
             self.write(_GROUND + _ATTRIBUTES)
 
     def stop_application_mode(self) -> None:
@@ -135,7 +144,7 @@ class TerminalDriver(LinuxDriver):
         if not self._has_terminal:
             return
         end = time.monotonic() + _SECONDS
-        while self._deck.link.pending and time.monotonic() < end:
+        while self._linked.link.pending and time.monotonic() < end:
             time.sleep(0.005)
         super().stop_application_mode()
         self._output.end(_SECONDS)
@@ -159,7 +168,7 @@ class TerminalDriver(LinuxDriver):
         """Write a piece and a query, which the terminal answers after drawing it."""
         question = self._question
         if question:
-            self._deck.link.sent(question, len(text.encode()), time.monotonic(), more=more)
+            self._linked.link.sent(question, len(text.encode()), time.monotonic(), more=more)
         self.write(text + question)
 
     def run_input_thread(self) -> None:
@@ -189,7 +198,7 @@ class TerminalDriver(LinuxDriver):
             text = _ANSWER.sub(self._answer, begun + fresh)
             tail = _BEGUN.search(text)
             begun = tail.group() if tail is not None else ""
-            if len(begun) <= 2 and not (fresh and self._deck.link.pending):
+            if len(begun) <= 2 and not (fresh and self._linked.link.pending):
                 # It may begin an answer, but more likely is a key.
                 begun = ""
             ready = text[: len(text) - len(begun)]
@@ -214,7 +223,7 @@ class TerminalDriver(LinuxDriver):
             question = _ATTRIBUTES
         if self._question != _ATTRIBUTES:
             self._question = question
-        self._deck.link.answered(question, time.monotonic())
+        self._linked.link.answered(question, time.monotonic())
         return ""
 
     def _lose(self) -> None:
