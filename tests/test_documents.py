@@ -123,7 +123,7 @@ def test_every_column_of_a_table_is_documented() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE))
     assert rows.keys() == VIEWS.keys()
     for name, view in VIEWS.items():
-        columns = [column for column, _ in view.columns]
+        columns = [column.name for column in view.columns]
         if name == "triggers":  # it ends with the columns of `metrics`
             columns = columns[: columns.index("packets")]
             rows[name] = rows[name].partition(", then ")[0]

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from app.outputs.view import is_table
-from app.outputs.views import built_in
+from app.outputs.views import VIEWS, built_in
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parts
 from probes.filter.events import EVENTS, event_table
 from probes.filter.fields import Codes, Texts
 from probes.flow.filter import WINDOW_FLOWS
 from probes.monitor import state
-from probes.path import records as path_records
 from probes.path.filter import ANSWERS, FINDINGS, answers_table, findings_table
 from probes.snapshot import Event, Item, Snapshot
 
@@ -59,23 +58,17 @@ class _Written:
     """A view that can be filtered."""
 
     domain: Domain
-    probe: str
-    table: str
     of: Callable[[Snapshot], RowTable]
 
 
 # Of several tables a word by itself is not the events'.
 _EVENTS = replace(EVENTS, bare=(), text="")
 _VIEWS = {
-    "flows": _Written(WINDOW_FLOWS, "flow", "", _window_flows),
-    "hops": _Written(
-        ANSWERS, "path", path_records.HOPS_TABLE, lambda item: answers_table(item.rows)
-    ),
-    "paths": _Written(
-        FINDINGS, "path", path_records.PATHS_TABLE, lambda item: findings_table(item.rows)
-    ),
-    "policies": _Written(_POLICIES, state.PROBE, state.POLICIES_TABLE, _rows),
-    "triggers": _Written(_TRIGGERS, state.PROBE, state.TRIGGERS_TABLE, _rows),
+    "flows": _Written(WINDOW_FLOWS, _window_flows),
+    "hops": _Written(ANSWERS, lambda item: answers_table(item.rows)),
+    "paths": _Written(FINDINGS, lambda item: findings_table(item.rows)),
+    "policies": _Written(_POLICIES, _rows),
+    "triggers": _Written(_TRIGGERS, _rows),
 }
 
 
@@ -128,7 +121,7 @@ class Filtering:
             table = event_table([item]) if view == "events" else None
         else:
             written = _VIEWS.get(view)
-            ours = written is not None and is_table(item, written.probe, written.table)
+            ours = is_table(item, VIEWS[view].probe, VIEWS[view].table)
             table = written.of(item) if written is not None and ours else None
         if table is None:
             return item

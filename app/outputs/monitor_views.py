@@ -2,159 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from app.outputs.view import OutputView, Row, is_table, iso, iso_all, where
+from app.outputs.view import END, START, WINDOW, OutputColumn, OutputView, Part, one, time, where
 from probes.monitor import state
 from probes.monitor.records import Array
-from probes.snapshot import Event, Snapshot
 
-_PARTS = ("tcp", "udp", "icmp")
-_UNITS = ("packets", "bytes")
-_FLOWS = ("flows", "flows_low", "flows_high")
-_SIDES = ("value", "low", "high", "threshold")
+_PROTOCOLS = {"tcp": "TCP", "udp": "UDP", "icmp": "ICMP and ICMPv6"}
 _STATES = {int(each): each.label for each in state.PolicyState}
-
-
-def _measured(rows: Array) -> tuple[list[Any], ...]:
-    """Columns of METRIC rows, with what is neither TCP nor UDP nor ICMP before the flows."""
-    return (
-        *(rows[unit].tolist() for unit in _UNITS),
-        *(rows[f"{part}_{unit}"].tolist() for part in _PARTS for unit in _UNITS),
-        *(
-            (rows[unit] - sum(rows[f"{part}_{unit}"] for part in _PARTS)).tolist()
-            for unit in _UNITS
-        ),
-        *(rows[name].round(1).tolist() for name in _FLOWS),
-    )
-
-
-def _metric_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, state.PROBE, state.METRICS_TABLE):
-        return
-    yield from zip(
-        repeat(item.window),
-        repeat(iso(item.start_utc_ns)),
-        repeat(iso(item.end_utc_ns)),
-        repeat(item.interface),
-        *_measured(item.rows),
-        strict=False,  # `repeat` has no end
-    )
-
-
-def _policy_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, state.PROBE, state.POLICIES_TABLE):
-        return
-    rows = item.rows
-    yield from zip(
-        repeat(item.window),
-        repeat(iso(item.start_utc_ns)),
-        repeat(iso(item.end_utc_ns)),
-        repeat(item.interface),
-        _texts(rows["policy"]),
-        map(_STATES.__getitem__, rows["state"].tolist()),
-        iso_all(rows["since_ns"] + (item.end_utc_ns - item.end_ns)),
-        *(where(np.isfinite(rows[name]), rows[name].round(6)) for name in _SIDES),
-        rows["holds"].astype(bool).tolist(),
-        rows["certain"].astype(bool).tolist(),
-        rows["selected"].tolist(),
-        strict=False,  # `repeat` has no end
-    )
-
-
-def _trigger_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, state.PROBE, state.TRIGGERS_TABLE):
-        return
-    rows = item.rows
-    yield from zip(
-        repeat(item.window),
-        repeat(item.interface),
-        iso_all(rows["at_ns"] + (item.end_utc_ns - item.end_ns)),
-        _texts(rows["policy"]),
-        map(_STATES.__getitem__, rows["before"].tolist()),
-        map(_STATES.__getitem__, rows["after"].tolist()),
-        _texts(rows["cause"]),
-        *_measured(rows["metrics"]),
-        strict=False,  # `repeat` has no end
-    )
-
-
-def _texts(column: Array) -> list[str]:
-    """Text of bytes; what was too long may be cut within a character."""
-    return [text.decode(errors="replace") for text in column.tolist()]
-
-
-_METRIC_COLUMNS = (
-    ("packets", "all frames, those that are not IP too"),
-    ("bytes", "of all frames, without FCS"),
-    ("tcp_packets", "of those"),
-    ("tcp_bytes", "of those"),
-    ("udp_packets", "of those"),
-    ("udp_bytes", "of those"),
-    ("icmp_packets", "of those, ICMP and ICMPv6"),
-    ("icmp_bytes", "of those"),
-    ("other_packets", "of those, what is none of the three"),
-    ("other_bytes", "of those"),
-    ("flows", "distinct 5-tuples, estimated"),
-    ("flows_low", "there were at least so many, at 95 % confidence"),
-    ("flows_high", "there were at most so many, at 95 % confidence"),
-)
+_INTERFACE = one("interface", "interface of the incoming packets")
 _STATE_NAMES = ", ".join(_STATES.values())
+
+
+def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
+    """Columns of METRIC rows."""
+
+    def column(name: str, meaning: str) -> OutputColumn:
+        # Of the array's columns only flows are fractions.
+        return OutputColumn(name, meaning, lambda part: rows_of(part)[name].round(1).tolist())
+
+    def rest(part: Part, unit: str) -> list[int]:
+        rows = rows_of(part)
+        found: list[int] = (rows[unit] - sum(rows[f"{p}_{unit}"] for p in _PROTOCOLS)).tolist()
+        return found
+
+    yield column("packets", "all frames, also frames without IP")
+    yield column("bytes", "of all frames, without FCS")
+    for protocol, words in _PROTOCOLS.items():
+        yield column(f"{protocol}_packets", words)
+        yield column(f"{protocol}_bytes", words)
+    others = "neither TCP nor UDP nor ICMP"
+    yield OutputColumn("other_packets", others, lambda part: rest(part, "packets"))
+    yield OutputColumn("other_bytes", others, lambda part: rest(part, "bytes"))
+    yield column("flows", "distinct 5-tuples, estimated")
+    yield column("flows_low", "least number of flows at 95 % confidence")
+    yield column("flows_high", "largest number of flows at 95 % confidence")
+
+
+def _column(values: Callable[[Any], Any], name: str, meaning: str) -> OutputColumn:
+    """A column whose values are made of the array's column of the same name."""
+    return OutputColumn(name, meaning, lambda part: values(part.rows[name]))
+
+
+# A text that was too long may be cut within a character.
+_text = partial(_column, lambda raw: [text.decode(errors="replace") for text in raw.tolist()])
+_state = partial(_column, lambda raw: map(_STATES.__getitem__, raw.tolist()))
+_known = partial(_column, lambda raw: where(np.isfinite(raw), raw.round(6)))
+_flag = partial(_column, lambda raw: raw.astype(bool).tolist())
+
+
 METRICS = OutputView(
     state.METRICS_TABLE,
     1,
     (
-        ("window", "number of the window, from 1, without gaps"),
-        ("start", "UTC, ISO 8601: the window's start"),
-        ("end", "UTC: the window's end, the next one's start"),
-        ("interface", "where packets came in"),
-        *_METRIC_COLUMNS,
+        WINDOW,
+        START,
+        END,
+        _INTERFACE,
+        *_measured(lambda part: part.rows),
     ),
-    _metric_rows,
+    state.PROBE,
+    state.METRICS_TABLE,
 )
 """One row a window."""
 TRIGGERS = OutputView(
     state.TRIGGERS_TABLE,
     1,
     (
-        ("window", "number of the window after which it was published"),
-        ("interface", "where packets come in"),
-        ("time", "UTC, ISO 8601: when it was made"),
-        ("policy", "its name"),
-        ("before", f"its state: {_STATE_NAMES}"),
-        ("after", "its state from then on"),
-        ("cause", "what it was made for, with the values"),
-        *_METRIC_COLUMNS,
+        WINDOW._replace(meaning="number of the window after which it was published"),
+        _INTERFACE,
+        time("time", "UTC, ISO 8601: when it was made", "at_ns"),
+        _text("policy", "its name"),
+        _state("before", f"its state: {_STATE_NAMES}"),
+        _state("after", "its state from then on"),
+        _text("cause", "reason, with the values"),
+        *_measured(lambda part: part.rows["metrics"]),
     ),
-    _trigger_rows,
+    state.PROBE,
+    state.TRIGGERS_TABLE,
 )
-"""One row a transition. Metrics are those of the window that caused it, 0 where an operator did."""
+"""One row a transition.
+
+The metrics are those of the window that caused it. They are 0 if an operator caused it.
+"""
 POLICIES = OutputView(
     state.POLICIES_TABLE,
     1,
     (
-        ("window", "number of the window, from 1, without gaps"),
-        ("start", "UTC, ISO 8601: the window's start"),
-        ("end", "UTC: the window's end, the next one's start"),
-        ("interface", "where packets come in"),
-        ("policy", "its name"),
-        ("state", _STATE_NAMES),
-        ("since", "UTC: since when it is in this state"),
-        (
-            "value",
-            "what the comparison that decides looks at; empty where none is, as the next three",
-        ),
-        ("low", "least that it is, at 95 % confidence"),
-        ("high", "most that it is, at 95 % confidence"),
-        ("threshold", "what it is compared with"),
-        ("holds", "whether the condition holds; of an active policy the one that ends it"),
-        ("certain", "whether the answer is the same at both ends of the error band"),
-        ("selected", "packets of this window that it gave to its applications"),
+        WINDOW,
+        START,
+        END,
+        _INTERFACE,
+        _text("policy", "its name"),
+        _state("state", _STATE_NAMES),
+        time("since", "UTC: start of this state", "since_ns"),
+        _known("value", "value of the deciding comparison; empty without one, like the next three"),
+        _known("low", "least value at 95 % confidence"),
+        _known("high", "largest value at 95 % confidence"),
+        _known("threshold", "limit that the value is compared with"),
+        _flag("holds", "whether the condition holds; of an active policy the one that ends it"),
+        _flag("certain", "whether both ends of the error band give the same answer"),
+        OutputColumn("selected", "packets of this window that its applications got"),
     ),
-    _policy_rows,
+    state.PROBE,
+    state.POLICIES_TABLE,
 )
 """One row a policy and window."""

@@ -1,46 +1,73 @@
-"""The tables of path tracing: a row a probe, and rows of what they say of a path."""
+"""The tables of path tracing: one row a traced packet, and rows of findings about a path."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from app.outputs.view import OutputView, Row, addresses, is_table, iso_all, parts, where
+from app.outputs.view import (
+    WINDOW,
+    CellValue,
+    OutputColumn,
+    OutputView,
+    Part,
+    address,
+    addresses,
+    iso_all,
+    one,
+    time,
+    where,
+)
 from probes.flow.records import Array
 from probes.path import records
 from probes.path.records import PathRowKind, ProbeOutcome
-from probes.snapshot import Event, Snapshot
 
-_OUTCOMES = {int(outcome): outcome.label for outcome in ProbeOutcome}
-_KINDS = {int(kind): kind.label for kind in PathRowKind}
-_OF_ANSWERS = ("ttl", "icmp_type", "icmp_code", "quoted_ttl", "quoted_tos")
-_MEASURED = ("sent", "answered", "lost", "dropped")
-_TIMES = ("last_ns", "min_ns", "median_ns", "p95_ns", "max_ns", "jitter_ns")
+_OUTCOMES = {int(each): each.label for each in ProbeOutcome}
+_KINDS = {int(each): each.label for each in PathRowKind}
+Mask = Callable[[Part], Array]
 
 
-def _flow(rows: Array, versions: list[int], known: Array) -> tuple[list[Any], ...]:
-    """Version, protocol, source and destination; a flow that is not known has only the last."""
-    return (
-        versions,
-        where(known, rows["protocol"]),
-        where(known, list(addresses(rows["source"], versions))),
-        where(known, rows["source_port"]),
-        list(addresses(rows["destination"], versions)),
-        where(known, rows["destination_port"]),
+def _if(
+    mask: Mask, name: str, meaning: str, values: Callable[[Part], Any] | None = None
+) -> OutputColumn:
+    """A column that is empty outside of `mask`; by default the array's column of the same name."""
+
+    def column(part: Part) -> list[CellValue]:
+        return where(mask(part), part.rows[name] if values is None else values(part))
+
+    return OutputColumn(name, meaning, column)
+
+
+def _address_if(mask: Mask, name: str, meaning: str) -> OutputColumn:
+    return _if(mask, name, meaning, lambda p: list(addresses(p.rows[name], p.versions)))
+
+
+def _router(name: str, meaning: str) -> OutputColumn:
+    """Addresses; empty if all bytes are zero."""
+    return _address_if(lambda part: np.any(part.rows[name], axis=1), name, meaning)
+
+
+def _flow(known: Mask) -> Iterator[OutputColumn]:
+    """Columns of a flow; of an unknown flow only the destination."""
+    yield OutputColumn("ip_version", "4 or 6", lambda part: part.versions)
+    yield _if(known, "protocol", "IANA protocol number of the application's flow")
+    yield _address_if(known, "source", "address, of the flow")
+    yield _if(known, "source_port", "of an ICMP echo: its identifier")
+    yield address("destination", "address, of the flow")
+    yield _if(known, "destination_port", "of ICMP: type * 256 + code")
+
+
+def _labelled(name: str, meaning: str, labels: Mapping[int, str]) -> OutputColumn:
+    return OutputColumn(
+        name, meaning, lambda part: map(labels.__getitem__, part.rows[name].tolist())
     )
 
 
-def _router(raw: Array, versions: list[int]) -> list[Any]:
-    """Addresses, None for those that are all zero."""
-    known: Array = np.any(raw, axis=1)
-    return where(known, list(addresses(raw, versions)))
-
-
-def _labels(rows: Array) -> list[str]:
-    """MPLS label stacks, outermost first: `label:class:bottom:ttl`."""
+def _labels(part: Part) -> list[str]:
+    rows = part.rows
     texts = [""] * len(rows)
     for at in np.flatnonzero(rows["label_count"]).tolist():
         stack = rows["labels"][at, : rows["label_count"][at]].tolist()
@@ -48,131 +75,96 @@ def _labels(rows: Array) -> list[str]:
     return texts
 
 
-def _hop_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, "path", records.HOPS_TABLE):
-        return
-    to_utc = item.end_utc_ns - item.end_ns
-    for rows in parts(item.rows):
-        versions = rows["version"].tolist()
-        outcomes = rows["outcome"]
-        sent, received = rows["sent_ns"], rows["received_ns"]
-        answered = received > 0
-        yield from zip(
-            repeat(item.window),
-            repeat(item.interface),
-            iso_all(sent + to_utc),
-            (sent + to_utc).tolist(),
-            where(answered, received + to_utc),
-            *_flow(rows, versions, outcomes != ProbeOutcome.OVERRUN),
-            rows["hop"].tolist(),
-            map(_OUTCOMES.__getitem__, outcomes.tolist()),
-            where(answered, list(addresses(rows["responder"], versions))),
-            where(answered, received - sent),
-            *(where(answered, rows[name]) for name in _OF_ANSWERS),
-            _labels(rows),
-            rows["sequence"].tolist(),
-            rows["packet_bytes"].tolist(),
-            strict=False,  # `repeat` has no end
-        )
+def _has_answer(part: Part) -> Array:
+    has: Array = part.rows["received_ns"] > 0
+    return has
 
 
-def _path_rows(item: Snapshot | Event) -> Iterator[Row]:
-    if not is_table(item, "path", records.PATHS_TABLE):
-        return
-    to_utc = item.end_utc_ns - item.end_ns
-    for rows in parts(item.rows):
-        versions = rows["version"].tolist()
-        summary = rows["kind"] == PathRowKind.SUMMARY
-        yield from zip(
-            repeat(item.window),
-            repeat(item.interface),
-            iso_all(rows["at_ns"] + to_utc),
-            map(_KINDS.__getitem__, rows["kind"].tolist()),
-            *_flow(rows, versions, np.ones(len(rows), bool)),
-            rows["hop"].tolist(),
-            _router(rows["responder"], versions),
-            _router(rows["previous"], versions),
-            *(where(summary, rows[name]) for name in _MEASURED),
-            *(
-                where(summary, rows[name].astype("f8").round(6))
-                for name in ("loss_low", "loss_high")
-            ),
-            *(where(summary & (rows[name] >= 0), rows[name]) for name in _TIMES),
-            where(summary | (rows["amount_ns"] != 0), rows["amount_ns"]),
-            where(rows["since_ns"] > 0, np.array(iso_all(rows["since_ns"] + to_utc))),
-            where(rows["amount"] != 0, rows["amount"]),
-            where(summary, rows["alternatives"]),
-            where(summary, rows["cleared"].astype(bool)),
-            _labels(rows),
-            strict=False,  # `repeat` has no end
-        )
+def _is_summary(part: Part) -> Array:
+    is_summary: Array = part.rows["kind"] == PathRowKind.SUMMARY
+    return is_summary
 
 
-_LABELS = "MPLS label stack of the answer (RFC 4950), outermost first: label:class:bottom:ttl each"
-_FLOW_COLUMNS = (
-    ("ip_version", "4 or 6"),
-    ("protocol", "IANA protocol number of the application's flow"),
-    ("source", "address, of the flow"),
-    ("source_port", "of an ICMP echo: its identifier"),
-    ("destination", "address, of the flow"),
-    ("destination_port", "of ICMP: type * 256 + code"),
+def _share(name: str, meaning: str) -> OutputColumn:
+    return _if(_is_summary, name, meaning, lambda part: part.rows[name].astype("f8").round(6))
+
+
+def _rtt(name: str, meaning: str) -> OutputColumn:
+    return _if(lambda part: _is_summary(part) & (part.rows[name] >= 0), name, meaning)
+
+
+_answered = partial(_if, _has_answer)
+_summary = partial(_if, _is_summary)
+_LABELS = OutputColumn(
+    "labels",
+    "MPLS label stack of the answer (RFC 4950), outermost first: label:class:bottom:ttl each",
+    _labels,
 )
 HOPS = OutputView(
     "hops",
     1,
     (
-        ("window", "number of the window, from 1, without gaps"),
-        ("interface", "where it was sent"),
-        ("sent", "UTC, ISO 8601"),
-        ("sent_ns", "UTC, nanoseconds since the epoch"),
-        ("received_ns", "UTC, nanoseconds since the epoch; empty without an answer"),
-        *_FLOW_COLUMNS,
-        ("hop", "TTL or hop limit that it was sent with"),
-        ("outcome", "answered, unreachable, unanswered, dropped, overrun or in flight"),
-        ("responder", "address of who answered; this and what follows empty without an answer"),
-        ("rtt_ns", "nanoseconds from sent to received"),
-        ("ttl", "TTL or hop limit of the answer when it was received"),
-        ("icmp_type", "of the answer"),
-        ("icmp_code", "of the answer"),
-        ("quoted_ttl", "TTL or hop limit that the answer quotes"),
-        ("quoted_tos", "TOS or traffic class that the answer quotes"),
-        ("labels", _LABELS),
-        ("sequence", "number of the probe, counted for each destination"),
-        ("packet_bytes", "length of the packet that caused it"),
+        WINDOW,
+        one("interface", "interface of the sent packet"),
+        time("sent", "UTC, ISO 8601", "sent_ns"),
+        OutputColumn("sent_ns", "UTC, nanoseconds since the epoch",
+                     lambda part: part.utc("sent_ns").tolist()),
+        _answered("received_ns", "UTC, nanoseconds since the epoch; empty without an answer",
+                  lambda part: part.utc("received_ns")),
+        *_flow(lambda part: part.rows["outcome"] != ProbeOutcome.OVERRUN),
+        OutputColumn("hop", "TTL or hop limit of the sent packet"),
+        _labelled("outcome", ", ".join(_OUTCOMES.values()), _OUTCOMES),
+        _address_if(_has_answer, "responder",
+                    "address that answered; like the next six columns empty without an answer"),
+        _answered("rtt_ns", "nanoseconds from sent to received",
+                  lambda part: part.rows["received_ns"] - part.rows["sent_ns"]),
+        _answered("ttl", "TTL or hop limit of the answer when it was received"),
+        _answered("icmp_type", "of the answer"),
+        _answered("icmp_code", "of the answer"),
+        _answered("quoted_ttl", "TTL or hop limit that the answer quotes"),
+        _answered("quoted_tos", "TOS or traffic class that the answer quotes"),
+        _LABELS,
+        OutputColumn("sequence", "number of the sent packet, counted for each destination"),
+        OutputColumn("packet_bytes", "length of the packet that caused it"),
     ),
-    _hop_rows,
-)
-"""One row a probe that came to its end. Of one that was overrun the flow is not known: empty."""
+    "path",
+    records.HOPS_TABLE,
+)  # fmt: skip
+"""One row for each packet of path tracing. If it was overrun, its flow is empty."""
 PATHS = OutputView(
     "paths",
     1,
     (
-        ("window", "number of the window, from 1, without gaps"),
-        ("interface", "where probes were sent"),
-        ("at", "UTC, ISO 8601: when it was found out"),
-        ("kind", f"what the row tells: {', '.join(_KINDS.values())}"),
-        *_FLOW_COLUMNS,
-        ("hop", "TTL or hop limit"),
-        ("responder", "address of the router at this hop; empty where none is known"),
-        ("previous", "address of the router before it, or of other flows; empty for none"),
-        ("sent", "probes since the last summary; this and what follows empty in other kinds"),
-        ("answered", "of those"),
-        ("lost", "of those"),
-        ("dropped", "of those, by this host"),
-        ("loss_low", "least loss at 95 % confidence, 0 to 1"),
-        ("loss_high", "most loss at 95 % confidence, 0 to 1"),
-        ("last_ns", "round-trip time in nanoseconds: the last; empty without an answer"),
-        ("min_ns", "the least"),
-        ("median_ns", "the median"),
-        ("p95_ns", "the 95th percentile"),
-        ("max_ns", "the most"),
-        ("jitter_ns", "its variation from probe to probe"),
-        ("amount_ns", "summary: queue at this hop; shift, queue, gap: how much, in nanoseconds"),
-        ("since", "UTC: since when it is so"),
-        ("amount", "longer, shorter: hops"),
-        ("alternatives", "routers seen at this hop, for all flows of the destination"),
-        ("cleared", "true: a later hop without loss shows that this one only answers seldom"),
-        ("labels", _LABELS),
+        WINDOW,
+        one("interface", "interface of the sent packets"),
+        time("at", "UTC, ISO 8601: time of the finding", "at_ns"),
+        _labelled("kind", f"finding of the row: {', '.join(_KINDS.values())}", _KINDS),
+        *_flow(lambda part: np.ones(len(part.rows), bool)),
+        OutputColumn("hop", "TTL or hop limit"),
+        _router("responder", "address of the router at this hop; empty if unknown"),
+        _router("previous", "address of the router before it, or of other flows; empty for none"),
+        _summary("sent", "packets since the last summary; empty in rows of other kinds"),
+        _summary("answered", "answered packets; empty in rows of other kinds"),
+        _summary("lost", "lost packets; empty in rows of other kinds"),
+        _summary("dropped", "packets dropped by this host; empty in rows of other kinds"),
+        _share("loss_low", "least loss at 95 % confidence, 0 to 1"),
+        _share("loss_high", "most loss at 95 % confidence, 0 to 1"),
+        _rtt("last_ns", "round-trip time in nanoseconds: the last; empty without an answer"),
+        _rtt("min_ns", "the least"),
+        _rtt("median_ns", "the median"),
+        _rtt("p95_ns", "the 95th percentile"),
+        _rtt("max_ns", "the most"),
+        _rtt("jitter_ns", "its variation from packet to packet"),
+        _if(lambda part: _is_summary(part) | (part.rows["amount_ns"] != 0), "amount_ns",
+            "summary: queue at this hop; shift, queue, gap: amount, in nanoseconds"),
+        _if(lambda part: part.rows["since_ns"] > 0, "since", "UTC: start of this state",
+            lambda part: np.array(iso_all(part.utc("since_ns")))),
+        _if(lambda part: part.rows["amount"] != 0, "amount", "longer, shorter: hops"),
+        _summary("alternatives", "routers seen at this hop, for all flows of the destination"),
+        _summary("cleared", "true: a later hop has no loss, so this hop only answers seldom",
+                 lambda part: part.rows["cleared"].astype(bool)),
+        _LABELS,
     ),
-    _path_rows,
-)
+    "path",
+    records.PATHS_TABLE,
+)  # fmt: skip

@@ -1,26 +1,79 @@
-"""What a table is, and its columns from arrays."""
+"""Written tables: their columns, and the values of columns from arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from functools import lru_cache
-from typing import Any, TypeGuard
+from functools import cached_property, lru_cache
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from app.outputs.encoders import Record
 from probes.flow.filter import address_text
 from probes.flow.records import Array
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Item, Snapshot
 
 CellValue = str | int | float | None
-Row = Sequence[CellValue]
 _PART = 8192
-"""Rows that are turned into Python's values at a time."""
+"""Rows that become Python values at a time: the values of a row take a kilobyte."""
 _SECOND = 10**9
-# Some come in most rows.
+# Most rows have one of a few addresses.
 _address = lru_cache(1 << 14)(address_text)
+
+
+class Part:
+    """Some rows of a snapshot; or an item as one row."""
+
+    def __init__(self, item: Any, rows: Any = (None,)) -> None:
+        self.item = item
+        self.rows = rows
+
+    @cached_property
+    def versions(self) -> list[int]:
+        """4 or 6 for each row."""
+        versions: list[int] = self.rows["version"].tolist()
+        return versions
+
+    def utc(self, name: str) -> Array:
+        """Nanoseconds since the epoch, from an array's column of CLOCK_MONOTONIC."""
+        times: Array = self.rows[name] + (self.item.end_utc_ns - self.item.end_ns)
+        return times
+
+
+class OutputColumn(NamedTuple):
+    """One column of a written table; by default the array's column of the same name."""
+
+    name: str
+    meaning: str
+    values: Callable[[Part], Iterable[CellValue]] | None = None
+
+    def of(self, part: Part) -> Iterable[CellValue]:
+        if self.values is not None:
+            return self.values(part)
+        values: list[CellValue] = part.rows[self.name].tolist()
+        return values
+
+
+def one(name: str, meaning: str, value: Callable[[Any], CellValue] | None = None) -> OutputColumn:
+    """A column with one value an item; by default the item's attribute of the same name."""
+    return OutputColumn(name, meaning, lambda part: repeat((value or attrgetter(name))(part.item)))
+
+
+def time(name: str, meaning: str, field: str) -> OutputColumn:
+    """UTC as ISO 8601, from an array's column of CLOCK_MONOTONIC."""
+    return OutputColumn(name, meaning, lambda part: iso_all(part.utc(field)))
+
+
+def address(name: str, meaning: str) -> OutputColumn:
+    return OutputColumn(name, meaning, lambda part: addresses(part.rows[name], part.versions))
+
+
+WINDOW = one("window", "number of the window, from 1, without gaps")
+START = one("start", "UTC, ISO 8601: the window's start", lambda item: iso(item.start_utc_ns))
+END = one("end", "UTC: the window's end, the next one's start", lambda item: iso(item.end_utc_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +82,13 @@ class OutputView:
 
     name: str
     version: int
-    columns: tuple[tuple[str, str], ...]
-    """Name and meaning of each column after `schema`."""
-    rows: Callable[[Snapshot | Event], Iterator[Row]]
-    """What an item adds to the table, values in the order of `columns`."""
+    columns: tuple[OutputColumn, ...]
+    """Columns after `schema`."""
+    probe: str = ""
+    """The built-in probe; if empty, each item of `kind` adds one row."""
+    table: str = ""
+    """The table of that probe."""
+    kind: type[Item] = Snapshot
 
     @property
     def schema(self) -> str:
@@ -40,14 +96,23 @@ class OutputView:
 
     @property
     def header(self) -> tuple[str, ...]:
-        return ("schema", *(name for name, _ in self.columns))
+        return ("schema", *(column.name for column in self.columns))
 
-    def records(self, item: Snapshot | Event, *, nested: bool) -> Iterator[Record]:
-        """What an item adds to the table, `schema` first."""
+    def records(self, item: Item, *, nested: bool) -> Iterator[Record]:
+        """Return the rows that an item adds to the table, `schema` first."""
         header = self.header
-        for row in self.rows(item):
-            record = (self.schema, *row)
-            yield dict(zip(header, record, strict=True)) if nested else record
+        for part in self._parts(item):
+            # Column by column, three times faster than row by row.
+            columns = (column.of(part) for column in self.columns)
+            for record in zip(repeat(self.schema, len(part.rows)), *columns, strict=False):
+                yield dict(zip(header, record, strict=True)) if nested else record
+
+    def _parts(self, item: Item) -> Iterator[Part]:
+        if self.probe and is_table(item, self.probe, self.table):
+            for at in range(0, len(item.rows), _PART):
+                yield Part(item, item.rows[at : at + _PART])
+        elif not self.probe and isinstance(item, self.kind):
+            yield Part(item)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,19 +127,13 @@ class Exported(Snapshot):
         return cls(**{f.name: getattr(item, f.name) for f in fields(item)}, unwritten=unwritten)
 
 
-def is_table(item: Snapshot | Event, probe: str, table: str) -> TypeGuard[Snapshot]:
+def is_table(item: Item, probe: str, table: str) -> TypeGuard[Snapshot]:
     """Whether `item` is that table of a built-in probe."""
     return (
         isinstance(item, Snapshot)
         and not item.is_metric
         and (item.probe, item.metric) == (probe, table)
     )
-
-
-def parts(rows: Array) -> Iterator[Array]:
-    """`rows`, some at a time: a row of Python's own values takes a kilobyte."""
-    for at in range(0, len(rows), _PART):
-        yield rows[at : at + _PART]
 
 
 def iso(utc_ns: int) -> str:

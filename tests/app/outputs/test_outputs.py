@@ -136,7 +136,7 @@ def test_a_file_is_whole_after_every_window(tmp_path: Path, name: str) -> None:
 def test_every_column_is_explained_and_every_loss_has_one() -> None:
     for view in ALL:
         assert len(set(view.header)) == len(view.header)
-        assert all(meaning for _, meaning in view.columns)
+        assert all(column.meaning for column in view.columns)
     assert {reason.name.lower() for reason in LossReason} <= set(VIEWS["windows"].header)
 
 
