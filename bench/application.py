@@ -1,4 +1,4 @@
-"""Applications for benches of path tracing: what sends, what takes it, and what pings meanwhile.
+"""Applications for benches of path tracing: senders, a receiver, and a pinger.
 
     python -I -m bench.application serve
     python -I -m bench.application udp|tcp|echo ADDRESS SECONDS PACKETS_PER_SECOND
@@ -37,7 +37,7 @@ def family_of(address: str) -> socket.AddressFamily:
 
 
 def serve() -> None:
-    """Take all that comes, by TCP and UDP, v4 and v6; says `ready` on standard output."""
+    """Receive by TCP and UDP, v4 and v6; prints `ready` on standard output."""
     taken = socket.create_server(("::", PORT), family=socket.AF_INET6, dualstack_ipv6=True)
     datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     datagrams.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -99,7 +99,7 @@ def bulk(address: str, seconds: float) -> None:
             acknowledged = struct.unpack_from("Q", out.getsockopt(socket.IPPROTO_TCP, 11, 192), 120)
             print(acknowledged[0] - before, flush=True)
             before, due = acknowledged[0], due + 0.25
-    os._exit(0)  # not waiting for what is queued
+    os._exit(0)  # without waiting for queued data
 
 
 def ping(seconds: float, rate: float, addresses: list[str]) -> None:

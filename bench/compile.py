@@ -78,7 +78,7 @@ class Plain:
 
 
 def clone(compiled: Compiled) -> float:
-    """Seconds to load the same program once more, on maps of its own."""
+    """Seconds to load the same program once more, on new maps."""
     started = time.perf_counter()
     program = Program(compiled, "monitor")
     seconds = time.perf_counter() - started

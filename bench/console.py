@@ -1,4 +1,4 @@
-"""What the console costs an operator's machine and link, beside htop, btop and trippy:
+"""Costs of the console for an operator's machine and link, beside htop, btop and trippy:
 
     python -I -m bench.console [--trip PATH] [--size 120x40 ...]
 
@@ -13,7 +13,7 @@ kernel is left out. Workloads, made by tests/support/feed.py:
     compile  flows, while a source is compiled again and again
 
 CPU is of the process with all its threads and children, in percent of one core; making up the
-windows is measured by itself and taken off. What is not installed is left out, and said.
+windows is measured by itself and taken off. Each missing peer has a line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PAINTED = r"STARTING|LIVE"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the console has to do, and what it may cost."""
+    """A load of the console, and its limits."""
 
     max_bytes: float
     """A second, to the terminal."""
@@ -68,7 +68,7 @@ def feeding(name: str) -> float:
     make, interval = windows(name, FakeController())
     times = []
     for number in range(8):
-        # As rarely as it is done: what comes in between takes its place in the CPU's caches.
+        # As rarely as in a run: other work in between evicts it from the CPU's caches.
         time.sleep(interval)
         now = time.monotonic_ns()
         started = time.thread_time()
@@ -79,7 +79,7 @@ def feeding(name: str) -> float:
 
 def first_paint(size: tuple[int, int], times: int = 9) -> float:
     """Median seconds from exec of the real command to the first full screen."""
-    # In a namespace of its own, whose loopback is nobody's.
+    # In a new namespace with an idle loopback.
     real = ("unshare", "--net", sys.executable, "-I", "-m", "app", "run", "-i", "lo")
     taken = []
     for _ in range(times):
@@ -139,7 +139,7 @@ def ours(name: str, size: tuple[int, int]) -> list[bool]:
 
 
 def theirs(name: str, command: Sequence[str], size: tuple[int, int]) -> None:
-    """Measure another program as it runs by itself."""
+    """Measure another program without input."""
     with Terminal(command, columns=size[0], rows=size[1]) as terminal:
         time.sleep(4.0)
         _line(name, terminal.cost(seconds=5.0, windows=3), 0.0)

@@ -1,4 +1,4 @@
-"""Fuzz the console under a terminal, as a test does, for as long as you like:
+"""Fuzz the console under a terminal, as a test does, with any number of steps:
 
 python -I -m bench.fuzz [--steps 10000] [--seed N]
 """

@@ -47,7 +47,7 @@ _INGRESS_NS, _EGRESS_NS = 5, 15
 
 
 class Collected:
-    """What a controller published."""
+    """Items that a controller published."""
 
     def __init__(self) -> None:
         self.tables: list[Snapshot] = []
@@ -66,7 +66,7 @@ class Collected:
 
 @contextmanager
 def network(plan: Plan) -> Iterator[Lab]:
-    """A lab without traffic of its own, whose client may open sockets for pings."""
+    """A lab without traffic; its client may open sockets for pings."""
     with Lab(plan, traffic=False) as lab:
         with closing_fd(lab.open_namespace()) as client:
             netns.write_sysctls(client, {"net/ipv4/ping_group_range": "0 2147483647"})
@@ -172,7 +172,7 @@ def _pings(process: subprocess.Popen[str]) -> list[Array]:
 
 
 def _compare(report: Report, name: str, ours: Array, theirs: Array, delay: float) -> None:
-    """Against the cables, which are off by some 50 us themselves, and so is what pings say."""
+    """Against the cables' delays, which are off by some 50 us, like the pings."""
     if not len(ours) or not len(theirs):
         report.target(name, "no answers", False)
         return

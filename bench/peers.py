@@ -1,4 +1,4 @@
-"""What each of four tracers sees of the same path: ours, mtr, traceroute and trippy.
+"""One path in the eyes of four tracers: probedeck, mtr, traceroute and trippy.
 
     python -I -m bench.peers [--trip PATH]
 
@@ -70,7 +70,7 @@ class Peers:
 
 
 def hops_of(name: str, text: str) -> dict[int, tuple[float, set[str]]]:
-    """By hop, the middle or mean round-trip time in ms, and who answered, as a tool says."""
+    """A tool's median or mean round-trip time in ms, and its responders, by hop."""
     found: dict[int, tuple[float, set[str]]] = {}
     if name == "mtr":
         for hub in json.loads(text)["report"]["hubs"]:

@@ -2,11 +2,11 @@
 
     python -I -m bench.sketch [--rounds 2000]
 
-Hashes are random, so that the sketch is measured and not the hash. The flows of a round grow to a
-million and are looked at on the way. Up to thirty flows there are eight times as many rounds, as
-errors are rare there. Raw HyperLogLog (with linear counting) and Ertl's estimate are made in 500
-rounds from the ranks of the same registers; datasketches (HLL_8), in 125, hashes by itself and, as
-it can only where nothing is merged, uses the order in which flows arrive.
+Hashes are random, because the bench measures the sketch and not the hash. The flows of a round
+grow to a million; the bench compares the estimates on the way. Up to thirty flows, errors are
+rare, so there are eight times as many rounds. Raw HyperLogLog (with linear counting) and Ertl's
+estimate have 500 rounds, from the ranks of the same registers. datasketches (HLL_8) has 125 rounds
+and its own hash. Without a merge it also uses the order in which flows arrive.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def grown(rng: np.random.Generator, counts: tuple[int, ...]) -> Iterator[tuple[i
 
 
 def narrowed(sketch: Sketch, bits: int) -> Sketch:
-    """What fewer registers would have kept of the same flows."""
+    """The registers that a smaller sketch would have for the same flows."""
     return Sketch.of_cpus(sketch.registers.reshape(-1, 1 << bits), bits, sketch.seed)
 
 

@@ -44,7 +44,7 @@ NAMES = {
 
 
 class Report:
-    """What was printed, by the checks' names."""
+    """Printed results by the checks' names."""
 
     def __init__(self, text: str, code: int) -> None:
         self.text, self.code = text, code

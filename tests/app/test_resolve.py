@@ -95,7 +95,7 @@ Asked = tuple[Watch, Target, Program | None]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
-    """What runs are asked for, instead of doing it."""
+    """Arguments of the runs, which do not start."""
     calls: list[Asked] = []
     monkeypatch.setattr(headless, "run", lambda *call: calls.append(call))
     return calls

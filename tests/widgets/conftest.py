@@ -1,4 +1,4 @@
-"""Widgets are waited for by what they still have to do."""
+"""Tests wait for the widgets' pending work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A distribution as it is drawn."""
+"""Drawing a distribution."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ async def test_words_of_c_are_told_apart_and_also_without_colours() -> None:
         }  # fmt: skip
         assert kinds["struct"] == kinds["return"]
         assert len({kinds[w] for w in ("#define", "/* Two lines", "watch", "return", "LIMIT")}) == 5
-        # What stays where there are no colours.
+        # Attributes work without colours.
         assert "bold" in kinds["return"]
         assert "italic" in kinds["/* Two lines"]
         # The second line of a comment is one, too.

@@ -1,4 +1,4 @@
-"""What numbers and strings look like."""
+"""Formats of numbers and strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars on a shared scale, what is lost, and what is marked."""
+"""Bars on a shared scale, losses, and marks."""
 
 from __future__ import annotations
 

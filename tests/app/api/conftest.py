@@ -49,7 +49,7 @@ class Site:
         return httpx.Client(base_url=self.url, headers=headers, trust_env=False)
 
     def raw(self) -> socket.socket:
-        """A connection by TCP, of which nothing has been sent."""
+        """A TCP connection without a request."""
         assert self.listener.address is not None
         return socket.create_connection(self.listener.address[:2], timeout=10)
 
@@ -59,7 +59,7 @@ MakeSite = Callable[..., Site]
 
 @pytest.fixture
 def make_site(tmp_path: Path) -> Iterator[MakeSite]:
-    """Serves a fake plane; keywords are those of `Api`."""
+    """Serve a fake plane; keywords go to `Api`."""
     sites: list[Site] = []
 
     def make(plane: FakePlane | None = None, **options: Any) -> Site:
@@ -104,7 +104,7 @@ def token_files(directory: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Options of `Api` for TLS on 127.0.0.1, signed by itself."""
+    """Options of `Api` for TLS on 127.0.0.1, with a self-signed certificate."""
     directory = tmp_path_factory.mktemp("tls")
     cert, key = str(directory / "cert.pem"), str(directory / "key.pem")
     command = (

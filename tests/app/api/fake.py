@@ -63,7 +63,7 @@ def config(name: str = "counter", *, source: str = "int f() { return 2; }") -> P
 
 
 class FakePlane:
-    """A ControlPlane. Each window's tables have one row, whose value is the window's number."""
+    """A ControlPlane. Each window's tables have one row; its value is the window's number."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -204,7 +204,7 @@ class FakePlane:
         return self._move(name, PolicyState.COOLDOWN, 99, False)
 
     def sketch(self, windows: int = 1) -> Sketch:
-        """Each window has a hundred flows of its own."""
+        """Each window has a hundred other flows."""
         self._monitor()
         hashes = np.random.default_rng(1).integers(0, 1 << 64, 100 * min(windows, 5), "u8")
         return Sketch.of(hashes, 8, "seed")

@@ -1,4 +1,4 @@
-"""Sockets: who can reach them, and who is let in."""
+"""Sockets: permissions and authentication."""
 
 from __future__ import annotations
 

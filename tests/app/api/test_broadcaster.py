@@ -1,4 +1,4 @@
-"""Readers of the stream: none delays a publisher, and each is told what it missed."""
+"""Readers of the stream: none delays a publisher, and each learns the number of its lost items."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_slow_reader_loses_the_oldest_windows_whole_and_is_told() -> Non
     assert got[0] == Lost({"counter": 9})
     assert got[1] == event
     kept = [(s.window, s.side, s.metric) for s in got if isinstance(s, Snapshot)]
-    # Of the ninth, too, nothing is left.
+    # The ninth window is lost as a whole, too.
     assert kept == [(10, "ingress", "packets"), (10, "ingress", "bytes"), (10, "egress", "packets")]
 
 
@@ -67,7 +67,7 @@ async def test_events_are_counted_where_there_is_nothing_else_to_lose() -> None:
 
 @pytest.mark.timing
 async def test_publishing_never_waits_for_readers() -> None:
-    """S1.27: 16 readers that read nothing, and a publisher in a thread of its own."""
+    """S1.27: 16 idle readers, and a publisher in another thread."""
     broadcaster = Broadcaster(max_items=50)
     subscriptions = [broadcaster.open() for _ in range(16)]
     tables = [window("counter", n, METRICS[:1])[0] for n in range(2000)]

@@ -57,7 +57,8 @@ def packets(tables: tuple[Snapshot, ...]) -> int:
 
 
 def test_an_analyser_gets_finer_features_from_the_node_concerned(nodes: tuple[Node, Node]) -> None:
-    """S1.29: coarse counts everywhere; the busy node alone is asked for ports, at run time."""
+    """S1.29: coarse counts everywhere; at run time, only the busy node gets a probe that counts
+    ports."""
     quiet, busy = nodes
     coarse = features("IN_PKTS", "PROTOCOL")
     fine = features("IN_PKTS", "PROTOCOL", "IPV4_SRC_ADDR", "L4_DST_PORT")

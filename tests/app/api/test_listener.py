@@ -1,4 +1,4 @@
-"""Connections: what the slow and the hostile can't do, and what is left behind."""
+"""Connections: limits for slow and hostile clients, and no leaks."""
 
 from __future__ import annotations
 

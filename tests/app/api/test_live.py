@@ -1,4 +1,4 @@
-"""The API of a controller that runs, with packets: nothing is lost or counted twice."""
+"""The API of a running controller, with packets: every packet is counted once."""
 
 from __future__ import annotations
 

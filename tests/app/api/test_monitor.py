@@ -68,7 +68,7 @@ def test_a_policys_life(tcp: Site, http: httpx.Client) -> None:
 
 
 def test_the_monitor_says_what_it_runs(http: httpx.Client) -> None:
-    """What could not be measured is null: JSON has no NaN."""
+    """A cost without a measurement is null: JSON has no NaN."""
     told = body_of(http.get("/v1/monitor"))
     assert (told["input"], told["bits"], told["interval"]) == ("regular", 8, 1.0)
     assert [found["ns"] for found in told["applications"]] == [21.5, None]

@@ -1,4 +1,4 @@
-"""Tracing by the API: what is asked for, what is refused, and how its tables are got."""
+"""Tracing by the API: requests, refusals, and tables."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_the_last_windows_tables_come_in_every_format(
 
 
 def test_what_is_traced_there_is_heard_here(site: Site) -> None:
-    """S3.17, S3.18: rows of any console's, exactly, with what was overrun."""
+    """S3.17, S3.18: exactly the published rows, with overrun probes."""
     sent = paths.probes(*ProbeOutcome, version=6, losses=paths.OVERRUN)
     with RemoteController(site.unix) as remote:
         heard = Heard(remote)

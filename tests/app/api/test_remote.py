@@ -1,4 +1,4 @@
-"""A controller on another host, as a ControlPlane: what it says, and what its connection does."""
+"""A controller on another host, as a ControlPlane: its answers, and its connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.sight import becomes
 
 
 class Heard:
-    """What a control plane publishes."""
+    """Items that a control plane publishes."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.snapshots: list[Snapshot] = []

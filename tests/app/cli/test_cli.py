@@ -1,4 +1,4 @@
-"""What is wrong is said in one line, with the exit code of its kind; help is true."""
+"""Errors take one line and have the exit code of their kind; help is true."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EXTENT = " is not between 0.01 and 300 seconds"
 
 
 def complaint(*arguments: str, **options: object) -> tuple[int, str]:
-    """Exit code, and the one line on standard error without `probedeck: `; else there is none, but
-    for two that mark a place in what was typed."""
+    """Exit code, and the one line on standard error without `probedeck: `. Only two marker lines,
+    which point into the input, may follow."""
     code, out, err = deck_ends(*arguments, **options)  # type: ignore[arg-type]
     assert out == ""
     assert err.startswith("probedeck: ")
@@ -195,7 +195,7 @@ def test_help_fits_a_terminal(command: str) -> None:
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: probedeck {command}".rstrip())
     assert max(map(len, out.splitlines())) <= 80
-    assert not re.search(r"[a-z,;]\.\.\.", out)  # nothing is cut off
+    assert not re.search(r"[a-z,;]\.\.\.", out)  # no text is cut off
     assert "\b" not in out
 
 

@@ -1,4 +1,4 @@
-"""The monitor as the command line has it: what runs, what policies mean, what is refused."""
+"""The monitor on the command line: status, meaning of policies, refusals."""
 
 from __future__ import annotations
 

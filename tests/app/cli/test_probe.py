@@ -23,7 +23,7 @@ def plane() -> FakePlane:
 
 @pytest.fixture
 def probe(plane: FakePlane, tmp_path: Path) -> Iterator[Probe]:
-    """Runs `probedeck probe` there: exit code, output, and what it says."""
+    """Run `probedeck probe` there: exit code, output and errors."""
     with serve(plane, Api("1", socket=str(tmp_path / "api.sock"))):
         yield lambda *words: deck_ends("probe", *words, "--connect", f"unix:{tmp_path}/api.sock")
 

@@ -123,7 +123,7 @@ def test_tables_on_standard_output_are_nothing_else(lab: Lab, client: int) -> No
 
 
 def test_a_signal_ends_it_and_all_is_written(lab: Lab, client: int, tmp_path: Path) -> None:
-    """S3.1: interrupted; the program with it, and nothing is left in the kernel."""
+    """S3.1: an interrupt ends the program, too, and the kernel keeps no object."""
     to = lab.server_ipv4
     arguments = ("trace", "-i", lab.interface, to, "-o", str(tmp_path), "--", *talk(to, 100_000))
     with deck(*arguments, ns=client) as run:

@@ -1,4 +1,4 @@
-"""What may follow what is typed."""
+"""Completions of typed text."""
 
 from __future__ import annotations
 

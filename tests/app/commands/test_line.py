@@ -1,4 +1,4 @@
-"""Commands as they are typed: what is understood, and where a mistake is."""
+"""Typed commands: their meaning, and the place of a mistake."""
 
 from __future__ import annotations
 

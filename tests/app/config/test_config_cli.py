@@ -21,7 +21,7 @@ Deck = Callable[..., tuple[object, str, str]]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the operator's file is to be; there is none yet, and nothing is in the environment."""
+    """Path of the operator's file, which does not exist yet; the environment has no settings."""
     for name in os.environ:
         if name.startswith("PROBEDECK_"):
             monkeypatch.delenv(name)
@@ -76,7 +76,7 @@ def test_init_writes_every_setting_as_a_comment_once(file: Path, deck: Deck) -> 
     # It sets nothing, and is right.
     assert not load("", Options, {}).values
     assert deck("config", "validate") == (0, f"{file}: nothing is wrong\n", "")
-    # Every default that there is can be uncommented, and is what it is without.
+    # Uncommenting a line sets the default.
     lines = re.sub(r"(?m)^# (?=[\w\"+]+ = \S)", "", text.replace('triage = "', "# # "))
     data = tomllib.loads(lines)
     for section, of in sections(Options).items():
@@ -173,7 +173,7 @@ def test_what_is_wrong_stops_a_command_but_not_help(file: Path, deck: Deck) -> N
 
 def test_options_of_other_commands_are_not_taken_for_those_of_run(file: Path, deck: Deck) -> None:
     write(file, '[run]\nviews = "flows"\nduration = -1')
-    # `trace` has views of its own, and the duration of all.
+    # `trace` has other views, but the common duration.
     err = deck("trace", "-i", "lo", "127.0.0.1")[2]
     assert err == f"probedeck: {file}:3: --duration -1 is not more than 0\n"
     write(file, '[run]\nviews = "flows"')

@@ -1,4 +1,4 @@
-"""What keys do: an operator's own before the usual ones, and every mistake with its place."""
+"""Keys: an operator's bindings come before the defaults, and every mistake has its place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def keymap(keys: dict[str, dict[str, Binding]], origin: str = "/etc/c.toml") -> 
 
 
 def does(keys: Keymap, screen: str, key: str) -> tuple[str, ...] | None:
-    """What a key does on a screen; None where it does nothing that is known of."""
+    """The commands of a key on a screen; None if the key is not bound."""
     for table in (keys.of(screen), keys.of("")):
         for bound in table:
             if bound.key == key:
@@ -47,7 +47,7 @@ def test_keys_have_the_names_that_textual_has_for_them() -> None:
     assert all(format_key(name) == character for name, character in CHARACTERS.items() if
                name not in ("space", "minus"))  # fmt: skip
     for key in Keys:
-        # But for what no terminal sends, and names that are no key's.
+        # Except keys that no terminal sends, and names of no key.
         if key.isascii() and not set(key) & set("<@") and key not in ("return", "ctrl-at"):
             if key in SENT_AS:
                 with pytest.raises(UsageError, match="terminals send"):

@@ -33,7 +33,7 @@ def read(tmp_path: Path) -> Read:
 
 
 def wrong(loaded: Loaded) -> list[str]:
-    """What is wrong, without the name of the directory."""
+    """The problems, without the name of the directory."""
     return [str(problem).partition("config.toml")[2] or str(problem) for problem in loaded.problems]
 
 
@@ -236,7 +236,7 @@ def test_a_file_that_is_not_to_be_trusted_is_left_out(
     assert loaded.settings.warnings == (
         f"{file} cannot be read: it belongs to somebody else than who called sudo: it is left out",
     )
-    # Who names a file means it.
+    # An explicitly named file is read.
     assert load(str(file), Options, {}).values == {"bits": 5}
 
 

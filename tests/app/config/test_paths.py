@@ -17,7 +17,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def his(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The configuration directory of nobody, who has called sudo."""
+    """The configuration directory of the user nobody, who has called sudo."""
     let_others_reach(tmp_path)
     directory = tmp_path / "his"
     directory.mkdir()
@@ -26,7 +26,7 @@ def his(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("CONFIG", "STATE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(directory))
     yield directory
-    # What is made by this thread is root's again.
+    # New files of this thread belong to root again.
     (tmp_path / "root's").touch()
     assert (tmp_path / "root's").stat().st_uid == 0
 

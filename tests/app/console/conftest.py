@@ -1,4 +1,4 @@
-"""The console is drawn as soon as there is something, and waited for by what it has to do."""
+"""The console draws at once, and tests wait for its pending work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A console over made-up windows, and what it shows."""
+"""A console over made-up windows, and its screen."""
 
 from __future__ import annotations
 

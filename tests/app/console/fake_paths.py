@@ -20,12 +20,12 @@ SOURCE = (10, 94, 0, 1)
 
 @dataclass(frozen=True)
 class FakeHop:
-    """What a hop does."""
+    """Behaviour of a hop."""
 
     rtt: float
     """Milliseconds."""
     routers: tuple[str, ...]
-    """Who answer in turn; none: nobody does."""
+    """Routers that answer in turn; empty: no answers."""
     loss: float = 0.0
     """Share of its answers that are missing, spread evenly."""
     cleared: bool = False
@@ -54,7 +54,7 @@ class FakePath:
         rows["version"] = self.version
 
     def second(self, start_ns: int) -> Array:
-        """Rows of dtype HOP of all that is sent in the second from `start_ns` on."""
+        """Rows of dtype HOP of all probes sent in the second from `start_ns` on."""
         rows = [self._hop(number, hop, start_ns) for number, hop in enumerate(self.hops, 1)]
         # Without a dtype the ports would come out in this machine's byte order.
         return np.concatenate(rows, dtype=HOP)

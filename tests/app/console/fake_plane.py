@@ -95,7 +95,7 @@ def info(of: ProbeConfig, generation: int = 1, previous: int | None = None) -> P
 
 
 class FakePlane(FakeController):
-    """A ControlPlane whose answers a test may set; `asked` is what it was asked."""
+    """A ControlPlane whose answers a test may set; `asked` lists the requests."""
 
     def __init__(self, *configs: ProbeConfig) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class FakePlane(FakeController):
         self.cuts: tuple[str, ...] = ()
         self.diagnostics: tuple[Diagnostic, ...] = ()
         self.refusal: Exception | None = None
-        """What every check, or change, raises."""
+        """The error that every check or change raises."""
         self.paths: dict[str, Traced] = {}
         self.monitor_info: MonitorInfo | None = None
         self.compiler: Compiler | None = None

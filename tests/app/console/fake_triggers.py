@@ -42,7 +42,7 @@ def application(name: str, *, packets: int = 0, active: bool = False) -> Applica
 
 
 def monitor(*policies: PolicyInfo, **changes: object) -> MonitorInfo:
-    """A monitor with all built-in applications, of which those that run are active."""
+    """A monitor with all built-in applications; the running ones are active."""
     runs = {name for one in policies if one.state.runs for name in one.policy.run}
     info = MonitorInfo(
         "eth0", "xdp", Input.REGULAR, 12, 1.0, "", policies,
@@ -55,7 +55,7 @@ def monitor(*policies: PolicyInfo, **changes: object) -> MonitorInfo:
 
 @dataclass(frozen=True)
 class Said:
-    """What a window says of a policy."""
+    """One window's row of a policy."""
 
     value: float = NAN
     threshold: float = NAN

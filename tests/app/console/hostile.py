@@ -1,5 +1,5 @@
-"""The console without a terminal, with windows and events that are as bad as they can be, commands
-of every kind, keys and sizes; and what is to hold after them."""
+"""The console without a terminal: hostile windows and events, commands of every kind, keys and
+sizes; and the invariants after each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SKIPPED = ("app.quit", "program.external")
 """Commands that end it, or that need a terminal."""
 _PATIENCE_S = 5.0
 _SAID = "this failed: "
-"""What a fault in a thread is told as."""
+"""Prefix of a thread's fault."""
 _KEYS = (
     *"1234567890jkgGsSdnpaxoeuiltmvrcCTQ", "escape", "enter", "tab", "shift+tab", "space", "up",
     "down", "left", "right", "pageup", "pagedown", "home", "end", "backspace", "delete", "colon",
@@ -78,7 +78,7 @@ class Step:
     kind: str
     """`window`, `command`, `keys` or `resize`."""
     number: int = 0
-    """What dice are thrown with."""
+    """Seed of the step's random choices."""
     text: str = ""
     size: tuple[int, int] = (0, 0)
 

@@ -1,4 +1,4 @@
-"""What is the same on every screen: help, palette, events, theme, complaints, the end."""
+"""Parts common to all screens: help, palette, events, theme, complaints, the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_the_footer_is_whole(width: int) -> None:
     async with desk(width, 24) as console:
         for word in ("/ Filter", "s Sort", "space Pause", "? Keys", "^p Commands", "q Quit"):
             assert word in console.lines[-1]
-        # As many of the other screens' names as there is room for, but each screen's key.
+        # Names of the other screens if they fit; keys always.
         screens = ("1 2 4 5 6", "1 Overview 2 Paths 4 Triggers 5 Programs 6 Events")[width > 80]
         assert screens in console.lines[-1]
         assert len(console.lines[-1]) == width

@@ -1,4 +1,4 @@
-"""The registry in the console: each command can be done, and the keys are those of the keymap."""
+"""The registry in the console: each command runs, and the keymap's keys are bound."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_an_operators_keys_do_what_he_says_and_are_shown_in_the_footer() -
         await console.press("escape", "2", "f10")
         assert console.app.current_mode == "flows"
         assert "10.0.0.1" in console.lines[2]
-        # Keys stand for keys, also for what is typed into a prompt.
+        # A key may stand for other keys, also for text in a prompt.
         await console.press("1", "f11")
         await console.still()
         assert console.app.current_mode == "flows"

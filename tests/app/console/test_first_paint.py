@@ -1,4 +1,4 @@
-"""What is shown first is there before numpy, the probes and pydantic are loaded."""
+"""The first paint needs neither numpy nor the probes nor pydantic."""
 
 from __future__ import annotations
 

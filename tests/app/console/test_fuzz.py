@@ -1,6 +1,6 @@
 """Keys, commands, sizes, signals and windows at random: no exception, and the terminal given back.
 
-`python -I -m bench.fuzz` does the same for as long as one likes.
+`python -I -m bench.fuzz` does the same without a limit.
 """
 
 from __future__ import annotations

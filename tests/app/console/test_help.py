@@ -1,4 +1,4 @@
-"""Help on what has the focus, and the tour."""
+"""Help on the focused widget, and the tour."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_the_tour_goes_on_when_what_it_asks_for_is_done() -> None:
         await console.feed(flow(1, 10))
         await console.app.run_action("command('help.tour')")
         await console.still()
-        # The console is on flows already, which is what the first step asks for.
+        # The console is on flows already: the first step is done.
         assert f"Tour 2/{len(STEPS)}" in console.text
         await console.press("slash")
         await console.type("tcp")

@@ -1,4 +1,4 @@
-"""What takes its time is told of, and can be cancelled where that does no harm."""
+"""Long tasks show their progress; harmless ones can be cancelled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SlowPlane(FakePlane):
-    """Whose checks and replacements take until `gate` is set; the checks can be ended."""
+    """A plane whose checks and replacements last until `gate` is set; checks can be cancelled."""
 
     def check(self, config: ProbeConfig) -> Check:
         with current().on_cancel(self.gate.set):
@@ -101,7 +101,7 @@ async def test_a_check_is_told_of_and_cancelled_by_escape_from_within_the_editor
     async with editing() as (console, plane):
         await edit(console)
         await console.press("f5")
-        # What is quick is not told of.
+        # A quick task shows no progress.
         console.app.show_tasks()
         await console.still()
         assert "checking hello" not in console.strip

@@ -41,7 +41,7 @@ def flows(terminal: Terminal) -> list[list[str]]:
 
 
 def after_the_end(terminal: Terminal) -> str:
-    """What was written once the terminal was given back, without escapes."""
+    """Text written after the terminal was given back, without escapes."""
     rest = terminal.raw().rpartition(ALTERNATE_OFF)[2]
     return _REST.sub(b"", rest).decode()
 
@@ -147,7 +147,7 @@ def programs(pid: int) -> set[int]:
 
 
 def loaded(programs: set[int]) -> set[int]:
-    """Those that the kernel still has."""
+    """The programs that are still loaded."""
     found = set()
     for number in programs:
         with contextlib.suppress(OSError):

@@ -30,7 +30,7 @@ async def test_a_layout_is_kept_and_put_back_at_the_next_start() -> None:
         await do(console, "flow.filter proto:tcp", "flow.sort source", "flow.reverse")
         await do(console, "view.columns source bytes", "flow.detail", "app.theme light")
         await do(console, "layout.save mine")
-        # What is done afterwards is not kept.
+        # Later changes are not kept.
         await do(console, "flow.filter proto:udp")
     assert layouts.names() == ["mine"]
     async with desk(settings=Settings(ui=Ui(layout="mine"))) as console:
@@ -61,7 +61,7 @@ async def test_screens_that_were_not_turned_to_are_put_back_when_they_are() -> N
         await do(console, "layout.load mine")
         assert "Event▲" in console.text
         await do(console, "layout.save again")
-        # What this version does not know is left alone.
+        # Keys unknown to this version stay.
         assert layouts.load("again")["flows"]["filter"] == "proto:udp"
         assert layouts.load("again")["screen_of_another_day"] == {"x": "y"}
         assert "theme" not in layouts.load("again")["console"]

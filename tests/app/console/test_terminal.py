@@ -1,4 +1,4 @@
-"""What is found out about a terminal, and a console on a slow one."""
+"""Detection of the terminal's features, and a console on a slow terminal."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ KEYS = (
     ("?", "Keys of"),
     ("\x1b", lambda text: "Keys of" not in text),
 )
-"""Keys, and what is on the screen soon after each."""
+"""Keys, and the text on the screen soon after each."""
 
 
 @pytest.mark.timing

@@ -70,7 +70,7 @@ def colors(style: Style) -> tuple[Color, Color]:
 
 
 def drawn(app: Sample) -> Iterator[tuple[str, Color, Color]]:
-    """What may be drawn: what it is, its colour and its ground."""
+    """Drawable parts: name, colour and background."""
     names = ("status--separator", "option-list--separator", "text-area--placeholder")
     for widget in app.screen.query(Widget):
         for name in widget._get_component_classes():

@@ -76,7 +76,7 @@ time.sleep(60)
 
 @contextlib.contextmanager
 def python(code: str) -> Iterator[subprocess.Popen[str]]:
-    """A process in a session of its own that runs `code`; killed at the end of the block."""
+    """A process in a new session that runs `code`; killed at the end of the block."""
     with subprocess.Popen(
         [sys.executable, "-I", "-c", code],
         stdout=subprocess.PIPE,

@@ -46,7 +46,7 @@ def lab() -> Iterator[Lab]:
 
 
 class Tracer:
-    """A UDP flow from the client to the server, whose ICMP errors it reads."""
+    """A UDP flow from the client to the server, which reads its ICMP errors."""
 
     def __init__(self, lab: Lab, family: socket.AddressFamily, port: int = 0) -> None:
         six = family == socket.AF_INET6
@@ -66,7 +66,7 @@ class Tracer:
         self._socket.close()
 
     def probe(self, hop: int, wait: float = 1.0) -> tuple[str, float]:
-        """Who answers at `hop` and after how many seconds; "" for nobody."""
+        """The address that answers at `hop`, and the seconds until then; "" without an answer."""
         self._socket.setsockopt(self._level, self._ttl, hop)
         self._forget()
         sent = time.monotonic()
@@ -195,7 +195,7 @@ def test_a_limited_hop_answers_now_and_then(lab: Lab, family: socket.AddressFami
 
 
 def numbers(receiver: socket.socket) -> list[int]:
-    """What the datagrams say that have come, or come soon."""
+    """Numbers in the datagrams that have arrived, or arrive soon."""
     found = []
     receiver.settimeout(0.2)
     with contextlib.suppress(TimeoutError):

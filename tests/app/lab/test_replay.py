@@ -333,7 +333,7 @@ def captures() -> dict[str, list[tuple[int, bytes]]]:
     """By the policy that they are to wake; empty: none."""
     to_host = ETHER / IP(dst=HOST)
     return {
-        # First, as it would be hidden by what comes after it.
+        # First: later traffic would hide it.
         "port_scan": spread(0.5, scan()),
         "": spread(2, ordinary()),
         "icmp_flood": spread(1, varied(to_host / ICMP() / bytes(56), 2000, ports=False)),
@@ -394,13 +394,13 @@ def test_each_attack_wakes_its_policy_and_every_frame_is_counted_once(
         told: list[str] = []
         packets = octets = 0
         recorded = captures()
-        # Seconds of silence, from which a scan is told.
+        # Two quiet seconds, the baseline for the scan.
         assert becomes(lambda: len(watched.tables(METRICS_TABLE)) * INTERVAL >= 2, 5)
         for policy, frames in recorded.items():
             path.write_bytes(pcap(*frames))
             # 0: as fast as it goes.
             assert replayed(lab, path, 0.0 if policy == "syn_flood" else 2.0).whole
-            # A scan is told a window late.
+            # The monitor reports a scan one window later.
             watched.windows(2 if policy == "port_scan" else 1)
             told += [policy] if policy else []
             assert watched.fired() == told

@@ -1,4 +1,4 @@
-"""--filter: which rows are written, which tables know a term, and what is said of it."""
+"""--filter: written rows, terms of each table, and messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def flows(*numbers: int) -> Snapshot:
 def written(
     tmp_path: Path, text: str, *items: Item, views: tuple[str, ...] = ALL
 ) -> tuple[dict[str, list[Row]], Filtering]:
-    """Rows by view, and what was left out."""
+    """Rows by view, and the filter's counts."""
     filtering = Filtering.of(text, views, {"web": "dport:80,443"})
     chosen = [VIEWS[name] for name in views]
     with Sink(str(tmp_path), "csv", chosen, keep=filtering.kept) as sink:
@@ -70,7 +70,7 @@ def test_flows_that_pass_are_written_and_windows_stay_whole(
     found, filtering = written(tmp_path, text, flows(53, 80, 443))
     assert [int(row["destination_port"]) for row in found["flows"]] == ports
     (window,) = found["windows"]
-    # What is measured is not what is written.
+    # The window's counts include rows that are not written.
     assert (window["rows"], window["packets"]) == ("3", "576")
     said = f"{3 - len(ports)} of 3 rows did not pass {text}" if text else ""
     assert str(filtering) == said
@@ -111,7 +111,7 @@ def test_tables_that_do_not_know_a_term_are_whole_and_that_is_said(tmp_path: Pat
         "rtt>5 does not filter flows; dport:443 rtt>5 does not filter windows, events"
     )
     assert Filtering.of("", views, {}).words(views) == ""
-    # A word by itself is a flow's, not what an event says.
+    # A bare word filters flows, not events.
     assert "events" in Filtering.of("tcp", views, {}).words(views)
 
 

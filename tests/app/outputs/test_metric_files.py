@@ -1,4 +1,4 @@
-"""Metrics as files and as one export's text, parsed back and compared with what the maps held."""
+"""Metrics as files and as one export's text, parsed back and compared with the maps' contents."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_the_columns_of_metrics(tmp_path: Path) -> None:
 
 
 def test_the_columns_of_triggers(tmp_path: Path) -> None:
-    """S2.11: a row a transition, with what caused it."""
+    """S2.11: one row per transition, with its cause."""
     cause = monitors.CAUSE.replace('"', '""')
     assert written(
         tmp_path, TRIGGERS_TABLE, monitors.triggers(PolicyState.ACTIVE, PolicyState.COOLDOWN)
@@ -164,7 +164,7 @@ def said(*items: Any) -> str:
 
 
 def test_what_was_monitored_is_summed_up() -> None:
-    """S2.5: a baseline monitor by itself."""
+    """S2.5: a baseline monitor without policies."""
     window = (monitors.metrics(), monitors.policies(PolicyState.ARMED))
     assert said(*window, *window, monitors.triggers(PolicyState.ACTIVE, PolicyState.HOLD)) == (
         "2 windows monitored, 40 packets, 2 transitions"

@@ -1,4 +1,4 @@
-"""Tables as files: what they begin with, what is left alone, and rows that are always whole."""
+"""Tables as files: their heads, foreign files, and rows that are always whole."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_row_that_a_killed_run_left_half_written_is_taken_off(tmp_path: Path, 
         with Sink(str(tmp_path), name, ALL) as sink:
             sink.write(snapshot(20_000, window=window))
         if window == 1:
-            # What ends a document is not counted: 10 bytes into the last row.
+            # Without the document's end: 10 bytes into the last row.
             os.truncate(path, path.stat().st_size - len(FORMATS[name].end) - 10)
     windows = [row["window"] for row in rows_in(path)]
     assert windows == ["1"] * 19_999 + ["2"] * 20_000
@@ -195,7 +195,7 @@ def test_wherever_a_run_was_killed_the_next_one_goes_on(
         with Sink(str(tmp_path), name, [VIEWS["events"]]) as sink:
             sink.write(Event(0, "info", "eth0", "third"))
     except UsageError:
-        # So little was left of the first row that it can't be told whose it is.
+        # The rest of the first row is too short to name its table.
         assert b"events/1" not in path.read_bytes()
         return
     texts = [row["text"] for row in rows_in(path)]

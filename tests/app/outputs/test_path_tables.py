@@ -1,4 +1,4 @@
-"""Tables of path tracing: what each column says, and what is left empty."""
+"""Tables of path tracing: the columns' contents, and empty cells."""
 
 from __future__ import annotations
 

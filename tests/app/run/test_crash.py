@@ -1,4 +1,4 @@
-"""However a run ends, what it collected is written and nothing of it stays behind."""
+"""However a run ends, it writes its windows and leaves no program, process or namespace."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def send(end: End, packets: int) -> None:
 
 
 def sent(directory: Path) -> int:
-    """Those packets as they are in the tables."""
+    """The sent packets, as counted in the tables."""
     table = rows(directory / "flows.csv")
     return sum(int(row["packets"]) for row in table if row["destination_port"] == "999")
 

@@ -170,7 +170,7 @@ def test_every_packet_is_in_both_ends_tables(pair: tuple[End, End], tmp_path: Pa
         headers = UDP_HEADERS[version]
         assert found["out", "17", a, "1111", b, "2222"] == (300, 300 * (headers + 100))
         assert found["in", "17", b, "3333", a, "4444"] == (200, 200 * (headers + 1400))
-        echo = headers + 64  # as long as a UDP header, that of an echo
+        echo = headers + 64  # an echo's header is as long as UDP's
         protocol, ask, answer = ("1", 8, 0) if version == 4 else ("58", 128, 129)
         assert found["out", protocol, a, "0", b, str(ask * 256)] == (7, 7 * echo)
         assert found["in", protocol, b, "0", a, str(answer * 256)] == (7, 7 * echo)

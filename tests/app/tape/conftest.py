@@ -1,4 +1,4 @@
-"""As for the console: drawn as soon as there is something, waited for by what it has to do."""
+"""The console draws at once, and tests wait for its pending work."""
 
 from tests.app.console.conftest import _prompt
 

@@ -1,4 +1,4 @@
-"""Lines of tapes: what is understood, and what is said of what is not, and where."""
+"""Lines of tapes: their meaning, and errors with their columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def instruction(line: str) -> TapeInstruction:
 
 
 def fault(line: str) -> tuple[int, str]:
-    """Column and words of what is wrong with a line."""
+    """Column and text of a line's error."""
     _, faults = read(line, "x.tape", SAVED)
     assert len(faults) == 1, line
     assert str(faults[0]).startswith("x.tape:1:")

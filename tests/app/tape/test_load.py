@@ -1,4 +1,4 @@
-"""Tapes as files: those in them, settings, what they need, and what is wrong with them."""
+"""Tapes as files: sources, settings, requirements, and errors."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ async def test_what_is_recorded_comes_to_the_same_end(
         await feed(console)
         await console.press("at")
         assert console.app.asking == ("macro.play", "q")
-        # A letter that is typed is meant instead, not after it.
+        # A typed letter replaces the suggestion.
         await console.press("q")
         assert console.app.asking == ("macro.play", "q")
         await console.press("enter")

@@ -10,7 +10,7 @@ from app.tape.load import of_text
 
 
 def recorded(*keys: tuple[str, str | None], pauses: tuple[float, ...] = ()) -> list[str]:
-    """The lines, but for the first, of keys and what they write."""
+    """Recorded lines, without the first, of keys and their characters."""
     recorder = Recorder("q", "flows")
     for key, character in keys:
         recorder.key(Key(key, character))

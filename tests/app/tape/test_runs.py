@@ -1,4 +1,4 @@
-"""Tapes on the command line: what comes of them, with which code, and what is said."""
+"""Tapes on the command line: results, exit codes, and messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_check_tells_all_that_is_wrong_and_runs_nothing(tmp_path: Path) -> None:
     wrong = tape(tmp_path, "Enterr\nEnter\nExpect view == 3\n", "wrong.tape")
     needs = tape(tmp_path, "Require console >= 99\n", "needs.tape")
     code, out, err = deck_ends("macro", "check", right, wrong, needs)
-    # What is wrong counts for more than what is missing here.
+    # A wrong tape outweighs a missing requirement.
     assert code == 2
     assert out == f"{right}: 2 steps, changes what runs at {right}:2: needs --allow-write\n"
     assert err.splitlines()[:2] == [
@@ -62,7 +62,7 @@ def test_what_is_known_before_is_told_before(
     tmp_path: Path, text: str, code: int, said: str
 ) -> None:
     path = tape(tmp_path, text)
-    # There is no such interface: nothing is looked at.
+    # The interface does not exist: the tape fails first.
     ended, out, err = deck_ends("run", "-i", "none0", "--headless", "--macro", path)
     assert (ended, out) == (code, "")
     assert err.startswith(said.format(path))

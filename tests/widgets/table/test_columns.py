@@ -50,17 +50,17 @@ def test_text_fills_its_cells_exactly() -> None:
 @pytest.mark.parametrize(
     ("chosen", "sorted_by", "width", "seen"),
     [
-        # In the order in which they are chosen, which is that of their importance too.
+        # The chosen order is also the order of importance.
         (("rate", "flow"), "", 80, ["rate", "flow"]),
         (("rate", "flow"), "", 31, ["rate"]),
         (("note", "rate", "flow"), "", 31, ["note", "rate"]),
-        # A hidden one is shown where it is asked for, or sorted by.
+        # A chosen or sorted hidden column is visible.
         (("hidden",), "", 80, ["hidden"]),
         ((), "", 80, ["flow", "note", "rate"]),
         ((), "hidden", 80, ["flow", "note", "rate", "hidden"]),
         (("flow",), "rate", 80, ["flow", "rate"]),
         (("flow", "rate"), "rate", 12, ["rate"]),
-        # What is not known, as of another time, is left out.
+        # Unknown columns, of another version, are left out.
         (("gone", "rate"), "gone", 80, ["rate"]),
     ],
 )

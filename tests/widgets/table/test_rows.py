@@ -13,7 +13,7 @@ from widgets.table.rows import Row, Rows, Value, order
     ("values", "up", "down"),
     [
         ([3, 1, 2], [1, 2, 0], [0, 2, 1]),
-        # Equal ones stay as they were, and what is no value is last either way.
+        # Equal values keep their order, and missing values are last either way.
         ([1.0, math.nan, 2.0, 1.0, None], [0, 3, 2, 1, 4], [2, 0, 3, 1, 4]),
         (["b", "a", None], [1, 0, 2], [0, 1, 2]),
         ([], [], []),

@@ -283,7 +283,7 @@ async def test_other_columns_can_be_chosen_while_it_is_shown() -> None:
         await pilot.pause()
         assert seen(pilot)[0].split() == ["Value", "Name"]
         assert seen(pilot)[1].split() == ["7", "row0"]
-        # What is not seen does not draw a line again.
+        # Changes in invisible cells redraw no line.
         before = dict(app.table._lines)
         app.table.show(Rows.of(Row(name, (name, "7", "another note")) for name in names(3)))
         assert app.table._lines == before

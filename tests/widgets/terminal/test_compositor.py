@@ -1,4 +1,4 @@
-"""What a terminal shows after the differences it was sent, against what it should show."""
+"""A terminal's screen after differential updates, against the full picture."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Dialog(DiffModalScreen[None]):
 
 
 class Stage(DiffApp[None]):
-    """Panes side by side, so that what lies beside a change is not rendered with it."""
+    """Panes side by side: a change in one does not render the other."""
 
     CSS = """
     #left { width: 1fr; border: round $primary; }
@@ -145,7 +145,7 @@ class Watch:
         for _ in range(60):
             await self.pilot.pause()
             quiet = 0 if self.replay() else quiet + 1
-            # Asking for what should be shown while a layout is due would make Textual miss it.
+            # While a layout is due, reading the picture would make Textual miss the layout.
             if quiet >= 2 and self.emulator.seen == self.expected():
                 return True
         return False

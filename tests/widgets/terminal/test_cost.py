@@ -1,4 +1,4 @@
-"""What a busy screen costs under a real terminal, and that the terminal measures it rightly."""
+"""Costs of a busy screen under a real terminal, and checks of the measuring terminal."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def paint(style: Style | None) -> str:
 
 
 def plainly(target: list[CellLine]) -> Emulator:
-    """What a terminal shows that is sent everything, each segment with all its codes."""
+    """A terminal's screen after full output: each segment with all its codes."""
     emulator = Emulator(WIDTH, HEIGHT)
     for y, content in enumerate(target):
         emulator.feed(f"\x1b[{y + 1};1H")
@@ -76,7 +76,7 @@ def test_it_shows_every_cell_whatever_was_there(
     made += [moved(made[-1], dice.randrange(1, 4), dice.randrange(4))]
     for target in made:
         owed = dict(enumerate(target))
-        # Now and then the link carries only a part; lines may also be asked for by themselves.
+        # Sometimes the link carries only a part; single lines may be written, too.
         room = dice.choice([1 << 20, 60])
         while owed or shadow.owed:
             pen = DiffWriter(ColorSystem.TRUECOLOR, WIDTH, shadow.at, erases=erases)

@@ -1,4 +1,4 @@
-"""A program and its terminal: what it asks, what it is told, and when either of them goes away."""
+"""A program and its terminal: queries, answers, and the end of either."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_ground_is_asked_for_and_the_answer_taken_when_it_comes(
     with Terminal(STILL, columns=80, rows=24, answers=ANSWERS | {GROUND: b""}) as terminal:
         terminal.wait("ready")
         terminal.settle()
-        # In two parts, and in the midst of what is typed.
+        # In two parts, between typed keys.
         terminal.send(b"k" + answer[:9])
         time.sleep(0.01)
         terminal.send(answer[9:] + b"k")

@@ -9,7 +9,7 @@ from widgets.terminal.keyboard import Keyboard
 
 
 def typed(*reads: str) -> list[tuple[str, str | None]]:
-    """Keys and what was pasted, of what was read at a time; nothing more comes then."""
+    """Keys and pasted texts of these reads, after which the terminal sends no more."""
     keyboard = Keyboard(debug=False)
     events = [event for text in reads for event in keyboard.feed(text)]
     while keyboard.waiting:

@@ -1,4 +1,4 @@
-"""What goes out on links of different speed, simulated: how much at once, and how often."""
+"""Output on simulated links of different speed: portions and intervals."""
 
 from __future__ import annotations
 

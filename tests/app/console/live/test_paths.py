@@ -81,7 +81,7 @@ def test_bins_are_of_absolute_seconds_and_old_ones_are_empty_again(
     lives.add(table(path.second(later), later + SECOND_NS - 1))
     view = lives.view()
     assert view.recent(np.array([0]), module.SECONDS)["answered"].sum() == 20
-    # What is asked for beyond what is kept is not the newest once more.
+    # Seconds beyond the kept ones do not repeat the newest.
     assert view.recent(np.array([0]), module.SECONDS + 60)["answered"].sum() == 20
 
 

@@ -47,7 +47,7 @@ def seconds(timeline: Timeline) -> list[float]:
 
 
 def arrays(timeline: Timeline) -> dict[int, Array]:
-    """Those of the flows of all frames, each once."""
+    """The arrays of flows of all frames, each once."""
     return {id(frame.flows.rows): frame.flows.rows for frame in timeline.frames}
 
 

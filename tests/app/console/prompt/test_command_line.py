@@ -1,4 +1,4 @@
-"""Typing commands: what is offered, what is remembered, and how a mistake is mended."""
+"""Typing commands: completions, history, and correction of a mistake."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_mistake_is_marked_and_mended_where_it_is() -> None:
         assert console.lines[-2].index("nonsense") == console.lines[-3].index(MARK)
         await console.press("escape")
         assert "nonsense" not in console.text
-        # What was wrong can be had back too.
+        # The history has wrong commands too.
         await console.press("colon")
         assert prompt(console).text == ""
         await console.press("enter")

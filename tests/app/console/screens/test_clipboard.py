@@ -1,4 +1,4 @@
-"""What is copied, and how it gets to the terminal (OSC 52)."""
+"""Copies, and their way to the terminal (OSC 52)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def column(console: Desk, name: str, column: str) -> Sequence[Value]:
     place = next(n for n, found in enumerate(shown.columns) if found.id == column)
     values = list(shown.arranged.values(place))
     cells = [shown.source.cells(index) for index in range(shown.source.rows)]
-    # What is drawn is what is sorted, and there is a value for each cell.
+    # The drawn rows are the sorted ones, and each cell has a value.
     assert len(cells) == len(values) == shown.arranged.rows
     for one in cells:
         assert len(one) == len(shown.columns)
@@ -67,11 +67,11 @@ async def test_hops_and_destinations_are_sorted_and_flows_stay_below_their_desti
         assert column(console, "hops", "hop")[:3] == [1, 2, 3]
         await do(console, "path.sort loss")
         assert "Loss▼" in console.text
-        # Who never answers loses all, and the destination is no hop yet.
+        # Silent hops lose all probes, and the destination is no hop yet.
         assert column(console, "hops", "hop")[:2] == [4, 5]
         await do(console, "path.reverse")
         assert column(console, "hops", "loss")[0] == 0
-        # The word says which table is meant, and the focus where both have it.
+        # The column's name chooses the table; if both have it, the focus does.
         await do(console, "path.sort rtt")
         paths, rtts = (column(console, "destinations", name) for name in ("path", "rtt"))
         assert [str(path).split()[0] for path in paths] == ["10.94.6.2", "tcp", "tcp", "10.9.9.9"]
@@ -141,7 +141,7 @@ async def test_columns_are_those_of_the_settings_and_of_the_command() -> None:
         await console.feed(flow(1, 10), flow(2, 20))
         assert console.header == ["Rate▼", "Source", "Size"]
         await do(console, "view.columns destination, first packets")
-        # What it is sorted by is always there.
+        # The sort column is always visible.
         assert " ".join(console.header) == "Destination First (UTC) Packets Rate▼"
         await do(console, "flow.sort packets")
         assert " ".join(console.header) == "Destination First (UTC) Packets▼"

@@ -1,4 +1,4 @@
-"""Two moments compared: what became of each flow, and what the table says of it."""
+"""Two moments compared: the fate of each flow, and its row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACES = {name: place for place, name in enumerate(CHANGES.names)}
 
 
 def views(*windows: list[Array]) -> list[LiveView]:
-    """What was known after each window of a second; those of an empty list are a minute apart."""
+    """The view after each window of a second; an empty list stands for a minute."""
     lives, found, end = LiveFlows(), [], 0
     for flows in windows:
         end += SECOND if flows else 61 * SECOND

@@ -1,4 +1,4 @@
-"""A table as a file: what is in it, and whose and where it is."""
+"""A table as a file: its contents, owner and place."""
 
 from __future__ import annotations
 

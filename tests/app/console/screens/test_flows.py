@@ -36,7 +36,7 @@ async def test_the_fastest_flow_is_first_and_every_number_is_right() -> None:
 
 _SHOWN = [column.id for column in FLOWS.columns if not column.hidden]
 SORTED = _SHOWN[_SHOWN.index("rate") :] + _SHOWN[: _SHOWN.index("rate")]
-"""What `s` sorts by, in its order: that of the columns, from the first one on."""
+"""The sort columns of key `s`, in its order: from the rate on to the right, then from the left."""
 
 
 async def test_sorting_goes_through_each_column_and_can_be_reversed() -> None:
@@ -151,7 +151,7 @@ async def test_a_wrong_filter_is_refused_and_can_be_mended() -> None:
         assert "flows have no 'prot'" in console.text
         assert "did you mean proto?" in console.text
         assert console.sources == [2, 3, 1]
-        # What was typed is still there; letters go into it and are no keys.
+        # The typed text is still there; letters go into it and are no keys.
         assert "prot:udp" in console.text
         await console.press("escape")
         assert "prot:udp" not in console.lines[-2]
@@ -185,7 +185,7 @@ async def test_pause_freezes_rows_counts_and_detail_while_counting_goes_on() -> 
         assert console.lines[1:] == frozen
         assert re.search(r"PAUSED \d\d:\d\d:\d\d UTC .* 0 s ago", console.strip)
         assert "3 flows" in console.strip
-        # What is lost is said at once, whatever is paused.
+        # Losses appear at once, also while paused.
         await console.pilot.pause(2.0)
         assert re.search(" [123] s ago", console.strip)
         assert "lost 7" in console.strip

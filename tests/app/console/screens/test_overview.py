@@ -100,7 +100,7 @@ async def have_policies(console: Desk) -> None:
     await console.still()
 
 
-# What is kept of windows
+# Kept windows
 
 
 def traffic(*windows: tuple[float, int, int], lost: int = 0) -> Array:
@@ -172,7 +172,7 @@ def test_a_window_of_several_tables_is_one() -> None:
     assert live.view().probes["path"].last[LossReason.OVERRUN].packets == 8
 
 
-# What it makes of them
+# Their rows
 
 
 def test_rates_are_of_the_last_half_second_and_lines_of_whole_cells() -> None:
@@ -221,7 +221,7 @@ def test_the_worst_hop_loses_and_is_to_blame() -> None:
     live.add(table(FakePath(LAB).change(PathRowKind.QUEUE, 3, end, amount_ns=20_000_000), end))
     assert order(live)[0] == 3
     assert ranked(live.view())[0][0] == PathKey("10.94.6.2")
-    # What is probed no more is not bad any more.
+    # A path without probes is no longer bad.
     live.add(table(FakePath(LAB).second(end)[:0], end + 10 * SECOND_NS))
     assert order(live) == []
 
@@ -379,7 +379,7 @@ async def test_the_cursor_goes_from_block_to_block_and_stays_at_the_ends() -> No
         assert await at("up") == ("health", 0)
         assert await at("tab", "down", "j") == ("flows", 0)
         assert await at("end") == ("flows", 3)
-        # What is below has no rows.
+        # The block below has no rows.
         assert await at("down") == ("flows", 3)
 
 
@@ -429,7 +429,7 @@ async def test_what_is_lost_or_left_out_is_said_and_marked_where_it_is_missing(
 
 
 def tones(console: Desk, name: str) -> list[Tone]:
-    """Those of the pieces of a block's time lines."""
+    """The tones of a block's time lines."""
     source = screen(console).block(name).source
     lines = (cast("Pieces", source.cells(row)[-1]) for row in range(source.rows))
     return [tone for pieces in lines for _, tone in pieces]
@@ -468,7 +468,7 @@ async def test_a_probe_that_is_missed_is_late_or_has_ended_or_was_removed(
         await console.still()
         assert said in console.lines[1]
         assert ("silent" in console.lines[1]) == (happens is not goes)
-        # Old numbers are not taken for those of now.
+        # Old numbers are muted.
         if happens is not goes:
             source = screen(console).block("traffic").source
             assert Tone.MUTED in source.tones(0)
@@ -493,7 +493,7 @@ async def test_a_paused_view_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
         await console.feed(*some())
         await console.press("space")
         frozen = console.lines[1:]
-        # What has not come since is not missed.
+        # A paused screen reports no late windows.
         monkeypatch.setattr("app.console.screens.overview.model.LATE", 0.1)
         await console.pilot.pause(0.2)
         await console.feed(*some(), flow(9, 900), losses=FULL)

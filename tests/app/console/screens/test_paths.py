@@ -34,7 +34,7 @@ UDP = TracedFlow(17, 5004, 9000)
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is traced is looked at as soon as there is something."""
+    """Poll traced paths ten times a second."""
     monkeypatch.setattr("app.console.polling._PERIOD", 0.1)
 
 
@@ -46,7 +46,7 @@ class Tracer:
         self.now_ns = time.monotonic_ns() // SECOND_NS // 2 * 2 * SECOND_NS
 
     async def play(self, *paths: FakePath, seconds: int = 1) -> None:
-        """What is measured in so many seconds; then wait until it is shown."""
+        """Publish the windows of so many seconds; then wait until the screen shows them."""
         for _ in range(seconds):
             end = self.now_ns + SECOND_NS - 1
             for path in paths:
@@ -292,7 +292,7 @@ async def test_a_silent_hop_in_front_of_nothing_known_and_a_destination_without_
         await becomes(t.desk, lambda: "waits for packets to it" in t.desk.text)
         await t.desk.press("n")
         assert "no router has answered yet" in t.desk.text
-        # What was measured of a flow that has ended is not kept for ever.
+        # The screen drops the numbers of an ended flow.
         t.plane.paths["192.0.2.9"] = replace(t.plane.paths["192.0.2.9"], flows=(UDP,), matched=5)
         await becomes(t.desk, lambda: t.desk.text.count("no packets any more") == 2)
 

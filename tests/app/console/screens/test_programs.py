@@ -94,7 +94,7 @@ def compiler() -> Iterator[Compiler]:
 
 
 def changes(plane: FakePlane) -> list[str]:
-    """What the plane was asked beyond checks."""
+    """The plane's requests, without checks."""
     return [what for what, _ in plane.asked if what != "check"]
 
 

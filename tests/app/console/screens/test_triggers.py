@@ -442,7 +442,7 @@ async def test_what_is_wrong_is_marked_where_it_is_and_mended_there() -> None:
         await c.press("delete")
         assert not c.mistake.has_class("open")
         assert answer.value == text.replace(">>", ">")
-        # What only the plane knows to be wrong is marked too, though the line has scrolled.
+        # An error that only the plane can find is marked too, though the line has scrolled.
         c.plane.refusal = UsageError(
             "policy 'new': run: there is no application 'heavy_hitters'", hint="there are dns"
         )
@@ -511,12 +511,12 @@ async def test_bars_are_told_apart_without_colours_and_a_paused_screen_stays(
         strips = c.app.screen._compositor.render_strips()
 
         def ground(y: int, bar: str) -> object:
-            """What the last bar of a line stands on."""
+            """Background of the line's last bar."""
             return next(
                 s.style.bgcolor for s in reversed(list(strips[y])) if s.style and bar in s.text
             )
 
-        # What was active stands on a ground of its own, under the cursor too.
+        # Active windows have another background, under the cursor too.
         assert c.policies.cursor_index == 0
         cursor = next(s.style.bgcolor for s in strips[4] if s.style and "flood" in s.text)
         assert ground(4, "█") not in (ground(5, "▄"), cursor)
