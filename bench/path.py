@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from app.lab import Detour, Lab, Plan, netns
+from app.lab import Detour, Lab, LabPlan, netns
 from bench.application import FROM_PORT, PORT, closing_fd, running
 from bench.report import Report
 from bpf.abi import ProgType
@@ -65,7 +65,7 @@ class Collected:
 
 
 @contextmanager
-def network(plan: Plan) -> Iterator[Lab]:
+def network(plan: LabPlan) -> Iterator[Lab]:
     """A lab without traffic; its client may open sockets for pings."""
     with Lab(plan, traffic=False) as lab:
         with closing_fd(lab.open_namespace()) as client:
@@ -142,7 +142,7 @@ def _above(program: int, floor: int, packet: bytes) -> float:
 
 def truth(report: Report) -> None:
     """Idle, with cables of known delay."""
-    plan = Plan(_HOPS, bottleneck_bits=0, delays={1: 0.005, 3: 0.01, 5: 0.002})
+    plan = LabPlan(_HOPS, bottleneck_bits=0, delays={1: 0.005, 3: 0.01, 5: 0.002})
     with network(plan) as lab:
         for version, server in ((4, lab.server_ipv4), (6, lab.server_ipv6)):
             pinged = [
@@ -195,7 +195,7 @@ def _account(report: Report, name: str, rows: Array) -> None:
 
 def queue(report: Report) -> None:
     """A bulk transfer fills the 200 ms of the bottleneck; pings go by beside."""
-    plan = Plan(_HOPS)
+    plan = LabPlan(_HOPS)
     with network(plan) as lab:
         for version, server in ((4, lab.server_ipv4), (6, lab.server_ipv6)):
             pinged = [
@@ -255,7 +255,7 @@ def _pair(report: Report, name: str, ours: Array, pings: Array) -> None:
 
 def rates(report: Report) -> None:
     """100 probes/s a hop and far more: all matched, or counted."""
-    with network(Plan(_HOPS, bottleneck_bits=0)) as lab:
+    with network(LabPlan(_HOPS, bottleneck_bits=0)) as lab:
         for rate, burst in ((100, 1), (1000, 2), (3000, 4), (8500, 8)):
             with (
                 traced(lab, lab.server_ipv4, rate=rate, burst=burst, max_hops=_HOPS) as (
@@ -279,7 +279,7 @@ def rates(report: Report) -> None:
 def throughput(report: Report, rounds: int) -> None:
     """One bulk transfer, traced and not, in turns."""
     for megabits in (20, 500):
-        plan = Plan(_HOPS, bottleneck_bits=megabits * 1_000_000)
+        plan = LabPlan(_HOPS, bottleneck_bits=megabits * 1_000_000)
         with (
             network(plan) as lab,
             application(lab, "bulk", lab.server_ipv4, 8 + rounds * 5) as process,
@@ -319,7 +319,7 @@ def _nothing(address: str) -> None:
 
 def changes(report: Report) -> None:
     """A detour mid-flow, paths of equal cost, and silent routers."""
-    plan = Plan(_HOPS, bottleneck_bits=0, detour=Detour(3), silent=("r2",))
+    plan = LabPlan(_HOPS, bottleneck_bits=0, detour=Detour(3), silent=("r2",))
     with (
         network(plan) as lab,
         traced(lab, lab.server_ipv4, lab.server_ipv6) as (_, collected),
@@ -343,7 +343,7 @@ def changes(report: Report) -> None:
     per_second = len(silent) / 6
     report.target("a silent hop", f"{per_second:.2f} probes/s", per_second <= 2)
 
-    plan = Plan(_HOPS, bottleneck_bits=0, twin=3)
+    plan = LabPlan(_HOPS, bottleneck_bits=0, twin=3)
     with network(plan) as lab:
         right = wrong = 0
         with traced(lab, lab.server_ipv4) as (_, collected), lab_flows(lab, 16) as sent:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from app.lab import Detour, Lab, Plan
+from app.lab import Detour, Lab, LabPlan
 from bench.application import PORT, closing_fd, running
 from bench.path import application, network, rtts, traced
 from bpf.errors import UsageError
@@ -91,7 +91,7 @@ def hops_of(name: str, text: str) -> dict[int, tuple[float, set[str]]]:
 def queue(peers: Peers) -> None:
     """A bulk transfer fills the bottleneck at r3, beside a gentle flow that is traced."""
     with (
-        network(Plan(_HOPS)) as lab,
+        network(LabPlan(_HOPS)) as lab,
         application(lab, "udp", lab.server_ipv4, _SECONDS + 20, 500),
         closing_fd(lab.open_namespace()) as here,
         traced(lab, lab.server_ipv4) as (_, collected),
@@ -118,7 +118,7 @@ def queue(peers: Peers) -> None:
 
 def detour(peers: Peers) -> None:
     """The route changes half way."""
-    plan = Plan(_HOPS, bottleneck_bits=0, detour=Detour(3))
+    plan = LabPlan(_HOPS, bottleneck_bits=0, detour=Detour(3))
     with network(plan) as lab, application(lab, "udp", lab.server_ipv4, _SECONDS + 10, 1000):
         with (
             traced(lab, lab.server_ipv4) as (_, collected),
@@ -138,7 +138,7 @@ def detour(peers: Peers) -> None:
 
 def shared(peers: Peers) -> None:
     """Flows are shared out over r3 and its twin: which way does an application's own flow go?"""
-    plan = Plan(_HOPS, bottleneck_bits=0, twin=3)
+    plan = LabPlan(_HOPS, bottleneck_bits=0, twin=3)
     with network(plan) as lab:
         truth: dict[int, bool] = {}
         with (

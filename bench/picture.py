@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from app.console.app import ConsoleApp
 from app.lab import Lab
 from app.run.monitor import Policies
-from app.run.spec import Watch, probes_of
+from app.run.spec import RunSpec, probes_of
 from app.run.start import start
 from bpf.attach.attachment import Hook
 from probes.control.controller import Controller
@@ -35,14 +35,14 @@ _EXAMPLES = [str(_ROOT / "examples" / name) for name in ("destinations.toml", "t
 
 async def _draw(controller: Controller, lab: Lab) -> dict[str, str]:
     interface = lab.interface
-    watch = Watch(
+    spec = RunSpec(
         interface, 1.0, Hook.XDP, "", None, probes=probes_of(_EXAMPLES, interface, 1.0),
         trace=(lab.server_ipv4, lab.server_ipv6), monitor=MonitorOptions(),
         policies=Policies(tuple(map(Policy.parse_short, _POLICIES))),
     )  # fmt: skip
     with ExitStack() as stack:
         app = ConsoleApp(
-            lambda: controller, lambda: start(controller, watch, stack), interface,
+            lambda: controller, lambda: start(controller, spec, stack), interface,
             names=False,
         )  # fmt: skip
         async with app.run_test(size=_SIZE) as pilot:

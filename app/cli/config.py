@@ -14,7 +14,7 @@ from app.cli.command import CommandGroup, argument, option
 from app.cli.decorator import takes, unfit
 from app.cli.options import Options
 from app.config import paths
-from app.config.load import NONE, Loaded, load, sections
+from app.config.load import NONE, LoadedSettings, load, sections
 from app.config.model import Settings, Ui
 from app.config.schema import Setting, settings_of
 from app.config.toml_lines import dumped
@@ -68,7 +68,7 @@ def path() -> None:
 @config.command()
 @option("--origin", is_flag=True, help="Add where each value is from.")
 @takes(Options, Ui)
-def show(options: Options, settings: Settings, loaded: Loaded, origin: bool) -> None:
+def show(options: Options, settings: Settings, loaded: LoadedSettings, origin: bool) -> None:
     """Print every setting as it applies, as TOML. Options count as they would for a command."""
     context = click.get_current_context()
     lines: list[str] = []

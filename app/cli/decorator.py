@@ -14,7 +14,7 @@ import click
 
 from app.cli.command import option
 from app.cli.options import GENERAL, Options
-from app.config.load import NONE, Loaded, load
+from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Ui
 from app.config.schema import Setting, settings_of
 from bpf.errors import UsageError
@@ -25,9 +25,9 @@ Callback = Callable[..., Any]
 def takes(*of: type, only: Sequence[str] = ()) -> Callable[[Callback], Callback]:
     """Return a decorator that gives a command the fields of dataclasses as options, and --config.
 
-    The command gets each dataclass, and Settings and Loaded, as the argument that has this class as
-    its annotation. `only` names the fields, if not all are options. If the command line leaves out
-    an option, the environment or the configuration file gives its value.
+    The command gets each dataclass, and Settings and LoadedSettings, as the argument that has this
+    class as its annotation. `only` names the fields, if not all are options. If the command line
+    leaves out an option, the environment or the configuration file gives its value.
     """
     fields = {
         name: each
@@ -36,9 +36,9 @@ def takes(*of: type, only: Sequence[str] = ()) -> Callable[[Callback], Callback]
         if not only or name in only
     }
 
-    def read(context: click.Context, _: click.Parameter, config: str) -> Loaded:
+    def read(context: click.Context, _: click.Parameter, config: str) -> LoadedSettings:
         # A shell that completes shows no error.
-        loaded = Loaded() if context.resilient_parsing else load(config, Options)
+        loaded = LoadedSettings() if context.resilient_parsing else load(config, Options)
         loaded.check()
         context.default_map = {k: v for k, v in loaded.values.items() if k in fields}
         return loaded
@@ -59,14 +59,14 @@ def takes(*of: type, only: Sequence[str] = ()) -> Callable[[Callback], Callback]
         wanted = {each.annotation: each.name for each in parameters}
 
         @functools.wraps(command)
-        def run(*, config: Loaded, **values: Any) -> Any:
+        def run(*, config: LoadedSettings, **values: Any) -> Any:
             given = {
                 name: list(values.pop(name)) if each.many else values.pop(name)
                 for name, each in fields.items()
             }
             made: dict[str, Any] = {each.__name__: each(**_of(each, given)) for each in of}
             made["Settings"] = replace(config.settings, ui=made.get("Ui", Ui()))
-            made["Loaded"] = config
+            made["LoadedSettings"] = config
             for warning in config.settings.warnings:
                 print(f"probedeck: warning: {warning}", file=sys.stderr)
             try:
@@ -104,7 +104,7 @@ def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: said[name] for name in settings_of(options) if name in said}
 
 
-def blamed(error: UsageError, loaded: Loaded) -> UsageError:
+def blamed(error: UsageError, loaded: LoadedSettings) -> UsageError:
     """`error`, with the place that a wrong value of Options is from, where that is known."""
     name = _culprit(error, loaded.values, loaded.settings.filters)
     return (
@@ -112,7 +112,7 @@ def blamed(error: UsageError, loaded: Loaded) -> UsageError:
     )
 
 
-def unfit(loaded: Loaded) -> list[UsageError]:
+def unfit(loaded: LoadedSettings) -> list[UsageError]:
     """What is wrong about values of Options beyond their types."""
     found = []
     values, saved = _of(Options, loaded.values), loaded.settings.filters
@@ -124,7 +124,7 @@ def unfit(loaded: Loaded) -> list[UsageError]:
     return [*found, *_filters_of_nothing(loaded)]
 
 
-def _filters_of_nothing(loaded: Loaded) -> Iterator[UsageError]:
+def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:
     """Saved filters that no kind of rows can be asked for."""
     if not (loaded.document and loaded.settings.filters):
         return

@@ -213,19 +213,19 @@ def _watch(
 ) -> int:  # fmt: skip
     """`instead` is what to do without a terminal."""
     options.check(settings.filters)
-    watch = replace(options.watch(interface, VERSION), beside=beside, tour=tour)
-    target = options.target(settings.filters) if options.headless else None
-    if target is not None and script.tape is None:
+    spec = replace(options.run_spec(interface, VERSION), beside=beside, tour=tour)
+    output = options.output_spec(settings.filters) if options.headless else None
+    if output is not None and script.tape is None:
         from app.run import headless
 
-        headless.run(watch, target)
+        headless.run(spec, output)
         return 0
-    if target is None:
+    if output is None:
         _need_terminal(instead)
     from app import console
 
-    written = target if target is not None and target.out != "-" else None
-    return console.run(watch, settings, script, written)
+    written = output if output is not None and output.out != "-" else None
+    return console.run(spec, settings, script, written)
 
 
 def _need_terminal(instead: str) -> None:

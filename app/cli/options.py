@@ -10,8 +10,8 @@ from app.config.model import CONSOLE
 from app.config.schema import setting
 from app.outputs.formats import FORMATS
 from app.run.monitor import Policies, policies_of, receiver_of
-from app.run.output_spec import VIEWS, Target
-from app.run.spec import Watch, probes_of
+from app.run.output_spec import VIEWS, OutputSpec
+from app.run.spec import RunSpec, probes_of
 from bpf.attach.attachment import Hook
 from bpf.errors import TextError, UsageError
 from probes import memory_limit as memory
@@ -177,12 +177,12 @@ class Options:
         self._memory()
         if self.bits is not None:
             MonitorOptions(bits=self.bits).check()
-        target = self.target(saved or {})
+        output = self.output_spec(saved or {})
         if saved is not None:
             if self.filter and not self.headless:
                 raise UsageError("--filter is for what is written", hint="add --headless")
             if self.filter:
-                target.filtering()
+                output.filtering()
 
     @property
     def monitors(self) -> bool:
@@ -191,7 +191,7 @@ class Options:
         lists = self.policy or self.policies or self.receiver
         return bool(flags or lists) or self.bits is not None or self.input is not None
 
-    def target(self, saved: Mapping[str, str]) -> Target:
+    def output_spec(self, saved: Mapping[str, str]) -> OutputSpec:
         """Where tables go. Raises UsageError for a view that there isn't."""
         left_out = {
             *(("flows",) if self.only else ()),
@@ -201,18 +201,18 @@ class Options:
         every = [name for name in VIEWS if name not in left_out]
         usual = METRICS_TABLE if self.only else "flows"
         monitor = self.monitors
-        return Target.of(
+        return OutputSpec.of(
             self.out, self.format, self.views or "", every, usual,
             monitor=monitor, filter_text=self.filter, saved=saved,
         )  # fmt: skip
 
-    def watch(self, interface: str, version: str) -> Watch:
+    def run_spec(self, interface: str, version: str) -> RunSpec:
         """What is to be watched on `interface`. Raises UsageError."""
         if not self.only and not interface:
             raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
         probes = probes_of(self.probe, interface, self.interval)
         monitor, policies = self._monitor(interface, probes)
-        watch = Watch(
+        spec = RunSpec(
             interface=interface,
             interval=self.interval,
             ingress=INGRESS[self.ingress],
@@ -230,8 +230,8 @@ class Options:
             monitor=monitor,
             policies=policies,
         )
-        watch.check()
-        return watch
+        spec.check()
+        return spec
 
     def _probe_memory(self) -> int:
         try:

@@ -11,9 +11,9 @@ import click
 from app.cli.command import F, GroupedCommand, argument, option
 from app.cli.decorator import takes
 from app.cli.options import GENERAL, INGRESS, OUTPUT, Options
-from app.run.child_process import Program
-from app.run.output_spec import Target
-from app.run.spec import Watch
+from app.run.child_process import ChildProcess
+from app.run.output_spec import OutputSpec
+from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
 from probes.path.options import Guard, Order, PathOptions, Per
@@ -102,11 +102,11 @@ def trace(
     paths.check()
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
-    target = Target.of(options.out, options.format, views, _TABLES, "hops")
+    output = OutputSpec.of(options.out, options.format, views, _TABLES, "hops")
     # Before names are asked for.
     interfaces.find(interface)
     found = [address for name in destinations for address in addresses(name)]
-    watch = Watch(
+    spec = RunSpec(
         interface=interface,
         interval=options.interval,
         ingress=INGRESS[ingress],
@@ -119,6 +119,6 @@ def trace(
     arguments = click.get_current_context().obj
     program = None
     if arguments:
-        program = Program(arguments, stdout=_STDERR if options.out == "-" else None)
-    headless.run(watch, target, program)
+        program = ChildProcess(arguments, stdout=_STDERR if options.out == "-" else None)
+    headless.run(spec, output, program)
     return program.code if program else 0

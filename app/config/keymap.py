@@ -23,7 +23,7 @@ _ORDER = {name: place for place, name in enumerate(REGISTRY)}
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundKey:
     """A key and what it does."""
 
     key: str
@@ -53,10 +53,10 @@ class Keymap:
         else what is wrong is left out."""
         self._settings = settings or Settings()
         self._complain = complain or self._raise
-        self._tables: dict[str, dict[str, Bound]] = {screen: {} for screen in ("", *SCREENS)}
+        self._tables: dict[str, dict[str, BoundKey]] = {screen: {} for screen in ("", *SCREENS)}
         for command in REGISTRY.values():
             for key in filter(None, command.keys.split(",")):
-                self._tables[command.screen][key] = Bound(key, (command.name,), command=command)
+                self._tables[command.screen][key] = BoundKey(key, (command.name,), command=command)
         for section in self._settings.keys:
             self._choose(section)
         for bound in self._tables[""].values():
@@ -69,7 +69,7 @@ class Keymap:
                     if bound.lines == (_SELECT,):
                         own.setdefault(bound.key, replace(bound, command=command))
 
-    def of(self, screen: str) -> tuple[Bound, ...]:
+    def of(self, screen: str) -> tuple[BoundKey, ...]:
         """The keys that a screen has of its own, or that are everywhere (`""`): in the order of
         their commands, then those that do something else."""
         return tuple(
@@ -91,7 +91,7 @@ class Keymap:
             hint = did_you_mean(section, SCREENS)
             self._complain(at, UsageError(f"there is no screen {section!r}", hint=hint))
             return
-        chosen: dict[str, Bound] = {}
+        chosen: dict[str, BoundKey] = {}
         for text, binding in self._settings.keys[section].items():
             try:
                 key = key_name(text)
@@ -105,7 +105,7 @@ class Keymap:
         # What an operator chose is what is shown first.
         self._tables[section] = {**chosen, **{k: usual[k] for k in usual if k not in chosen}}
 
-    def _refuse_hidden(self, bound: Bound) -> None:
+    def _refuse_hidden(self, bound: BoundKey) -> None:
         """A screen's own key would hide it, and nobody has said what it is to do there."""
         for screen in SCREENS:
             own = self._tables[screen].get(bound.key)
@@ -121,17 +121,17 @@ class Keymap:
         raise UsageError(f"{place}: {error.message}", hint=error.hint)
 
 
-def _bound(key: str, written: str, binding: Binding, settings: Settings) -> Bound:
+def _bound(key: str, written: str, binding: Binding, settings: Settings) -> BoundKey:
     """Raises UsageError."""
     tapes = settings.macros
     lines = (binding,) if isinstance(binding, str) else binding
     if lines == ("",):
-        return Bound(key, written=written)
+        return BoundKey(key, written=written)
     if len(lines) == 1 and lines[0].startswith("@") and not _is_tape(lines[0][1:], tapes):
-        return Bound(key, keys=strokes(lines[0][1:]), written=written)
+        return BoundKey(key, keys=strokes(lines[0][1:]), written=written)
     asked = [parse(_command(line, settings)) for line in lines]
     only = asked[0].command if len(asked) == 1 and not asked[0].values else None
-    return Bound(key, tuple(each.line for each in asked), command=only, written=written)
+    return BoundKey(key, tuple(each.line for each in asked), command=only, written=written)
 
 
 def _command(line: str, settings: Settings) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.config.paths import read_private, state_dir, write_private
-from app.config.toml_lines import Document, dumped
+from app.config.toml_lines import TomlDocument, dumped
 from app.files import as_invoker
 from bpf.errors import UsageError, did_you_mean
 
@@ -43,7 +43,7 @@ def load(name: str) -> Layout:
     text = read_private(path)
     if text is None:
         raise UsageError(f"there is no layout {name!r}", hint=_hint(name))
-    data = Document.of(path, text).data
+    data = TomlDocument.of(path, text).data
     return {
         screen: {key: value for key, value in of.items() if isinstance(value, str)}
         for screen, of in data.items()

@@ -15,7 +15,7 @@ from typing import Any
 from app.config import paths
 from app.config.model import Settings, Ui
 from app.config.schema import PREFIX, Setting, Value, settings_of
-from app.config.toml_lines import Document
+from app.config.toml_lines import TomlDocument
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 
 NONE = "none"
@@ -30,7 +30,7 @@ def sections(run: type) -> Mapping[str, type]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """What was set before the command line was looked at."""
 
     settings: Settings = field(default_factory=Settings)
@@ -39,7 +39,7 @@ class Loaded:
     """Of options, by name."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """`FILE:LINE` or the variable's name, for each of `values`."""
-    document: Document | None = None
+    document: TomlDocument | None = None
     """The file that was read, for where things stand in it."""
     file: str = ""
     """The file that was looked for; empty where there was to be none."""
@@ -56,7 +56,7 @@ class Loaded:
             raise UsageError(f"{first}{rest}")
 
 
-def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> Loaded:
+def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> LoadedSettings:
     """Read the settings; `given` is the file that --config names, `run` the class of `[run]`.
 
     Never fails: what is wrong is among the `problems`.
@@ -83,25 +83,25 @@ def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> 
     _read_environment(environment, known, values, origins, problems.append)
     warnings += _unknown(environment, known)
     settings = replace(settings, warnings=tuple(warnings))
-    return Loaded(settings, values, origins, document, file, state, tuple(problems))
+    return LoadedSettings(settings, values, origins, document, file, state, tuple(problems))
 
 
-def _document(file: str, named: str) -> Document | None:
+def _document(file: str, named: str) -> TomlDocument | None:
     """None where there is no file. Raises UsageError for what is wrong with one, and where there is
     none that was named; ProbedeckError for one of the invoker that is not to be read."""
     path = Path(file)
     if not named:
         text = paths.read_private(path)
-        return None if text is None else Document.of(path, text)
+        return None if text is None else TomlDocument.of(path, text)
     try:
         with open(path, "rb") as opened:
-            return Document.of(path, paths.text_of(opened, path))
+            return TomlDocument.of(path, paths.text_of(opened, path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _read(
-    document: Document, typed: Mapping[str, type], values: dict[str, Value],
+    document: TomlDocument, typed: Mapping[str, type], values: dict[str, Value],
     origins: dict[str, str], complain: Callable[[UsageError], None],
 ) -> Settings:  # fmt: skip
     from app.config.sections import READERS, check_keys
@@ -137,7 +137,9 @@ def _home_of(name: str, typed: Mapping[str, type], others: Mapping[str, object])
     return did_you_mean(name, [*typed, *others])
 
 
-def _value(document: Document, settings: Mapping[str, Setting], name: str, given: object) -> Value:
+def _value(
+    document: TomlDocument, settings: Mapping[str, Setting], name: str, given: object
+) -> Value:
     from app.config.sections import beside
 
     if name not in settings:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config.model import Binding, Settings
-from app.config.toml_lines import Document
+from app.config.toml_lines import TomlDocument
 from app.console.screens import TABLES
 from app.files import expand
 from bpf.errors import UsageError, did_you_mean
@@ -20,7 +20,7 @@ Complain = Callable[[UsageError], None]
 
 
 def keys(
-    document: Document, table: Mapping[str, Any], complain: Complain
+    document: TomlDocument, table: Mapping[str, Any], complain: Complain
 ) -> Mapping[str, Mapping[str, Binding]]:
     """What keys do, by screen and key; what these are is looked at by `check_keys`."""
     found: dict[str, dict[str, Binding]] = {}
@@ -32,7 +32,7 @@ def keys(
     return found
 
 
-def check_keys(document: Document, settings: Settings, complain: Complain) -> None:
+def check_keys(document: TomlDocument, settings: Settings, complain: Complain) -> None:
     """Whether there are such keys, commands, screens and tapes, and none is in another's way."""
     from app.config.keymap import Keymap
 
@@ -40,7 +40,7 @@ def check_keys(document: Document, settings: Settings, complain: Complain) -> No
 
 
 def _bind(
-    document: Document, at: tuple[str, ...], value: object, into: dict[str, Binding],
+    document: TomlDocument, at: tuple[str, ...], value: object, into: dict[str, Binding],
     complain: Complain,
 ) -> None:  # fmt: skip
     if isinstance(value, str):
@@ -52,7 +52,9 @@ def _bind(
         complain(document.wrong(at, UsageError("is neither a text nor a list of texts", hint=hint)))
 
 
-def macros(document: Document, table: Mapping[str, Any], complain: Complain) -> Mapping[str, str]:
+def macros(
+    document: TomlDocument, table: Mapping[str, Any], complain: Complain
+) -> Mapping[str, str]:
     """Files of tapes, by name."""
     found = {}
     for name, text in _texts(document, "macros", table, complain).items():
@@ -73,7 +75,7 @@ def tape_beside(origin: Path, name: str) -> str:
 
 
 def columns(
-    document: Document, table: Mapping[str, Any], complain: Complain
+    document: TomlDocument, table: Mapping[str, Any], complain: Complain
 ) -> Mapping[str, tuple[str, ...]]:
     """Columns, by table."""
     found = {}
@@ -94,7 +96,9 @@ def _columns(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def filters(document: Document, table: Mapping[str, Any], complain: Complain) -> Mapping[str, str]:
+def filters(
+    document: TomlDocument, table: Mapping[str, Any], complain: Complain
+) -> Mapping[str, str]:
     """Filters, by name; of what rows they are is not looked at."""
     # numpy, which who has set none does without.
     from probes.filter import check
@@ -111,7 +115,7 @@ def filters(document: Document, table: Mapping[str, Any], complain: Complain) ->
 
 
 def _texts(
-    document: Document, section: str, table: Mapping[str, Any], complain: Complain
+    document: TomlDocument, section: str, table: Mapping[str, Any], complain: Complain
 ) -> Mapping[str, str]:
     found = {}
     for name, value in table.items():
@@ -128,6 +132,6 @@ def beside(origin: Path, name: str) -> str:
     return os.path.normpath(origin.absolute().parent / expand(name))
 
 
-READERS: Mapping[str, Callable[[Document, Mapping[str, Any], Complain], Any]] = {
+READERS: Mapping[str, Callable[[TomlDocument, Mapping[str, Any], Complain], Any]] = {
     "keys": keys, "macros": macros, "columns": columns, "filters": filters,
 }  # fmt: skip

@@ -21,7 +21,7 @@ _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class TomlDocument:
     """A file that was read."""
 
     path: Path
@@ -29,7 +29,7 @@ class Document:
     lines: Mapping[Keys, int]
 
     @classmethod
-    def of(cls, path: Path, text: str) -> Document:
+    def of(cls, path: Path, text: str) -> TomlDocument:
         """Raises UsageError for what is no TOML, with the line and nothing of what is in it."""
         import tomllib
 

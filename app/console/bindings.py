@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.binding import Binding, BindingsMap
 
-from app.config.keymap import Bound, Keymap
+from app.config.keymap import BoundKey, Keymap
 
 
 def is_view(action: str) -> bool:
@@ -26,7 +26,7 @@ def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
     return BindingsMap(made)
 
 
-def _action(bound: Bound) -> str:
+def _action(bound: BoundKey) -> str:
     # Textual passes on no more than one parameter of a variable number.
     if bound.keys:
         return f"app.press({','.join(bound.keys)!r})"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from app.config.model import Settings
 from app.console.app import ConsoleApp
-from app.run.output_spec import Target
-from app.run.spec import Watch
+from app.run.output_spec import OutputSpec
+from app.run.spec import RunSpec
 from app.tape.options import NOTHING, Startup
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ _FIRST_WINDOW = 0.25
 
 
 def run(
-    watch: Watch, settings: Settings, script: Startup = NOTHING, target: Target | None = None
+    spec: RunSpec, settings: Settings, script: Startup = NOTHING, output: OutputSpec | None = None
 ) -> int:
     """Open the console on what is watched; returns the exit code. Raises ProbedeckError subclasses.
 
-    `script` is played first. Without a terminal, tables are written to `target` meanwhile.
+    `script` is played first. Without a terminal, tables are written to `output` meanwhile.
     """
     with ExitStack() as stack:
 
@@ -32,10 +32,10 @@ def run(
             from probes.control.controller import Controller
 
             controller = Controller()
-            if target is not None:
+            if output is not None:
                 from app.run.headless import writing
 
-                stack.enter_context(writing(target, watch.probes, controller))
+                stack.enter_context(writing(output, spec.probes, controller))
             stack.callback(controller.close)
             made.append(controller)
             return controller
@@ -43,13 +43,13 @@ def run(
         def begin() -> None:
             from app.run.start import start
 
-            first = min(watch.interval, _FIRST_WINDOW)
-            start(made[0], watch, stack, first=first, console=app.ask)
+            first = min(spec.interval, _FIRST_WINDOW)
+            start(made[0], spec, stack, first=first, console=app.ask)
 
         made: list[Controller] = []
         app = ConsoleApp(
-            plane, begin, watch.interface, watch.duration,
-            first="overview" if watch.flows else "programs", names=watch.names, tour=watch.tour,
+            plane, begin, spec.interface, spec.duration,
+            first="overview" if spec.flows else "programs", names=spec.names, tour=spec.tour,
             settings=settings,
         )  # fmt: skip
         return _run(app, script)

@@ -10,14 +10,14 @@ import textwrap
 from collections.abc import Iterable
 from typing import TextIO
 
-from app.doctor.check import Check, Status
+from app.doctor.check import HostCheck, Status
 from app.doctor.device import device
 from app.doctor.host import compiler, kernel, privileges
 from app.doctor.trials import try_features
 from bpf.attach import interface as interfaces
 from bpf.errors import KernelError
 
-__all__ = ["Check", "Status", "run"]
+__all__ = ["HostCheck", "Status", "run"]
 
 _WIDTH = 80
 _DETAIL_COLUMN = 28
@@ -28,7 +28,7 @@ def run(interface: str | None, out: TextIO = sys.stdout) -> int:
 
     0 where monitoring can run, 4 where it can't. Raises UsageError for an unknown interface.
     """
-    sections: list[tuple[str, Iterable[Check]]] = [
+    sections: list[tuple[str, Iterable[HostCheck]]] = [
         ("privileges", privileges()),
         ("kernel", kernel()),
         ("compiler", compiler()),
@@ -51,7 +51,7 @@ def run(interface: str | None, out: TextIO = sys.stdout) -> int:
     return 0
 
 
-def _lines(check: Check) -> str:
+def _lines(check: HostCheck) -> str:
     """A line for the check, and one for its remedy; longer only where the kernel's words are."""
     indent = " " * _DETAIL_COLUMN
     lines = [_wrap(check.detail, f"  {check.status:<8}{check.name:<18}", indent)]

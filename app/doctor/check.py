@@ -19,7 +19,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class HostCheck:
     """A thing that monitoring uses, and how it is here."""
 
     name: str

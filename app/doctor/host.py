@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.doctor.check import Check, Status
+from app.doctor.check import HostCheck, Status
 from bpf import features
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
@@ -31,14 +31,14 @@ int trial(struct xdp_md *ctx)
 """
 
 
-def privileges() -> Iterator[Check]:
+def privileges() -> Iterator[HostCheck]:
     """The capabilities, and whether bpf(2) is open with them."""
     held = features.capabilities()
     is_all_powerful = Capability.CAP_SYS_ADMIN in held
     if Capability.CAP_BPF in features.known_capabilities():
         for capability in (Capability.CAP_BPF, Capability.CAP_PERFMON):
             if is_all_powerful and capability not in held:
-                yield Check(capability.name, Status.OK, "CAP_SYS_ADMIN stands in for it")
+                yield HostCheck(capability.name, Status.OK, "CAP_SYS_ADMIN stands in for it")
             else:
                 yield _capability(capability, held)
     else:
@@ -47,7 +47,7 @@ def privileges() -> Iterator[Check]:
     if Capability.CAP_SYS_NICE in held:
         yield _capability(Capability.CAP_SYS_NICE, held)
     else:
-        yield Check(
+        yield HostCheck(
             Capability.CAP_SYS_NICE.name,
             Status.NOTE,
             "not held: a swap waits 10 ms, not 50 us",
@@ -65,20 +65,20 @@ def can_load() -> bool:
     return True
 
 
-def kernel() -> Iterator[Check]:
+def kernel() -> Iterator[HostCheck]:
     """The kernel's settings, as far as they matter to monitoring."""
     system = os.uname()
-    yield Check("kernel", Status.OK, f"{system.release} {system.machine}")
+    yield HostCheck("kernel", Status.OK, f"{system.release} {system.machine}")
     is_mounted = " bpf " in Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
-    yield Check(
+    yield HostCheck(
         "bpffs",
         Status.OK,
         "mounted" if is_mounted else "not mounted, and not needed: nothing is pinned",
     )
     if Path("/sys/kernel/btf/vmlinux").exists():
-        yield Check("BTF", Status.OK, "/sys/kernel/btf/vmlinux")
+        yield HostCheck("BTF", Status.OK, "/sys/kernel/btf/vmlinux")
     else:
-        yield Check(
+        yield HostCheck(
             "BTF",
             Status.NOTE,
             "none; packet probes do without",
@@ -87,22 +87,22 @@ def kernel() -> Iterator[Check]:
     yield _jit()
     yield _lockdown()
     if grace.is_realtime():
-        yield Check("PREEMPT_RT", Status.NOTE, "yes: a swap waits 10 ms, not 50 us")
+        yield HostCheck("PREEMPT_RT", Status.NOTE, "yes: a swap waits 10 ms, not 50 us")
     else:
-        yield Check("PREEMPT_RT", Status.OK, "no")
+        yield HostCheck("PREEMPT_RT", Status.OK, "no")
     yield _unprivileged()
 
 
-def compiler() -> Iterator[Check]:
+def compiler() -> Iterator[HostCheck]:
     """The headers and the compile helper, by compiling a small program."""
     if UAPI_HEADER.exists():
-        yield Check("UAPI headers", Status.OK, str(UAPI_HEADER))
+        yield HostCheck("UAPI headers", Status.OK, str(UAPI_HEADER))
     else:
-        yield Check("UAPI headers", Status.FATAL, f"no {UAPI_HEADER}", install("headers"))
+        yield HostCheck("UAPI headers", Status.FATAL, f"no {UAPI_HEADER}", install("headers"))
     yield from _compile()
 
 
-def _compile() -> Iterator[Check]:
+def _compile() -> Iterator[HostCheck]:
     """Compile a trial; if this process can load no map, which compiling does, only import bcc."""
     name = "bcc and LLVM"
     remedy = install("bcc", "headers")
@@ -116,31 +116,31 @@ def _compile() -> Iterator[Check]:
             subprocess.run(
                 [client.SYSTEM_PYTHON, "-I", "-c", "import bcc"], capture_output=True, check=True
             )
-            yield Check(name, Status.NOTE, "installed; compiling needs the privileges above")
+            yield HostCheck(name, Status.NOTE, "installed; compiling needs the privileges above")
             return
     except ProbedeckError as error:
-        yield Check(name, Status.FATAL, error.message, error.hint or remedy)
+        yield HostCheck(name, Status.FATAL, error.message, error.hint or remedy)
         return
     except (OSError, subprocess.CalledProcessError) as error:
-        yield Check(name, Status.FATAL, f"the compile helper does not start: {error}", remedy)
+        yield HostCheck(name, Status.FATAL, f"the compile helper does not start: {error}", remedy)
         return
     seconds = time.perf_counter() - started
-    yield Check(name, Status.OK, f"a trial compiles, {seconds:.2f} s with the helper's start")
+    yield HostCheck(name, Status.OK, f"a trial compiles, {seconds:.2f} s with the helper's start")
     if unconfined:
-        yield Check(
+        yield HostCheck(
             "confinement",
             Status.NOTE,
             f"none ({unconfined}): the API takes no sources by TCP",
             "allow mounts in the container, or use a kernel with Landlock (5.13)",
         )
     else:
-        yield Check("confinement", Status.OK, "sees no files but libraries and headers")
+        yield HostCheck("confinement", Status.OK, "sees no files but libraries and headers")
 
 
-def _capability(capability: Capability, held: frozenset[Capability]) -> Check:
+def _capability(capability: Capability, held: frozenset[Capability]) -> HostCheck:
     if capability in held:
-        return Check(capability.name, Status.OK, "held")
-    return Check(capability.name, Status.FATAL, "not held", _get(capability))
+        return HostCheck(capability.name, Status.OK, "held")
+    return HostCheck(capability.name, Status.FATAL, "not held", _get(capability))
 
 
 def _get(capability: Capability) -> str:
@@ -149,34 +149,37 @@ def _get(capability: Capability) -> str:
     return f"root is without it: have the container or unit keep {capability.name}"
 
 
-def _bpf() -> Check:
+def _bpf() -> HostCheck:
     name = "bpf(2)"
     try:
         features.try_bpf()
     except OSError as error:
         if error.errno == errno.ENOSYS:
-            return Check(
-                name, Status.FATAL, "this kernel has none", "a kernel with CONFIG_BPF_SYSCALL has"
+            return HostCheck(
+                name,
+                Status.FATAL,
+                "this kernel has none",
+                "a kernel with CONFIG_BPF_SYSCALL has",
             )
         if Capability.CAP_BPF not in features.capabilities():
-            return Check(name, Status.FATAL, "not allowed", "get the capabilities above")
-        return Check(
+            return HostCheck(name, Status.FATAL, "not allowed", "get the capabilities above")
+        return HostCheck(
             name,
             Status.FATAL,
             f"refused ({os.strerror(error.errno or 0)}) in spite of the capabilities",
             "leave the container's user namespace or seccomp profile; ulimit -l unlimited",
         )
-    return Check(name, Status.OK, "works")
+    return HostCheck(name, Status.OK, "works")
 
 
-def _jit() -> Check:
+def _jit() -> HostCheck:
     try:
         is_on = features.jit_works()
     except OSError:
-        return Check("JIT", Status.NOTE, "not tried: no program can be loaded")
+        return HostCheck("JIT", Status.NOTE, "not tried: no program can be loaded")
     if is_on:
-        return Check("JIT", Status.OK, "on")
-    return Check(
+        return HostCheck("JIT", Status.OK, "on")
+    return HostCheck(
         "JIT",
         Status.NOTE,
         "off: programs are interpreted, several times slower",
@@ -184,34 +187,34 @@ def _jit() -> Check:
     )
 
 
-def _lockdown() -> Check:
+def _lockdown() -> HostCheck:
     """`[none] integrity confidentiality`, with the mode that is on in brackets."""
     try:
         modes = LOCKDOWN.read_text(encoding="ascii")
     except OSError:
-        return Check("lockdown", Status.OK, "none seen")
+        return HostCheck("lockdown", Status.OK, "none seen")
     mode = modes.partition("[")[2].partition("]")[0]
     if mode == "confidentiality":
-        return Check(
+        return HostCheck(
             "lockdown",
             Status.NOTE,
             "confidentiality: packets can be watched, kernel memory can't",
             "boot with lockdown=integrity where a probe needs more",
         )
-    return Check("lockdown", Status.OK, mode)
+    return HostCheck("lockdown", Status.OK, mode)
 
 
-def _unprivileged() -> Check:
+def _unprivileged() -> HostCheck:
     name = "unprivileged bpf"
     try:
         value = int(Path("/proc/sys/kernel/unprivileged_bpf_disabled").read_text(encoding="ascii"))
     except OSError:
-        return Check(name, Status.OK, "this kernel does not say")
+        return HostCheck(name, Status.OK, "this kernel does not say")
     if value == 0:
-        return Check(
+        return HostCheck(
             name,
             Status.NOTE,
             "open to every user",
             "sysctl -w kernel.unprivileged_bpf_disabled=2; nothing here needs it",
         )
-    return Check(name, Status.OK, f"closed (kernel.unprivileged_bpf_disabled = {value})")
+    return HostCheck(name, Status.OK, f"closed (kernel.unprivileged_bpf_disabled = {value})")

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 
-from app.doctor.check import Check, Status
+from app.doctor.check import HostCheck, Status
 from app.lab import netns
 from bpf import features
 from bpf.attach import interface
@@ -21,7 +21,7 @@ from probes.flow.sizes import TableSizes
 _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
 
-def try_features() -> Iterator[Check]:
+def try_features() -> Iterator[HostCheck]:
     """One check for each feature."""
     yield from _attachments()
     unwatched, fatal = "flows are not watched without", Status.FATAL
@@ -37,7 +37,7 @@ def try_features() -> Iterator[Check]:
     yield _grace()
 
 
-def _attachments() -> Iterator[Check]:
+def _attachments() -> Iterator[HostCheck]:
     """Attach to `lo` of a namespace that was made for it, so that nothing real is touched."""
     names = {Hook.XDP: "XDP bpf_link", Hook.TC_EGRESS: "TCX bpf_link"}
     try:
@@ -45,7 +45,7 @@ def _attachments() -> Iterator[Check]:
     except OSError as error:
         for name in names.values():
             reason = os.strerror(error.errno or 0)
-            yield Check(name, Status.NOTE, f"not tried in a namespace: {reason}")
+            yield HostCheck(name, Status.NOTE, f"not tried in a namespace: {reason}")
         return
     try:
         for hook, name in names.items():
@@ -56,12 +56,12 @@ def _attachments() -> Iterator[Check]:
         os.close(namespace)
 
 
-def _attach(name: str, hook: Hook) -> Check:
+def _attach(name: str, hook: Hook) -> HostCheck:
     try:
         program = features.load_passing(hook)
     except OSError as error:
         if error.errno in _NOT_ALLOWED:
-            return Check(name, Status.NOTE, "not tried: no program can be loaded")
+            return HostCheck(name, Status.NOTE, "not tried: no program can be loaded")
         return _unattachable(name, hook, f"no such programs ({error.strerror})")
     try:
         attachment = attach(hook, program, interface.find("lo"))
@@ -71,8 +71,8 @@ def _attach(name: str, hook: Hook) -> Check:
         os.close(program)
     attachment.close()
     if attachment.mode in ("native", "generic", "tcx"):
-        return Check(name, Status.OK, "works")
-    return Check(
+        return HostCheck(name, Status.OK, "works")
+    return HostCheck(
         name,
         Status.NOTE,
         f"none; {attachment.mode} is used, removed at the end or next start",
@@ -80,11 +80,13 @@ def _attach(name: str, hook: Hook) -> Check:
     )
 
 
-def _unattachable(name: str, hook: Hook, reason: str) -> Check:
+def _unattachable(name: str, hook: Hook, reason: str) -> HostCheck:
     """Egress is watched by TC alone; ingress without XDP by TC too."""
     if hook is Hook.XDP:
-        return Check(name, Status.MISSING, reason, "--ingress auto counts at TC")
-    return Check(name, Status.FATAL, reason, "a kernel with CONFIG_NET_CLS_BPF and CONFIG_BPF_JIT")
+        return HostCheck(name, Status.MISSING, reason, "--ingress auto counts at TC")
+    return HostCheck(
+        name, Status.FATAL, reason, "a kernel with CONFIG_NET_CLS_BPF and CONFIG_BPF_JIT"
+    )
 
 
 def _trial(
@@ -93,68 +95,70 @@ def _trial(
     without: str,
     release: str,
     status: Status = Status.NOTE,
-) -> Check:
+) -> HostCheck:
     """Try a feature. `without` and `status` describe kernels older than `release`."""
     try:
         trial()
     except OSError as error:
         if error.errno in _NOT_ALLOWED:
-            return Check(name, Status.NOTE, "not tried: not allowed")
+            return HostCheck(name, Status.NOTE, "not tried: not allowed")
         reason = os.strerror(error.errno or 0)
-        return Check(name, status, f"{reason}: {without}", f"kernel {release} has it")
-    return Check(name, Status.OK, "works")
+        return HostCheck(name, status, f"{reason}: {without}", f"kernel {release} has it")
+    return HostCheck(name, Status.OK, "works")
 
 
-def _statistics() -> Check:
+def _statistics() -> HostCheck:
     name = "BPF statistics"
     try:
         features.try_statistics()
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        return Check(
+        return HostCheck(
             name,
             Status.MISSING,
             f"{reason}: no cost of probes",
             "run with CAP_SYS_ADMIN, or sysctl -w kernel.bpf_stats_enabled=1",
         )
-    return Check(name, Status.OK, "works")
+    return HostCheck(name, Status.OK, "works")
 
 
-def _memory() -> Check:
+def _memory() -> HostCheck:
     """Create a map as large as all flow tables of a run together."""
     name, limit = "kernel memory", memory.default_limit()
     try:
         sizes = TableSizes.within(memory.flow_share(limit))
     except UsageError as error:
-        return Check(name, Status.FATAL, error.message, error.hint)
+        return HostCheck(name, Status.FATAL, error.message, error.hint)
     try:
         features.try_bpf()
     except OSError:
-        return Check(name, Status.NOTE, "not tried: no map can be made")
+        return HostCheck(name, Status.NOTE, "not tried: no map can be made")
     unlock()
     try:
         features.try_memory(sizes.memory)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        return Check(
+        return HostCheck(
             name,
             Status.FATAL,
             f"{reason} for {memory.size_text(sizes.memory)} of flow tables",
             "ulimit -l unlimited, or LimitMEMLOCK=infinity in a unit; or a smaller --memory",
         )
-    return Check(
-        name, Status.OK, f"flow tables take {sizes.summary} (--memory: {memory.size_text(limit)})"
+    return HostCheck(
+        name,
+        Status.OK,
+        f"flow tables take {sizes.summary} (--memory: {memory.size_text(limit)})",
     )
 
 
-def _grace() -> Check:
+def _grace() -> HostCheck:
     try:
         waited = grace.wait()
     except OSError as error:
-        return Check("grace period", Status.NOTE, f"not tried: {error.strerror}")
+        return HostCheck("grace period", Status.NOTE, f"not tried: {error.strerror}")
     took = f"{waited.seconds * 1e6:.0f} us by {waited.method}"
     if waited.method == "visit":
-        return Check("grace period", Status.OK, took)
+        return HostCheck("grace period", Status.OK, took)
     reserved = sorted(reserved_cpus())
     why = f"; isolated or nohz_full: {len(reserved)} CPUs" if reserved else ""
-    return Check("grace period", Status.NOTE, f"{took}, slower than by visit{why}")
+    return HostCheck("grace period", Status.NOTE, f"{took}, slower than by visit{why}")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from app.lab import netns, topology
-from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, Detour, Plan
+from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, Detour, LabPlan
 from bpf.errors import KernelError, ProbedeckError, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ANSWER_SECONDS = 20.0
 _END_SECONDS = 5.0
 _QUIET_SECONDS = 1.2
 
-__all__ = ["Counters", "Detour", "Lab", "Plan"]
+__all__ = ["Counters", "Detour", "Lab", "LabPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Counters:
 class Lab:
     """A running network client - r1 - ... - rN - server; ends with its `with` block.
 
-    `routers` is short for a plain `Plan(routers)`. Raises UsageError for a wrong parameter,
+    `routers` is short for a plain `LabPlan(routers)`. Raises UsageError for a wrong parameter,
     KernelError without root, and ProbedeckError, with the reason, when the network cannot be made.
     """
 
@@ -56,13 +56,13 @@ class Lab:
 
     def __init__(
         self,
-        plan: Plan | None = None,
+        plan: LabPlan | None = None,
         *,
         routers: int = 6,
         traffic: bool = True,
         rate: float = 1.0,
     ) -> None:
-        self.plan = plan or Plan(routers)
+        self.plan = plan or LabPlan(routers)
         """What was asked for, and hence what is to be found."""
         self.plan.check()
         if not 0.1 <= rate <= 10:

@@ -39,7 +39,7 @@ _NO_ETHERTYPE = b"\xff\xff"
 """Reserved; the monitor, too, counts what has no version as no IP."""
 
 
-class Frame(NamedTuple):
+class CapturedFrame(NamedTuple):
     """An Ethernet frame without its checksum."""
 
     time_ns: int
@@ -119,7 +119,7 @@ class _BrokenError(Exception):
     """The file is over before what it promises, or says what cannot be."""
 
 
-class Capture:
+class CaptureFile:
     """Reads a file from its beginning; `for frame in capture` gives its frames, once.
 
     Only the frame that is looked at is in memory. Raises UsageError for a file that is no capture
@@ -151,11 +151,11 @@ class Capture:
             raise UsageError(f"{name} has link type {words}", hint=_KNOWN)
         self._records = chain(first, records)
 
-    def __iter__(self) -> Iterator[Frame]:
+    def __iter__(self) -> Iterator[CapturedFrame]:
         for kind, time_ns, data, length in self._records:
             if link := _LINKS.get(kind):
                 frame = link.ethernet(data)
-                yield Frame(time_ns, frame, length + _ETHERNET_BYTES - link.header)
+                yield CapturedFrame(time_ns, frame, length + _ETHERNET_BYTES - link.header)
             else:
                 self.left_out[kind] += 1
 

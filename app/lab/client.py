@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from app.lab.plan import NodeAddresses
 from app.lab.server import (
     DNS_PORT,
     FRAME,
@@ -22,7 +23,6 @@ from app.lab.server import (
     TYPE_AAAA,
     UPLOAD_PORT,
     VOICE_PORT,
-    Target,
     dns_query,
 )
 
@@ -65,7 +65,7 @@ _SHELL = _Profile(22, (48, 96), (48, 400), (0.1, 0.5), (40, 200))
 _DATABASE = _Profile(5432, (60, 300), (100, 4_000), (0.1, 0.4), (30, 120))
 
 
-async def run(target: Target, rate: float) -> None:
+async def run(target: NodeAddresses, rate: float) -> None:
     """Be all applications at once; `rate` scales requests and packets a second."""
     over4, over6 = (_Applications(host, rate) for host in (target.ipv4, target.ipv6))
     async with asyncio.TaskGroup() as group:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 from app.lab import client, netns, sender, server, topology
 from app.lab.cable import carry
-from app.lab.plan import CLIENT, SERVER, Plan
+from app.lab.plan import CLIENT, SERVER, LabPlan
 from bpf.errors import ProbedeckError
 
 _LIBC = ct.CDLL(None, use_errno=True)
@@ -127,7 +127,7 @@ def _watch(
                 worker.start()
 
 
-def main(main_pid: int, plan: Plan, rate: float) -> None:
+def main(main_pid: int, plan: LabPlan, rate: float) -> None:
     """Hold a lab until the main process wants or gets no more of it."""
     main_fd = os.pidfd_open(main_pid)
     if os.getppid() != main_pid:
@@ -139,8 +139,7 @@ def main(main_pid: int, plan: Plan, rate: float) -> None:
         ends = [end for cable in cables for end in (cable.left, cable.right)]
         workers.append(_Worker(lambda: carry(cables), *ends))
     if rate > 0:
-        there = plan.addresses(SERVER)
-        target = server.Target(there.ipv4, there.ipv6)
+        target = plan.addresses(SERVER)
         workers.append(_traffic(spaces[SERVER], lambda: server.run(target)))
         workers.append(_traffic(spaces[CLIENT], lambda: client.run(target, rate)))
     print(json.dumps(spaces), flush=True)
@@ -169,6 +168,6 @@ def main(main_pid: int, plan: Plan, rate: float) -> None:
 
 if __name__ == "__main__":
     try:
-        main(int(sys.argv[1]), Plan.parse(sys.argv[2]), float(sys.argv[3]))
+        main(int(sys.argv[1]), LabPlan.parse(sys.argv[2]), float(sys.argv[3]))
     except (ProbedeckError, OSError) as error:
         sys.exit(str(error))

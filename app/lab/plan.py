@@ -2,7 +2,7 @@
 
     client - r1 - r2 - r3 - ... - rN - server
 
-Link i (0 at the client) is 10.94.i.0/24 and fd94:0:0:i::/64; its left end is host 1, its right
+LabLink i (0 at the client) is 10.94.i.0/24 and fd94:0:0:i::/64; its left end is host 1, its right
 end host 2. Interfaces are `eth0` on client and server, `left` and `right` on routers, and `left2`
 and `right2` where a router has a second link on that side.
 
@@ -41,7 +41,7 @@ DETOUR_LINKS = range(110, 110 + MAX_DETOUR + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LabLink:
     """A cable between two nodes."""
 
     number: int
@@ -64,7 +64,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class NodeAddresses:
     """Where a node's answers come from, in canonical text."""
 
     ipv4: str
@@ -81,7 +81,7 @@ class Detour:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LabPlan:
     """A network for a lab; `check` tells whether it is possible."""
 
     routers: int = 6
@@ -105,11 +105,11 @@ class Plan:
     """
 
     @staticmethod
-    def parse(text: str) -> Plan:
+    def parse(text: str) -> LabPlan:
         """The plan that wrote itself as `text`."""
         values = ast.literal_eval(text)
         detour = values.pop("detour")
-        return Plan(**values, detour=Detour(**detour) if detour else None)
+        return LabPlan(**values, detour=Detour(**detour) if detour else None)
 
     def dump(self) -> str:
         """The plan as one line for `parse`."""
@@ -152,11 +152,11 @@ class Plan:
         return tuple(dict.fromkeys((*self.plain, *(link.right for link in self.links))))
 
     @property
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> tuple[LabLink, ...]:
         """Every link: those of the plain path first, in order."""
         return tuple(self._links())
 
-    def _links(self) -> Iterator[Link]:
+    def _links(self) -> Iterator[LabLink]:
         plain = self.plain
         for i in range(self.routers + 1):
             near = HOST_INTERFACE if i == 0 else "right"
@@ -175,19 +175,21 @@ class Plan:
                 far = "left2" if i == count else "left"
                 yield self._link(number, place, (chain[i], near), (chain[i + 1], far))
 
-    def _link(self, number: int, place: int, left: tuple[str, str], right: tuple[str, str]) -> Link:
-        return Link(number, place, *left, *right, self.delays.get(number, 0.0))
+    def _link(
+        self, number: int, place: int, left: tuple[str, str], right: tuple[str, str]
+    ) -> LabLink:
+        return LabLink(number, place, *left, *right, self.delays.get(number, 0.0))
 
     @property
     def bottleneck(self) -> str:
         """The router whose `right` interface is the bottleneck."""
         return f"r{min(3, self.routers)}"
 
-    def backward(self, node: str) -> Link:
+    def backward(self, node: str) -> LabLink:
         """The link by which packets leave `node` for the client; the client itself has none."""
         return next(link for link in self.links if link.right == node)
 
-    def forward(self, node: str, detour: bool = False) -> tuple[Link, ...]:
+    def forward(self, node: str, detour: bool = False) -> tuple[LabLink, ...]:
         """The links by which packets leave `node` for the server; the server itself has none."""
         links = [link for link in self.links if link.left == node]
         around = [link for link in links if link.number == DETOUR_LINKS[0]]
@@ -205,11 +207,11 @@ class Plan:
             found.append(nodes)
         return tuple(found)
 
-    def addresses(self, node: str) -> Addresses:
+    def addresses(self, node: str) -> NodeAddresses:
         """Where answers of `node` to the client come from; raises UsageError for an unknown one."""
         self.require(node)
         link, host = (self.links[0], 1) if node == CLIENT else (self.backward(node), 2)
-        return Addresses(link.ipv4(host), link.ipv6(host))
+        return NodeAddresses(link.ipv4(host), link.ipv6(host))
 
     def delay(self, hop: int, detour: bool = False) -> float:
         """Seconds to `hop` (1: the first router) and back again, as far as delays make them.

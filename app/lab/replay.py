@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
-from app.lab.capture import Capture
-from app.lab.sender import READ_BYTES, Outcome
+from app.lab.capture import CaptureFile
+from app.lab.sender import READ_BYTES, SendReport
 from bpf.errors import ProbedeckError, UsageError
 from probes.snapshot import Event
 
@@ -53,7 +53,7 @@ class Replay:
         self.speed = speed
         self.delay = delay
         with self.open() as file:
-            Capture(file, path)
+            CaptureFile(file, path)
 
     def open(self) -> BinaryIO:
         """The file; raises UsageError."""
@@ -104,11 +104,11 @@ class Replaying:
     def __init__(self, reports: socket.socket) -> None:
         self._reports = reports
 
-    def wait(self) -> Outcome:
+    def wait(self) -> SendReport:
         """Wait until the replay ends; call it once. Raises ProbedeckError if its process ended."""
         with self._reports, contextlib.suppress(OSError):
             if report := self._reports.recv(_REPORT_BYTES):
-                return Outcome.parse(report)
+                return SendReport.parse(report)
         raise ProbedeckError("the replay was cut short: its process has ended")
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from app.lab import netns
-from app.lab.capture import Capture, link_words
+from app.lab.capture import CaptureFile, link_words
 
 READ_BYTES = 1 << 20
 """Of a capture at once."""
@@ -28,7 +28,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SendReport:
     """What became of a capture's frames; those that were not sent are of one of three kinds."""
 
     frames: int
@@ -51,11 +51,11 @@ class Outcome:
     """Whether it was told to stop before the end."""
 
     @staticmethod
-    def parse(text: bytes) -> Outcome:
+    def parse(text: bytes) -> SendReport:
         """The outcome that wrote itself as `text`."""
         values = json.loads(text)
         left_out = {int(kind): count for kind, count in values.pop("left_out").items()}
-        return Outcome(**values, left_out=left_out)
+        return SendReport(**values, left_out=left_out)
 
     def dump(self) -> bytes:
         """The outcome for `parse`."""
@@ -99,13 +99,13 @@ def serve(ns: int, interface: str, file: int, reports: int, speed: float, begin_
     ):
         cable.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         cable.bind((interface, 0))
-        outcome = _replay(Capture(capture, ""), cable, control, speed, begin_ns)
+        outcome = _replay(CaptureFile(capture, ""), cable, control, speed, begin_ns)
         control.send(outcome.dump())
 
 
 def _replay(
-    capture: Capture, cable: socket.socket, control: socket.socket, speed: float, begin_ns: int
-) -> Outcome:
+    capture: CaptureFile, cable: socket.socket, control: socket.socket, speed: float, begin_ns: int
+) -> SendReport:
     counts = dict.fromkeys(("sent", "too_long", "too_short"), 0)
     frames = filled = 0
     first_ns: int | None = None
@@ -129,7 +129,7 @@ def _replay(
         counts[what] += 1
         filled += what == "sent" and length > len(data)
     end_ns = time.monotonic_ns()
-    return Outcome(
+    return SendReport(
         frames=frames + capture.left_out.total(),
         filled=filled,
         **counts,
@@ -142,7 +142,7 @@ def _replay(
 
 
 def _send(cable: socket.socket, frame: bytes) -> str:
-    """What became of it, a field of Outcome. Raises OSError where there is no cable any more."""
+    """What became of it, a field of SendReport. Raises OSError where there is no cable any more."""
     while True:
         try:
             cable.send(frame)

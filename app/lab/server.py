@@ -9,7 +9,8 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from app.lab.plan import NodeAddresses
 
 REQUEST_PORTS = (22, 80, 443, 5432)
 UPLOAD_PORT = 873
@@ -32,15 +33,7 @@ _QUESTION_TAIL = 5
 """Bytes of a question after the labels: their end, the type and the class."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The server's addresses."""
-
-    ipv4: str
-    ipv6: str
-
-
-async def run(target: Target) -> None:
+async def run(target: NodeAddresses) -> None:
     """Serve until cancelled; raises OSError where a port is taken."""
     hosts = (target.ipv4, target.ipv6)
     async with asyncio.TaskGroup() as group:

@@ -17,8 +17,8 @@ from app.lab.plan import (
     CLIENT,
     LIMITED_SECONDS,
     SERVER,
-    Link,
-    Plan,
+    LabLink,
+    LabPlan,
 )
 from bpf.errors import KernelError
 
@@ -58,14 +58,14 @@ class Network:
     """Every link that has a delay; packets pass while `cable.carry` runs."""
 
 
-def icmp_limits(plan: Plan, node: str, silent: bool) -> dict[str, str]:
+def icmp_limits(plan: LabPlan, node: str, silent: bool) -> dict[str, str]:
     """Settings, path to value, by which `node` sends ICMP errors; those of path MTU are exempt."""
     limited = round(LIMITED_SECONDS * 1000) if node in plan.limited else 0
     milliseconds = str(_SILENT_MILLISECONDS if silent else limited)
     return {"net/ipv4/icmp_ratelimit": milliseconds, "net/ipv6/icmp/ratelimit": milliseconds}
 
 
-async def build(plan: Plan) -> Network:
+async def build(plan: LabPlan) -> Network:
     """Make the network.
 
     Raises OSError and KernelError. What was made until then ends with the process.
@@ -104,7 +104,7 @@ async def build(plan: Plan) -> Network:
     return Network(spaces, tuple(cables))
 
 
-async def switch(plan: Plan, spaces: dict[str, int], detour: bool) -> None:
+async def switch(plan: LabPlan, spaces: dict[str, int], detour: bool) -> None:
     """Have packets take the detour, or the plain path; none is lost. Raises KernelError."""
     assert plan.detour
     node = plan.plain[plan.detour.link]
@@ -125,7 +125,7 @@ def _asking_for(what: str) -> Iterator[None]:
         raise KernelError(f"the kernel refuses {what}: {os.strerror(error.code)}") from None
 
 
-async def _configure(host: AsyncIPRoute, ns: int, node: str, plan: Plan) -> None:
+async def _configure(host: AsyncIPRoute, ns: int, node: str, plan: LabPlan) -> None:
     """Addresses and routes of `node`: default to the server, prefixes to the client."""
     for link in plan.links:
         for end, name, interface in (
@@ -149,7 +149,7 @@ async def _configure(host: AsyncIPRoute, ns: int, node: str, plan: Plan) -> None
             await host.route("add", dst=dst, gateway=gateway, prefsrc=source)
 
 
-async def _default(host: AsyncIPRoute, command: str, links: Sequence[Link], end: int) -> None:
+async def _default(host: AsyncIPRoute, command: str, links: Sequence[LabLink], end: int) -> None:
     """Route to whoever is at `end` (1 left, 2 right) of `links`, and beyond: flows are shared."""
     for family, gateways in (
         (socket.AF_INET, [link.ipv4(end) for link in links]),

@@ -15,7 +15,7 @@ _PATIENCE_S = 5.0
 """For one that was told to."""
 
 
-class Program:
+class ChildProcess:
     """Has this process's standard streams, namespaces and rights."""
 
     def __init__(self, arguments: Sequence[str], *, stdout: int | None = None) -> None:

@@ -19,8 +19,8 @@ import numpy as np
 from app.outputs.sink import Sink
 from app.outputs.view import is_table
 from app.outputs.views import VIEWS, counted
-from app.run.output_spec import Target
-from app.run.spec import Watch
+from app.run.output_spec import OutputSpec
+from app.run.spec import RunSpec
 from app.run.start import start
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
@@ -29,7 +29,7 @@ from probes.path.records import HOPS_TABLE, ProbeOutcome
 from probes.snapshot import REMOVED, Event, Item, Loss, LossReason, Snapshot, add_losses, lost_of
 
 if TYPE_CHECKING:
-    from app.run.child_process import Program
+    from app.run.child_process import ChildProcess
     from probes.config.model import ProbeConfig
 
 _QUEUE_BYTES = 512 << 20
@@ -193,14 +193,14 @@ class Totals:
         )
 
 
-def run(watch: Watch, target: Target, program: Program | None = None) -> None:
+def run(spec: RunSpec, output: OutputSpec, program: ChildProcess | None = None) -> None:
     """Watch until SIGTERM, SIGINT, SIGHUP, the duration, the end of `program`, which is started
     when all measures, or of who reads standard output; all that was collected is written.
 
     Raises ProbedeckError subclasses; what was collected before is written then too.
     """
     try:
-        _run(watch, target, program)
+        _run(spec, output, program)
     except BrokenPipeError:
         # The reader of our output has left, as `head` does: an end like any other.
         fall_silent()
@@ -212,31 +212,31 @@ def fall_silent() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
-class Tables:
-    """A controller's items as tables. A context manager.
+class TableWriter:
+    """Writes a controller's items into tables, as a context manager.
 
     Tables that fail and recover are events of the controller, which also knows how many rows were
     lost.
     """
 
     def __init__(
-        self, target: Target, probes: Iterable[ProbeConfig], controller: Controller
+        self, output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller
     ) -> None:
         """`probes` are those that it runs at first."""
-        self._format = target.format
-        self._usual = target.format or "csv"
+        self._format = output.format
+        self._usual = output.format or "csv"
         self._controller = controller
         self._formats = self._formats_of(probes)
-        self.filtering = target.filtering()
-        if words := self.filtering.words(target.views):
+        self.filtering = output.filtering()
+        if words := self.filtering.words(output.views):
             print(f"probedeck: {words}", file=sys.stderr, flush=True)
         self._sink = Sink(
-            target.out, self._usual, [VIEWS[name] for name in target.views],
-            metrics=target.metrics, formats=self._formats, keep=self.filtering.kept,
+            output.out, self._usual, [VIEWS[name] for name in output.views],
+            metrics=output.metrics, formats=self._formats, keep=self.filtering.kept,
             report=controller.publish,
         )  # fmt: skip
 
-    def __enter__(self) -> Tables:
+    def __enter__(self) -> TableWriter:
         self._sink.__enter__()
         return self
 
@@ -267,7 +267,7 @@ class Tables:
 
 @contextlib.contextmanager
 def writing(
-    target: Target, probes: Iterable[ProbeConfig], controller: Controller
+    output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller
 ) -> Iterator[None]:
     """Write tables beside something else, by a thread, until the block is left and all is written.
 
@@ -285,7 +285,7 @@ def writing(
         finally:
             mailbox.let_all_in()
 
-    tables = Tables(target, probes, controller)
+    tables = TableWriter(output, probes, controller)
     controller.listen(mailbox.put)
     writer = threading.Thread(target=write_all, name="tables")
     writer.start()
@@ -297,14 +297,14 @@ def writing(
     tables.check()
 
 
-def _run(watch: Watch, target: Target, program: Program | None) -> None:
+def _run(spec: RunSpec, output: OutputSpec, program: ChildProcess | None) -> None:
     mailbox = Mailbox()
     totals = Totals()
     failures: list[ProbedeckError] = []
     controller = Controller()
     _on_signals(mailbox.stop)
 
-    with Tables(target, watch.probes, controller) as tables:
+    with TableWriter(output, spec.probes, controller) as tables:
 
         def listener(item: Item) -> None:
             mailbox.put(item)
@@ -321,7 +321,7 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
 
         def program_ended() -> None:
             """Let the last answers come in."""
-            deadline = time.monotonic() + watch.paths.timeout + _READING_S
+            deadline = time.monotonic() + spec.paths.timeout + _READING_S
             while not mailbox.stopped and time.monotonic() < deadline:
                 if sum(traced.sent for traced in controller.traced()) <= totals.probes:
                     break
@@ -330,20 +330,20 @@ def _run(watch: Watch, target: Target, program: Program | None) -> None:
 
         def beside_over() -> None:
             """Look one window further, if nothing was said of how long."""
-            if watch.duration is None:
-                time.sleep(watch.interval)
+            if spec.duration is None:
+                time.sleep(spec.interval)
                 mailbox.stop()
 
         controller.listen(listener)
         with ExitStack() as stack:
             stack.callback(controller.close)
             stack.callback(mailbox.let_all_in)
-            start(controller, watch, stack, over=beside_over)
+            start(controller, spec, stack, over=beside_over)
             if program:
                 stack.enter_context(program.running(program_ended))
             # Before the program is left: then nobody waits for its last answers.
             stack.callback(mailbox.stop)
-            deadline = time.monotonic() + (watch.duration or float("inf"))
+            deadline = time.monotonic() + (spec.duration or float("inf"))
             for item in mailbox.until_stopped(deadline):
                 write(item)
         for item in mailbox.rest():

@@ -27,7 +27,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class OutputSpec:
     """Where tables go."""
 
     out: str
@@ -46,7 +46,7 @@ class Target:
     def of(
         cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
         *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = _NONE,
-    ) -> Target:  # fmt: skip
+    ) -> OutputSpec:  # fmt: skip
         """`views` are names and commas; where there are none, `usual` for standard output, and
         `every` for a directory. Raises UsageError for a view that there isn't.
 

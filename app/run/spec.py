@@ -26,7 +26,7 @@ publishes, and what to call when it is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class RunSpec:
     """What is watched, as the command line says."""
 
     interface: str

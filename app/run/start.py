@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from app.run.spec import Watch
+from app.run.spec import RunSpec
 from bpf.compiler import CompileError
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def start(
-    controller: Controller, watch: Watch, stack: ExitStack, *, first: float | None = None,
+    controller: Controller, spec: RunSpec, stack: ExitStack, *, first: float | None = None,
     over: Callable[[], None] = lambda: None, console: CommandRunner | None = None,
 ) -> None:  # fmt: skip
     """Start all of it; `stack` ends what is not the controller's. Raises ProbedeckError.
@@ -25,42 +25,42 @@ def start(
     `first` is how long the first window of the flow probe lasts; `over` is called by another thread
     when what goes on beside it is over; `console` does the commands that the API is asked for.
     """
-    controller.limit_maps(watch.probe_memory)
-    if watch.memory:
-        controller.memory_limit = watch.memory
-    if watch.flows:
+    controller.limit_maps(spec.probe_memory)
+    if spec.memory:
+        controller.memory_limit = spec.memory
+    if spec.flows:
         controller.watch_flows(
-            watch.interface,
-            interval=watch.interval,
-            ingress=watch.ingress,
-            capture=FlowFilter.parse(watch.capture),
+            spec.interface,
+            interval=spec.interval,
+            ingress=spec.ingress,
+            capture=FlowFilter.parse(spec.capture),
             first=first,
         )
-    if watch.interface:
+    if spec.interface:
         # Before policies, which may trace paths.
-        controller.configure_paths(watch.interface, watch.ingress, watch.paths)
-    if watch.monitor:
+        controller.configure_paths(spec.interface, spec.ingress, spec.paths)
+    if spec.monitor:
         controller.watch_metrics(
-            watch.interface,
-            watch.monitor,
-            policies=watch.policies.policies,
-            profiles=watch.policies.profiles,
-            applications=watch.policies.applications,
+            spec.interface,
+            spec.monitor,
+            policies=spec.policies.policies,
+            profiles=spec.policies.profiles,
+            applications=spec.policies.applications,
         )
-    for probe in watch.probes:
+    for probe in spec.probes:
         try:
-            controller.add(probe, force=watch.force)
+            controller.add(probe, force=spec.force)
         except CompileError as error:
             raise error.renamed(probe.files()) from None
-    for address in watch.trace:
+    for address in spec.trace:
         controller.trace(address)
-    controller.read_only = watch.read_only
-    if watch.api:
+    controller.read_only = spec.read_only
+    if spec.api:
         from app.api.server.listener import serve
 
-        stack.enter_context(serve(controller, watch.api, console))
-        if watch.api.address and (reason := controller.unconfined()):
+        stack.enter_context(serve(controller, spec.api, console))
+        if spec.api.address and (reason := controller.unconfined()):
             text = f"the compile helper is not confined ({reason}): no sources by TCP"
             controller.publish(Event.now("warning", "api", text))
-    if watch.beside:
-        stack.enter_context(watch.beside(controller.publish, over))
+    if spec.beside:
+        stack.enter_context(spec.beside(controller.publish, over))

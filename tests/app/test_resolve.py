@@ -18,9 +18,9 @@ import pytest
 from app.cli.main import cli
 from app.resolve import address, addresses
 from app.run import headless
-from app.run.child_process import Program
-from app.run.output_spec import Target
-from app.run.spec import Watch
+from app.run.child_process import ChildProcess
+from app.run.output_spec import OutputSpec
+from app.run.spec import RunSpec
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, UsageError
 from probes.path.options import Guard, Order, PathOptions, Per
@@ -90,7 +90,7 @@ def test_a_name_that_does_not_resolve_is_named(name: str) -> None:
     assert str(caught.value).startswith(f"cannot resolve {name!r}: ")
 
 
-Asked = tuple[Watch, Target, Program | None]
+Asked = tuple[RunSpec, OutputSpec, ChildProcess | None]
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ def trace(*arguments: str) -> Any:
 def test_what_is_not_said_is_as_documented(asked: list[Asked]) -> None:
     """S3.1, S3.19."""
     trace("-i", "lo", "192.0.2.1", "2001:db8::1", "192.0.2.1")
-    [(watch, target, program)] = asked
-    assert (watch.interface, watch.trace) == ("lo", ("192.0.2.1", "2001:db8::1"))
-    assert (watch.flows, watch.ingress, watch.duration) == (False, None, None)
-    assert watch.paths == PathOptions()
-    assert watch.paths.burst == 1
-    assert target == Target("-", None, ("hops",), metrics=False)
+    [(spec, output, program)] = asked
+    assert (spec.interface, spec.trace) == ("lo", ("192.0.2.1", "2001:db8::1"))
+    assert (spec.flows, spec.ingress, spec.duration) == (False, None, None)
+    assert spec.paths == PathOptions()
+    assert spec.paths.burst == 1
+    assert output == OutputSpec("-", None, ("hops",), metrics=False)
     assert program is None
 
 
@@ -124,20 +124,20 @@ def test_every_option_arrives(asked: list[Asked]) -> None:
         "--views paths,events"
     )
     trace("-i", "lo", "192.0.2.1", *options.split(), "--", "prog", "--rate", "9", "--", "-x")
-    [(watch, target, program)] = asked
-    assert watch.paths == PathOptions(
+    [(spec, output, program)] = asked
+    assert spec.paths == PathOptions(
         250.5, Per.GLOBAL, 3, Order.PROBE, Guard.CHECKSUM, True, 0.5, 12
     )
-    assert (watch.ingress, watch.duration) == (Hook.TC_INGRESS, 7)
-    assert target == Target("dir", "jsonl", ("paths", "events"), metrics=False)
+    assert (spec.ingress, spec.duration) == (Hook.TC_INGRESS, 7)
+    assert output == OutputSpec("dir", "jsonl", ("paths", "events"), metrics=False)
     assert program is not None
 
 
 def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
     trace("-i", "lo", "192.0.2.1", "-o", "dir", "--ingress", "xdp")
-    [(watch, target, _)] = asked
-    assert target.views == ("hops", "paths", "windows", "events")
-    assert watch.ingress is Hook.XDP
+    [(spec, output, _)] = asked
+    assert output.views == ("hops", "paths", "windows", "events")
+    assert spec.ingress is Hook.XDP
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_without_privileges() -> None:
     assert err.count("\n") == 1
 
 
-def python(code: str, **options: Any) -> Program:
-    return Program([sys.executable, "-I", "-c", code], **options)
+def python(code: str, **options: Any) -> ChildProcess:
+    return ChildProcess([sys.executable, "-I", "-c", code], **options)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_program_that_can_not_be_run(tmp_path: Any) -> None:
         (str(tmp_path), "Permission denied"),
         ("a\0b", "embedded null byte"),
     ):
-        with pytest.raises(UsageError) as caught, Program([name]).running(Flag().set):
+        with pytest.raises(UsageError) as caught, ChildProcess([name]).running(Flag().set):
             pytest.fail("it runs")
         assert caught.value.message == f"cannot run {name}: {words}"
 
@@ -278,7 +278,7 @@ class FakeController:
 def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeController]:
     fake = FakeController()
 
-    def start(controller: FakeController, watch: Watch, stack: object, **_: object) -> None:
+    def start(controller: FakeController, spec: RunSpec, stack: object, **_: object) -> None:
         controller.publish(paths.probes(*[ProbeOutcome.ANSWERED] * 5))
 
     monkeypatch.setattr(headless, "Controller", lambda: fake)

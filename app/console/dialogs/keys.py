@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.commands.keys import spoken
-from app.config.keymap import Bound, Keymap
+from app.config.keymap import BoundKey, Keymap
 from app.console.dialogs.help_box import HelpBox
 from app.console.screens import SCREENS
 
@@ -42,7 +42,7 @@ class KeysScreen(HelpBox):
             if bound.key not in hidden
             and not (bound.command and not self._offers(bound.command.name))
         ]
-        parts: dict[str, list[Bound]] = {title: [] for title in _PARTS}
+        parts: dict[str, list[BoundKey]] = {title: [] for title in _PARTS}
         for bound in others:
             parts[_part(bound)].append(bound)
         yield from self._section("", _commands(own))
@@ -66,13 +66,13 @@ class KeysScreen(HelpBox):
         yield grid
 
 
-def _part(bound: Bound) -> str:
+def _part(bound: BoundKey) -> str:
     """The title of what it stands under."""
     name = bound.command.name if bound.command is not None else ""
     return next((title for title, begins in _PARTS.items() if name.startswith(begins)), _EVERYWHERE)
 
 
-def _commands(bound: Iterable[Bound]) -> list[tuple[str, ...]]:
+def _commands(bound: Iterable[BoundKey]) -> list[tuple[str, ...]]:
     """Keys, what they do, and the command's name; those of the same deed in one line."""
     keys: dict[tuple[str, str], list[str]] = {}
     for each in bound:

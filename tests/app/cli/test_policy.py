@@ -56,7 +56,7 @@ def file(tmp_path: Path) -> Callable[[str], str]:
 
 
 def monitor_of(**options: Any) -> MonitorOptions:
-    found = Options(**options).watch("lo", "1").monitor
+    found = Options(**options).run_spec("lo", "1").monitor
     assert found is not None
     return found
 
@@ -75,13 +75,13 @@ def test_any_of_its_options_runs_it(given: Any) -> None:
     # Nothing else need run.
     only = Options(only=True, **given)
     only.check()
-    assert not only.watch("lo", "1").flows
+    assert not only.run_spec("lo", "1").flows
     with pytest.raises(UsageError, match=r"nothing for the monitor to watch; give -i NAME"):
-        only.watch("", "1")
+        only.run_spec("", "1")
 
 
 def test_without_them_there_is_none() -> None:
-    watch = Options().watch("lo", "1")
+    watch = Options().run_spec("lo", "1")
     assert (watch.monitor, watch.policies) == (None, Policies())
 
 
@@ -126,7 +126,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
             return lambda *given, **named: calls.append((name, given, named))
 
     with ExitStack() as stack:
-        start(cast(Controller, Recorder()), options.watch("lo", "1"), stack)
+        start(cast(Controller, Recorder()), options.run_spec("lo", "1"), stack)
     # Limits first, then paths: a policy may trace some at once.
     assert [name for name, _, _ in calls] == ["limit_maps", "configure_paths", "watch_metrics"]
     _, (interface, monitor), named = calls[2]
@@ -154,7 +154,7 @@ def test_what_a_run_starts_with(file: Callable[[str], str], tmp_path: Path) -> N
 def test_what_can_not_be_is_refused(given: Any, words: str) -> None:
     """Of issue 5: a bad expression is refused with the column."""
     with pytest.raises(UsageError) as caught:
-        Options(**given).watch("lo", "1")
+        Options(**given).run_spec("lo", "1")
     assert words in str(caught.value)
 
 
@@ -175,7 +175,7 @@ def test_the_interface_of_an_application_must_be_there(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(APPLICATION.replace("hook", 'interface = "none-such"\nhook'))
     with pytest.raises(UsageError, match="no interface 'none-such'"):
-        Options(probe=[str(path)], monitor=True).watch("lo", "1")
+        Options(probe=[str(path)], monitor=True).run_spec("lo", "1")
 
 
 def check(*arguments: str) -> None:

@@ -10,21 +10,21 @@ import pytest
 
 from app.cli.decorator import unfit
 from app.cli.options import Options
-from app.config.load import Loaded, load
+from app.config.load import LoadedSettings, load
 from app.config.model import Ui
 from app.config.schema import settings_of
-from app.config.toml_lines import Document, dumped
+from app.config.toml_lines import TomlDocument, dumped
 from bpf.errors import UsageError
 from tests.support.nobody import let_others_reach
 
-Read = Callable[..., Loaded]
+Read = Callable[..., LoadedSettings]
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
     """Loads a file of this text, with these variables."""
 
-    def of(text: str, **environment: str) -> Loaded:
+    def of(text: str, **environment: str) -> LoadedSettings:
         file = tmp_path / "config.toml"
         file.write_text(text)
         return load(str(file), Options, environment)
@@ -32,7 +32,7 @@ def read(tmp_path: Path) -> Read:
     return of
 
 
-def wrong(loaded: Loaded) -> list[str]:
+def wrong(loaded: LoadedSettings) -> list[str]:
     """The problems, without the name of the directory."""
     return [str(problem).partition("config.toml")[2] or str(problem) for problem in loaded.problems]
 
@@ -215,8 +215,8 @@ def test_which_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert load("", Options, {}).values == {"bits": 5}
     assert load("", Options, variable).values == {"bits": 6}
     assert load(str(third), Options, variable).values == {"bits": 7}
-    assert load("none", Options, variable) == Loaded()
-    assert load("", Options, {"PROBEDECK_CONFIG": "none"}) == Loaded()
+    assert load("none", Options, variable) == LoadedSettings()
+    assert load("", Options, {"PROBEDECK_CONFIG": "none"}) == LoadedSettings()
     (problem,) = load("missing.toml", Options, {}).problems
     assert str(problem) == "missing.toml cannot be read: No such file or directory"
 
@@ -245,7 +245,7 @@ def test_lines_of_keys_however_they_are_written() -> None:
         '# [ui]\n[ ui ] # x\ntheme="a"\n[keys . "flows"]\n"ctrl+g" = """\n\n"""\n'
         "'q' = [\n 'x',\n]\n[run]\nouter.inner = 1\n[[many]]\n[many.below]\nx = 1"
     )
-    lines = Document.of(Path("f"), text).lines
+    lines = TomlDocument.of(Path("f"), text).lines
     assert lines["ui",] == 2
     assert lines["ui", "theme"] == 3
     assert lines["keys", "flows", "ctrl+g"] == 5
@@ -258,5 +258,5 @@ def test_lines_of_keys_however_they_are_written() -> None:
     "value", ["", 'a"b\\c', "\x00\x1f\x7f\x9b", "漢字\N{SNOWMAN}\U0001f600", "a\nb\t", True, 1.5, 3]
 )
 def test_what_is_dumped_is_read_again(value: object) -> None:
-    assert Document.of(Path("f"), f"x = {dumped(value)}").data == {"x": value}
-    assert Document.of(Path("f"), f"x = {dumped([value])}").data == {"x": [value]}
+    assert TomlDocument.of(Path("f"), f"x = {dumped(value)}").data == {"x": value}
+    assert TomlDocument.of(Path("f"), f"x = {dumped([value])}").data == {"x": [value]}

@@ -21,7 +21,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from app.lab import Detour, Lab, Plan
+from app.lab import Detour, Lab, LabPlan
 from app.lab.plan import LIMITED_SECONDS, MAX_DETOUR, TWIN_LINKS
 from bpf.errors import ProbedeckError, UsageError
 from tests.support.sight import assert_gone, becomes, namespaces_of, node
@@ -30,7 +30,7 @@ FAMILIES = pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 SO_RCVBUFFORCE = 33
 PORT = 33434
 DELAYS = {1: 0.002, 3: 0.010, 5: 0.005}
-PLAN = Plan(delays=DELAYS, twin=3, detour=Detour(4), silent=("r6",), limited=("r2",))
+PLAN = LabPlan(delays=DELAYS, twin=3, detour=Detour(4), silent=("r6",), limited=("r2",))
 SILENT_HOP = 6
 SERVER_HOP = 7
 TOLERANCE = 0.0005
@@ -109,8 +109,8 @@ def test_the_plan_tells_the_path() -> None:
         [0, 0.004, 0.004, 0.024, 0.034]
     )
     assert PLAN.addresses("r3b").ipv4 == "10.94.100.2"
-    assert Plan.parse(PLAN.dump()) == PLAN
-    assert Plan.parse(Plan().dump()) == Plan()
+    assert LabPlan.parse(PLAN.dump()) == PLAN
+    assert LabPlan.parse(LabPlan().dump()) == LabPlan()
 
 
 @FAMILIES
@@ -261,7 +261,7 @@ def test_a_detour_makes_the_path_longer(lab: Lab, family: socket.AddressFamily) 
 
 
 def test_twins_and_detours_may_be_as_long_as_it_gets() -> None:
-    plan = Plan(30, twin=2, detour=Detour(29, MAX_DETOUR), delays={TWIN_LINKS[1]: 0.003})
+    plan = LabPlan(30, twin=2, detour=Detour(29, MAX_DETOUR), delays={TWIN_LINKS[1]: 0.003})
     with Lab(plan, traffic=False) as lab, Tracer(lab, socket.AF_INET6) as tracer:
         lab.detour(True)
         hops = expected(lab, socket.AF_INET6, detour=True)
@@ -272,7 +272,7 @@ def test_twins_and_detours_may_be_as_long_as_it_gets() -> None:
 
 @pytest.mark.timing
 def test_cables_carry_five_thousand_packets_a_second() -> None:
-    plan = Plan(2, bottleneck_bits=0, delays={1: 0.010})
+    plan = LabPlan(2, bottleneck_bits=0, delays={1: 0.010})
     with Lab(plan, traffic=False) as lab:
         with node(lab, "server"):
             receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -316,22 +316,22 @@ def test_a_killed_carrier_is_replaced() -> None:
 @pytest.mark.parametrize(
     ("plan", "words"),
     [
-        (Plan(0), "a lab of 0 routers is not possible; 1 to 30"),
-        (Plan(bottleneck_bits=-1), "a bottleneck below zero"),
-        (Plan(twin=1), "a twin of r1 is not possible; 2 to 5"),
-        (Plan(twin=6), "a twin of r6"),
-        (Plan(detour=Detour(0)), "a detour of link 0 is not possible; 1 to 5"),
-        (Plan(detour=Detour(6)), "a detour of link 6"),
-        (Plan(detour=Detour(3, 0)), "a detour of 0 routers"),
-        (Plan(detour=Detour(3), twin=3), "a detour beside the twin"),
-        (Plan(delays={0: 0.1}), "a delay of link 0"),
-        (Plan(delays={TWIN_LINKS[0]: 0.1}), "a delay of link 100"),
-        (Plan(delays={3: 0}), "a delay of 0 s"),
-        (Plan(silent=("client",)), "'client' as a silent"),
-        (Plan(limited=("r7",)), "'r7' as a silent or limited router"),
+        (LabPlan(0), "a lab of 0 routers is not possible; 1 to 30"),
+        (LabPlan(bottleneck_bits=-1), "a bottleneck below zero"),
+        (LabPlan(twin=1), "a twin of r1 is not possible; 2 to 5"),
+        (LabPlan(twin=6), "a twin of r6"),
+        (LabPlan(detour=Detour(0)), "a detour of link 0 is not possible; 1 to 5"),
+        (LabPlan(detour=Detour(6)), "a detour of link 6"),
+        (LabPlan(detour=Detour(3, 0)), "a detour of 0 routers"),
+        (LabPlan(detour=Detour(3), twin=3), "a detour beside the twin"),
+        (LabPlan(delays={0: 0.1}), "a delay of link 0"),
+        (LabPlan(delays={TWIN_LINKS[0]: 0.1}), "a delay of link 100"),
+        (LabPlan(delays={3: 0}), "a delay of 0 s"),
+        (LabPlan(silent=("client",)), "'client' as a silent"),
+        (LabPlan(limited=("r7",)), "'r7' as a silent or limited router"),
     ],
 )
-def test_impossible_plans_are_refused(plan: Plan, words: str) -> None:
+def test_impossible_plans_are_refused(plan: LabPlan, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Lab(plan)
 

@@ -22,9 +22,9 @@ from scapy.packet import Packet, Raw
 from scapy.utils import PcapNgWriter, PcapWriter
 
 from app.lab import Lab
-from app.lab.capture import Capture, Frame
+from app.lab.capture import CapturedFrame, CaptureFile
 from app.lab.replay import Replay, speed_of
-from app.lab.sender import Outcome
+from app.lab.sender import SendReport
 from bpf.errors import ProbedeckError, UsageError
 from probes.control.controller import Controller
 from probes.monitor.options import MonitorOptions
@@ -41,8 +41,8 @@ ETHER = Ether(dst="02:00:00:00:00:09", src="02:00:00:00:00:07")
 INTERVAL = 0.25
 
 
-def frames_of(data: bytes) -> tuple[list[Frame], Capture]:
-    capture = Capture(BytesIO(data), "x.pcap")
+def frames_of(data: bytes) -> tuple[list[CapturedFrame], CaptureFile]:
+    capture = CaptureFile(BytesIO(data), "x.pcap")
     return list(capture), capture
 
 
@@ -84,7 +84,9 @@ def test_pcap_in_both_orders_and_units(order: str, nano: bool) -> None:
     sent = [(START_NS, b"\1" * 60), (START_NS + 1, b"\2" * 61)]
     found, capture = frames_of(pcap(*sent, order=order, nano=nano))
     times = [ns if nano else ns // 1000 * 1000 for ns, _ in sent]
-    assert found == [Frame(ns, data, len(data)) for ns, (_, data) in zip(times, sent, strict=True)]
+    assert found == [
+        CapturedFrame(ns, data, len(data)) for ns, (_, data) in zip(times, sent, strict=True)
+    ]
     assert not capture.broken
 
 
@@ -206,7 +208,7 @@ def tap(lab: Lab) -> socket.socket:
     return sock
 
 
-def replayed(lab: Lab, path: Path, speed: float = 0.0) -> Outcome:
+def replayed(lab: Lab, path: Path, speed: float = 0.0) -> SendReport:
     return lab.replay(Replay(str(path), speed)).wait()
 
 

@@ -15,7 +15,7 @@ from app.outputs.document import document
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from app.run.headless import Totals
-from app.run.output_spec import Target
+from app.run.output_spec import OutputSpec
 from probes.monitor.records import METRIC, POLICY, TRANSITION
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from tests.app.outputs.test_metric_files import flows, metric, narrow
@@ -100,7 +100,7 @@ def test_a_table_without_rows(tmp_path: Path, name: str, dtype: Any) -> None:
 
 def test_metrics_are_the_monitors_and_a_table_for_each_of_the_probes(tmp_path: Path) -> None:
     """Of issue 5: `--views metrics` gives both; a probe called as the monitor is another's."""
-    target = Target.of(str(tmp_path), None, "metrics", (), "", monitor=True)
+    target = OutputSpec.of(str(tmp_path), None, "metrics", (), "", monitor=True)
     called_so = metric(narrow(), probe="monitor", name="metrics")
     views = [VIEWS[name] for name in target.views]
     with Sink(target.out, "csv", views, metrics=target.metrics) as sink:
@@ -110,8 +110,8 @@ def test_metrics_are_the_monitors_and_a_table_for_each_of_the_probes(tmp_path: P
     assert counts == {"metrics": 1, "dns.ingress.hits": 2, "monitor.ingress.metrics": 2}
 
 
-def target(*, out: str = "dir", views: str | None = None, **options: Any) -> Target:
-    return Options(out=out, views=views, **options).target({})
+def target(*, out: str = "dir", views: str | None = None, **options: Any) -> OutputSpec:
+    return Options(out=out, views=views, **options).output_spec({})
 
 
 def test_a_directory_gets_all_that_a_monitor_gives() -> None:
@@ -132,9 +132,11 @@ def test_a_directory_gets_all_that_a_monitor_gives() -> None:
 
 
 def test_standard_output_gets_one_table_the_monitors_where_it_runs() -> None:
-    assert target(out="-", views="metrics", monitor=True) == Target("-", None, ("metrics",), False)
-    assert target(out="-", only=True, offload=True) == Target("-", None, ("metrics",), False)
-    assert target(out="-", views="metrics") == Target("-", None, (), True)
+    assert target(out="-", views="metrics", monitor=True) == OutputSpec(
+        "-", None, ("metrics",), False
+    )
+    assert target(out="-", only=True, offload=True) == OutputSpec("-", None, ("metrics",), False)
+    assert target(out="-", views="metrics") == OutputSpec("-", None, (), True)
     assert target(out="-", monitor=True).views == ("flows",)
 
 

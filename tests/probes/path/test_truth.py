@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 
-from app.lab import Detour, Lab, Plan, netns
+from app.lab import Detour, Lab, LabPlan, netns
 from probes.control.controller import Controller
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.records import HOPS_TABLE, Array, ProbeOutcome
@@ -55,7 +55,7 @@ class Tracing:
 
 
 @contextmanager
-def tracing(plan: Plan) -> Iterator[Tracing]:
+def tracing(plan: LabPlan) -> Iterator[Tracing]:
     with Lab(plan, traffic=False) as lab:
         client = lab.open_namespace()
         try:
@@ -99,7 +99,7 @@ def text(row: Array) -> str:
 
 
 def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
-    plan = Plan(bottleneck_bits=0, delays={1: 0.005, 3: 0.01, 5: 0.002})
+    plan = LabPlan(bottleneck_bits=0, delays={1: 0.005, 3: 0.01, 5: 0.002})
     with tracing(plan) as traced:
         servers = (traced.lab.server_ipv4, traced.lab.server_ipv6)
         for server in servers:
@@ -127,7 +127,7 @@ def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
 
 
 def test_a_detour_is_told_within_a_second_and_a_silent_hop_is_hardly_asked() -> None:
-    plan = Plan(bottleneck_bits=0, detour=Detour(3), silent=("r2",))
+    plan = LabPlan(bottleneck_bits=0, detour=Detour(3), silent=("r2",))
     with tracing(plan) as traced:
         lab = traced.lab
         traced.controller.trace(lab.server_ipv4)
@@ -156,7 +156,7 @@ def test_a_detour_is_told_within_a_second_and_a_silent_hop_is_hardly_asked() -> 
 
 
 def test_each_flow_is_told_the_way_that_it_takes() -> None:
-    plan = Plan(bottleneck_bits=0, twin=3)
+    plan = LabPlan(bottleneck_bits=0, twin=3)
     with tracing(plan) as traced:
         lab = traced.lab
         traced.controller.trace(lab.server_ipv4)
@@ -178,7 +178,7 @@ def test_each_flow_is_told_the_way_that_it_takes() -> None:
 
 def test_a_queue_is_told_at_its_hop() -> None:
     """Of a gentle flow, while a transfer fills the bottleneck at r3."""
-    with tracing(Plan()) as traced:
+    with tracing(LabPlan()) as traced:
         lab = traced.lab
         with _sink(lab):
             gentle = udp_to(lab.server_ipv4)
