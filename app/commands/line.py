@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
-from app.commands.model import Command, Parameter, ParameterKind
+from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.commands.moment import moment
 from app.commands.registry import REGISTRY
 from bpf.errors import TextError, UsageError, did_you_mean
 
 CommandValue = str | int
-ValueCheck = Callable[[str, str], object]
-"""Raises UsageError for a value that a command, which is named before, does not take."""
 QUOTE = '"'
 _DIGITS = 6
 """Of a number."""
@@ -45,10 +42,10 @@ class Invocation:
         return " ".join(words)
 
 
-def parse(line: str, check: ValueCheck | None = None) -> Invocation:
+def parse(line: str, saved: Saved | None = None) -> Invocation:
     """Read a line such as `flow.sort rate`, also as the prompt shows it: `:flow.sort rate`.
 
-    Raises TextError, with the column, also for values that `check` refuses.
+    Raises TextError, with the column. With `saved` filters, the parameters' checks run, too.
     """
     text = line.rstrip()
     begin = len(text) - len(text.lstrip().removeprefix(":").lstrip())
@@ -67,8 +64,8 @@ def parse(line: str, check: ValueCheck | None = None) -> Invocation:
         if word is None:
             break
         values.append(_value(line, word, parameter))
-        if check is not None and not parameter.choices:
-            _look(line, word, partial(check, name))
+        if saved is not None and parameter.check:
+            _look(line, word, parameter.check, saved)
     if (rest := text[at:].lstrip()) and len(values) == len(command.parameters):
         column = len(text) - len(rest) + 1
         raise TextError(f"{name} takes no {rest!r}", line, column, hint=f"usage: {command.usage}")
@@ -136,10 +133,10 @@ def _value(line: str, word: Word, parameter: Parameter) -> CommandValue:
     return word.text
 
 
-def _look(line: str, word: Word, look: Callable[[str], object]) -> None:
+def _look(line: str, word: Word, look: Callable[..., object], *context: object) -> None:
     """Have a value looked at; what is wrong with it is told of the line."""
     try:
-        look(word.text)
+        look(word.text, *context)
     except TextError as error:
         column = word.column + error.column - 1
         raise TextError(error.problem, line, column, hint=error.hint) from None

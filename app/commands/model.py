@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from probes.control_plane import ControlPlane
+
+Saved = Mapping[str, str]
+"""Filters by name, for `@NAME`."""
 
 
 class ParameterKind(StrEnum):
@@ -48,6 +56,8 @@ class Parameter:
     """Whether it is all the rest of the line, spaces included. Only the last one."""
     needed: bool = False
     """Whether the command means nothing without it."""
+    check: Callable[[str, Saved], object] | None = None
+    """Raise UsageError for a value that no run of the command could accept."""
 
     @property
     def usage(self) -> str:
@@ -95,6 +105,9 @@ class Command:
     asks: bool = False
     """Whether it opens a line to type into. Its key then acts at once, so that what is typed ahead
     goes into that line and is not taken for commands."""
+
+    remote: Callable[[ControlPlane, str], object] | None = None
+    """Run it on a control plane, with its first value; None: it needs a console."""
 
     @property
     def method(self) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.commands import remote, values
 from app.commands.export_target import VALUES
-from app.commands.model import Command, Parameter, ParameterKind
+from app.commands.model import Command, Parameter, ParameterKind, Saved
 from app.commands.tables import sortable
 from app.console.screens import SCREENS
 
@@ -12,13 +16,20 @@ THEMES = ("dark", "light")
 OVERWRITE = "overwrite"
 """The word after a file's name that replaces a file."""
 _FILE = Parameter("file", ParameterKind.FILE)
-_WRITTEN = (_FILE, Parameter("overwrite", ParameterKind.CHOICE, (OVERWRITE,)))
+_OVERWRITE = Parameter("overwrite", ParameterKind.CHOICE, (OVERWRITE,))
 _POLICY = Parameter("policy", ParameterKind.POLICY)
 _PROBE = Parameter("probe", ParameterKind.PROBE)
-_FILTER = Parameter("filter", ParameterKind.FILTER, rest=True)
 _WINDOWS = Parameter("windows", ParameterKind.COUNT)
 _LINE = Parameter("command", ParameterKind.COMMAND, rest=True)
-_LAYOUT = Parameter("layout", ParameterKind.LAYOUT)
+_LAYOUT = Parameter("layout", ParameterKind.LAYOUT, check=values.layout)
+
+
+def _filter(check: Callable[[str, Saved], object]) -> tuple[Parameter]:
+    return (Parameter("filter", ParameterKind.FILTER, rest=True, check=check),)
+
+
+def _destination(check: Callable[[str, Saved], object]) -> tuple[Parameter]:
+    return (Parameter("destination", ParameterKind.DESTINATION, check=check),)
 
 
 def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[Command, ...]:
@@ -75,13 +86,14 @@ _TABLES = (
 )
 _VIEW = (
     Command("view.columns", "Choose the table's columns", "vertical_line",
-            parameters=(Parameter("columns", rest=True),),
+            parameters=(Parameter("columns", rest=True, check=values.columns),),
             help="Their names, from the left; usual: those that it usually has."),
     Command("view.copy", "Copy the row", "c",
             parameters=(Parameter("what"),),
             help="row, table, or a column's name for one value of the row. The terminal puts it"
             " into its clipboard (OSC 52; in tmux: set -g set-clipboard on)."),
-    Command("view.export", "Write the table to a file", "E", parameters=_WRITTEN, asks=True,
+    Command("view.export", "Write the table to a file", "E", asks=True,
+            parameters=(replace(_FILE, check=values.export_file), _OVERWRITE),
             help="All its rows, as they are filtered and sorted, with the columns that are chosen:"
             f" .{', .'.join(VALUES)} have values, .txt what is shown. .svg is a picture of the"
             " screen. Replaces an existing file only with overwrite, or by enter again."),
@@ -108,23 +120,24 @@ _OVERVIEW = (
     Command("overview.leave", "Back to the present", "escape", "overview", leaves=True),
 )  # fmt: skip
 _FLOWS = (
-    Command("flow.filter", "Filter what is shown", "slash", "flows", "Filter", (_FILTER,),
-            asks=True),
+    Command("flow.filter", "Filter what is shown", "slash", "flows", "Filter",
+            _filter(values.flow_filter), asks=True),
     Command("flow.clear", "Close, or clear the filter", "escape", "flows", leaves=True),
     *_sorting("flow", "flows", "flows", footer="Sort"),
     Command("flow.trace", "Trace the path of the flow", "", "flows", "Trace", writes=True,
             by_row=True),
     Command("flow.detail", "Detail of the flow", "d", "flows", "Detail"),
     Command("flow.top", "Back to the top, and stay there", "", "flows"),
-    Command("flow.capture", "Choose which flows are counted", "C", "flows", "", (_FILTER,),
-            writes=True, asks=True),
+    Command("flow.capture", "Choose which flows are counted", "C", "flows", "",
+            _filter(values.capture_filter), writes=True, asks=True, remote=remote.capture),
 )  # fmt: skip
 _PATHS = (
     Command("path.trace", "Trace a destination", "T", "paths", "Trace",
-            (Parameter("destination", ParameterKind.DESTINATION),), writes=True, asks=True),
+            _destination(values.destination), writes=True, asks=True, remote=remote.trace),
     Command("path.untrace", "Stop tracing it", "x", "paths", "Stop",
-            (Parameter("destination", ParameterKind.DESTINATION),), writes=True),
-    Command("path.filter", "Filter paths and hops", "slash", "paths", "", (_FILTER,), asks=True,
+            _destination(values.address), writes=True, remote=remote.untrace),
+    Command("path.filter", "Filter paths and hops", "slash", "paths", "",
+            _filter(values.path_filter), asks=True,
             help="loss>1% is for both; with a term for hops only, such as hop<=5, for hops."),
     Command("path.next", "Next destination or flow", "n", "paths", "Next"),
     Command("path.previous", "Destination or flow before", "p", "paths"),
@@ -136,12 +149,14 @@ _PATHS = (
 _TRIGGERS = (
     Command("trigger.detail", "Detail", "", "triggers", "Detail", by_row=True),
     Command("trigger.toggle", "Activate the policy, or end it", "o", "triggers", "On/off",
-            (_POLICY,), writes=True),
+            (_POLICY,), writes=True, remote=remote.toggle_policy),
     Command("trigger.add", "Add a policy", "a", "triggers", "Add",
-            (Parameter("policy", rest=True),), writes=True, asks=True),
+            (Parameter("policy", rest=True, check=values.policy),), writes=True, asks=True,
+            remote=remote.set_policy),
     Command("trigger.change", "Change the policy", "e", "triggers", "", (_POLICY,), writes=True,
             asks=True),
-    Command("trigger.remove", "Remove the policy", "x", "triggers", "", (_POLICY,), writes=True),
+    Command("trigger.remove", "Remove the policy", "x", "triggers", "", (_POLICY,), writes=True,
+            remote=lambda plane, name: plane.remove_policy(name)),
     *_sorting("trigger", "triggers", "policies", "applications", footer="Sort"),
     Command("trigger.next", "Application's next table", "n", "triggers"),
     Command("trigger.previous", "Application's table before", "p", "triggers"),
@@ -157,8 +172,9 @@ _PROGRAMS = (
     Command("program.compile", "Compile and verify", "f5", "programs", "Check"),
     Command("program.swap", "Swap in what is edited", "f8", "programs", "Swap", writes=True),
     Command("program.rollback", "Back to the generation before", "f9", "programs", "Roll back",
-            (_PROBE,), writes=True),
-    Command("program.save", "Write the source to a file", "ctrl+s", "programs", "", _WRITTEN,
+            (_PROBE,), writes=True, remote=lambda plane, name: plane.roll_back(name)),
+    Command("program.save", "Write the source to a file", "ctrl+s", "programs", "",
+            (_FILE, _OVERWRITE),
             help="Replaces an existing file only with overwrite, or by enter again, unless this"
             " source was saved to it before."),
     Command("program.external", "Open the source in $EDITOR", "ctrl+o", "programs", local=True),
@@ -170,15 +186,18 @@ _PROGRAMS = (
     Command("program.metrics", "Metrics of the last window", "n", "programs"),
     Command("program.events", "Events of the probe", "v", "programs"),
     Command("program.cost", "Measure the time per packet", "m", "programs", "", (_PROBE,)),
-    Command("probe.add", "Add a probe from a file", "a", "programs", "", (_FILE,), writes=True),
-    Command("probe.remove", "Remove the probe", "x", "programs", "", (_PROBE,), writes=True),
+    Command("probe.add", "Add a probe from a file", "a", "programs", "", (_FILE,), writes=True,
+            remote=remote.add_probe),
+    Command("probe.remove", "Remove the probe", "x", "programs", "", (_PROBE,), writes=True,
+            remote=lambda plane, name: plane.remove(name)),
     Command("probe.export", "End the window, export it", "e", "programs", "", (_PROBE,),
-            writes=True),
+            writes=True, remote=lambda plane, name: plane.export(name)),
 )  # fmt: skip
 _EVENTS = (
     Command("event.go", "To the moment of the event", "", "events", "Go", by_row=True,
             help="Every screen shows that moment, until escape or time.live."),
-    Command("event.filter", "Filter events", "slash", "events", "Filter", (_FILTER,), asks=True),
+    Command("event.filter", "Filter events", "slash", "events", "Filter",
+            _filter(values.event_filter), asks=True),
     Command("event.detail", "The whole text of the event", "d", "events", "Detail"),
     *_sorting("event", "events", "events", footer="Sort"),
     Command("event.leave", "Close, or back to the present", "escape", "events", leaves=True),

@@ -1,35 +1,19 @@
-"""Commands that need no screen, as a controller does them: for those who ask from elsewhere."""
+"""Commands that need no console: each runs on a control plane, with the command's value.
+
+A call may take as long as a compile. Imports are inside: the registry names these functions, and
+the console starts without numpy and pydantic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from app.commands.line import Invocation
 from app.files import as_invoker, expand
-from app.resolve import address, addresses
-from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean
-from probes.control_plane import ControlPlane, ProbeInfo
-from probes.flow.filter import FlowFilter
-from probes.monitor.info import PolicyInfo
+from bpf.errors import UsageError, did_you_mean
 
-
-def perform(plane: ControlPlane, asked: Invocation) -> None:
-    """Run a command to its end. Raises ProbedeckError if it needs a console or fails."""
-    command = asked.command
-    if command.name not in PERFORMED:
-        raise ProbedeckError(f"{command.name} needs a console, and this controller has none")
-    if not asked.values:
-        what = command.parameters[0].name
-        raise UsageError(f"{command.name} needs a {what}", hint=f"usage: {command.usage}")
-    text = str(asked.values[0])
-    try:
-        PERFORMED[command.name](plane, text)
-    except TextError as error:
-        if error.text != text:
-            raise
-        # The value is the last of the line.
-        column = len(asked.line) - len(text) + error.column
-        raise TextError(error.problem, asked.line, column, hint=error.hint) from None
+if TYPE_CHECKING:
+    from probes.control_plane import ControlPlane, ProbeInfo
+    from probes.monitor.info import PolicyInfo
 
 
 def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeInfo:
@@ -37,7 +21,6 @@ def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeIn
 
     Raises CutError, unless `force`, if a program would take every packet of its interface.
     """
-    # pydantic, which the first paint does without.
     from probes.config.model import load
     from probes.control.verdicts import CutError
 
@@ -54,13 +37,13 @@ def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeIn
 
 def set_policy(plane: ControlPlane, text: str) -> PolicyInfo:
     """Add a policy in its short form, or put it in the place of the one of its name."""
-    # As above.
     from probes.monitor.policy import Policy
 
     return plane.set_policy(Policy.parse_short(text))
 
 
-def _toggle(plane: ControlPlane, name: str) -> None:
+def toggle_policy(plane: ControlPlane, name: str) -> None:
+    """Activate a policy, or deactivate it if its applications run."""
     monitor = plane.monitor()
     infos = {info.policy.name: info for info in monitor.policies} if monitor else {}
     if name not in infos:
@@ -69,21 +52,20 @@ def _toggle(plane: ControlPlane, name: str) -> None:
     (plane.deactivate_policy if runs else plane.activate_policy)(name)
 
 
-def _trace(plane: ControlPlane, destination: str) -> None:
+def capture(plane: ControlPlane, text: str) -> None:
+    from probes.flow.filter import FlowFilter
+
+    plane.reconfigure(FlowFilter.parse(text))
+
+
+def trace(plane: ControlPlane, destination: str) -> None:
+    from app.resolve import addresses
+
     for each in addresses(destination):
         plane.trace(each)
 
 
-PERFORMED: Mapping[str, Callable[[ControlPlane, str], object]] = {
-    "flow.capture": lambda plane, text: plane.reconfigure(FlowFilter.parse(text)),
-    "path.trace": _trace,
-    "path.untrace": lambda plane, destination: plane.untrace(address(destination)),
-    "trigger.add": set_policy,
-    "trigger.toggle": _toggle,
-    "trigger.remove": lambda plane, name: plane.remove_policy(name),
-    "program.rollback": lambda plane, name: plane.roll_back(name),
-    "probe.add": add_probe,
-    "probe.remove": lambda plane, name: plane.remove(name),
-    "probe.export": lambda plane, name: plane.export(name),
-}
-"""What is done, with the command's value; it may take as long as a compile."""
+def untrace(plane: ControlPlane, destination: str) -> None:
+    from app.resolve import address
+
+    plane.untrace(address(destination))

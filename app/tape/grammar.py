@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from app.commands import REGISTRY, Invocation, parse
 from app.commands.export_target import PICTURE, PICTURES, SUFFIXES, suffix_of, target
 from app.commands.keys import key_name
-from app.commands.line import ValueCheck
+from app.commands.model import Saved
 from app.commands.registry import OVERWRITE
-from app.commands.values import Saved, check
 from app.console.screens import SCREENS
 from app.tape.condition import read_condition
 from app.tape.keys import MODIFIERS, VERBS, held
@@ -85,20 +83,20 @@ def read(text: str, file: str, saved: Saved) -> tuple[list[Statement], list[Faul
                 line.refuse(f"there is a control character, {found[0]!a}", found.start())
             if not line.over:
                 place = TapePlace(file, number, line.at + 1)
-                statements.append(_statement(line, place, partial(check, saved=saved)))
+                statements.append(_statement(line, place, saved))
         except TapeLineError as refusal:
             place = TapePlace(file, number, refusal.column)
             faults.append(Fault(place, refusal.message, refusal.hint))
     return statements, faults
 
 
-def _statement(line: TapeLine, place: TapePlace, look: ValueCheck) -> Statement:
+def _statement(line: TapeLine, place: TapePlace, saved: Saved) -> Statement:
     begin = line.at
     word = line.word()
     head = _HEAD.fullmatch(word)
     if (head is None and "." in word) or word in REGISTRY:
         line.at = begin
-        return _step(line, begin, place, Action(_command(line, look)))
+        return _step(line, begin, place, Action(_command(line, saved)))
     verb, joined, time = head.groups() if head else (word, "", None)
     if verb in MODIFIERS:
         return _step(line, begin, place, _held(line, begin, verb, joined, time))
@@ -120,7 +118,7 @@ def _statement(line: TapeLine, place: TapePlace, look: ValueCheck) -> Statement:
     if verb == "Wait":
         return _step(line, begin, place, _wait(line, begin + len(verb), joined, seconds))
     if verb == "Action":
-        return _step(line, begin, place, _action(line, look))
+        return _step(line, begin, place, _action(line, saved))
     if verb in VERBS:
         return _step(line, begin, place, _press(line, VERBS[verb], seconds))
     if verb in _TIMED:
@@ -193,20 +191,20 @@ def _type(line: TapeLine, seconds: float | None) -> Type:
 # Commands
 
 
-def _action(line: TapeLine, look: ValueCheck) -> Action:
+def _action(line: TapeLine, saved: Saved) -> Action:
     if line.over:
         line.refuse("a command is missing", hint="such as Action flow.sort rate")
-    return Action(_command(line, look))
+    return Action(_command(line, saved))
 
 
-def _command(line: TapeLine, look: ValueCheck) -> Invocation:
+def _command(line: TapeLine, saved: Saved) -> Invocation:
     """The command from here to the end, or to a comment."""
     begin = line.at
     end = _end(line.text, begin)
     line.at = end
     text = line.text[begin:end]
     try:
-        asked = parse(text, look)
+        asked = parse(text, saved)
     except TextError as error:
         line.refuse(error.problem, begin + error.column - 1, hint=error.hint)
     if asked.command.name.startswith("macro."):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from app.commands.values import Saved
+from app.commands.model import Saved
 from app.files import as_invoker
 from app.tape.grammar import Source, Statement, TapeSetting, read
 from app.tape.model import (

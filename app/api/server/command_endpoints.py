@@ -9,7 +9,8 @@ from functools import partial
 from app.api.models import ForbiddenError
 from app.api.server.executor import PlaneExecutor
 from app.commands import REGISTRY, Command, Invocation, ParameterKind, parse
-from app.commands.remote import PERFORMED, perform
+from bpf.errors import ProbedeckError, TextError, UsageError
+from probes.control_plane import ControlPlane
 
 CommandRunner = Callable[[Invocation], Sequence[str]]
 """Run a command in the console beside the API. Returns its complaints. Raises ProbedeckError."""
@@ -57,7 +58,7 @@ class CommandEndpoints:
 
     def __init__(self, executor: PlaneExecutor, console: CommandRunner | None) -> None:
         self._executor = executor
-        self._console = console or partial(_without, executor)
+        self._console = console or partial(run_on_plane, executor.plane)
         self._has_console = console is not None
 
     async def commands(self) -> tuple[CommandInfo, ...]:
@@ -85,7 +86,7 @@ class CommandEndpoints:
         return CommandInfo(
             command.name, command.usage, command.title, command.help,
             tuple(filter(None, command.keys.split(","))), command.screen, command.writes,
-            here or command.name in PERFORMED,
+            here or command.remote is not None,
         )  # fmt: skip
 
 
@@ -97,9 +98,24 @@ def _only_at_the_console(command: Command) -> str:
     files = any(
         each.kind in (ParameterKind.FILE, ParameterKind.TAPE) for each in command.parameters
     )
-    return "is about files of this host" if files and command.name not in PERFORMED else ""
+    return "is about files of this host" if files and not command.remote else ""
 
 
-def _without(executor: PlaneExecutor, asked: Invocation) -> Sequence[str]:
-    perform(executor.plane, asked)
+def run_on_plane(plane: ControlPlane, asked: Invocation) -> Sequence[str]:
+    """Run a command to its end. Raises ProbedeckError if it needs a console or fails."""
+    command = asked.command
+    if command.remote is None:
+        raise ProbedeckError(f"{command.name} needs a console, and this controller has none")
+    if not asked.values:
+        what = command.parameters[0].name
+        raise UsageError(f"{command.name} needs a {what}", hint=f"usage: {command.usage}")
+    text = str(asked.values[0])
+    try:
+        command.remote(plane, text)
+    except TextError as error:
+        if error.text != text:
+            raise
+        # The value is the last of the line.
+        column = len(asked.line) - len(text) + error.column
+        raise TextError(error.problem, asked.line, column, hint=error.hint) from None
     return ()

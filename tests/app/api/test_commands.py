@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.server.command_endpoints import run_on_plane
 from app.api.server.listener import Api, serve
-from app.commands import Invocation, parse
-from app.commands.remote import PERFORMED, perform
+from app.commands import REGISTRY, Invocation, parse
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
 from tests.app.api.conftest import READ_TOKEN, TOKEN, Site, body_of, token_files
@@ -28,7 +28,9 @@ def ask(http: httpx.Client, line: str) -> tuple[int, Any]:
 def test_all_commands_are_listed_and_which_can_be_done_here(tcp: Site) -> None:
     with tcp.http(READ_TOKEN) as http:
         told = {each["name"]: each for each in body_of(http.get("/v1/commands"))}
-    assert {name for name, each in told.items() if each["here"]} == set(PERFORMED)
+    assert {name for name, each in told.items() if each["here"]} == {
+        name for name, command in REGISTRY.items() if command.remote
+    }
     assert told["path.trace"] == {
         "name": "path.trace", "usage": "path.trace [DESTINATION]", "title": "Trace a destination",
         "help": "", "keys": ["T"], "screen": "paths", "writes": True, "here": True,
@@ -132,4 +134,4 @@ def test_with_a_console_it_does_them_and_its_complaints_are_told(tmp_path: Path)
 
 def test_a_command_of_the_plane_needs_its_value() -> None:
     with pytest.raises(UsageError, match=r"probe\.remove needs a probe; usage: probe\.remove"):
-        perform(FakePlane(), parse("probe.remove"))
+        run_on_plane(FakePlane(), parse("probe.remove"))
