@@ -18,8 +18,10 @@ from typing import Self
 
 from app.lab import netns
 from bench.report import Report
+from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
+from probes.flow.options import FlowOptions
 from tests.support.veth import veth_pair
 
 _MB = 1e6
@@ -100,7 +102,7 @@ def measure(report: Report) -> None:
         Sampler() as sampler,
     ):
         before, _ = sampler.read()
-        controller.watch_flows(end.ifname, interval=0.1)
+        controller.start(FLOW_PROBE, end.ifname, FlowOptions(interval=0.1))
         time.sleep(0.5)
         _, start = sampler.read()
         steady, _ = sampler.read()

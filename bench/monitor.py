@@ -271,14 +271,13 @@ def reaction(report: Report, rounds: int) -> None:
             text = f"p{number}: flows > 100 * baseline(60s) + {number} or packets > 1T -> dns"
             controller.set_policy(Policy.parse_short(text))
         controller.set_policy(Policy.parse_short("here: udp_packets > 20 -> accounting"))
-        assert controller._triggers
         late: list[float] = []
 
         def measure(transitions: Sequence[PolicyTransition]) -> None:
             now = time.monotonic_ns()
             late.extend((now - each.at_ns) / 1e6 for each in transitions if each.after.runs)
 
-        controller._triggers.probe._changed = measure
+        controller._monitored().probe.changed = measure
         compiler = stack.enter_context(Compiler())
         with Generator(compiler, left, flows=10) as generator:
             for _ in range(rounds):

@@ -46,8 +46,10 @@ class BuiltinProbe(Generic[L]):
     builtin = True
     alarm_fd = -1
 
-    def __init__(self, interface: Interface) -> None:
+    def __init__(self, interface: Interface, interval: float) -> None:
         self.interface = interface
+        self.interval = interval
+        """Seconds of a window; 0 if only exports end windows."""
         self.generation = 1
         self.window = 0
         self.latest: tuple[Snapshot, ...] = ()
@@ -64,6 +66,13 @@ class BuiltinProbe(Generic[L]):
     def points(self) -> Sequence[ProbeHook]:
         """The hooks where it sees packets."""
         raise NotImplementedError
+
+    def dependents(self) -> tuple[str, ...]:
+        """Names of the probes that must end before this one."""
+        return ()
+
+    def wind_up(self) -> None:
+        """Prepare for the last window: the probe is about to end."""
 
     @property
     def previous(self) -> int | None:

@@ -22,7 +22,7 @@ def add_probe(plane: ControlPlane, file: str, *, force: bool = False) -> ProbeIn
     Raises CutError, unless `force`, if a program would take every packet of its interface.
     """
     from probes.config.model import load
-    from probes.control.verdicts import CutError
+    from probes.control.trials import CutError
 
     programs = [program for info in plane.probes() for program in info.programs]
     interface = programs[0].interface if programs else ""

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from app.run.spec import RunSpec
 from bpf.compiler import CompileError
+from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
+from probes.flow.options import FlowOptions
 from probes.snapshot import Event
 
 if TYPE_CHECKING:
@@ -29,13 +31,9 @@ def start(
     if spec.memory:
         controller.memory_limit = spec.memory
     if spec.flows:
-        controller.watch_flows(
-            spec.interface,
-            interval=spec.interval,
-            ingress=spec.ingress,
-            capture=FlowFilter.parse(spec.capture),
-            first=first,
-        )
+        capture = FlowFilter.parse(spec.capture)
+        options = FlowOptions(spec.interval, spec.ingress, capture)
+        controller.start(FLOW_PROBE, spec.interface, options, first=first)
     if spec.interface:
         # Before policies, which may trace paths.
         controller.configure_paths(spec.interface, spec.ingress, spec.paths)

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
-from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
-from bpf.programs import trial
-from bpf.programs.verdict import VERDICT_PASS
-from probes.control.runner import ProbeRunner
+from probes.control.builtin_probes import (
+    FLOW_PROBE,
+    MONITOR_PROBE,
+    PATH_PROBE,
+    BuiltinEntry,
+    O,
+    P,
+    ProbeHost,
+)
+from probes.control.probe_runner import ProbeRunner
+from probes.control.trials import passes
 from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
-from probes.flow.probe import FlowProbe
-from probes.flow.records import FlowDirection
-from probes.flow.sizes import TableSizes
-from probes.memory_limit import flow_share, path_share, refuse_over, size_text
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import MonitorOptions
-from probes.monitor.state import PROBE
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility
-from probes.snapshot import Event, Snapshot
+from probes.snapshot import Event
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
@@ -45,69 +48,38 @@ class Controller(ProbeRunner):
     def __init__(self, *, by_link: bool = True) -> None:
         unlock()
         super().__init__(Compiler(), by_link=by_link)
-        self._tracing: tuple[Interface, Hook | None, PathOptions] | None = None
+        self._tracing: tuple[str, PathOptions] | None = None
         """Where and how paths are traced, once that is asked for."""
-        self._triggers: MonitorService | None = None
+        self._service: MonitorService | None = None
 
-    def watch_flows(
+    def start(
         self,
+        entry: BuiltinEntry[P, O],
         interface_name: str,
+        options: O,
         *,
-        interval: float = 1.0,
-        ingress: Hook | None = None,
-        capture: FlowFilter = FlowFilter(),  # noqa: B008 - immutable
         first: float | None = None,
-    ) -> FlowProbe:
-        """Start the flow probe on an interface.
+    ) -> P:
+        """Start a built-in probe on an interface. Its first window lasts `first` seconds, if given.
 
-        `ingress` is XDP, TC_INGRESS, or None for the hook that suits the interface.
-
-        Windows last `interval` seconds, the first one `first` if that is given.
-
-        Raises UsageError for an unknown interface, ProbedeckError if it can't attach.
+        Raises UsageError for an unknown interface or impossible options, and KernelError or
+        ProbedeckError if it can't attach.
         """
         interface = interfaces.find(interface_name)
-
         with self._changing:
-            self._refuse_twice(FlowProbe.name)
-            sizes, memory = self._flow_sizes()
-
-            def make() -> FlowProbe:
-                hook = self._hooks.choose(interface, ingress).hook
-                where = ((hook, FlowDirection.INGRESS), (Hook.TC_EGRESS, FlowDirection.EGRESS))
-                return FlowProbe(
-                    self._compiler,
-                    interface,
-                    where,
-                    self._hooks,
-                    capture,
-                    sizes,
-                    memory=memory,
-                    interval=interval,
-                )
-
-            probe = self._placed(make)
-            running = self._run(probe, interval, first)
-            running.verdicts = {  # flow.c only counts
-                program.side: dict.fromkeys(
-                    trial.FRAMES, VERDICT_PASS[Hook(program.hook).prog_type]
-                )
-                for program in probe.programs()
-            }
+            self._refuse_twice(entry.name)
+            used = self._memory_used()
+            host = ProbeHost(self._compiler, self._hooks, self.memory_limit, used, self.publish)
+            probe = self._placed(entry.prepare(host, interface, options))
+            running = self._run(probe, first)
+            if entry.passes_all:
+                running.verdicts = passes(probe.programs())
         return probe
 
-    def _flow_sizes(self) -> tuple[TableSizes, int]:
-        """Sizes of the flow tables, which are announced before they are allocated, and the bytes
-        that the tables may take."""
-        used, limit = self.memory().used, self.memory_limit
-        memory = flow_share(limit)
-        if limit - used < memory:
-            refuse_over(limit, used, TableSizes.least().memory, FlowProbe.name)
-            memory = limit - used
-        sizes = TableSizes.within(memory)
-        text = f"the tables take {sizes.summary} (--memory: {size_text(limit)})"
-        self.publish(Event.now("info", FlowProbe.name, text))
-        return sizes, memory
+    def _probe_of(self, entry: BuiltinEntry[P, O]) -> P | None:
+        """The probe of an entry, if it runs."""
+        running = self._running.get(entry.name)
+        return cast(P, running.probe) if running and running.probe.builtin else None
 
     @property
     def interval(self) -> float:
@@ -116,25 +88,25 @@ class Controller(ProbeRunner):
         0 if only exports end windows.
         """
         intervals = {name: each.interval for name, each in tuple(self._running.items())}
-        return intervals.get(FlowProbe.name) or max(intervals.values(), default=0.0)
+        return intervals.get(FLOW_PROBE.name) or max(intervals.values(), default=0.0)
 
     @property
     def capture(self) -> str:
         """The filter of the flows that the flow probe counts; empty if it counts every flow."""
-        running = self._running.get(FlowProbe.name)
-        probe = running.probe if running else None
-        return probe.capture.text if isinstance(probe, FlowProbe) else ""
+        probe = self._probe_of(FLOW_PROBE)
+        return probe.capture.text if probe else ""
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         """Have the flow probe count other flows from now on (S4.3)."""
         self._refuse_changes()
-        probe = self._find(FlowProbe.name).probe
-        if not isinstance(probe, FlowProbe):
-            raise UsageError(f"probe {probe.name} is not the built-in one")
+        self._find(FLOW_PROBE.name)
+        probe = self._probe_of(FLOW_PROBE)
+        if probe is None:
+            raise UsageError(f"probe {FLOW_PROBE.name} is not the built-in one")
         seconds = probe.reconfigure(capture)
         what = capture.text or "every flow"
         text = f"generation {probe.generation} counts {what}; it took {seconds * 1e3:.0f} ms"
-        self.publish(Event.now("info", FlowProbe.name, text))
+        self.publish(Event.now("info", FLOW_PROBE.name, text))
         return Replacement(probe.generation, seconds, Compatibility((), (), (), ()))
 
     def configure_paths(
@@ -148,7 +120,8 @@ class Controller(ProbeRunner):
         Raises UsageError for an unknown interface or impossible options.
         """
         options.check()
-        self._tracing = interfaces.find(interface_name), ingress, options
+        interfaces.find(interface_name)
+        self._tracing = interface_name, replace(options, ingress=ingress)
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Trace the path of every flow to an address, or of `flow` (S3.1), from now on."""
@@ -158,13 +131,13 @@ class Controller(ProbeRunner):
     def trace_flow(self, destination: str, flow: TracedFlow | None) -> None:
         """As `trace`, for a policy: not refused where an operator's changes are."""
         with self._changing:
-            probe = self._path_probe()
+            probe = self._probe_of(PATH_PROBE)
             started = probe or self._start_path_probe()
             try:
                 started.trace(destination, flow)
             except BaseException:
                 if probe is None:
-                    self._finish(self._taken_out(started.name))
+                    self._remove(PATH_PROBE.name)
                 raise
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
@@ -175,7 +148,7 @@ class Controller(ProbeRunner):
     def untrace_flow(self, destination: str, flow: TracedFlow | None) -> None:
         """As `untrace`, for a policy."""
         with self._changing:
-            probe = self._path_probe()
+            probe = self._probe_of(PATH_PROBE)
             if probe is None:
                 raise UsageError("nothing is traced")
             probe.untrace(destination, flow)
@@ -186,7 +159,7 @@ class Controller(ProbeRunner):
 
     def traced(self) -> tuple[Traced, ...]:
         """What is traced, in the order in which it was asked for."""
-        probe = self._path_probe()
+        probe = self._probe_of(PATH_PROBE)
         return probe.traced() if probe else ()
 
     def watch_metrics(
@@ -205,30 +178,22 @@ class Controller(ProbeRunner):
         """
         from probes.monitor.service import MonitorService
 
-        interface = interfaces.find(interface_name)
         with self._changing, ExitStack() as undo:
-            self._refuse_twice(PROBE)
-            self._refuse_memory(PROBE, options.memory)
-            made = self._placed(
-                lambda: MonitorService(
-                    self, self._compiler, interface, self._hooks, options, profiles
-                )
-            )
-            self._triggers = made
-            self._run(made.probe, options.interval, None)
-            undo.callback(self._remove, PROBE)
+            probe = self.start(MONITOR_PROBE, interface_name, options)
+            undo.callback(self._remove, MONITOR_PROBE.name)
+            service = self._service = MonitorService(self, probe, profiles)
             for application in applications:
                 self.add(application)
             for policy in policies:
-                made.set_policy(policy)
+                service.set_policy(policy)
             undo.pop_all()
-        if note := made.probe.offload:
-            self.publish(Event.now("warning", PROBE, note))
+        if note := probe.offload:
+            self.publish(Event.now("warning", MONITOR_PROBE.name, note))
 
     def monitor(self) -> MonitorInfo | None:
         """The monitor, its policies and applications; None where it does not run."""
-        triggers = self._triggers
-        return triggers.info() if triggers else None
+        service = self._running_service()
+        return service.info() if service else None
 
     def applications(self) -> Sequence[ApplicationProbe]:
         """Those that run behind the monitor."""
@@ -244,9 +209,9 @@ class Controller(ProbeRunner):
         """
         self._refuse_changes()
         with self._changing:
-            if self._triggers is None and self._tracing:
-                interface, ingress, _ = self._tracing
-                self.watch_metrics(interface.name, MonitorOptions(ingress=ingress))
+            if self._running_service() is None and self._tracing:
+                interface, options = self._tracing
+                self.watch_metrics(interface, MonitorOptions(ingress=options.ingress))
             return self._monitored().set_policy(policy)
 
     def remove_policy(self, name: str) -> None:
@@ -258,16 +223,16 @@ class Controller(ProbeRunner):
     def activate_policy(self, name: str) -> PolicyInfo:
         """Have it run its applications now, until `deactivate_policy` (S2.12)."""
         self._refuse_changes()
-        triggers = self._monitored()
-        triggers.probe.activate(name)
-        return triggers.policy(name)
+        service = self._monitored()
+        service.probe.activate(name)
+        return service.policy(name)
 
     def deactivate_policy(self, name: str) -> PolicyInfo:
         """End that, or what its condition began: after its cool-down it is armed again."""
         self._refuse_changes()
-        triggers = self._monitored()
-        triggers.probe.deactivate(name)
-        return triggers.policy(name)
+        service = self._monitored()
+        service.probe.deactivate(name)
+        return service.policy(name)
 
     def sketch(self, windows: int = 1) -> Sketch:
         """The registers of the last windows merged, at most as many as are kept."""
@@ -276,62 +241,22 @@ class Controller(ProbeRunner):
     def failure(self) -> ProbedeckError | None:
         """Why the flow probe, or else every probe, ended by itself; None while one runs."""
         failures = {name: running.failure for name, running in tuple(self._running.items())}
-        own = failures.get(FlowProbe.name)
+        own = failures.get(FLOW_PROBE.name)
         if own or not failures or not all(failures.values()):
             return own
         return next(iter(failures.values()))
 
-    def close(self) -> None:
-        """Poll every probe a last time, publish that, and detach everything."""
-        with self._changing:
-            self._closed = True
-            if self._triggers:
-                self._triggers.close()
-            self._untrace_all()
-        super().close()
-
-    def _remove(self, name: str) -> tuple[Snapshot, ...]:
-        if name == "path":
-            self._untrace_all()
-        if name == PROBE and (triggers := self._triggers):
-            for application in triggers.probe.router.given():
-                self._remove(application)
-            self._triggers = None
-            triggers.close()
-        return super()._remove(name)
-
-    def _path_probe(self) -> PathProbe | None:
-        running = self._running.get("path")
-        if running is None or not running.probe.builtin:
-            return None
-        return cast("PathProbe", running.probe)
-
-    def _untrace_all(self) -> None:
-        """So that what is in flight is told with the last window."""
-        if probe := self._path_probe():
-            for traced in probe.traced():
-                probe.untrace(traced.destination)
-
     def _start_path_probe(self) -> PathProbe:
-        from probes.path.probe import INTERVAL, PathProbe, memory_of
-
         if self._tracing is None:
             raise UsageError("no interface is watched on which paths could be traced")
-        self._refuse_twice(PathProbe.name)
-        interface, ingress, options = self._tracing
-        memory = path_share(self.memory_limit)
-        self._refuse_memory(PathProbe.name, memory_of(options, memory))
+        return self.start(PATH_PROBE, *self._tracing)
 
-        def make() -> PathProbe:
-            hook = self._hooks.choose(interface, ingress).hook
-            return PathProbe(self._compiler, interface, hook, self._hooks, options, memory=memory)
-
-        probe = self._placed(make)
-        self._run(probe, INTERVAL, None)
-        return probe
+    def _running_service(self) -> MonitorService | None:
+        service = self._service
+        return service if service and service.probe is self._probe_of(MONITOR_PROBE) else None
 
     def _monitored(self) -> MonitorService:
-        triggers = self._triggers
-        if triggers is None:
+        service = self._running_service()
+        if service is None:
             raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")
-        return triggers
+        return service

@@ -52,6 +52,9 @@ class Replaceable(Probe, Protocol):
     builtin: bool
 
     @property
+    def interval(self) -> float: ...
+
+    @property
     def config(self) -> ProbeConfig: ...
 
     @property
@@ -82,9 +85,7 @@ class Replaceable(Probe, Protocol):
 class RunningProbe:
     """One probe and its poller. Whoever ends a window publishes it before the next one ends."""
 
-    def __init__(
-        self, probe: Replaceable, interval: float, publish: Publish, first: float | None = None
-    ) -> None:
+    def __init__(self, probe: Replaceable, publish: Publish, first: float | None = None) -> None:
         self.probe = probe
         self.verdicts: Verdicts = {}
         """What its programs say to the test frames, by direction."""
@@ -96,7 +97,7 @@ class RunningProbe:
         self._lock = threading.RLock()
         self._verdicts_before: Verdicts = {}
         self._removed = False
-        self._poller = Poller(self, interval, publish, first=first)
+        self._poller = Poller(self, probe.interval, publish, first=first)
 
     @property
     def name(self) -> str:
@@ -142,7 +143,7 @@ class RunningProbe:
         with self._lock:
             self._tell(self.probe.replace(compiled))
             self._verdicts_before, self.verdicts = self.verdicts, verdicts
-            self._poller.interval = compiled.config.interval
+            self._poller.interval = self.probe.interval
 
     def roll_back(self) -> Compatibility:
         """Put the generation before in place again."""
@@ -150,7 +151,7 @@ class RunningProbe:
             report, items = self.probe.roll_back()
             self._tell(items)
             self._verdicts_before, self.verdicts = self.verdicts, self._verdicts_before
-            self._poller.interval = self.probe.config.interval
+            self._poller.interval = self.probe.interval
             return report
 
     def stop(self) -> None:

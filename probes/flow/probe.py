@@ -85,8 +85,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         `sizes` are chosen accordingly if None. `interval` is the configuration's; a Poller keeps
         to it.
         """
-        super().__init__(interface)
-        self._interval = interval
+        super().__init__(interface, interval)
         self._compiler = compiler
         self._memory = flow_share(default_limit()) if memory is None else memory
         self._sizes = sizes or TableSizes.within(self._memory)
@@ -143,7 +142,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             )
             for point, direction in self._points
         }
-        return config.ProbeConfig(name=self.name, interval=self._interval, **sides)
+        return config.ProbeConfig(name=self.name, interval=self.interval, **sides)
 
     def poll(self) -> Snapshot:
         """Swap every hook, wait until the old programs are done, and take their windows."""

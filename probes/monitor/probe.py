@@ -77,19 +77,20 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         interface: Interface,
         hooks: Hooks,
         options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
-        changed: Callable[[Sequence[PolicyTransition]], None] = lambda transitions: None,
     ) -> None:
         """Join the hook's chain, and let applications be put behind it.
 
-        `changed` is told of the policies that became active or inactive, in the thread that made
-        them so. Raises ProbedeckError, and then leaves nothing behind.
+        Raises ProbedeckError, and then leaves nothing behind.
         """
         options.check()
-        super().__init__(interface)
+        super().__init__(interface, options.interval)
         self.options = options
         self._compiler = compiler
         self._registry = hooks
-        self._changed = changed
+        self.changed: Callable[[Sequence[PolicyTransition]], None] = lambda transitions: None
+        """Called with policies that became active or inactive, by the thread that changed them."""
+        self.ends: Callable[[], None] = lambda: None
+        """Called before the last window."""
         self._point = hooks.acquire(interface, hooks.choose(interface, options.ingress).hook)
         self._stage = Stage(self.name)
         self._reserved = 0
@@ -114,6 +115,13 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
 
     def points(self) -> Sequence[ProbeHook]:
         return (self._point,)
+
+    def dependents(self) -> tuple[str, ...]:
+        """Applications, which leave the monitor before it ends."""
+        return tuple(self.router.given())
+
+    def wind_up(self) -> None:
+        self.ends()
 
     def _start(self) -> None:
         with self._compile(self._current.source) as compiled:
@@ -156,7 +164,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             function=FUNCTION,
             metrics=metrics,
         )
-        return config.ProbeConfig(name=self.name, interval=self.options.interval, ingress=ingress)
+        return config.ProbeConfig(name=self.name, interval=self.interval, ingress=ingress)
 
     def set_policy(
         self, policy: Policy, applications: Sequence[str], matches: Sequence[Match]
@@ -330,7 +338,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self.router.activate(self._engine.active())
             self._log.add(transitions, row)
             if changes := [t for t in transitions if t.before.runs != t.after.runs]:
-                self._changed(changes)
+                self.changed(changes)
 
     def _route_to(self, loaded: MonitorGeneration) -> None:
         """Have packets go to this source's router, and come back to it."""

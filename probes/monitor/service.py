@@ -15,12 +15,8 @@ from probes.monitor.tracing import TraceRequest, Tracing
 from probes.snapshot import History, Item
 
 if TYPE_CHECKING:
-    from bpf.attach.interface import Interface
-    from bpf.compiler import Compiler
     from probes.config.model import ProbeConfig
-    from probes.hooks import Hooks
     from probes.monitor.applications.application import ApplicationProbe
-    from probes.monitor.options import MonitorOptions
     from probes.path.options import TracedFlow
 
 
@@ -47,19 +43,16 @@ class MonitorService:
     def __init__(
         self,
         host: Host,
-        compiler: Compiler,
-        interface: Interface,
-        hooks: Hooks,
-        options: MonitorOptions,
+        probe: MonitorProbe,
         profiles: Mapping[str, tuple[str, ...]],
     ) -> None:
-        """Start the monitor; no poller reads it yet. Raises as MonitorProbe does."""
         self._host = host
         self._profiles = dict(profiles)
         self._traced: dict[str, TraceRequest] = {}
         """By policy, what it has traced while it is active."""
         self._tracing = Tracing(host.history, host.trace_flow, host.untrace_flow, host.publish)
-        self.probe = MonitorProbe(compiler, interface, hooks, options, self._follow)
+        self.probe = probe
+        probe.changed, probe.ends = self._follow, self._tracing.close
 
     def info(self) -> MonitorInfo:
         """All of it."""
@@ -115,10 +108,6 @@ class MonitorService:
         """One policy."""
         (found,) = (each for each in self.probe.policies() if each.policy.name == name)
         return found
-
-    def close(self) -> None:
-        """Trace nothing more for policies. The probe is its poller's to close."""
-        self._tracing.close()
 
     def _follow(self, transitions: Sequence[PolicyTransition]) -> None:
         for transition in transitions:

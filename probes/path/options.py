@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 
 MAX_HOPS = 30
@@ -76,6 +77,8 @@ class PathOptions:
     timeout: float = 3.0
     """Seconds after which a probe without an answer is lost."""
     max_hops: int = MAX_HOPS
+    ingress: Hook | None = None
+    """XDP or TC_INGRESS, where answers are seen; None: the hook that suits the interface."""
 
     def check(self) -> None:
         """Raises UsageError for what is not possible."""

@@ -86,7 +86,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         """
         options.check()
         _check_kernel()
-        super().__init__(interface)
+        super().__init__(interface, INTERVAL)
         self.options = options
         self._compiler = compiler
         self._registry = hooks
@@ -157,7 +157,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             )
             for side, point in self._points.items()
         }
-        return config.ProbeConfig(name=self.name, interval=INTERVAL, **sides)
+        return config.ProbeConfig(name=self.name, interval=self.interval, **sides)
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Trace every flow to an address, or this one, from now on. UsageError where it can't."""
@@ -172,6 +172,11 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 now, timeout_ns = time.monotonic_ns(), self._timeout_ns
                 rows = target.collect(now, timeout_ns, final=True)
                 self._leaving.append((target.destination.address, rows))
+
+    def wind_up(self) -> None:
+        """Trace nothing any more, so that the last window has what is in flight."""
+        for traced in self.traced():
+            self.untrace(traced.destination)
 
     def traced(self) -> tuple[Traced, ...]:
         """What is traced, in the order in which it was asked for."""

@@ -93,6 +93,11 @@ class ProgramProbe:
         return self._current.config
 
     @property
+    def interval(self) -> float:
+        """Seconds of a window; 0 if only exports end windows."""
+        return self.config.interval
+
+    @property
     def generation(self) -> int:
         return self._current.number
 

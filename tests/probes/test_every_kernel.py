@@ -20,6 +20,8 @@ from bpf import features
 from bpf.attach.attachment import Hook
 from bpf.errors import KernelError
 from probes.config.model import load
+from probes.control.builtin_probes import FLOW_PROBE
+from probes.flow.options import FlowOptions
 from probes.flow.records import Array, FlowDirection
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy import BUILT_IN, Policy
@@ -68,7 +70,7 @@ def has_atomic_exchange() -> bool:
 
 @INGRESS
 def test_flows_are_counted_to_the_packet(deck: Deck, ingress: Hook) -> None:
-    deck.controller.watch_flows("right", interval=300, ingress=ingress)
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300, ingress=ingress))
     deck.receive(PACKETS)
     assert send(deck.right, deck.left, PACKETS) == PACKETS
     deck.controller.remove("flow")

@@ -20,10 +20,12 @@ from bpf.programs.program import Program
 from probes import memory_limit as memory
 from probes.config.model import ProbeConfig
 from probes.control import controller as controllers
-from probes.control import runner
+from probes.control import probe_runner
+from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FlowHook
+from probes.flow.options import FlowOptions
 from probes.flow.sizes import TableSizes
 from probes.monitor.options import MonitorOptions
 from probes.path.options import PathOptions
@@ -37,7 +39,7 @@ from tests.support.veth import veth_pair
 MIB = 1 << 20
 
 START: dict[str, Callable[[Controller, str], object]] = {
-    "flow": lambda controller, name: controller.watch_flows(name, interval=0.05),
+    "flow": lambda controller, name: controller.start(FLOW_PROBE, name, FlowOptions(interval=0.05)),
     "monitor": lambda controller, name: controller.watch_metrics(name),
     "path": lambda controller, name: controller.trace("192.0.2.1"),
 }
@@ -50,7 +52,7 @@ def controller(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     # The tests' shared compiler keeps the maps of every source: these belong to no probe.
     kept = held_maps().keys()
     monkeypatch.setattr(
-        runner, "held_maps", lambda: {n: m for n, m in held_maps().items() if n not in kept}
+        probe_runner, "held_maps", lambda: {n: m for n, m in held_maps().items() if n not in kept}
     )
     with closing(Controller()) as made:
         yield made
@@ -91,7 +93,7 @@ def test_a_filter_change_takes_no_more_memory(
     controller: Controller, interface: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S4.3: not even while old programs, new programs and the compiler's maps exist."""
-    controller.watch_flows(interface, interval=0)
+    controller.start(FLOW_PROBE, interface, FlowOptions(interval=0))
     for _ in range(2):
         controller.export("flow")
     before = controller.memory().used
@@ -120,7 +122,7 @@ def test_sizes_are_told_before_the_tables_are_made(controller: Controller, inter
     controller.listen(listen)
     controller.memory_limit = 64 << 20
     before = controller.memory().used
-    controller.watch_flows(interface, interval=0)
+    controller.start(FLOW_PROBE, interface, FlowOptions(interval=0))
     taken = controller.memory().used - before
     (text, at_that_time) = seen[0]
     assert at_that_time == before
@@ -164,7 +166,7 @@ def test_built_in_probes_keep_to_the_limit(controller: Controller, interface: st
         controller.trace("192.0.2.1")
     controller.memory_limit = 40_000
     with pytest.raises(UsageError, match=r"do not fit into 30 KiB .* --memory must be at least"):
-        controller.watch_flows(interface)
+        controller.start(FLOW_PROBE, interface, FlowOptions())
     assert controller.probes() == ()
 
 

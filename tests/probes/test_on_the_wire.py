@@ -25,7 +25,9 @@ from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import link_create
 from probes.control import controller as controllers
+from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
+from probes.flow.options import FlowOptions
 from probes.flow.records import Array, FlowDirection
 from probes.snapshot import Event, Snapshot
 from tests.probes.running import running
@@ -84,7 +86,9 @@ class Counted:
         self._controller = Controller()
         self._controller.listen(self._take)
         with netns.inside(ns):
-            self._controller.watch_flows(interface, interval=0.2, ingress=ingress)
+            self._controller.start(
+                FLOW_PROBE, interface, FlowOptions(interval=0.2, ingress=ingress)
+            )
 
     def _take(self, item: Snapshot | Event) -> None:
         if isinstance(item, Snapshot):

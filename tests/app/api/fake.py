@@ -13,7 +13,7 @@ import numpy as np
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import DirectionConfig, MapOptions, Metric, ProbeConfig
-from probes.control.verdicts import CutError
+from probes.control.trials import CutError
 from probes.control_plane import (
     Check,
     Cost,

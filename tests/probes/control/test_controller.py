@@ -14,8 +14,10 @@ from bpf.attach.interface import find
 from bpf.compiler import CompileError, Compiler
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import ProbeConfig
+from probes.control.builtin_probes import FLOW_PROBE
 from probes.control_plane import ControlPlane
 from probes.flow.filter import FlowFilter
+from probes.flow.options import FlowOptions
 from probes.reports import Fate
 from tests.probes.deck import DEAD, DROPS, UDP, Deck, deck, dispatcher, udp
 from tests.probes.program.tools import (
@@ -439,7 +441,7 @@ def test_a_filter_is_told_to_everybody_whoever_sets_it(deck: Deck) -> None:
     """An event tells the change, and every console and the API show the filter."""
     controller = deck.controller
     assert (controller.interval, controller.capture) == (0.0, "")
-    controller.watch_flows("right", interval=30, capture=FlowFilter.parse("udp"))
+    controller.start(FLOW_PROBE, "right", FlowOptions(interval=30, capture=FlowFilter.parse("udp")))
     assert (controller.interval, controller.capture) == (30.0, "udp")
     controller.reconfigure(FlowFilter.parse("proto:tcp port:443"))
     assert controller.capture == "proto:tcp port:443"

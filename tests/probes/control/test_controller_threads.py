@@ -14,6 +14,8 @@ from app.lab.netns import inside
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run
+from probes.control.builtin_probes import FLOW_PROBE
+from probes.flow.options import FlowOptions
 from probes.snapshot import Item, Snapshot
 from tests.probes.deck import DEAD, UDP, Deck, deck
 from tests.probes.flow.test_windows import counting
@@ -180,7 +182,7 @@ def test_frames_of_a_real_interface_are_counted_once_whatever_is_done_to_the_cha
     source = COUNTER.replace("u64, 1)", "u64, 64)")
     other = deck.config(source, interval=0.05)
     with counting() as seen, Generator(compiler, deck.left, flows=500) as generator:
-        flow = deck.controller.watch_flows("right", interval=0.1)
+        flow = deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=0.1))
         deck.controller.add(deck.config(COUNTER, interval=0.02))
         deck.controller.replace(other)
         sender = threading.Thread(target=generator.send, args=(1_500_000,))

@@ -28,7 +28,9 @@ from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError
 from probes.control import controller as controllers
 from probes.control import hook_watch
+from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
+from probes.flow.options import FlowOptions
 from probes.monitor.options import MonitorOptions
 from probes.monitor.state import METRICS_TABLE, PROBE
 from probes.snapshot import HookStatus, Snapshot
@@ -85,7 +87,7 @@ def start_all(deck: Deck) -> None:
 
     Their windows end when the test ends them.
     """
-    deck.controller.watch_flows("right", interval=300)
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(interval=300))
     deck.controller.watch_metrics("right", MonitorOptions(bits=4, interval=300))
     deck.controller.add(deck.config(PORTABLE, PACKETS))
 
@@ -194,14 +196,14 @@ def test_a_hook_that_a_configuration_names_is_taken(deck: Deck, hook: str) -> No
     assert (info.programs[0].hook, info.programs[0].mode) == found
     assert ingress_of(deck.controller).reason == ""
     # The others join native XDP where it is in use: its cost is paid already.
-    deck.controller.watch_flows("right")
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions())
     assert ingress_of(deck.controller).hook == found[0]
 
 
 @needs_tcx
 def test_who_comes_and_goes_is_told(deck: Deck, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_watch, "PERIOD", 0.02)
-    deck.controller.watch_flows("right")
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions())
     with foreign_tcx(deck.right.ifindex, AttachType.TCX_INGRESS, BEFORE) as foreign:
         text = (
             f"tc ingress: {foreign} runs first: packets that it drops or redirects are not counted"
@@ -217,7 +219,7 @@ def test_who_comes_and_goes_is_told(deck: Deck, monkeypatch: pytest.MonkeyPatch)
 
 def test_programs_of_ours_are_nobody_elses(deck: Deck) -> None:
     """A probe that insists on XDP, beside flows at TC."""
-    deck.controller.watch_flows("right", ingress=Hook.TC_INGRESS)
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(ingress=Hook.TC_INGRESS))
     deck.controller.add(deck.config(PORTABLE, PACKETS, hook="xdp"))
     assert deck.controller._hooks.look() == []
     assert {each.before for each in deck.controller.hook_status()} == {()}
@@ -255,7 +257,7 @@ def test_stacked_interfaces_are_counted_at_tc(
     with ExitStack() as stack:
         name = stacked(kind, stack)
         controller = stack.enter_context(Controller())
-        controller.watch_flows(name)
+        controller.start(FLOW_PROBE, name, FlowOptions())
         status = ingress_of(controller)
         assert (status.hook, status.mode) == ("tc ingress", TC_MODE)
         if kind in ("tun", "wireguard"):
@@ -314,7 +316,7 @@ def test_a_network_card_that_would_lose_by_it_is_counted_at_tc(
 
 
 STARTS: dict[str, Callable[[Deck], object]] = {
-    "flow": lambda deck: deck.controller.watch_flows("right"),
+    "flow": lambda deck: deck.controller.start(FLOW_PROBE, "right", FlowOptions()),
     "monitor": lambda deck: deck.controller.watch_metrics("right", MonitorOptions(bits=4)),
     "probe": lambda deck: deck.controller.add(deck.config(PORTABLE, PACKETS)),
 }
@@ -344,7 +346,7 @@ def test_who_asks_for_xdp_gets_generic_xdp_too(deck: Deck) -> None:
     for end in (deck.left, deck.right):
         with netns.inside(end.ns), IPRoute() as route:
             route.link("set", index=end.ifindex, mtu=9000)
-    deck.controller.watch_flows("right", ingress=Hook.XDP)
+    deck.controller.start(FLOW_PROBE, "right", FlowOptions(ingress=Hook.XDP))
     status = ingress_of(deck.controller)
     assert (status.hook, status.mode) == ("xdp", "generic")
     assert status.reason == (

@@ -20,8 +20,10 @@ from bpf.errors import ProbedeckError
 from bpf.syscall import enable_run_time_stats
 from bpf.syscall import prog_test_run as run
 from probes.control import controller as controllers
+from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter
+from probes.flow.options import FlowOptions
 from probes.flow.probe import FlowProbe
 from probes.flow.records import Array, FlowDirection, hash_keys, key_words
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses
@@ -107,7 +109,9 @@ def watching(
     controller.listen(collected)
     try:
         with netns.inside(end.ns):
-            probe = controller.watch_flows(end.ifname, interval=interval, ingress=ingress)
+            probe = controller.start(
+                FLOW_PROBE, end.ifname, FlowOptions(interval=interval, ingress=ingress)
+            )
         yield collected, probe, controller
     finally:
         controller.close()

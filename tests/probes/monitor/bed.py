@@ -102,7 +102,8 @@ class Bed:
         self.hooks = Hooks(lambda point: None)
         self.changes: list[PolicyTransition] = []
         options = replace(options, ingress=options.ingress or Hook.XDP)
-        self.monitor = MonitorProbe(compiler, find("lo"), self.hooks, options, self.changes.extend)
+        self.monitor = MonitorProbe(compiler, find("lo"), self.hooks, options)
+        self.monitor.changed = self.changes.extend
         self.applications: dict[str, ApplicationProbe] = {}
 
     def add(self, configured: ProbeConfig) -> ApplicationProbe:

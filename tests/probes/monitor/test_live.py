@@ -16,6 +16,8 @@ from app.lab import netns
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import UsageError
+from probes.control.builtin_probes import FLOW_PROBE
+from probes.flow.options import FlowOptions
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.policy import Policy
 from probes.monitor.records import Array
@@ -138,9 +140,8 @@ def test_a_condition_that_holds_has_its_applications_run_within_5_ms(monitored: 
         text = f"p{number}: flows > 100 * baseline(60s) + {number} or packets > 1M -> accounting"
         controller.set_policy(Policy.parse_short(text))
     controller.set_policy(Policy.parse_short("here: udp_packets >= 20 -> accounting"))
-    assert controller._triggers
     changed: list[int] = []
-    controller._triggers.probe._changed = lambda _: changed.append(time.monotonic_ns())
+    controller._monitored().probe.changed = lambda _: changed.append(time.monotonic_ns())
     for _ in range(5):
         monitored.receive(40)
         time.sleep(0.3)
@@ -209,7 +210,7 @@ def test_a_policy_traces_the_flows_that_it_is_about(deck: Deck) -> None:
     ends."""
     controller = deck.controller
     with netns.inside(deck.right.ns):
-        controller.watch_flows("right", interval=0.1)
+        controller.start(FLOW_PROBE, "right", FlowOptions(interval=0.1))
     controller.configure_paths("right")
     text = "talk: packets > 5 -> trace:1 on proto:udp"
     controller.watch_metrics(

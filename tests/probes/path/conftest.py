@@ -21,6 +21,7 @@ from app.lab import netns
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from probes.control import controller as controllers
+from probes.control.builtin_probes import PATH_PROBE
 from probes.control.controller import Controller
 from probes.path.options import PathOptions
 from probes.path.probe import PathProbe
@@ -141,7 +142,7 @@ class Host:
 
     @property
     def probe(self) -> PathProbe:
-        found = self.controller._path_probe()
+        found = self.controller._probe_of(PATH_PROBE)
         assert found
         return found
 

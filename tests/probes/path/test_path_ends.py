@@ -16,6 +16,8 @@ from bpf.attach import netlink
 from bpf.attach.attachment import Hook
 from bpf.errors import KernelError
 from probes.config.model import parse
+from probes.control.builtin_probes import FLOW_PROBE
+from probes.flow.options import FlowOptions
 from probes.path.options import Order, PathOptions
 from probes.path.records import ProbeOutcome
 from probes.snapshot import Snapshot
@@ -61,7 +63,7 @@ def test_other_probes_count_what_the_application_sent_and_no_probes(
         "metrics": [PACKETS],
     }
     user = parse({"name": "before", "interval": 0.1, "egress": direction}, "test")
-    controller.watch_flows(name, interval=0.1)
+    controller.start(FLOW_PROBE, name, FlowOptions(interval=0.1))
     controller.add(user)
     flow = host.open(port=2000)
     before = host.sent
@@ -194,6 +196,7 @@ def test_what_a_full_queue_does_not_take_is_told_by_hop(make_host: MakeHost) -> 
 KILLED = """
 import sys, time
 from app.lab.netns import setns
+from probes.control.builtin_probes import PATH_PROBE
 from probes.control.controller import Controller
 from bpf.syscall import prog_info
 
@@ -202,7 +205,7 @@ deck = Controller()
 deck.configure_paths("right")
 deck.trace("10.95.0.1")
 deck.replace(deck.probes()[0].config)
-probe = deck._path_probe()
+probe = deck._probe_of(PATH_PROBE)
 ids = [p.program_id for p in deck.probes()[0].programs]
 ids += [prog_info(point.chain.fd).id for point in deck.hooks()]
 for loaded in (probe._current, probe._previous):

@@ -21,7 +21,7 @@ from app.console.tasks import Task
 from app.files import expand
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.config.model import ProbeConfig
-from probes.control.verdicts import CutError
+from probes.control.trials import CutError
 from probes.control_plane import Cost, ProbeInfo, Replacement
 from probes.snapshot import Snapshot
 from widgets.editor import CodeEditor

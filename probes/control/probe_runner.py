@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from bpf.attach import ingress
@@ -13,12 +13,12 @@ from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from bpf.maps.memory import held_maps, map_memory
-from bpf.programs import trial
+from probes.builtin import BuiltinProbe
 from probes.control.health_watches import HealthWatches
 from probes.control.hook_watch import HookWatch, attached, order_changed
 from probes.control.loss_events import LossEvents
 from probes.control.running_probe import CompiledConfig, Replaceable, RunningProbe, Verdicts
-from probes.control.verdicts import CutError, changes, cuts, verdicts_of
+from probes.control.trials import CutError, changes, costs_of, cuts, verdicts_of
 from probes.control_plane import (
     Check,
     Cost,
@@ -117,7 +117,7 @@ class ProbeRunner:
         started = time.perf_counter()
         running = self._running.get(config.name)
         compiled = running.probe.compile(config) if running else self._compile(config)
-        costs = tuple(_costs(compiled))
+        costs = costs_of(compiled)
         verdicts = verdicts_of(compiled)
         report = self._compare(running, compiled, verdicts) if running else None
         cut = cuts(running, compiled, verdicts)
@@ -152,9 +152,7 @@ class ProbeRunner:
                     from probes.monitor.applications.application import ApplicationProbe
 
                     kind = ApplicationProbe
-                running = self._run(
-                    kind(self._compiler, compiled, self._hooks), config.interval, None
-                )
+                running = self._run(kind(self._compiler, compiled, self._hooks))
                 running.verdicts = verdicts
             self._tell_warnings(compiled, cut)
             return running.info()
@@ -198,6 +196,11 @@ class ProbeRunner:
         return self._remove(name)
 
     def _remove(self, name: str) -> tuple[Snapshot, ...]:
+        probe = self._find(name).probe
+        if isinstance(probe, BuiltinProbe):
+            for dependent in probe.dependents():
+                self._remove(dependent)
+            probe.wind_up()
         return self._finish(self._taken_out(name))
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
@@ -230,7 +233,7 @@ class ProbeRunner:
             if running.costs is None or running.costs[0] != generation:
                 self._refuse_changes()
                 with closing(running.probe.compile(running.probe.config)) as compiled:
-                    running.costs = generation, tuple(_costs(compiled))
+                    running.costs = generation, costs_of(compiled)
             return running.costs[1]
 
     def hook_status(self) -> tuple[HookStatus, ...]:
@@ -246,6 +249,9 @@ class ProbeRunner:
         with self._changing:
             self._closed = True
             self._health.stop_all()
+            for each in self._running.values():
+                if isinstance(each.probe, BuiltinProbe):
+                    each.probe.wind_up()
             running, self._running = self._running, {}
         self._hook_watch.stop()
         for each in running.values():
@@ -277,8 +283,8 @@ class ProbeRunner:
         self.publish(Event.now("info", running.name, REMOVED))
         return latest
 
-    def _run(self, probe: Replaceable, interval: float, first: float | None) -> RunningProbe:
-        running = RunningProbe(probe, interval, self.publish, first)
+    def _run(self, probe: Replaceable, first: float | None = None) -> RunningProbe:
+        running = RunningProbe(probe, self.publish, first)
         self._running[probe.name] = running
         running.start()
         return running
@@ -310,10 +316,12 @@ class ProbeRunner:
 
         Maps of `besides` and of the last check do not count: their holders close them soon.
         """
+        refuse_over(self.memory_limit, self._memory_used(besides), needed, name)
+
+    def _memory_used(self, besides: CompiledConfig | None = None) -> int:
         passing = [besides, self._checked[1] if self._checked else None]
         fds = (fd for compiled in passing if compiled for fd in compiled.map_fds())
-        used = self.memory().used - sum(map(map_memory, fds))
-        refuse_over(self.memory_limit, used, needed, name)
+        return self.memory().used - sum(map(map_memory, fds))
 
     def _refuse_changes(self) -> None:
         if self.read_only:
@@ -411,10 +419,3 @@ class ProbeRunner:
         """Publish what changed about the order of programs."""
         for status in [point.status for point in self._hooks.look()]:
             self.publish(order_changed(status))
-
-
-def _costs(compiled: CompiledConfig) -> Iterator[Cost]:
-    for side, program in compiled.programs():
-        if trial.is_harmless(program.instructions):
-            with suppress(OSError):
-                yield Cost(side, trial.cost(program.fd, program.type))

@@ -1,13 +1,17 @@
-"""Verdicts of a probe's programs on the test frames, before a packet of an interface meets them."""
+"""Trials of a probe's programs on test frames, before a packet of an interface reaches them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
+from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from bpf.programs import trial
+from bpf.programs.verdict import VERDICT_PASS
 from probes.control.running_probe import CompiledConfig, RunningProbe, Verdicts
+from probes.control_plane import Cost
+from probes.reports import ProgramInfo
 
 
 class CutError(UsageError):
@@ -25,6 +29,24 @@ def verdicts_of(compiled: CompiledConfig) -> Verdicts:
             with suppress(OSError):
                 found[side] = trial.verdicts(program.fd)
     return found
+
+
+def passes(programs: Iterable[ProgramInfo]) -> Verdicts:
+    """Return the verdicts of programs that pass every frame, without a trial."""
+    return {
+        program.side: dict.fromkeys(trial.FRAMES, VERDICT_PASS[Hook(program.hook).prog_type])
+        for program in programs
+    }
+
+
+def costs_of(compiled: CompiledConfig) -> tuple[Cost, ...]:
+    """Measure the run time of each program that has no effect outside."""
+    costs: list[Cost] = []
+    for side, program in compiled.programs():
+        if trial.is_harmless(program.instructions):
+            with suppress(OSError):
+                costs.append(Cost(side, trial.cost(program.fd, program.type)))
+    return tuple(costs)
 
 
 def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
