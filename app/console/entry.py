@@ -33,7 +33,7 @@ def run(
 
             controller = Controller()
             if output is not None:
-                from app.run.headless import writing
+                from app.run.table_writer import writing
 
                 stack.enter_context(writing(output, spec.probes, controller))
             stack.callback(controller.close)

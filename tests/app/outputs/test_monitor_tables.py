@@ -14,8 +14,8 @@ from app.cli.options import Options
 from app.outputs.document import document
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
-from app.run.headless import Totals
 from app.run.output_spec import OutputSpec
+from app.run.totals import Totals
 from probes.monitor.records import METRIC, POLICY, TRANSITION
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
 from tests.app.outputs.test_metric_files import flows, metric, narrow

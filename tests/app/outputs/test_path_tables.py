@@ -11,7 +11,7 @@ import pytest
 from app.outputs.document import document
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS, counted
-from app.run.headless import Totals
+from app.run.totals import Totals
 from probes.path.records import HOP, HOPS_TABLE, PATH, PathRowKind, ProbeOutcome
 from tests.app.outputs.test_metric_files import flows, metric, narrow
 from tests.support import paths

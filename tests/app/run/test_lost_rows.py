@@ -25,7 +25,7 @@ from app.outputs.formats import FORMATS
 from app.outputs.sink import OutputTable, Sink
 from app.outputs.table_output import RowsLostError
 from app.outputs.views import VIEWS
-from app.run.headless import Mailbox
+from app.run.mailbox import Mailbox
 from bpf.errors import UsageError
 from probes.config.model import load, parse
 from probes.snapshot import Event

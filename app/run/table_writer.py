@@ -1,0 +1,106 @@
+"""Tables of a controller's snapshots and events."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from app.outputs.sink import Sink
+from app.outputs.views import VIEWS
+from app.run.mailbox import Mailbox
+from app.run.output_spec import OutputSpec
+from bpf.errors import ProbedeckError
+from probes.control.controller import Controller
+from probes.snapshot import REMOVED, Event, Item, Snapshot
+
+if TYPE_CHECKING:
+    from probes.config.model import ProbeConfig
+
+
+class TableWriter:
+    """Writes a controller's items into tables, as a context manager.
+
+    A table that fails or recovers is an event of the controller, which also gets the number of
+    lost rows.
+    """
+
+    def __init__(
+        self, output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller
+    ) -> None:
+        """`probes` are the probes that run at first."""
+        self._format = output.format
+        self._usual = output.format or "csv"
+        self._controller = controller
+        self._formats = self._formats_of(probes)
+        self.filtering = output.filtering()
+        if words := self.filtering.words(output.views):
+            print(f"probedeck: {words}", file=sys.stderr, flush=True)
+        self._sink = Sink(
+            output.out, self._usual, [VIEWS[name] for name in output.views],
+            metrics=output.metrics, formats=self._formats, keep=self.filtering.kept,
+            report=controller.publish,
+        )  # fmt: skip
+
+    def __enter__(self) -> TableWriter:
+        self._sink.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._sink.__exit__(*error)
+
+    def _formats_of(self, probes: Iterable[ProbeConfig]) -> dict[str, str]:
+        return {probe.name: self._format or probe.format for probe in probes}
+
+    def check(self) -> None:
+        """Raise ProbedeckError if a table lacks rows."""
+        if missing := self._sink.incomplete():
+            raise ProbedeckError(f"could not be written: {', '.join(missing)}")
+
+    def write(self, item: Item) -> None:
+        """Write the rows of an item. Raises BrokenPipeError for a pipe without a reader."""
+        formats = self._formats
+        if isinstance(item, Snapshot) and item.is_metric and item.probe not in formats:
+            # The API added this probe. A probe that has gone again gets the usual format.
+            formats.update(self._formats_of(one.config for one in self._controller.probes()))
+            formats.setdefault(item.probe, self._usual)
+        self._sink.write(item)
+        if isinstance(item, Event) and item.text == REMOVED:
+            self._sink.end_probe(item.source)
+            formats.pop(item.source, None)
+        self._controller.unwritten = self._sink.lost
+
+
+@contextlib.contextmanager
+def writing(
+    output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller
+) -> Iterator[None]:
+    """Write tables in a thread while the block runs.
+
+    Leaving the block waits until everything is written, and raises ProbedeckError if rows were
+    lost.
+    """
+    mailbox = Mailbox()
+
+    def write_all() -> None:
+        try:
+            with tables:
+                for item in mailbox.until_stopped(float("inf")):
+                    tables.write(item)
+                for item in mailbox.rest():
+                    tables.write(item)
+        finally:
+            mailbox.let_all_in()
+
+    tables = TableWriter(output, probes, controller)
+    controller.listen(mailbox.put)
+    writer = threading.Thread(target=write_all, name="tables")
+    writer.start()
+    try:
+        yield
+    finally:
+        mailbox.stop()
+        writer.join()
+    tables.check()
