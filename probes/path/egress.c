@@ -2,10 +2,10 @@
 /*
  * noobprobe, egress: an application's packet to a traced destination causes a probe (S3.4).
  *
- * `path` finds the destination and asks its meter, `send4` and `send6` choose a hop and clone the
- * packet, and the clone, which comes by here again before it leaves, is cut down and given its TTL
- * by `edit4` and `edit6`. The probe has the flow's addresses, ports and IPv6 flow label, and so its
- * path. Its sequence number is where routers quote it and load balancers don't look: IPv4's
+ * `path` finds the destination and asks its meter; `send4` and `send6` choose a hop and clone the
+ * packet. The clone passes this hook again before it leaves: `edit4` and `edit6` cut it down and
+ * set its TTL. A probe has the flow's addresses, ports and IPv6 flow label, and so takes its path.
+ * Its sequence number is in a field that routers quote and load balancers ignore: IPv4's
  * identification, TCP's urgent pointer over IPv6, payload of UDP and ICMPv6.
  *
  * MARK, BURST, APPLICATION_FIRST and GUARD (GUARD_*) come from probes/path/probe.py.
@@ -21,16 +21,16 @@
 BPF_PROG_ARRAY(steps, 4);
 
 #define PROBE_LENGTH_V6 12
-#define NET_XMIT_CN 2 /* linux/netdevice.h: the queue took the packet, and dropped another one */
-#define REMARKED 1    /* in `senders`: the clone came without its mark */
+#define NET_XMIT_CN 2 /* linux/netdevice.h: the queue took the packet and dropped another */
+#define REMARKED 1    /* in `senders`: the clone arrived without its mark */
 
-/* What one step leaves for the next, on the same CPU: no other packet comes in between. */
+/* State that one step passes to the next on the same CPU: no other packet comes in between. */
 struct scratch {
     u32 target;
-    u32 l3; /* where the IP header begins */
+    u32 l3; /* offset of the IP header */
     u32 mark;
-    u32 sending; /* a clone, which this generation of `path` has not seen yet */
-    u64 now;     /* when `path` saw the application's packet */
+    u32 sending; /* a clone that this generation of `path` has not seen yet */
+    u64 now;     /* arrival of the application's packet */
     u64 sequence;
     u32 hop;
     u32 packet_bytes;
@@ -56,7 +56,7 @@ static __always_inline int take_clone(CONTEXT *ctx) {
     struct scratch *scratch = scratch_of_cpu();
     u64 *sender = sender_of_cpu();
     if (!scratch || !sender || !scratch->sending)
-        return VERDICT_DROP; /* a clone of the generation that this one has just replaced */
+        return VERDICT_DROP; /* a clone of the generation that was just replaced */
     scratch->sending = 0;
     *sender = 0;
 #if APPLICATION_FIRST
@@ -70,10 +70,10 @@ static __always_inline int take_clone(CONTEXT *ctx) {
 }
 
 /*
- * Whether an unmarked packet is a clone whose mark another program has changed. Between a call of
- * bpf_clone_redirect and the clone's arrival here the same task can bring no other packet: softirqs
- * wait, and whatever programs before this one send is a copy of the clone. The task is compared
- * because with PREEMPT_RT another one may take over the CPU meanwhile, and send.
+ * Whether an unmarked packet is a clone whose mark another program changed. Between a call of
+ * bpf_clone_redirect and the clone's arrival here the same task can send no other packet: softirqs
+ * wait, and packets from programs in between are copies of the clone. The task is compared because
+ * with PREEMPT_RT another task may take the CPU meanwhile and send.
  */
 static __always_inline bool is_remarked_clone(struct shared *shared) {
     if (!shared->clones)
@@ -92,7 +92,7 @@ int path(CONTEXT *ctx) {
     if (ctx->mark == MARK)
         return take_clone(ctx);
     if (is_remarked_clone(shared))
-        return VERDICT_DROP; /* as a packet it would be the application's, a second time */
+        return VERDICT_DROP; /* it would be a duplicate of the application's packet */
 
     struct cursor c = {(void *)(long)ctx->data, (void *)(long)ctx->data_end};
     struct address to;
@@ -134,7 +134,7 @@ int path(CONTEXT *ctx) {
     return VERDICT_PASS;
 }
 
-/* Have the probe in `scratch` in its slot. */
+/* Store the probe in `scratch` in its slot. */
 static __always_inline void keep(struct scratch *scratch, u64 state) {
     struct slot *slot = slot_of(scratch->target, scratch->sequence);
     if (!slot)
@@ -163,7 +163,7 @@ static __always_inline void keep(struct scratch *scratch, u64 state) {
     publish(slot, scratch->sequence << STATE_BITS | state);
 }
 
-/* Read the transport header; false for what is never probed with. */
+/* Read the transport header. Returns whether such a packet can become a probe. */
 static __always_inline bool usable(CONTEXT *ctx, struct scratch *scratch, u32 at, u8 echo) {
     u32 protocol = scratch->protocol;
     u8 *transport = scratch->transport;
@@ -177,7 +177,7 @@ static __always_inline bool usable(CONTEXT *ctx, struct scratch *scratch, u32 at
     return protocol == IPPROTO_UDP || transport[0] == echo;
 }
 
-/* Whether the flow is one of those that are traced. */
+/* Whether the flow is traced. */
 static __always_inline bool chosen(struct target *target, struct scratch *scratch) {
     if (!target->only[0])
         return true;
@@ -193,17 +193,17 @@ static __always_inline bool chosen(struct target *target, struct scratch *scratc
 enum outcome {
     CLONE_SENT,
     CLONE_DROPPED,
-    CLONE_REMARKED, /* dropped because another program had changed its mark */
-    CLONE_ESCAPED,  /* sent by another program, or kept, and never seen by `path` */
+    CLONE_REMARKED, /* dropped because another program changed its mark */
+    CLONE_ESCAPED,  /* another program sent or kept it, and `path` never saw it */
 };
 
-/* Clone the packet. The clone goes through `path` before this returns. */
+/* Clone the packet. The clone passes `path` before this returns. */
 static __always_inline enum outcome clone(CONTEXT *ctx, struct scratch *scratch) {
     struct shared *shared = shared_state();
     u64 *sender = sender_of_cpu();
     if (!shared || !sender)
         return CLONE_DROPPED;
-    /* Not one store of eight bytes with the field beside it, which the verifier refuses. */
+    /* volatile: the verifier refuses one store of eight bytes with the neighbouring field. */
     volatile CONTEXT *marked = ctx;
     u32 mark = ctx->mark;
     scratch->mark = mark;
@@ -241,12 +241,12 @@ static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit)
             __sync_fetch_and_add(&target->remarked, 1);
 #if APPLICATION_FIRST
         if (outcome == CLONE_SENT || outcome == CLONE_ESCAPED) {
-            steps.call(ctx, edit); /* the clone was the packet, and this one is left over */
+            steps.call(ctx, edit); /* the clone was the packet; this one becomes the probe */
             return VERDICT_DROP;
         }
 #else
         if (outcome == CLONE_ESCAPED) {
-            /* The application's packet may be on the wire twice: do not let that happen again. */
+            /* The application's packet may be on the wire twice: prevent another duplicate. */
             target->escaped = 1;
             target->next_ns = NEVER;
         }
@@ -295,8 +295,8 @@ int send6(CONTEXT *ctx) {
 }
 
 /*
- * Write the headers in `scratch`, the transport header being TCP's or `other` bytes long, and tell
- * the slot how it went.
+ * Write the headers in `scratch` to the packet, and the result to the slot. The transport header
+ * has TCP's length or `other` bytes.
  */
 static __always_inline int finish(CONTEXT *ctx, struct scratch *scratch, u32 ip_size, u32 other,
                                   u32 pseudo, int partial) {

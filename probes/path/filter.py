@@ -1,4 +1,4 @@
-"""What filters can ask of probes and of what they say of paths."""
+"""Fields that filters of probes and of path findings can use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from probes.path.records import Array, PathRowKind, ProbeOutcome
 _OUTCOMES = {outcome.label.replace(" ", "_"): int(outcome) for outcome in ProbeOutcome}
 _KINDS = {kind.label.replace(" ", "_"): int(kind) for kind in PathRowKind}
 HOP = Quantity("hop", "hop: TTL or hop limit", {})
-LOSS = Quantity("loss", "share that was lost", SHARES, most=1.0)
+LOSS = Quantity("loss", "share of lost probes", SHARES, most=1.0)
 
 
 def hop_fields(router: Addresses) -> dict[str, Field]:
-    """What every row of a hop has; times are in seconds."""
+    """Fields of every row of a hop; times are in seconds."""
     return {
         "hop": HOP,
         "ttl": HOP,
@@ -30,13 +30,13 @@ ANSWERS = Domain(
     "hops",
     {
         **key_fields(named=False),
-        **hop_fields(Addresses("who answered", ("responder",))),
-        "outcome": Codes("outcome", "what became of the probe", "outcome", _OUTCOMES),
+        **hop_fields(Addresses("router that answered", ("responder",))),
+        "outcome": Codes("outcome", "outcome of the probe", "outcome", _OUTCOMES),
     },
     BARE,
     "host",
 )
-"""Probes, dtype HOP, and a column `rtt`."""
+"""Probes, dtype HOP, with a column `rtt`."""
 FINDINGS = Domain(
     "paths",
     {
@@ -44,16 +44,16 @@ FINDINGS = Domain(
         **hop_fields(Addresses("router at the hop", ("responder",))),
         "loss": LOSS,
         "jitter": _JITTER,
-        "kind": Codes("kind", "what the row tells", "kind", _KINDS),
+        "kind": Codes("kind", "kind of the row", "kind", _KINDS),
     },
     BARE,
     "host",
 )
-"""dtype PATH, and columns `rtt`, `loss` and `jitter`; those of summaries only."""
+"""dtype PATH, with columns `rtt`, `loss` and `jitter` that only summaries have."""
 
 
 def answers_table(rows: Array) -> RowTable:
-    """Rows of dtype HOP (n,) as filters of ANSWERS look at them."""
+    """Rows of dtype HOP (n,) for filters of ANSWERS."""
 
     def rtt() -> Array:
         took = (rows["received_ns"] - rows["sent_ns"]) / 1e9
@@ -63,7 +63,7 @@ def answers_table(rows: Array) -> RowTable:
 
 
 def findings_table(rows: Array) -> RowTable:
-    """Rows of dtype PATH (n,) as filters of FINDINGS look at them."""
+    """Rows of dtype PATH (n,) for filters of FINDINGS."""
     summary = rows["kind"] == PathRowKind.SUMMARY
 
     def seconds(name: str) -> Array:

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * A probe's transport header: cut to it, and made harmless to the destination as GUARD says.
+ * A probe's transport header: cut short, and harmless to the destination as GUARD says.
  *
- * GUARD_DISCARD makes what every receiver drops: TCP without ACK (RFC 9293, section 3.10.7.4), UDP
- * that promises more bytes than there are. TCP's header keeps its true length, as drivers tell it
- * to the hardware that completes a checksum, which may take a wrong one badly.
+ * Every receiver drops what GUARD_DISCARD makes: TCP without ACK (RFC 9293, section 3.10.7.4), UDP
+ * that claims more bytes than there are. TCP's header keeps its true length: drivers pass it to
+ * hardware that completes checksums, which may not survive a wrong one.
  */
 #ifndef GUARD_H
 #define GUARD_H
@@ -22,9 +22,9 @@ static __always_inline u32 csum_from32to16(u32 sum) {
 }
 
 /*
- * Cut, or lengthen, what is behind the transport header's first byte to `length`. A segment whose
- * checksum is left to the interface can't be cut before its checksum's end: that tells them apart.
- * Negative: not possible. 1: the checksum field has the sum over the pseudo header. 0: it is whole.
+ * Cut or lengthen the transport header to `length`. The kernel refuses to cut a segment with a
+ * partial checksum before the end of that checksum: the first call finds out. Returns -1 on
+ * failure, 1 if the checksum field has only the pseudo header's sum, 0 if it is complete.
  */
 static __always_inline int set_length(CONTEXT *ctx, u32 transport, u32 protocol, u32 length) {
     u32 to_checksum = protocol == IPPROTO_TCP ? 16 : protocol == IPPROTO_UDP ? 6 : 2;
@@ -34,15 +34,15 @@ static __always_inline int set_length(CONTEXT *ctx, u32 transport, u32 protocol,
     return partial;
 }
 
-/* The sum over the pseudo header; of `both` addresses, `size` bytes. */
+/* The pseudo header's sum; `both` addresses are `size` bytes together. */
 static __always_inline u32 pseudo_sum(u8 *both, u32 size, u32 protocol, u32 length) {
     u32 sum = csum_from32to16(bpf_csum_diff(0, 0, (__be32 *)both, size, 0));
     return csum_from32to16(sum + bpf_htons(protocol) + bpf_htons(length));
 }
 
 /*
- * Give a TCP, UDP or ICMP header of `length` bytes, the sequence number in it already where it
- * carries that, the lengths and the checksum of GUARD.
+ * Set lengths and checksum of a TCP, UDP or ICMP header of `length` bytes as GUARD says. The header
+ * contains the sequence number already.
  */
 static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseudo, bool partial) {
     u32 at;
@@ -73,7 +73,7 @@ static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseu
     u16 wrong = right ^ 0x5a5a ? right ^ 0x5a5a : 0xa5a5;
     if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP)
         *check = GUARD == GUARD_CHECKSUM ? wrong : right;
-    else /* the application's own, which load balancers may hash, unless it happens to be right */
+    else /* load balancers may hash the application's own; replace it only if it is right */
         *check = GUARD == GUARD_NONE ? right : before == right ? wrong : before;
 }
 

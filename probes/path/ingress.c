@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * noobprobe, ingress: routers' answers to probes, matched and, unless PASS_ANSWERS, kept from the
- * host (S3.16). Every other packet is left as it is; the TTL of one from a traced destination says
- * how far away that is (S3.8).
+ * noobprobe, ingress: matches routers' answers to probes, and keeps them from the host unless
+ * PASS_ANSWERS (S3.16). Other packets stay untouched; the TTL of packets from a traced destination
+ * tells its distance (S3.8).
  *
- * A message matches when what it quotes is, field by field, a probe that is in flight: addresses,
- * ports, sequence number, length, and TCP's sequence number. A packet of the application's own,
- * which may have the same IPv4 identification, has not all of these.
+ * A message matches if each quoted field is that of a probe in flight: addresses, ports, sequence
+ * number, length, and TCP's sequence number. An application's own packet may share the IPv4
+ * identification, but not all of these.
  */
 #include "path.h"
 
-/* Where an extension begins whose sender does not say (RFC 4884, section 5.5). */
+/* Offset of an extension whose sender does not state it (RFC 4884, section 5.5). */
 #define OLD_EXTENSION_AT 128
 #define WORD 4
 /* Bytes that hold every header, and an ICMP error up to the end of its extension. */
 #define ANSWER_BYTES 2304
-/* No verdict yet: the deciding bytes may be behind the bytes at hand. */
+/* No verdict yet: the deciding bytes may not be linear. */
 #define NOT_ALL_AT_HAND 100
 
 struct icmp {
@@ -27,16 +27,16 @@ struct icmp {
     u16 unused;
 };
 
-/* What a message quotes, and who sent it. */
+/* A message's quoted fields, and its sender. */
 struct answer {
     struct address to; /* the quoted destination */
     u64 source[2];
     u64 responder[2];
     u64 now;
     struct icmp *icmp;
-    void *end;        /* of the bytes at hand */
+    void *end;        /* of the linear bytes */
     u32 quote_length; /* up to the extension; 0 if its sender does not say */
-    s32 length;       /* of the ICMP payload, by the IP header */
+    s32 length;       /* of the ICMP payload, from the IP header */
     u32 ports;
     u32 word;
     u16 sequence;
@@ -47,7 +47,7 @@ struct answer {
     u8 quoted_tos;
 };
 
-/* Remember how far away a packet's sender is, if it is traced. */
+/* Store the distance of a packet's sender if it is traced. */
 static __always_inline void learn(struct shared *shared, struct address *from, u32 ttl) {
     if (!may_be_traced(shared, from))
         return;
@@ -57,7 +57,7 @@ static __always_inline void learn(struct shared *shared, struct address *from, u
         target->ttl = ttl;
 }
 
-/* Copy an extension as far as the packet has it, a word at a time: its length varies. */
+/* Copy the part of an extension that the packet has, word by word: its length varies. */
 static __always_inline void take_extension(struct answer *answer, struct slot *slot) {
     u64 offset = answer->quote_length ? answer->quote_length : OLD_EXTENSION_AT;
     asm volatile("%0 &= 0x7ff" : "+r"(offset)); /* 255 * 8 at most, which the verifier forgets */
@@ -73,7 +73,7 @@ static __always_inline void take_extension(struct answer *answer, struct slot *s
     }
 }
 
-/* Whether it is to a probe, whose slot then has the answer. */
+/* Find the probe that was answered, and store the answer in its slot. Returns whether it exists. */
 static __always_inline bool matched(struct shared *shared, struct answer *answer) {
     u32 *index = may_be_traced(shared, &answer->to) ? addresses.lookup(&answer->to) : 0;
     struct target *target = index ? target_of(*index) : 0;
@@ -107,7 +107,7 @@ static __always_inline bool matched(struct shared *shared, struct answer *answer
     return true;
 }
 
-/* Take the quoted transport header at `header`, with `carried` the sequence number of IPv6. */
+/* Read the quoted transport header at `header`, and IPv6's sequence number into `carried`. */
 static __always_inline bool quoted(struct answer *answer, u32 *header, u16 *carried) {
     u32 protocol = answer->protocol;
     if ((void *)(header + 2) > answer->end) /* IPv4 routers need not quote more */

@@ -26,7 +26,7 @@ class Interference:
         self._escaped: set[TracedDestination] = set()
 
     def events(self, targets: Iterable[TracedDestination], now_ns: int) -> list[tuple[str, str]]:
-        """Return severity and text of each event since the last call."""
+        """Return severity and text of each new event."""
         found: list[tuple[str, str]] = []
         remarked = {target: target.remarked for target in targets}
         if any(count > self._remarked.get(target, 0) for target, count in remarked.items()):

@@ -1,4 +1,4 @@
-"""How paths are traced: what an operator chooses."""
+"""Operator's options of path tracing."""
 
 from __future__ import annotations
 
@@ -10,51 +10,52 @@ from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 
 MAX_HOPS = 30
-"""Hop limits that are looked at are 1 to this."""
+"""Largest hop limit of a probe."""
 MAX_BURST = 8
 
 
 class Per(StrEnum):
-    """What a rate is of (S3.5)."""
+    """Scope of the probe rate (S3.5)."""
 
     HOP = "hop"
-    """Each hop that answers gets this many probes per second at most."""
+    """Each hop that answers gets at most this many probes per second."""
     GLOBAL = "global"
-    """All hops of a destination together do."""
+    """All hops of a destination together get at most this many."""
 
 
 class Order(StrEnum):
-    """Which of the two packets leaves first, the application's own or the probe."""
+    """Which packet leaves first: the application's own or the probe."""
 
     PROBE = "probe"
     """The probe: the application's packet is untouched. Measures up to one packet's (with TSO, one
-    large segment's) transmission less than the packet itself waits."""
+    large segment's) transmission time less than the packet itself waits."""
     APPLICATION = "application"
-    """The application's, as a clone; what it leaves behind becomes the probe. Measures that much
-    more, and the clone no longer belongs to its socket: TCP small queues don't count it, and a
-    departure time that fq would keep to is lost."""
+    """The clone carries the application's data; the original skb becomes the probe. Measures that
+    much more. The clone does not belong to the socket: TCP small queues do not count it, and a
+    departure time for fq is lost."""
 
 
 class Guard(StrEnum):
-    """How a probe that comes as far as the destination is kept from disturbing it.
+    """How the destination is kept from acting on a probe.
 
-    An ICMP echo request keeps the application's own checksum, wrong for the probe, with the first
-    two: load balancers hash it.
+    With DISCARD and CHECKSUM an ICMP echo request keeps the application's own checksum, wrong for
+    the probe, because load balancers hash it.
     """
 
     DISCARD = "discard"
-    """It is what every receiver drops: TCP without any flag (RFC 9293, section 3.10.7.4: without
-    ACK it is dropped), UDP that promises more bytes than there are."""
+    """Every receiver drops it: TCP without any flag (RFC 9293, section 3.10.7.4: no ACK), UDP that
+    claims more bytes than there are."""
     CHECKSUM = "checksum"
-    """Its checksum is wrong. Where the receiver trusts its interface, as over veth, none is."""
+    """The checksum is wrong. A receiver that trusts its interface, as over veth, does not
+    notice."""
     NONE = "none"
-    """It is a whole packet: firewalls that track connections pass it. TCP takes it for an old
+    """The probe is a valid packet and passes stateful firewalls. TCP takes it for an old
     acknowledgement (without SACK perhaps for a duplicate one), a UDP application for an empty
     datagram (of 4 bytes over IPv6), ping for a duplicate reply."""
 
 
 class TracedFlow(NamedTuple):
-    """One flow to a destination. An ICMP echo's has no ports: both are 0."""
+    """One flow to a destination. Both ports of an ICMP echo are 0."""
 
     protocol: int
     source_port: int
@@ -63,25 +64,25 @@ class TracedFlow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathOptions:
-    """How every destination is traced."""
+    """Options for all destinations."""
 
     rate: float = 100.0
-    """Probes per second, a maximum (S3.4)."""
+    """Maximum of probes per second (S3.4)."""
     per: Per = Per.HOP
     burst: int = 1
-    """Probes that one packet may cause where the rate was not used up; 1: no bursts (S3.19)."""
+    """Probes that one packet may cause if the rate was not used up; 1: no bursts (S3.19)."""
     order: Order = Order.PROBE
     guard: Guard = Guard.DISCARD
     pass_answers: bool = False
-    """Whether the host gets to see the answers to probes too (S3.16)."""
+    """Whether the host also receives the answers to probes (S3.16)."""
     timeout: float = 3.0
-    """Seconds after which a probe without an answer is lost."""
+    """Seconds after which an unanswered probe is lost."""
     max_hops: int = MAX_HOPS
     ingress: Hook | None = None
     """XDP or TC_INGRESS, where answers are seen; None: the hook that suits the interface."""
 
     def check(self) -> None:
-        """Raises UsageError for what is not possible."""
+        """Raises UsageError if an option is out of range."""
         if not 0.1 <= self.rate <= 100_000:
             raise UsageError(f"a rate of {self.rate:g} is not between 0.1 and 100000 probes/s")
         if not 1 <= self.burst <= MAX_BURST:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Shared by the two sides of path tracing: traced destinations, and the probes in flight.
+ * Tables that both sides of path tracing share: traced destinations, and probes in flight.
  *
  * ALL_SLOTS is 1 for the compiler; user space makes TARGETS * SLOTS.
  *
@@ -16,22 +16,22 @@
 #include "packet.h"
 
 #define IPV4_FRAGMENT 0x3fff /* more fragments, or an offset */
-#define MARK_V6 0xa4b7       /* before the sequence number, where it is payload */
+#define MARK_V6 0xa4b7       /* before a sequence number in the payload */
 #define HOPS 32
-#define FLOWS 4 /* of one destination, where not all are traced */
+#define FLOWS 4 /* of one destination, unless all are traced */
 
 /* An IPv6 address; IPv4 as IPv4-mapped (RFC 4291), which no packet on the wire has. */
 struct address {
     u64 word[2];
 };
 
-/* A destination. User space writes the first line, the kernel all others. */
+/* A destination. User space writes the first cache line, the kernel all others. */
 struct target {
     u64 interval_ns; /* between two probes */
-    u64 credit_ns;   /* that many may be made up for after a pause: (burst - 1) intervals */
+    u64 credit_ns;   /* made up for at most after a pause: (burst - 1) intervals */
     u64 only[FLOWS]; /* protocol << 32 | ports of flows to be traced; the first 0: every flow */
     u32 live;        /* hops to be probed in turn: bit n is TTL n */
-    u32 asked;       /* a bit that is not the same in `done` asks for one probe of that hop */
+    u32 asked;       /* a bit that differs from `done` asks for one probe of that hop */
     u32 ready;       /* 0: not in use */
     u32 unused;
 
@@ -39,20 +39,20 @@ struct target {
     u64 sequence; /* of the next probe */
     u64 packets;
     u64 matched;
-    u64 unmatched; /* ICMP errors about this destination that are to no probe of ours */
-    u32 round;     /* hops that have not had their turn in this round */
+    u64 unmatched; /* ICMP errors about this destination without a probe */
+    u32 round;     /* hops still to be probed in this round */
     u32 done;
-    u32 ttl;      /* of the last packet that came from it */
+    u32 ttl;      /* of the destination's last packet */
     u32 remarked; /* probes dropped because another program had changed the clone's mark */
     u32 escaped;  /* clones that another program took; after the first one, next_ns is NEVER */
     u32 unused_too;
 
-    u64 sent[HOPS]; /* by hop, those that were dropped here too */
+    u64 sent[HOPS]; /* by hop, including probes that this host dropped */
 };
 
 #define NEVER (~0ULL)
 
-/* States of a slot, in the lowest byte of `state`; the rest of it is the sequence number. */
+/* States of a slot, in the lowest byte of `state`; the upper bytes are the sequence number. */
 enum slot_state {
     SLOT_WRITING,
     SLOT_SENT,
@@ -64,12 +64,12 @@ enum slot_state {
 
 #define EXTENSION_SIZE 32
 
-/* A probe: one cache line of what was sent, one of what came back. */
+/* A probe: one cache line for the sent packet, one for the answer. */
 struct slot {
     u64 state;
     u64 sent_ns;
     u64 source[2]; /* as in a flow_key: network order, IPv4 in the first four bytes */
-    u32 ports;     /* as on the wire; of an echo its identifier and sequence number */
+    u32 ports;     /* as on the wire; for an echo its identifier and sequence number */
     u32 word;      /* TCP's sequence number; UDP's length */
     u32 packet_bytes;
     u16 length; /* of the IPv4 packet, or of the IPv6 payload; network order */
@@ -87,14 +87,14 @@ struct slot {
     u8 quoted_tos;
     u8 extension_size;
     u8 unused_too[2];
-    u8 extension[EXTENSION_SIZE]; /* RFC 4884, as it came */
+    u8 extension[EXTENSION_SIZE]; /* RFC 4884, as received */
 };
 
 #define WATCHED_WORDS 64
 
 /* State that both directions read for each packet. */
 struct shared {
-    u64 clones; /* under way, on all CPUs: while there are none, no packet can be one */
+    u64 clones; /* in flight on all CPUs: if 0, no packet is a clone */
     u64 unused[7];
     u64 watched[WATCHED_WORDS]; /* a Bloom filter of the keys of `addresses`, with one hash */
 };
@@ -113,7 +113,7 @@ static __always_inline void publish(struct slot *slot, u64 state) {
     __sync_lock_test_and_set(&slot->state, state);
 }
 
-/* A hop that the verifier knows to be below HOPS; LLVM would leave a plain mask out. */
+/* Limit a hop to below HOPS for the verifier; LLVM would optimise a plain mask away. */
 static __always_inline u64 bounded(u64 hop) {
     asm volatile("%0 &= 31" : "+r"(hop));
     return hop;
@@ -129,8 +129,8 @@ static __always_inline struct shared *shared_state(void) {
 }
 
 /*
- * Whether `addresses` may have an address: spares other packets the look-up of a hash table.
- * Targets of probes/path/targets.py sets the bits.
+ * Whether `addresses` may contain an address: spares other packets the hash table's look-up.
+ * TracedDestinations of probes/path/targets.py sets the bits.
  */
 static __always_inline bool may_be_traced(struct shared *shared, struct address *address) {
     u64 hash = (address->word[0] ^ address->word[1]) * 0x9e3779b97f4a7c15;

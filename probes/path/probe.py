@@ -53,12 +53,13 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig, Side
 
 INTERVAL = 0.25
-"""Seconds between two polls: what a screen shows, and half of what a route change may take."""
+"""Seconds between two polls: the screen's refresh, and half the delay allowed for a route
+change."""
 _MEMORY = 32 << 20
 """Bytes that all slots may take together."""
 _TARGETS = (4, 64)
 _SLOTS = (1024, 65536)
-"""Of one destination; 65536 is what a packet's sequence number can tell apart."""
+"""Slots of one destination; a packet's sequence number distinguishes 65536."""
 _TYPICAL_HOPS = 16
 _GUARDS = {Guard.NONE: 0, Guard.CHECKSUM: 1, Guard.DISCARD: 2}
 
@@ -100,7 +101,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
         self._interference = Interference(interface.name)
         self._leaving: list[tuple[bytes, Array]] = []
-        """Last rows of dtype HOP of destinations that are traced no more."""
+        """Last rows of dtype HOP of destinations that were untraced."""
         self._joined: list[Side] = []
         self._maps: list[Map] = []
         self._tables: ProbeMaps | None = None
@@ -134,7 +135,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         for side, point in self._points.items():
             fd = self._current.programs[side].main.fd
             if side == "egress":
-                # First, so that no other probe sees a clone that is to become one of ours.
+                # First, so that no other probe sees a clone before it becomes a probe.
                 point.chain.prepend(self._stages[side], fd)
             else:
                 point.chain.append(self._stages[side], fd)
@@ -144,7 +145,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
 
     @property
     def config(self) -> ProbeConfig:
-        """As a user's probe would be described; of it, the sources can be replaced."""
+        """The configuration that a user's probe would have; only its sources can be replaced."""
         from probes.config import model as config  # pydantic, which the first paint does without
 
         sides: dict[str, Any] = {
@@ -160,12 +161,13 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         return config.ProbeConfig(name=self.name, interval=self.interval, **sides)
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        """Trace every flow to an address, or this one, from now on. UsageError where it can't."""
+        """Trace every flow to an address, or only `flow`. Raises UsageError if that is
+        impossible."""
         with self._lock:
             self._targets.add(destination_of(destination), flow)
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        """Stop that; what is in flight is told with the next window."""
+        """Stop tracing; probes in flight are reported with the next window."""
         with self._lock:
             target = self._targets.remove(destination_of(destination), flow)
             if target:
@@ -179,17 +181,17 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             self.untrace(traced.destination)
 
     def traced(self) -> tuple[Traced, ...]:
-        """What is traced, in the order in which it was asked for."""
+        """The traced destinations, in the order of the requests."""
         with self._lock:
             return tuple(target.summary() for target in self._targets)
 
     @property
     def in_flight(self) -> int:
-        """Probes that were neither answered nor given up at the last poll."""
+        """Probes without an outcome at the last poll."""
         return sum(target.flight.pending for target in self._targets)
 
     def export(self) -> tuple[Item, ...]:
-        """End the window: what has become of the probes since the last one, and what that says."""
+        """End the window: rows of finished probes, and the findings about paths."""
         with self._lock:
             started = time.monotonic_ns()
             parts = [no_rows(HOP), *(rows for _, rows in self._leaving)]
@@ -220,7 +222,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             return (*tables, *events)
 
     def _analyse(self, hops: Array, now_ns: int) -> Array:
-        """Rows of dtype PATH; what is left to say of destinations that leave, too."""
+        """Rows of dtype PATH, with the last summaries of destinations that leave."""
         paths = self._analysis.add(hops, now_ns)
         if self._leaving:
             paths = np.concatenate([paths, self._analysis.summarise(now_ns)], dtype=PATH)
@@ -230,7 +232,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         return paths
 
     def compile(self, config: ProbeConfig) -> CompiledSides:
-        """Compile other sources. Raises CompileError, and UsageError for what can't change."""
+        """Compile other sources. Raises CompileError, or UsageError for other changes."""
         refuse_other_changes(self.config, config)
         sources = {side: getattr(config, side).source for side in self._points}
         compiled = CompiledSides(config, FUNCTION, self._compile(sources))
@@ -244,18 +246,18 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         return compiled
 
     def compare(self, compiled: CompiledSides) -> Compatibility:
-        """What `replace` would keep: every probe in flight."""
+        """`replace` would keep every probe in flight."""
         fates = (MapFate(side, "slots", Fate.KEPT, "", 0) for side in compiled.sides)
         return Compatibility(tuple(fates), (), (), ())
 
     def replace(self, compiled: CompiledSides) -> tuple[Item, ...]:
-        """Put edited programs in the place of those that run; the window that so ended."""
+        """Replace the running programs by edited ones. Returns the window that so ended."""
         with self._lock:
             sources = {side: getattr(compiled.config, side).source for side in compiled.sides}
             return self._become(self._load(sources, compiled.sides))
 
     def programs(self) -> tuple[ProgramInfo, ...]:
-        """What of it is in the kernel; the tables that both share count for ingress."""
+        """The probe's programs in the kernel; shared tables count for ingress."""
         with self._lock:
             shared = {"ingress": self._tables.memory() if self._tables else 0}
             return tuple(
@@ -272,10 +274,10 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             )
 
     def close(self) -> None:
-        """Leave the hooks, and forget everything."""
+        """Leave the hooks, and release everything."""
         with self._lock:
             if self._joined:
-                # No clone is to come back to a hook that has left.
+                # No clone may come back to a hook that was left.
                 for target in self._targets:
                     target.stop()
                 grace.wait()
@@ -311,7 +313,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
     def _load(
         self, sources: Mapping[Side, str], compiled: Mapping[Side, Compiled]
     ) -> PathGeneration:
-        """Programs for both hooks, on the tables; or an error and none at all."""
+        """Load programs for both hooks, or raise and load none."""
         assert self._tables
         programs: dict[Side, SideProgram] = {}
         try:
@@ -362,7 +364,7 @@ def memory_of(options: PathOptions, memory: int) -> int:
 
 
 def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
-    """Slots of a destination, and how many destinations there may be."""
+    """Slots of a destination, and how many destinations there can be."""
     hops = min(options.max_hops, _TYPICAL_HOPS) if options.per is Per.HOP else 1
     in_flight = int(options.rate * hops * options.timeout)
     least, most = _SLOTS

@@ -1,8 +1,8 @@
-"""Which hops of a destination are probed: how long its path is, and who does not answer.
+"""The hops of a destination that are probed: the path's length, and its silent hops.
 
-The kernel takes the hops of a mask in turn; several times a second it is decided here, from what
-came back, which those are. A hop that does not answer is left out, and tried again once a second.
-Beyond the last one it is looked twice a second whether the path has become longer.
+The kernel takes the hops of a mask in turn. Several times a second user space updates the mask from
+the answers. A silent hop is left out and tried again once a second. Hops beyond the path are tried
+twice a second, because the path may become longer.
 """
 
 from __future__ import annotations
@@ -13,75 +13,74 @@ from dataclasses import dataclass
 import numpy as np
 
 from probes.path.options import PathOptions, Per
-from probes.path.records import Array, ProbeOutcome
-from probes.path.slots import HOP_COUNT
+from probes.path.records import HOP_COUNT, Array, ProbeOutcome
 
 AHEAD = 5
-"""Hops beyond the path that are looked at: it may become longer by several, and some be silent."""
+"""Hops beyond the path that are tried: it may grow by several hops, some of them silent."""
 _LOOK_NS = 450_000_000
 _RETRY_NS = 950_000_000
-"""Between two tries of a hop that does not answer. Both are somewhat less than half a second and a
-second, which polls hit no better."""
+"""Time between two tries of a silent hop. Both are a little under 0.5 s and 1 s, because polls come
+every 0.25 s."""
 _TRIES_SHARE = 1 / 4
-"""Tries are at most this part of the probes: an application that sends little gets others too."""
+"""Tries take at most this part of the probes, also if the application sends little."""
 _PATIENCE_NS = 2_500_000_000
-"""For how long a hop that used to answer may not while it is probed, before it counts as silent: a
-router that answers once a second does not, even if one of its answers is lost."""
+"""A hop that used to answer is silent after so long without an answer to its probes. A router that
+answers once a second stays live even if one answer is lost."""
 _FIRST_PATIENCE_NS = 1_000_000_000
-"""The same for one that never did."""
+"""The same for a hop that never answered."""
 _ENOUGH = 10
-"""Probes without an answer that this takes, too."""
+"""A silent hop has at least so many unanswered probes."""
 _STEADY_NS = 1_000_000_000
-"""For how long packets from the destination must have another TTL before it counts."""
+"""A new TTL of the destination's packets counts after so long."""
 _RECENT_NS = 500_000_000
-"""A router that answered within that is still at its hop, whatever another flow meets there."""
+"""A router that answered within this time is still at its hop, also if another flow differs."""
 _INITIAL_TTLS = (32, 64, 128, 255)
-"""What hosts send with."""
+"""Initial TTLs of common hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class HopSchedule:
-    """What the kernel is to do."""
+    """The kernel's instructions for one destination."""
 
     live: int
     """Hops to be probed in turn: bit n is TTL n."""
     once: int
     """Hops to be probed once."""
     interval_ns: int
-    """Between two probes."""
+    """Time between two probes."""
 
 
 class ProbingPlan:
-    """Decides for one destination."""
+    """Chooses the hops of one destination."""
 
     def __init__(self, options: PathOptions) -> None:
         self._options = options
         self._decided_ns = 0
         self._sent = np.zeros(HOP_COUNT, "i8")
-        """By hop, probes sent at the last decision."""
+        """Probes sent by hop, as of the last decision."""
         self._heard_ns = np.zeros(HOP_COUNT, "i8")
-        """When it last answered; 0: never."""
+        """When each hop last answered; 0: never."""
         self._sent_then = np.zeros(HOP_COUNT, "i8")
-        """Probes sent to it by then."""
+        """Probes sent to each hop until its last answer."""
         self._waited_ns = np.zeros(HOP_COUNT, "i8")
-        """For how long it was probed since; the clock stands still while nothing is sent."""
+        """How long each hop was probed since; pauses of the application do not count."""
         self._tried_ns = np.zeros(HOP_COUNT, "i8")
         self._tries = 0.0
-        """That may be made now."""
+        """Tries that may be made now."""
         self._silent = 0
         self._end = 0
-        """The first hop whose probes are not exceeded: the destination's own, or that of a router
-        which does not deliver. 0: not known."""
+        """The first hop that does not forward probes: the destination's own, or a router's that
+        reports it unreachable. 0: unknown."""
         self._ttl = 0
         self._other_ttl_ns = 0
-        """Since when packets from the destination have another TTL; 0: they have not."""
+        """When packets from the destination began to have another TTL; 0: they have not."""
         self.length = 0
-        """Routers on the way, as far as is known."""
+        """Known routers on the path."""
         self.schedule = HopSchedule(self._within(1, AHEAD), 0, self._interval_ns(0, 0))
 
     @property
     def silent(self) -> tuple[int, ...]:
-        """Hops within the path that don't answer."""
+        """Hops within the path that do not answer."""
         return hops_of(self._silent & _mask(1, self.length))
 
     @property
@@ -92,8 +91,10 @@ class ProbingPlan:
     def decide(
         self, rows: Array, sent: Array, ttl: int, now_ns: int, destination: bytes
     ) -> HopSchedule:
-        """Take in the destination's new rows of dtype HOP, how many probes were sent by hop (32,),
-        and the TTL of its own packets (0: none came yet). `destination` is its address, 16 bytes.
+        """Take in the destination's new rows of dtype HOP and return the next schedule.
+
+        `sent`: probes sent by hop (32,). `ttl`: TTL of the destination's own packets, 0 if none
+        came yet. `destination`: its address, 16 bytes.
         """
         counts = sent.astype("i8")
         fresh, elapsed = counts - self._sent, now_ns - (self._decided_ns or now_ns)
@@ -107,14 +108,14 @@ class ProbingPlan:
         if self._end:
             self.length = self._end - 1
         elif self._ttl:
-            # The way back, but most often as long as the way there.
+            # This is the way back, mostly as long as the way there.
             routers = next(i for i in _INITIAL_TTLS if self._ttl <= i) - self._ttl
             self.length = max(farthest, routers)
         else:
             self.length = farthest
         path = self._within(1, self.length)
         live = path & ~self._silent
-        # The destination itself answers, or routers that come in its place.
+        # The destination itself, or routers that take its place.
         ahead = self._within(self.length + 1, self.length + (1 if self._end else AHEAD)) & ~live
         retried = path & self._silent & ~ahead
         self._tries = min(self._tries + _TRIES_SHARE * int(fresh.sum()), HOP_COUNT)
@@ -135,8 +136,8 @@ class ProbingPlan:
             if count > 1 or now_ns - self._heard_ns[hop] < _PATIENCE_NS:
                 self._silent &= ~(1 << int(hop))
             else:
-                # Once may be a router that answers seldom; probed at the full rate it would be
-                # silent again at once. So it is asked again.
+                # One answer may come from a router that answers seldom and would soon be silent
+                # again at the full rate. So try it again.
                 self._tried_ns[hop] = 0
             self._answered(int(hop))
         np.maximum.at(self._heard_ns, of_routers["hop"], of_routers["received_ns"])
@@ -165,7 +166,8 @@ class ProbingPlan:
             self._end = 0
 
     def _take_ttl(self, ttl: int, now_ns: int) -> None:
-        """Several ways back may be of several lengths; only one that lasts is another."""
+        """Take in the destination's TTL. Return paths may differ in length, so a new TTL must
+        last."""
         if ttl in (0, self._ttl):
             self._other_ttl_ns = 0
             return
@@ -174,7 +176,7 @@ class ProbingPlan:
             self._ttl, self._other_ttl_ns = ttl, 0
 
     def _try(self, live: int, ahead: int, retried: int, now_ns: int) -> int:
-        """The hops of `ahead` and `retried` whose time has come, as many as may be tried."""
+        """The hops of `ahead` and `retried` that are due, as many as may be tried."""
         due = [
             *(hop for hop in hops_of(ahead) if now_ns - self._tried_ns[hop] >= _LOOK_NS),
             *(hop for hop in hops_of(retried) if now_ns - self._tried_ns[hop] >= _RETRY_NS),
@@ -186,20 +188,20 @@ class ProbingPlan:
         return _mask_of(due)
 
     def _within(self, first: int, last: int) -> int:
-        """Bits `first` to `last`, of hops that may be looked at."""
+        """Bits `first` to `last`, up to the highest allowed hop."""
         return _mask(first, min(last, self._options.max_hops))
 
     def _interval_ns(self, hops: int, tries_per_second: float) -> int:
         rate = self._options.rate
         if self._options.per is Per.HOP:
             rate *= hops or 1
-            # So that they are not taken from the hops' own.
+            # Tries must not reduce the rate of live hops.
             rate += min(tries_per_second, rate * _TRIES_SHARE)
         return max(1, round(1e9 / rate))
 
 
 def _mask(first: int, last: int) -> int:
-    """Bits `first` to `last`; none where that is nothing."""
+    """Bits `first` to `last`; 0 if the range is empty."""
     return (1 << last + 1) - (1 << first) if last >= first else 0
 
 

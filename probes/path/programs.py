@@ -1,4 +1,4 @@
-"""Path tracing's programs on their two hooks, which work on the same tables."""
+"""Path tracing's programs on both hooks, and their shared tables."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SOURCES: Mapping[Side, Path] = {
 }
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("path.h", "guard.h", "meter.h"))
 STEPS = ("send4", "send6", "edit4", "edit6")
-"""In the order of the numbers in egress.c."""
+"""In the order of the indices in egress.c."""
 _SENDING = STEPS[:2]
-"""After these a packet goes on to the next probe. A clone that became a probe does not: other
-probes are to see what the applications sent."""
+"""These steps pass the packet on to the next probe. A clone that became a probe is not passed on:
+other probes see only the applications' packets."""
 PROGRAMS: Mapping[Side, tuple[str, ...]] = {"ingress": (FUNCTION,), "egress": (FUNCTION, *STEPS)}
 SHARED_MAPS = ("addresses", "shared", "senders", "targets", "slots")
 """Maps that both directions and all generations share."""
 
 
 class SideProgram:
-    """The program of one direction, and those that it calls."""
+    """The program of one direction, and its steps."""
 
     def __init__(self, compiled: Compiled, tables: ProbeMaps, next_fd: int) -> None:
-        """Load them. Raises as `Program` does, and then leaves nothing behind."""
+        """Load the programs. Raises as `Program` does, and then leaves nothing behind."""
         _check_steps(compiled)
         self.main = Program(compiled, FUNCTION, shared=tables.fds, next_fd=next_fd)
         self._steps: list[Program] = []
@@ -52,7 +52,7 @@ class SideProgram:
             raise
 
     def memory(self) -> int:
-        """Bytes of kernel memory of the maps that are this program's own."""
+        """Bytes of kernel memory of this program's own maps."""
         return self.main.memory()
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class SideProgram:
 
 
 def _check_steps(compiled: Compiled) -> None:
-    """UsageError where the programs that are called have no place."""
+    """Raises UsageError if the program array of the steps is missing or too small."""
     wanted = [name for name in STEPS if name in compiled.programs]
     steps = compiled.maps.get("steps")
     if wanted and not (
@@ -73,7 +73,7 @@ def _check_steps(compiled: Compiled) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PathGeneration:
-    """One generation: the sources, and what was made of them."""
+    """One generation: its sources and loaded programs."""
 
     sources: Mapping[Side, str]
     programs: Mapping[Side, SideProgram]

@@ -1,4 +1,4 @@
-"""What path tracing gives: a row a probe, and rows of what they say of a path."""
+"""Rows of path tracing: one a probe, and findings about paths."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+HOP_COUNT = 32
+"""Length of arrays by hop; hop 0 and hops above MAX_HOPS stay empty."""
 HOPS_TABLE = "hops"
 PATHS_TABLE = "paths"
 """Names of the two tables: `Snapshot.metric` of the probe `path`."""
 
 
 class ProbeOutcome(IntEnum):
-    """What became of a probe."""
+    """Outcome of a probe."""
 
     ANSWERED = 0
-    """A router says that the hop limit was exceeded in transit."""
+    """A router reports that the hop limit was exceeded in transit."""
     UNREACHABLE = 1
-    """A router, or the destination, says that it does not deliver."""
+    """A router or the destination reports that it does not deliver."""
     UNANSWERED = 2
-    """Nothing came within the timeout."""
+    """No answer came within the timeout."""
     DROPPED = 3
-    """This host did not send it: its queue was full, memory was short, or another program on the
+    """This host did not send it: the queue was full, memory was short, or another program on the
     egress hook changed or took it."""
     OVERRUN = 4
-    """Not known: its place was needed by another before it was read. Its flow is not known."""
+    """Unknown: its slot was reused before it was read. Its flow is unknown, too."""
     IN_FLIGHT = 5
     """Tracing ended before an answer came, and before the timeout."""
     BEYOND_PATH = 6
-    """Nothing came, and no router was ever known to be that far away: it was a look whether the
-    path has become longer."""
+    """No answer came from beyond the known path: the probe only tested whether the path has
+    grown."""
 
     @property
     def is_loss(self) -> bool:
-        """Whether the network may have lost it or its answer."""
+        """Whether the network may have lost the probe or its answer."""
         return self is ProbeOutcome.UNANSWERED
 
     @property
@@ -46,30 +48,30 @@ class ProbeOutcome(IntEnum):
 
 
 class PathRowKind(IntEnum):
-    """What a row of PATH tells."""
+    """Kind of a row of PATH."""
 
     SUMMARY = 0
-    """What was measured at a hop in the last second or so."""
+    """Measurements of a hop in the last second or so."""
     RESPONDER = 1
-    """Another router answers at this hop (S3.20): `previous` did before."""
+    """Another router answers at this hop (S3.20); `previous` did before."""
     BALANCED = 2
-    """This flow's router at this hop is another than that of other flows: `previous` is theirs."""
+    """Another router serves this flow at this hop than other flows; `previous` is theirs."""
     BALANCED_PACKETS = 3
-    """One flow is answered by several routers in turn: per-packet balancing."""
+    """Several routers answer one flow in turn: per-packet balancing."""
     LONGER = 4
-    """The path has more hops: `hop` is the last one now, `amount` how many more."""
+    """The path has grown: `hop` is its last one now, `amount` how many more."""
     SHORTER = 5
     SILENT = 6
-    """The hop answers no more."""
+    """The hop stopped answering."""
     ANSWERS = 7
     """The hop answers again."""
     SHIFT = 8
-    """The round-trip time has another level: by `amount_ns`."""
+    """The round-trip time changed its level by `amount_ns`."""
     QUEUE = 9
-    """A queue builds up at this hop, before which there is none: `amount_ns` of it."""
+    """A queue of `amount_ns` builds up at this hop, and none before it."""
     QUEUE_OVER = 10
     GAP = 11
-    """No probes for a while, as the application sent nothing: `amount_ns` long."""
+    """No probes for `amount_ns`: the application sent nothing."""
 
     @property
     def label(self) -> str:
@@ -84,8 +86,8 @@ FLOW_KEY = (
     ("protocol", "u1"),
     ("version", "u1"),
 )
-"""The flow that a probe went with. Addresses are in network order, IPv4 in the first four bytes.
-ICMP echo has its identifier as source port and type * 256 as destination port."""
+"""The flow of a probe. Addresses are in network order, IPv4 in the first four bytes. ICMP echo has
+its identifier as source port and type * 256 as destination port."""
 
 HOP = np.dtype(
     [
@@ -107,12 +109,12 @@ HOP = np.dtype(
         ("_", "V2"),
     ]
 )
-"""One probe that has come to its end. `hop` is the TTL or hop limit it was sent with; times are
-CLOCK_MONOTONIC (`received_ns` 0 without an answer, `sent_ns` that of reading for an overrun);
-`responder` is who answered, `ttl` its answer's when received; `labels` are the MPLS label stack
-entries (RFC 3032) of RFC 4950, outermost first, `label_count` of them; `sequence` counts the
-destination's probes; `packet_bytes` is the length of the packet that caused it, a large segment's
-before it was cut; `quoted_*` are what the router saw."""
+"""One finished probe. `hop` is its TTL or hop limit; times are CLOCK_MONOTONIC (`received_ns` 0
+without an answer, `sent_ns` the time of reading for an overrun); `responder` is the router that
+answered, `ttl` the answer's when received; `labels` are the MPLS label stack entries (RFC 3032) of
+RFC 4950, outermost first, `label_count` of them; `sequence` numbers the destination's probes;
+`packet_bytes` is the length of the packet that caused the probe, before segmentation; `quoted_*`
+are the probe's fields as the router saw them."""
 
 PATH = np.dtype(
     [
@@ -143,14 +145,14 @@ PATH = np.dtype(
         ("labels", "u4", (4,)),
     ]
 )
-"""What is known of one hop of one flow. `at_ns` is when it was found out, `since_ns` since when it
-is so (CLOCK_MONOTONIC). A SUMMARY has the counts and round-trip times since the last one (-1 where
-there is none), the limits between which its loss lies at 95 % confidence (0 to 1), `amount_ns` of
-queue at this hop, how many routers were seen at this hop for all flows of the destination
-(`alternatives`), and whether a later hop without loss clears this one (`cleared`): then it only
-answers seldom. The other kinds have what they name, and zero elsewhere."""
+"""State of one hop of one flow, found out at `at_ns` and true since `since_ns` (CLOCK_MONOTONIC). A
+SUMMARY has the counts and round-trip times since the last one (-1: none), the 95 % limits of its
+loss rate (0 to 1), `amount_ns` of queue at this hop, the number of routers at this hop for all
+flows of the destination (`alternatives`), and whether a later hop without loss clears this one
+(`cleared`): then it only answers seldom. Other kinds have the fields that they name, and zero
+elsewhere."""
 
 
 def no_rows(dtype: np.dtype[Any]) -> Array:
-    """None."""
+    """An empty array."""
     return np.empty(0, dtype)

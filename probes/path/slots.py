@@ -7,9 +7,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from probes.path.records import HOP, Array, ProbeOutcome
+from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome
 
-HOP_COUNT = 32
 STATE_BITS = np.uint64(8)
 STATE_MASK = np.uint64(0xFF)
 
@@ -57,16 +56,16 @@ _ANSWER_FIELDS = ("received_ns", "responder", "ttl", "icmp_type", "icmp_code", "
                   "quoted_tos")  # fmt: skip
 _WITH_PORTS = (6, 17)
 _ECHO = {4: 8 << 8, 6: 128 << 8}
-"""Type and code of an echo request, by IP version: in place of the destination port, as in FLOW."""
+"""Type and code of an echo request by IP version, in place of the destination port as in FLOW."""
 _TIME_EXCEEDED = {4: 11, 6: 3}
 _MAX_LABELS = 4
 _LABELS_AT = 8
-"""In an extension: after its header and the first object's (RFC 4884, section 7)."""
+"""Offset in an extension: after its header and the first object's (RFC 4884, section 7)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What all probes of a destination have in common."""
+    """Address and IP version of a traced destination."""
 
     address: bytes
     """16, in network order; IPv4 in the first four."""
@@ -76,15 +75,15 @@ class Destination:
 class InFlight:
     """Follows the probes of one destination through its slots.
 
-    The kernel writes slots round about, by sequence number, and never waits. A probe is told once:
-    when it is answered, dropped, older than the timeout, or known to be nowhere any more, as its
-    slot was needed again before it was read.
+    The kernel fills the slots in a circle, by sequence number, and never waits. Each probe is
+    reported once: answered, dropped, timed out, or overrun (its slot was reused before it was
+    read).
     """
 
     def __init__(self, destination: Destination, slots: Array, kernel: Array) -> None:
         """`slots`: dtype SLOT (n,), `kernel`: dtype TARGET (1,), both the kernel's own memory.
 
-        Probes that were sent before are not told.
+        Earlier probes are not reported.
         """
         self._destination = destination
         self._slots = slots
@@ -92,9 +91,9 @@ class InFlight:
         self._kernel = kernel
         self._reported_by_hop = kernel["sent"][0].astype("i8")
         self._head = int(kernel["sequence"][0])
-        """No sequence number from here on was seen."""
+        """The next sequence number to be read."""
         self._waiting = np.empty(0, "u8")
-        """Those below that are still to be told, ascending."""
+        """Earlier sequence numbers that are not reported yet, ascending."""
 
     @property
     def pending(self) -> int:
@@ -102,11 +101,11 @@ class InFlight:
         return len(self._waiting)
 
     def collect(self, now_ns: int, timeout_ns: int, *, final: bool = False) -> Array:
-        """Rows of dtype HOP of the probes that have come to their end.
+        """Rows of dtype HOP of the finished probes.
 
-        With `final`, when the kernel sends none any more, that is all of them.
+        `final`: all probes count as finished, because the kernel has stopped sending.
         """
-        # In this order: what is counted by hop then has a number below `head`.
+        # In this order: every probe counted by hop has a number below `head`.
         sent = self._kernel["sent"][0].astype("i8")
         head = int(self._kernel["sequence"][0])
         size = len(self._slots)
@@ -114,7 +113,7 @@ class InFlight:
         numbers = np.concatenate([self._waiting, fresh])
         self._head = head
         places = (numbers % np.uint64(size)).astype("i8")
-        # A state is never the same again: where it stayed so, nothing between was half written.
+        # A state never repeats: if it is unchanged, the fields read in between are whole.
         states = self._states.take(places)
         found = self._slots.take(places)
         steady = self._states.take(places) == states
@@ -134,7 +133,7 @@ class InFlight:
         self._reported_by_hop += _count_hops(rows["hop"])
         waits = ~over & (written <= numbers) & (not final)
         self._waiting = numbers[waits]
-        # Probes that are being written now were counted at their hop, whichever that is.
+        # Probes that are being written now are counted at their hop, which is unknown yet.
         unknown = int((waits & ~ours).sum())
         missing = sent - self._reported_by_hop - _count_hops(found["hop"][waits & ours]) - unknown
         if (missing > 0).any():
@@ -142,7 +141,7 @@ class InFlight:
         return rows
 
     def _overrun(self, by_hop: Array, now_ns: int) -> Array:
-        """Rows for probes that were sent, and are in no slot: so many by hop."""
+        """Rows for `by_hop` probes that were sent and are in no slot."""
         hops = np.repeat(np.arange(HOP_COUNT, dtype="u1"), by_hop)
         rows = np.zeros(len(hops), HOP)
         rows["destination"] = np.frombuffer(self._destination.address, "u1")
@@ -184,8 +183,8 @@ class InFlight:
 def labels_of(extensions: Array, sizes: Array) -> tuple[Array, Array]:
     """MPLS label stack entries u4 (n, 4), and how many u1 (n,), of ICMP extensions u1 (n, 32).
 
-    `sizes` (n,) are the bytes at hand. Where the first object is no label stack (RFC 4950: class
-    and type 1), or the version is not 2, there are none.
+    `sizes` (n,) are the bytes at hand. There are none if the first object is no label stack (RFC
+    4950: class and type 1) or the version is not 2.
     """
     length = extensions[:, 4].astype("i4") << 8 | extensions[:, 5]
     usable = (extensions[:, 0] >> 4 == 2) & (extensions[:, 6] == 1) & (extensions[:, 7] == 1)

@@ -1,4 +1,4 @@
-"""The traced destinations: what the kernel knows of each, and what user space makes of it."""
+"""The traced destinations: the kernel's state of each, and user space's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from probes.path.slots import Destination, InFlight
 from probes.path.traced import Traced
 
 FLOWS = 4
-"""Of one destination that are traced, where not all are."""
+"""Flows of one destination that are traced, unless all are."""
 
 TARGET = np.dtype(
     [
@@ -57,7 +57,7 @@ _HASH_FACTOR = 0x9E3779B97F4A7C15
 def destination_of(text: str) -> Destination:
     """A destination from its address as text; IPv4 within IPv6 (::ffff:0:0/96) is IPv4.
 
-    Raises UsageError for what is no address, or leads along no path.
+    Raises UsageError if the text is no address or no path leads to it.
     """
     try:
         address = ipaddress.ip_address(text)
@@ -71,7 +71,7 @@ def destination_of(text: str) -> Destination:
 
 
 def _reason_against(address: IPv4Address | IPv6Address) -> str:
-    """Why there is no path to it; empty where there may be one."""
+    """The reason why no path leads there; empty if one may."""
     if isinstance(address, IPv6Address) and (address.is_link_local or address.scope_id):
         return "it is on the link itself, behind no router"
     if address.is_unspecified:
@@ -84,12 +84,12 @@ def _reason_against(address: IPv4Address | IPv6Address) -> str:
 
 
 def check_flow(flow: TracedFlow, version: int) -> None:
-    """UsageError for a flow that no probe goes with."""
+    """Raises UsageError if probes cannot imitate the flow."""
     echo = IPPROTO_ICMP if version == 4 else IPPROTO_ICMPV6
     if flow.protocol not in (IPPROTO_TCP, IPPROTO_UDP, echo):
         raise UsageError(
             f"flows of protocol {flow.protocol} over IPv{version} cannot be traced",
-            hint="those of TCP, UDP and ICMP echo can",
+            hint="TCP, UDP and ICMP echo can",
         )
     if flow.protocol == echo and any(flow[1:]):
         raise UsageError("an ICMP echo has no ports", hint="both are 0")
@@ -98,13 +98,13 @@ def check_flow(flow: TracedFlow, version: int) -> None:
 
 
 def text_of(destination: Destination) -> str:
-    """Its address as ipaddress writes it."""
+    """The address as ipaddress writes it."""
     size = 4 if destination.version == 4 else 16
     return str(ipaddress.ip_address(destination.address[:size]))
 
 
 class TracedDestination:
-    """One destination."""
+    """One destination: its flows, and its state in the kernel."""
 
     def __init__(
         self, destination: Destination, index: int, table: Array, slots: Array, options: PathOptions
@@ -113,7 +113,7 @@ class TracedDestination:
         self.destination = destination
         self.index = index
         self.every = False
-        """Whether every flow is traced, and not only `flows`."""
+        """Whether all flows are traced, not only `flows`."""
         self.flows: dict[TracedFlow, None] = {}
         self._kernel = table
         self._burst = options.burst
@@ -123,7 +123,7 @@ class TracedDestination:
         self.flight = InFlight(destination, slots, table)
         self._plan = ProbingPlan(options)
         self._longest = 0
-        """Routers on the way, the most that were known of."""
+        """The largest known number of routers on the path."""
         for name in ("ttl", "next_ns", "round", "done", "asked", "remarked", "escaped"):
             table[name] = 0
         self._follow(self._plan.schedule)
@@ -151,13 +151,13 @@ class TracedDestination:
         self._kernel["ready"] = 0
 
     def has_room(self, flow: TracedFlow) -> bool:
-        """Whether it can be traced, too."""
+        """Whether this flow can be traced, too."""
         return self.every or flow in self.flows or len(self.flows) < FLOWS
 
     def choose(self) -> None:
-        """Tell the kernel which flows."""
+        """Tell the kernel which flows to trace."""
         only = [] if self.every else [_transport(flow) for flow in self.flows]
-        # The first says whether there are others: a flow moves up before its old place is free.
+        # If the first is 0 all flows match: a flow moves up before its old place is freed.
         self._kernel["only"][0, : len(only)] = only
         self._kernel["only"][0, len(only) :] = 0
 
@@ -171,7 +171,7 @@ class TracedDestination:
         return rows
 
     def decide(self, rows: Array, now_ns: int) -> None:
-        """Have the hops probed that are worth it, after new rows of dtype HOP."""
+        """Update the probed hops after new rows of dtype HOP."""
         sent = self._kernel["sent"][0] - self._sent_before
         ttl = int(self._kernel["ttl"][0])
         address = self.destination.address
@@ -195,13 +195,13 @@ class TracedDestination:
         kernel["interval_ns"] = plan.interval_ns
         kernel["credit_ns"] = (self._burst - 1) * plan.interval_ns
         kernel["live"] = plan.live
-        # A hop that is still to be tried stays so: to ask again would take it back.
+        # A pending try stays pending: to flip its bit again would cancel it.
         waiting = int(kernel["asked"][0]) ^ int(kernel["done"][0])
         kernel["asked"] = int(kernel["asked"][0]) ^ (plan.once & ~waiting)
 
 
 class TracedDestinations:
-    """All of them, in the kernel's tables."""
+    """All traced destinations, in the kernel's tables."""
 
     def __init__(
         self, addresses_fd: int, shared: Array, table: Array, slots: Array, options: PathOptions
@@ -217,7 +217,7 @@ class TracedDestinations:
         self._targets: dict[bytes, TracedDestination] = {}
 
     def close(self) -> None:
-        """Forget every target, and let go of the kernel's memory."""
+        """Forget every destination, and release the kernel's memory."""
         self._targets.clear()
         self._table, self._slots = self._table[:0].copy(), self._slots[:0].copy()
         self._watched = self._watched[:0].copy()
@@ -233,7 +233,8 @@ class TracedDestinations:
         return int(self._slots.shape[1])
 
     def add(self, destination: Destination, flow: TracedFlow | None) -> None:
-        """Trace it, or one more of its flows. UsageError where there is no room."""
+        """Trace a destination, or one more of its flows. Raises UsageError if the tables are
+        full."""
         target = self._targets.get(destination.address)
         if flow is not None:
             check_flow(flow, destination.version)
@@ -261,9 +262,10 @@ class TracedDestinations:
         target.start()
 
     def remove(self, destination: Destination, flow: TracedFlow | None) -> TracedDestination | None:
-        """Stop, of one flow or altogether; the target whose last probes are to be told now.
+        """Stop tracing one flow, or all of them.
 
-        UsageError for what is not traced.
+        Returns the destination when its last flow ends: its last probes are to be reported now.
+        Raises UsageError if it is not traced.
         """
         target = self._targets.get(destination.address)
         if target is None or (flow is not None and flow not in target.flows):
@@ -278,7 +280,7 @@ class TracedDestinations:
                 return None
         target.stop()
         map_delete(self._addresses_fd, _key(destination))
-        # On no CPU is a probe to it being written any more.
+        # After this no CPU writes a probe to the destination.
         grace.wait()
         del self._targets[destination.address]
         self._watched[:] = _watched(target.destination for target in self)
@@ -287,7 +289,7 @@ class TracedDestinations:
 
 
 def _watched(destinations: Iterable[Destination]) -> Array:
-    """Words u8 (64,) of `struct shared`, with the bits of these destinations set."""
+    """Words u8 (64,) of `struct shared` with these destinations' bits set."""
     words = np.zeros(64, "u8")
     for destination in destinations:
         low, high = struct.unpack("<QQ", _key(destination))
@@ -297,13 +299,13 @@ def _watched(destinations: Iterable[Destination]) -> Array:
 
 
 def _transport(flow: TracedFlow) -> int:
-    """As in `only` of path.h."""
+    """A flow as in `only` of path.h."""
     ports = flow.source_port.to_bytes(2, "big") + flow.destination_port.to_bytes(2, "big")
     return flow.protocol << 32 | int.from_bytes(ports, "little")
 
 
 def _key(destination: Destination) -> bytes:
-    """As in `addresses`: an IPv6 address, or an IPv4-mapped one."""
+    """A key of `addresses`: an IPv6 address, or an IPv4-mapped one."""
     if destination.version == 6:
         return destination.address
     return bytes(10) + b"\xff\xff" + destination.address[:4]

@@ -1,4 +1,4 @@
-"""What round-trip times per hop tell of a path: queues, route changes, balancing, loss (S3.20)."""
+"""Analysis of round-trip times per hop: queues, route changes, balancing, loss (S3.20)."""
 
 from probes.path.analysis.distributions import (
     DistributionTest,

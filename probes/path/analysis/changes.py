@@ -1,21 +1,21 @@
-"""Tells which routers a flow is answered by, and that another one is: responders, balancing."""
+"""Changes of the router that answers a flow at a hop, and load balancing."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late
-from probes.path.records import Array, PathRowKind
+from probes.path.records import HOP_COUNT, Array, PathRowKind
 
 MIN_ANSWERS = 5
-"""Of a flow at a hop before it is compared to others: a flow of a packet or two tells nothing."""
+"""Answers that a flow needs at a hop before it is compared to others."""
 MAX_BALANCED = 32
-"""Flows of a destination and hop that are told to be balanced; the rest is more of the same."""
+"""Flows of one destination and hop that are reported as balanced."""
 RECENT_NS = 60_000_000_000
-"""How long a router counts as one of the alternatives after its last answer."""
+"""A router counts as an alternative for so long after its last answer."""
 MAX_SEEN = 65536
-"""Routers, by destination and hop, after which no others are noted until some are forgotten."""
+"""Once so many routers are noted, new ones wait until old ones expire."""
 
 _ACTIVE_NS = 10_000_000_000
 
@@ -28,8 +28,8 @@ FACTS = np.dtype(
         ("told", "?"),
     ]
 )
-"""A hop of a flow: its router, its answers up to now, when the probes of the first and the last one
-were sent (0 answers: never), whether it was told to be balanced."""
+"""One hop of a flow: its router, the number of answers, and when the probes of the first and the
+last answer were sent. `told`: it was reported as balanced."""
 
 
 class Changes:
@@ -39,24 +39,24 @@ class Changes:
         self.facts = np.zeros(MAX_SERIES, FACTS)
         self.routes = np.zeros(MAX_SERIES, ROUTE)
         self.rerouted_ns = np.zeros(MAX_FLOWS, "i8")
-        """When a responder of the flow changed last, 0: never."""
+        """When a responder of the flow last changed, 0: never."""
         self._flows = flows
         self._seen: dict[tuple[int, int, int], int] = {}
-        """When each router, by destination and hop, answered last."""
+        """When each router last answered, by destination, hop and router."""
         self._usual: dict[tuple[int, int], int] = {}
-        """The router that others are told to differ from."""
+        """By destination and hop, the router that other flows are compared to."""
 
     def drop(self, places: Array) -> None:
         self.rerouted_ns[places] = 0
         self.drop_hops((places[:, np.newaxis] * HOP_COUNT + np.arange(HOP_COUNT)).ravel())
 
     def forget(self, destination: int) -> None:
-        """Forget which routers were seen on the way to an address (its address id)."""
+        """Forget the routers seen on the way to an address (its address id)."""
         for key in [key for key in self._seen if key[0] == destination]:
             del self._seen[key]
 
     def drop_hops(self, series: Array) -> None:
-        """Forget the routers of series (n,): what answers next is no change."""
+        """Forget the routers of series (n,): the next answer is no change."""
         self.facts[series] = np.zeros((), FACTS)
         self.routes[series] = np.zeros((), ROUTE)
 
@@ -96,7 +96,7 @@ class Changes:
         return rows
 
     def balanced(self, now_ns: int) -> Array:
-        """Rows (n,) of dtype PATH of flows that another router serves than serves others."""
+        """Rows (n,) of dtype PATH: flows with another router than other flows have."""
         end = self._flows.end * HOP_COUNT
         facts, routes = self.facts[:end], self.routes[:end]
         compared = (facts["answers"] >= MIN_ANSWERS) & (facts["last_ns"] > now_ns - _ACTIVE_NS)
@@ -111,7 +111,7 @@ class Changes:
         return rows
 
     def alternatives(self, series: Array, now_ns: int) -> Array:
-        """How many routers (n,) were seen lately at the hop of series (n,), for any flow."""
+        """How many routers (n,) of any flow answered lately at the hop of series (n,)."""
         counts: dict[tuple[int, int], int] = {}
         for (destination, hop, router), seen_ns in list(self._seen.items()):
             if seen_ns < now_ns - RECENT_NS:
@@ -124,7 +124,7 @@ class Changes:
         return np.array([counts.get(key, 0) for key in keys], "u2")
 
     def _note(self, batch: HopBatch) -> None:
-        """Take notice of every answer, whichever router it is from."""
+        """Count every answer, and note its router."""
         answers = batch.answers
         which, sent = answers.which, answers.rows["sent_ns"]
         facts = self.facts[which]
@@ -144,7 +144,7 @@ class Changes:
             self._seen.update(dict.fromkeys(keys, batch.now_ns))
 
     def _name_mixed(self, rows: Array, mixed: Array, answers: Array, starts: Array) -> None:
-        """Make `rows` of `mixed` (n,) ones of per-packet balancing."""
+        """Turn the `rows` of `mixed` (n,) into rows of per-packet balancing."""
         for at in np.flatnonzero(mixed):
             row = rows[at : at + 1]
             row["kind"] = PathRowKind.BALANCED_PACKETS
@@ -154,7 +154,7 @@ class Changes:
                 row["responder"] = mine[other.argmax()]
 
     def _balanced_of(self, series: Array) -> list[tuple[int, int]]:
-        """Which of the series (n,) are to be told, each with one of the usual router."""
+        """The series among these (n,) to be reported, each with a series of the usual router."""
         destinations, hops = self._flows.destinations[series // HOP_COUNT], series % HOP_COUNT
         order = np.lexsort((destinations, hops))
         series, destinations, hops = series[order], destinations[order], hops[order]

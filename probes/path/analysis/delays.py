@@ -1,4 +1,4 @@
-"""Tells where along a path delay is added: levels that shift, queues that build up."""
+"""Where along a path delay is added: levels that shift, queues that build up."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import numpy as np
 from probes.path.analysis import levels as level
 from probes.path.analysis import queues as queue
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.levels import BLOCK, LEVEL, MIN_ANSWERS
 from probes.path.analysis.queues import QUEUE
 from probes.path.analysis.statistics import Ordered, group_starts
-from probes.path.records import Array, PathRowKind
+from probes.path.records import HOP_COUNT, Array, PathRowKind
 
 BLOCK_NS = 450_000_000
 BLOCK_ANSWERS = 5
-"""A block of a flow is over at the first poll, every other as a rule, at which it is that old and
-one of its hops has answered that often."""
+"""A flow's block ends at the first poll (mostly every other) at which the block is that old and one
+of its hops has that many answers."""
 
 _MAX_MISSED = 2
-"""Blocks of its flow without enough answers of a hop, after which its last one is too old."""
+"""A hop's last block is too old after so many blocks of its flow without enough answers."""
 _NEAR_NS = 5_000_000_000
-"""A level that begins to change so near to another event, or a block further, does by that."""
+"""A level that begins to change so near to another event, or one block further, changes because of
+it."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Delays:
-    """Follows the round-trip times of all flows. Rows are of SHIFT, QUEUE and QUEUE_OVER."""
+    """Follows the round-trip times of all flows. Returns rows of SHIFT, QUEUE and QUEUE_OVER."""
 
     def __init__(self, flows: Flows, changes: Changes) -> None:
         self._flows = flows
@@ -36,9 +37,9 @@ class Delays:
         self._missed = np.zeros((MAX_FLOWS, HOP_COUNT), "i8")
         self._counts = np.zeros((MAX_FLOWS, HOP_COUNT), "i8")
         self._begun_ns = np.zeros(MAX_FLOWS, "i8")
-        """When the present block's first probe was sent, 0: it has none."""
+        """When the first probe of the present block was sent, 0: the block is empty."""
         self._pending: list[tuple[Array, Array]] = []
-        """Series and times of blocks that are not over."""
+        """Series and times of blocks that have not ended."""
 
     def drop(self, places: Array) -> None:
         self._levels[places] = np.zeros((), LEVEL)
@@ -71,7 +72,7 @@ class Delays:
         return self._end_blocks(over, batch.now_ns) if len(over) else []
 
     def _take(self, places: Array) -> tuple[Array, Array]:
-        """Remove and return what is pending, series and times (n,), of places (k,)."""
+        """Remove and return the pending series and times (n,) of places (k,)."""
         wanted = np.zeros(MAX_FLOWS, bool)
         wanted[places] = True
         series = np.concatenate([each for each, _ in self._pending] or [np.empty(0, "i8")])
@@ -117,8 +118,8 @@ class Delays:
         return [made, began, over]
 
     def _shift(self, levels: Array, rerouted: Array, queued: Array) -> tuple[Array, Array, Array]:
-        """Levels (flows, hops) with those settled that shifted, what is to be told of by how much
-        (ns, 0: nothing), and since when."""
+        """Settle the levels (flows, hops) that shifted. Returns the levels, the amounts to be
+        reported (ns, 0: none), and when each began."""
         sure = level.shifted(levels, rerouted)
         maybe = level.shifting(levels, rerouted)
         # One block later than others, as a change is seldom at the edge of a block for all hops.
@@ -136,7 +137,7 @@ class Delays:
         )
 
     def _measure(self, ordered: Ordered, places: Array) -> None:
-        """Let the hops of flows at `places` have the block in `ordered`."""
+        """Update the hops of the flows at `places` with the block in `ordered`."""
         self._missed[places] += 1
         enough = ordered.counts >= MIN_ANSWERS
         series = ordered.series[enough]
@@ -153,14 +154,14 @@ class Delays:
             self._inherit(series[new])
 
     def _inherit(self, new: Array) -> None:
-        """Give new series (n,) what is usual for the fastest flow that took the same route up to
-        that hop: a flow that begins in a queue knows nothing else."""
+        """Start new series (n,) with the levels of the fastest flow on the same route up to that
+        hop: a flow that begins in a queue has no other reference."""
         flows = self._flows
         concerned = np.isin(flows.destinations, flows.destinations[new // HOP_COUNT]) & flows.used
         places = np.flatnonzero(concerned)
         routers = self._changes.routes["current"].reshape(MAX_FLOWS, HOP_COUNT)[places]
         routers[:, 0] = flows.destinations[places]
-        for hop in range(1, HOP_COUNT):  # each takes on what all before it are
+        for hop in range(1, HOP_COUNT):  # each hash includes all earlier hops
             routers[:, hop] ^= routers[:, hop - 1] * _FACTOR
         known = self._levels["blocks"][places] > 0
         routes, levels = routers[known], self._levels[places][known]
@@ -173,7 +174,7 @@ class Delays:
             flat[name][new] = fastest[name]
 
     def _rows(self, kind: PathRowKind, places: Array, where: Array, now_ns: int) -> Array:
-        """Rows of dtype PATH for hops of `where` (flows, hops) of flows at `places`."""
+        """Rows of dtype PATH for the hops `where` (flows, hops) of the flows at `places`."""
         at, hops = np.nonzero(where)
         series = places[at] * HOP_COUNT + hops
         rows = self._flows.rows(kind, series, now_ns)

@@ -11,22 +11,22 @@ from probes.path.records import FLOW_KEY, HOP, Array, ProbeOutcome
 
 _TERMS = np.arange(1, 101)
 _MIN_ARGUMENT = 0.2
-"""Below, the distribution function is 0 to the last digit, and its series would not converge."""
+"""Below this the distribution function is 0 to the last digit, and its series does not converge."""
 
 
 class DistributionTest(NamedTuple):
-    """Of two samples."""
+    """Result of comparing two samples."""
 
     statistic: float
     """The largest distance of the two empirical distribution functions, 0 to 1."""
     p_value: float
-    """How probable such a distance or a larger one is if both have one distribution. Asymptotic:
-    good from some 20 values each on. Consecutive times in a queue depend on each other, so that it
-    is too low for them: take times of a minute, not of a second."""
+    """Probability of this distance or a larger one if both samples have one distribution.
+    Asymptotic: good from some 20 values each. It is too low for consecutive times in a queue, which
+    depend on each other: compare times of a minute, not of a second."""
 
 
 def kolmogorov_smirnov(first: Array, second: Array) -> DistributionTest:
-    """Compare two samples (n,), (m,) of any numbers, in any order. ValueError for an empty one."""
+    """Compare two samples (n,), (m,) in any order. Raises ValueError if one is empty."""
     if not len(first) or not len(second):
         raise ValueError("a sample without a value has no distribution")
     first, second = np.sort(first), np.sort(second)
@@ -46,20 +46,20 @@ def kolmogorov_smirnov(first: Array, second: Array) -> DistributionTest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredPath:
-    """One way to a destination, and what was measured at its last hop."""
+    """One route to a destination, with the round-trip times at its last hop."""
 
     routers: tuple[bytes, ...]
-    """Addresses as in HOP, from hop 1 on; 16 zero bytes for one that did not answer."""
+    """Addresses as in HOP, from hop 1 on; 16 zero bytes if the router did not answer."""
     flows: int
     rtts_ns: Array
     """(n,) i8, in no particular order."""
 
 
 def paths_of(rows: Array, hop: int = 0) -> list[MeasuredPath]:
-    """The paths that rows of dtype HOP, all of one destination, tell of; those of most flows first.
+    """Return the paths in rows of dtype HOP of one destination, the ones with most flows first.
 
-    Of each flow and hop the router that answered most. Times are those of `hop`; 0: of the last
-    hop at which all flows have an answer. Empty where there is none.
+    At each hop the router that answered a flow most often counts. Times are from `hop`, or if it is
+    0 from the last hop at which all flows have an answer. Empty if no such hop exists.
     """
     answered = rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
     if not len(answered):

@@ -1,4 +1,4 @@
-"""The flows that are followed: a place for each, with a series for each of its hops."""
+"""The followed flows: a place for each, with a series for each of its hops."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import numpy as np
 
 from probes.flow.records import hash_keys
 from probes.path.analysis.statistics import group_starts, packed
-from probes.path.records import HOP, PATH, Array, PathRowKind, ProbeOutcome
+from probes.path.records import HOP, HOP_COUNT, PATH, Array, PathRowKind, ProbeOutcome
 
-HOP_COUNT = 32
-"""Series of a flow: more than there are hops that are looked at. That of hop 0 stays empty."""
 MAX_FLOWS = 2048
 MAX_FLOWS_OF_DESTINATION = 256
 MAX_SERIES = MAX_FLOWS * HOP_COUNT
@@ -21,7 +19,7 @@ IDLE_NS = 60_000_000_000
 
 _KEY_WORDS = 5
 _FLOW_MASK = np.uint64((1 << 48) - 1)
-"""The flow's part of a row's fifth word; hop and outcome, or kind, follow."""
+"""The flow's part of a row's fifth word; hop and outcome (or kind) follow."""
 _RESPONDER = HOP.fields["responder"][1] // 8  # type: ignore[index]
 _FACTOR = np.uint64(int.from_bytes(os.urandom(8), "little") | 1)
 """Secret, so that nobody outside can make two routers look like one."""
@@ -33,14 +31,14 @@ def words_of(rows: Array) -> Array:
 
 
 def address_ids(words: Array) -> Array:
-    """A number (n,) u8 for each address, of its two words (n, 2). 0 is none."""
+    """A number (n,) u8 for each address, from its two words (n, 2). 0: no address."""
     result: Array = words[:, 0] ^ (words[:, 1] * _FACTOR)
     return result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """Those of a poll, ordered by series and by time of sending."""
+    """Answers of one poll, ordered by series and by time of sending."""
 
     rows: Array
     """dtype HOP, (n,)."""
@@ -50,9 +48,9 @@ class Answers:
     responders: Array
     """address_ids, (n,) u8."""
     which: Array
-    """The series (m,) i8 that have any, ascending."""
+    """The series (m,) i8 with answers, ascending."""
     starts: Array
-    """Where each of these begins, (m,) i8."""
+    """Where the answers of each series begin, (m,) i8."""
     counts: Array
 
     @classmethod
@@ -65,12 +63,12 @@ class Answers:
 
     @property
     def last(self) -> Array:
-        """The place (m,) of the last one of each series."""
+        """The index (m,) of the last answer of each series."""
         result: Array = self.starts + self.counts - 1
         return result
 
     def only(self, where: Array) -> Answers:
-        """Those of `where` (n,) bool."""
+        """The answers selected by `where` (n,) bool."""
         if where.all():
             return self
         at = np.flatnonzero(where)
@@ -79,10 +77,10 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HopBatch:
-    """What a poll brought of the flows that are followed."""
+    """Probes of one poll that belong to followed flows."""
 
     rows: Array
-    """dtype HOP, (n,), ordered by series and by time of sending; none of an overrun."""
+    """dtype HOP, (n,), ordered by series and by time of sending; without overruns."""
     series: Array
     """(n,) i8: place * HOP_COUNT + hop."""
     answers: Answers
@@ -106,14 +104,14 @@ class HopBatch:
         return result
 
     def of_outcome(self, outcome: ProbeOutcome) -> Array:
-        """Places (k,) in `rows`."""
+        """Indices (k,) of these rows."""
         return np.flatnonzero(self.rows["outcome"] == outcome)
 
 
 class Flows:
-    """Which flow is at which place. Of a destination MAX_FLOWS_OF_DESTINATION are followed at most,
-    in all MAX_FLOWS; a new one takes the place of the one that is idle for longest, if there is one
-    without a probe since `keep_since_ns`; else it is left out."""
+    """Assigns places to flows: at most MAX_FLOWS, and MAX_FLOWS_OF_DESTINATION of one destination.
+    A new flow takes the place of the longest idle one that had no probe since `keep_since_ns`. If
+    no flow is idle, the new one is left out."""
 
     def __init__(self) -> None:
         self.keys = np.zeros((MAX_FLOWS, _KEY_WORDS), "u8")
@@ -122,21 +120,21 @@ class Flows:
         self.destinations = np.zeros(MAX_FLOWS, "u8")
         """address_ids."""
         self.left_out = 0
-        """Rows of flows for which there was no place."""
+        """Rows of flows without a place."""
         self.end = 0
-        """All places at and beyond this are free."""
+        """All places from here on are free."""
         self._hashes = np.empty(0, "u8")
         self._places = np.empty(0, "i8")
 
     def find(self, rows: Array, now_ns: int, keep_since_ns: int) -> tuple[Array, Array]:
-        """Places (n,) i8 of the flows of rows (n,) of dtype HOP, -1 where there is none, and those
-        (k,) that other flows have had till now."""
+        """Return the places (n,) i8 of the flows of rows (n,) of dtype HOP, -1: left out; and the
+        places (k,) that were taken from other flows."""
         keys = words_of(rows)[:, :_KEY_WORDS].copy()
         keys[:, -1] &= _FLOW_MASK
         hashes = hash_keys(keys)
         places = self._look_up(hashes)
         evicted = np.empty(0, "i8")
-        # Before any has to go: none of these.
+        # Before any flow is evicted: these are not idle.
         self.seen_ns[places[places >= 0]] = now_ns
         new = np.flatnonzero(places < 0)
         if len(new):
@@ -147,7 +145,7 @@ class Flows:
         return places, evicted
 
     def release(self, places: Array) -> None:
-        """Make places (n,) free."""
+        """Free places (n,)."""
         self.used[places] = False
         self._index()
 
@@ -160,7 +158,7 @@ class Flows:
         return np.flatnonzero(self.used & (self.destinations == np.uint64(destination)))
 
     def rows(self, kind: PathRowKind, series: Array, now_ns: int) -> Array:
-        """Rows (n,) of dtype PATH for series (n,), but for what they have to tell."""
+        """Rows (n,) of dtype PATH for series (n,), with key, hop, kind and time set."""
         made = np.zeros(len(series), PATH)
         words_of(made)[:, :_KEY_WORDS] = self.keys[series // HOP_COUNT]
         made["hop"] = series % HOP_COUNT
@@ -176,7 +174,7 @@ class Flows:
         return result
 
     def _add(self, keys: Array, now_ns: int, keep_since_ns: int) -> Array:
-        """Give the flows of keys (n, 5) places; returns those that others had."""
+        """Give the flows of keys (n, 5) places; returns the places taken from others."""
         destinations = address_ids(keys[:, :2])
         evicted = []
         for destination in np.unique(destinations):

@@ -1,21 +1,21 @@
-"""Tells of pauses: no probes, as the application sent nothing."""
+"""Pauses: times without probes because the application sent nothing."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, Flows, HopBatch
+from probes.path.analysis.flows import MAX_FLOWS, Flows, HopBatch
 from probes.path.analysis.statistics import group_starts
-from probes.path.records import Array, PathRowKind
+from probes.path.records import HOP_COUNT, Array, PathRowKind
 
 MIN_GAP_NS = 1_000_000_000
 USUAL_GAPS = 5
-"""A pause is told where it is so much longer than any in the last minute or so."""
+"""A pause is reported if it is so much longer than any in the last minute or so."""
 
 _MIN_PROBES = 20
 _HALF_LIFE_NS = 30e9
 _MARGIN_NS = 500_000_000
-"""Between a timeout and the poll that brings it."""
+"""Time between a timeout and the poll that reports it."""
 
 GAP = np.dtype(
     [
@@ -27,14 +27,14 @@ GAP = np.dtype(
         ("to_ns", "i8"),
     ]
 )
-"""A flow: when its newest probe was sent, and its number; probes up to now; the longest pause,
-which shrinks with time; limits of a pause that is not sure yet (0: there is none)."""
+"""One flow: when its newest probe was sent, and its number; probes so far; the longest pause, which
+shrinks with time; limits of an uncertain pause (0: none)."""
 
 
 class Gaps:
-    """Follows when probes were sent. A pause is sure when no probe in it can be under way any more:
-    at once, where the destination's probes are counted on without a break; else after the timeout.
-    Rows are of GAP."""
+    """Follows when probes were sent; rows are of GAP. A pause is certain when no probe within it
+    can still be in flight: at once if the destination's sequence numbers continue without a break,
+    else after the timeout."""
 
     def __init__(self, flows: Flows, timeout_ns: int) -> None:
         self._flows = flows
@@ -60,7 +60,8 @@ class Gaps:
         return rows
 
     def _resumed(self, batch: HopBatch) -> Array:
-        """Take in the newest probes; returns places (n,) of flows with a sure pause before them."""
+        """Take in the newest probes. Returns the places (n,) of flows with a certain pause before
+        them."""
         sent, places = batch.rows["sent_ns"], batch.places
         newest = self._gaps["newest_ns"]
         fresh = np.flatnonzero(sent > newest[places])
@@ -91,13 +92,13 @@ class Gaps:
         return sure
 
     def _fill(self, batch: HopBatch) -> None:
-        """Shorten pauses in which there was a probe after all."""
+        """Shorten pauses in which a probe was sent after all."""
         gaps, sent = self._gaps, batch.rows["sent_ns"]
         mine = gaps[batch.places]
         inside = (sent > mine["from_ns"]) & (sent < mine["to_ns"])
         for at in np.flatnonzero(inside).tolist():
             gap = gaps[batch.places[at] : batch.places[at] + 1]
-            # What is left is the longer part.
+            # The longer part remains.
             from_ns, to_ns = int(gap["from_ns"][0]), int(gap["to_ns"][0])
             if sent[at] - from_ns > to_ns - sent[at]:
                 gap["to_ns"] = sent[at]

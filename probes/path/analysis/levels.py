@@ -1,10 +1,9 @@
-"""The level of each round-trip time series, and where it changes to another (S3.20).
+"""The level of each round-trip time series, and its changes (S3.20).
 
-Times are taken in blocks of half a second or more, and of a block only its quartiles and its
-lowest tenth: no spike is among these. A block is outside of the level where its median is further
-away than `threshold_ns`. Some blocks outside in succession, quiet in themselves and among
-themselves, are another level: a route of another length has one at once. A queue has none: its
-times move.
+Times are taken in blocks of at least half a second. Only the quartiles and the lowest tenth of a
+block count, so spikes do not. A block is outside of the level if its median differs by more than
+`threshold_ns`. Several successive blocks outside are a new level if they are quiet in themselves
+and among each other: a route of another length has a level at once. Times in a queue keep moving.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import numpy as np
 from probes.path.records import Array
 
 FLOOR_NS = 1_000_000
-"""What changes less is never told: hosts and routers under load are that slow themselves."""
+"""Smaller changes are never reported: hosts and routers under load are that slow themselves."""
 MIN_ANSWERS = 3
-"""Of a series in a block; with fewer it is left out of it."""
+"""A series with fewer answers in a block is left out of it."""
 
 LEVEL = np.dtype(
     [
@@ -34,10 +33,10 @@ LEVEL = np.dtype(
         ("quiet", "?"),
     ]
 )
-"""A series: `base` is the lowest tenth when nothing waits, `level` the usual median, `noise` the
+"""One series: `base` is the lowest tenth without queueing, `level` the usual median, `noise` the
 usual distance of the quartiles; `median`, `low` and `spread` are the last block's; `run` is the
-number of blocks outside in succession, negative below, `since_ns` when they began, `run_*` are the
-limits of their medians; `blocks` 0: nothing is known. Times are ns."""
+number of successive blocks outside of the level (negative: below it), `since_ns` when they began,
+`run_*` the limits of their medians; `blocks` 0: the series is empty. Times are ns."""
 
 BLOCK = np.dtype(
     [("low", "f8"), ("first", "f8"), ("median", "f8"), ("third", "f8"), ("since_ns", "i8")]
@@ -45,31 +44,32 @@ BLOCK = np.dtype(
 """A block of a series: lowest tenth, quartiles, when it began. ns."""
 
 QUIET_BLOCKS = 4
-"""In succession, to be sure of a level; the first of them may be half and half."""
+"""Successive blocks that make a new level certain; the first may be of both levels."""
 _REROUTED_BLOCKS = 3
-"""As many suffice after a route change, and need not be quiet."""
+"""So many suffice after a route change, and need not be quiet."""
 _FIRST_NOISE = 0.25
-"""Of the lowest tenth: as much at most is taken for noise, where nothing else is known."""
+"""Without history at most this part of the lowest tenth counts as noise."""
 _FOLLOW = 0.1
-"""The share of a block in the usual values: some ten blocks' memory, as slow drift is no change."""
+"""Weight of a block in the usual values: a memory of some ten blocks, so slow drift is no change.
+"""
 _FORGET = 1 / 1200
-"""The same for a base that is too low: ten minutes of half-second blocks."""
+"""Weight of a block above a base that is too low: ten minutes of half-second blocks."""
 
 
 def threshold_ns(level: Array, noise: Array) -> Array:
-    """What difference of a median counts, f8: 1 ms, four times the noise, 10 % of the level."""
+    """The difference of medians that counts, f8: 1 ms, 4 times the noise, or 10 % of the level."""
     result: Array = np.maximum(FLOOR_NS, np.maximum(4 * noise, 0.1 * level))
     return result
 
 
 def follow(levels: Array, blocks: Array, queued: Array) -> Array:
-    """The series (n,) of dtype LEVEL after one more BLOCK (n,) each; `queued` (n,) bool: a queue
-    stands there, so that the base stays."""
+    """Return the series (n,) of dtype LEVEL after one more BLOCK (n,) each. Where `queued` (n,)
+    bool, a queue keeps the base as it is."""
     after = levels.copy()
     median, spread = blocks["median"], blocks["third"] - blocks["first"]
     after["median"], after["low"], after["spread"] = median, blocks["low"], spread
     first = levels["blocks"] == 0
-    # A flow that fills a queue begins by doing so: most of its first block is of that.
+    # A flow that fills a queue does so from its first block on.
     noise = np.minimum(spread, blocks["low"] * _FIRST_NOISE + FLOOR_NS / 10)
     level = np.minimum(median, blocks["low"] + 2 * noise)
     _put(after, first, base=blocks["low"], level=level, noise=noise)
@@ -82,7 +82,7 @@ def follow(levels: Array, blocks: Array, queued: Array) -> Array:
     after["run"] = np.where(goes_on, levels["run"] + sign, sign)
     _put(after, ~goes_on, since_ns=blocks["since_ns"], quiet=True)
     length = np.abs(after["run"])
-    # The block in which it changed is of both levels: it says nothing of the new one.
+    # The block in which the level changed has times of both levels.
     _put(after, length <= 2, run_low=median, run_high=median)
     after["run_low"] = np.minimum(after["run_low"], median)
     after["run_high"] = np.maximum(after["run_high"], median)
@@ -91,8 +91,8 @@ def follow(levels: Array, blocks: Array, queued: Array) -> Array:
     after["quiet"] &= (length < 2) | still
 
     usual = (sign == 0) & ~first
-    # A block at the edge of a change has a large spread, and a low tenth of what comes: neither
-    # must hide the change.
+    # A block at the edge of a change has a large spread, and its low tenth may be of the new level:
+    # neither may hide the change.
     noise = np.minimum(spread, 2 * after["noise"] + limit / 16)
     under = np.where(blocks["low"] > after["base"] - limit, blocks["low"] - after["base"], 0)
     slowly = np.where(under < 0, 1.0, np.where(queued, 0.0, _FORGET))
@@ -107,7 +107,7 @@ def follow(levels: Array, blocks: Array, queued: Array) -> Array:
 
 
 def shifted(levels: Array, rerouted: Array) -> Array:
-    """Which series (n,) have another level for sure; `rerouted`: the route changed just before."""
+    """Which series (n,) certainly have a new level; `rerouted`: the route changed just before."""
     length = np.abs(levels["run"])
     sure = (length >= QUIET_BLOCKS) & levels["quiet"] | (length >= _REROUTED_BLOCKS) & rerouted
     result: Array = sure & shifting(levels, rerouted)
@@ -115,8 +115,8 @@ def shifted(levels: Array, rerouted: Array) -> Array:
 
 
 def shifting(levels: Array, rerouted: Array) -> Array:
-    """Which series (n,) may be about to: what rises there is no queue yet."""
-    # What falls back to the base was a queue, and is over.
+    """Which series (n,) may soon have a new level: their rise does not count as a queue yet."""
+    # A fall back to the base is the end of a queue.
     limit = threshold_ns(levels["level"], levels["noise"])
     real = (levels["run"] > 0) | (levels["median"] < levels["base"] - limit)
     result: Array = (levels["run"] != 0) & (levels["quiet"] | rerouted) & real
@@ -124,13 +124,13 @@ def shifting(levels: Array, rerouted: Array) -> Array:
 
 
 def sinking(levels: Array) -> Array:
-    """Which series (n,) have been below their level for long: it was too high, of a queue."""
+    """Which series (n,) have been below their level for long: a queue had raised the level."""
     result: Array = levels["run"] <= -QUIET_BLOCKS
     return result
 
 
 def settle(levels: Array, where: Array) -> Array:
-    """The series (n,); those of `where` (n,) bool now have the last block as their level."""
+    """Return the series (n,) with the last block as the new level `where` (n,) bool."""
     after = levels.copy()
     rises = where & (levels["run"] > 0)
     base = np.where(rises, levels["low"], np.minimum(levels["base"], levels["low"]))
@@ -139,11 +139,11 @@ def settle(levels: Array, where: Array) -> Array:
 
 
 def new_shifts(levels: Array, sure: Array, maybe: Array) -> tuple[Array, Array]:
-    """Where along each path levels shift: of series (flows, hops), `sure` and `maybe` bool.
+    """Where along each path levels shift, from series (flows, hops), `sure` and `maybe` bool.
 
-    Returns what is to be told (bool) and the amounts (ns, f8), both (flows, hops). A hop that
-    shifts by what an earlier hop shifts by is only behind it; so where any hop is sure, others
-    that are about to shift are taken along.
+    Returns the shifts to report (bool) and all amounts (ns, f8), both (flows, hops). A hop that
+    shifts by as much as an earlier hop is only behind it. So if any hop is certain, hops that may
+    soon shift count too.
     """
     moves = sure.any(axis=1, keepdims=True) & (sure | maybe)
     amounts = np.where(moves, levels["median"] - levels["level"], 0.0)

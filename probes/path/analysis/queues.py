@@ -1,4 +1,4 @@
-"""At which hop a queue builds up, since when, and how much of it (S3.20)."""
+"""The hop at which a queue builds up, its begin and its length in time (S3.20)."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ QUEUE = np.dtype(
         ("on", "?"),
     ]
 )
-"""A hop of a flow: `amount` of queue now and the `most` since it began, ns; `since_ns` when it
-began, `below_ns` since when it is gone (0: it is not), `blocks` it has been there, in succession;
-`on`: it was told."""
+"""One hop of a flow: `amount` of queue now and the `most` since it began, ns; `since_ns` when the
+queue began, `below_ns` when it vanished (0: it is there), `blocks` how many successive blocks had
+it; `on`: it was reported."""
 
 OVER_NS = 3_000_000_000
-"""A queue that is gone for so long is over; one that only drains now and then is not."""
+"""A queue that vanished so long ago is over; one that drains now and then is not."""
 _MIN_BLOCKS = 2
 _SHARE = 1 / 3
-"""Of the delay that stands at a hop, what must begin there: a queue moves while one hop after
-another is measured, so their times differ by a part of it."""
+"""A queue must add this part of the delay at its hop: it changes while hops are measured one after
+another, so their times differ by a part of it."""
 
 
 def amounts(excess_ns: Array, limit_ns: Array) -> Array:
-    """How much queue there is at each hop, ns, f8 (flows, hops) of `excess_ns` (flows, hops): the
-    extra delay above each hop's baseline, NaN where it is not known.
+    """Return the queue at each hop, ns, f8 (flows, hops). `excess_ns` (flows, hops) is each hop's
+    delay above its baseline, NaN if unknown.
 
-    A queue at a hop delays every probe to that hop and beyond. So what stands at a hop is the least
-    of its own extra delay and that of all later hops; what a hop has beyond is its own slowness to
-    answer. And what begins at a hop is what stands there and not at the one before, where that is
-    at least `limit_ns` (flows, hops) and no small part of it. The last hop that answers has none
-    behind it that could clear it.
+    A queue at a hop delays all probes to that hop and beyond. So the queues up to a hop add the
+    least excess of this hop and all later ones; a larger excess of the hop itself is its slowness
+    to answer. The hop's own queue is the difference to the hop before, if that is at least
+    `limit_ns` (flows, hops) and no small part of the total. No later hop can clear the last one
+    that answers.
     """
     known = ~np.isnan(excess_ns)
     least = np.fmin.accumulate(excess_ns[:, ::-1], axis=1)[:, ::-1]
     stands = np.where(known, np.maximum(least, 0.0), 0.0)
     before = np.zeros_like(stands)
-    # It never decreases from hop to hop.
+    # The delay never decreases from hop to hop.
     before[:, 1:] = np.maximum.accumulate(stands, axis=1)[:, :-1]
     begins = np.where(known, stands - before, 0.0)
     result: Array = np.where((begins >= limit_ns) & (begins >= _SHARE * stands), begins, 0.0)
@@ -50,9 +50,9 @@ def amounts(excess_ns: Array, limit_ns: Array) -> Array:
 
 
 def decidable(excess_ns: Array, fresh: Array) -> Array:
-    """Where it can be told, bool (flows, hops), whether a queue begins: where the hop and the last
-    one known before it were both measured in this block (`fresh`). Else a hop whose turn came after
-    the queue did would be taken for its place."""
+    """Whether the begin of a queue can be located, bool (flows, hops): the hop and the last known
+    one before it were both measured in this block (`fresh`). Otherwise a hop that was measured
+    after the queue began would seem to be its place."""
     known = ~np.isnan(excess_ns)
     hops = np.where(known, np.arange(known.shape[1]), -1)
     before = np.full_like(hops, -1)
@@ -63,10 +63,10 @@ def decidable(excess_ns: Array, fresh: Array) -> Array:
 
 
 def follow(queues: Array, amount: Array, wait: Array, since_ns: Array, now_ns: int) -> Array:
-    """The hops (n,) of dtype QUEUE after one more block with `amount` (n,) of queue.
+    """Return the hops (n,) of dtype QUEUE after one more block with `amount` (n,) of queue.
 
-    A queue is `on` from its second block on, but not where `wait` (n,): the level may have shifted.
-    It is off again once it was gone for OVER_NS. `since_ns` (n,) is when the block began.
+    A queue is `on` from its second block, except where `wait` (n,): the level may have shifted. It
+    is off after OVER_NS without a queue. `since_ns` (n,) is when the block began.
     """
     after = queues.copy()
     here = amount > 0

@@ -1,18 +1,18 @@
-"""Tells how far a path goes, and which of its hops answer: longer, shorter, silent, answering."""
+"""The length of a path and the hops that answer: longer, shorter, silent, answering."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from probes.path.analysis.changes import Changes
-from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.routes import is_silent
-from probes.path.records import Array, PathRowKind, ProbeOutcome
+from probes.path.records import HOP_COUNT, Array, PathRowKind, ProbeOutcome
 
 SILENCE_NS = 1_500_000_000
-"""A hop that was answered so short a time ago is not silent."""
+"""A hop that answered more recently is not silent."""
 REROUTED_NS = 10_000_000_000
-"""A path that gets longer or shorter does so not so long after responders changed."""
+"""A change of length belongs to a change of routers that is not older than this."""
 
 _SETTLED_NS = 3_000_000_000
 """A path whose end is unchanged for so long is known in full."""
@@ -22,15 +22,15 @@ _DESTINATION_WORDS = slice(0, 2)
 
 
 class Reach:
-    """Follows how far answers come from. Rows are of LONGER, SHORTER, SILENT and ANSWERS."""
+    """Follows how far answers come from. Returns rows of LONGER, SHORTER, SILENT and ANSWERS."""
 
     def __init__(self, flows: Flows, changes: Changes) -> None:
         self._flows = flows
         self._changes = changes
         self._unanswered = np.zeros(MAX_SERIES, "i8")
-        """In succession, up to the last one."""
+        """Successive unanswered probes, up to the last one."""
         self._silent_ns = np.zeros(MAX_SERIES, "i8")
-        """When the last probe that was answered was sent, where the hop is silent; else 0."""
+        """Of a silent hop, when its last answered probe was sent; else 0."""
         self._told = np.zeros(MAX_SERIES, bool)
         self._top = np.zeros(MAX_FLOWS, "i8")
         """The last hop that answers."""
@@ -44,8 +44,8 @@ class Reach:
             array[places] = 0
 
     def add(self, batch: HopBatch, answered: Array, lost: Array) -> list[Array]:
-        """Rows of dtype PATH. `answered` and `lost` (MAX_SERIES,) are the outcomes of the last
-        time, with less weight the older they are."""
+        """Rows of dtype PATH. `answered` and `lost` (MAX_SERIES,) are recent outcomes, older ones
+        with less weight."""
         found = self._answering(batch)
         found += self._growing(batch)
         found += self._ended(batch)
@@ -69,10 +69,10 @@ class Reach:
         return [rows]
 
     def _growing(self, batch: HopBatch) -> list[Array]:
-        """Answers from beyond the last hop."""
+        """Take in answers from beyond the last hop."""
         which = batch.answers.which
         beyond = which[which % HOP_COUNT > self._top[which // HOP_COUNT]]
-        # Of each flow the last: they are in ascending order.
+        # The last one of each flow: series ascend.
         ends = np.flatnonzero(np.diff(beyond // HOP_COUNT, append=-1))
         return [
             row
@@ -84,20 +84,20 @@ class Reach:
         facts = self._changes.facts
         series, top = place * HOP_COUNT + hop, int(self._top[place])
         if top and self._is_destination(place, top) and self._is_destination(place, hop):
-            return []  # It answers whatever hop limit reaches it.
+            return []  # The destination answers every hop limit that reaches it.
         made = []
         if self._is_settled(place, now_ns):
             soon = now_ns - facts["first_ns"][series] <= _SOON_NS
             often = facts["answers"][series] >= _MIN_ANSWERS
             if soon and not often and not self._rerouted(place, now_ns - REROUTED_NS):
-                return []  # It may be a hop that rarely answers.
+                return []  # The hop may answer rarely.
             if soon:
                 made = [self._row(PathRowKind.LONGER, series, hop - top, now_ns)]
         self._top[place], self._top_ns[place] = hop, now_ns
         return made
 
     def _ended(self, batch: HopBatch) -> list[Array]:
-        """The destination itself answers at a hop where a router did."""
+        """Take in answers of the destination itself from a hop where a router answered."""
         which = batch.answers.which
         before_top = which[which % HOP_COUNT < self._top[which // HOP_COUNT]]
         places = before_top // HOP_COUNT
@@ -122,7 +122,7 @@ class Reach:
         after = (facts["answers"][series] > 0) & (sent > facts["last_ns"][series])
         series, sent = series[after], sent[after]
         np.add.at(self._unanswered, series, 1)
-        # Ordered by series and time: the last of each is its newest.
+        # Ordered by series and time: the last of each series is the newest.
         newest = np.flatnonzero(np.diff(series, append=-1))
         series, sent = series[newest], sent[newest]
         count = self._unanswered[series]
@@ -136,14 +136,14 @@ class Reach:
         ]
 
     def _fell_silent(self, series: int, sent_ns: int, now_ns: int) -> list[Array]:
-        """A hop that is silent; with all hops behind it where none of these answers either."""
+        """Report a silent hop, together with all hops behind it if none of them answers."""
         if self._silent_ns[series]:
-            return []  # Told with another one just now.
+            return []  # Reported with another hop just now.
         place, facts = series // HOP_COUNT, self._changes.facts
         top = int(self._top[place])
         hops = place * HOP_COUNT + np.arange(1, top + 1)
         known = hops[facts["answers"][hops] > 0]
-        # Hops that fell silent with this one were not probed at the very same moment.
+        # Hops that fell silent together were not probed at the same moment.
         dark = facts["last_ns"][known] <= sent_ns - SILENCE_NS // 2
         dark |= self._silent_ns[known] > 0
         alive = known[~dark]
@@ -183,7 +183,7 @@ class Reach:
         return bool(self._changes.rerouted_ns[place] > max(0, since_ns))
 
     def _is_settled(self, place: int, now_ns: int) -> bool:
-        """Whether the path is known up to its end; once it is, it stays so."""
+        """Whether the path is known up to its end; if so, it stays settled."""
         top = int(self._top[place])
         steady = top > 0 and now_ns - self._top_ns[place] >= _SETTLED_NS
         if steady and self._changes.facts["answers"][place * HOP_COUNT + top] >= _MIN_ANSWERS:

@@ -1,4 +1,4 @@
-"""Which router answers at a hop: route changes, per-packet balancing, silence (S3.20)."""
+"""The router at a hop: route changes, per-packet balancing, silence (S3.20)."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ ROUTE = np.dtype(
         ("mixed", "?"),
     ]
 )
-"""A hop of a flow: the router on its way, and the one that answered last (address ids, 0: none);
-the answers of that one in succession, the first of which was sent at `run_ns`; how often another
-followed one lately; since when `current` is (by time of sending); `mixed`: several take turns."""
+"""One hop of a flow: `current` is the router on the path, `latest` the one that answered last
+(address ids, 0: none); `run` counts the successive answers of `latest`, the first of which was sent
+at `run_ns`; `switches` counts recent changes from one router to another; `held_ns` is when
+`current` began (by time of sending); `mixed`: several routers take turns."""
 
 _RUN = 8
-"""Answers of one router in succession, after which what was before no longer counts."""
+"""After so many successive answers of one router, earlier routers no longer count."""
 _MIXED_RUN = 256
-"""The same where packets are balanced: by chance so many in succession are not of one router."""
+"""The same for per-packet balancing, where long runs of one router occur by chance."""
 _MIXED_SWITCHES = 3
-"""There, back, and there again: no route change does that within so few answers."""
+"""There, back, and there again: a route change does not do that within so few answers."""
 _OVERLAP_NS = 200_000_000
-"""For which two routers must have answered side by side."""
+"""Two routers serve different flows if they answered side by side for so long."""
 _MIN_UNANSWERED = 10
 _MIN_SHARE_LOST = 0.25
-"""No hop is taken to answer more of its probes: a few in succession are lost anywhere."""
+"""No hop is assumed to answer a larger share: every path loses a few successive probes."""
 _SURE = 14.0
-"""-ln of how improbable it may be that a hop that answers as before did not answer these."""
+"""-ln of the highest probability at which a hop that answers as before would have been silent."""
 
 
 class RouteVerdict(IntEnum):
-    """What answers say of the router at a hop."""
+    """Result of new answers for the router at a hop."""
 
     SAME = 0
     CHANGED = 1
-    """The last one answering is the router now."""
+    """The router that answered last is the current one now."""
     MIXED = 2
-    """Several take turns: known from now on."""
+    """Several routers take turns; reported once."""
 
 
 def is_late(routes: Array, sent_ns: Array) -> Array:
-    """Which answers (n,) to probes sent at `sent_ns`, with the ROUTE (n,) of each, are of before
-    the last change: the old path may be the slower one."""
+    """Which answers (n,) to probes sent at `sent_ns`, with the ROUTE (n,) of each, precede the last
+    change: the old path may be slower."""
     result: Array = (sent_ns < routes["run_ns"]) & ~routes["mixed"]
     return result
 
 
 def follow(routes: Array, responders: Array, sent_ns: Array, starts: Array) -> tuple[Array, Array]:
-    """The hops (m,) of dtype ROUTE after more answers, and the RouteVerdict (m,) on each.
+    """Return the hops (m,) of dtype ROUTE after more answers, and a RouteVerdict (m,) on each.
 
-    Of `responders` (address ids) and `sent_ns`, each (n,), those of a hop begin at `starts` (m,),
-    in order of sending. A change is sure by two answers in succession, or by a single one where
-    there are no others; by three where the old router answered in between.
+    `responders` (address ids) and `sent_ns`, both (n,), are in order of sending; the answers of
+    each hop begin at `starts` (m,). A change is certain after two successive answers, after a
+    single one without any other answers, or after three if the old router answered in between.
     """
     counts = np.diff(starts, append=len(responders))
     last = starts + counts - 1
@@ -99,11 +100,12 @@ def follow(routes: Array, responders: Array, sent_ns: Array, starts: Array) -> t
 
 
 def differing(routers: Array, held_ns: Array, last_ns: Array, usual: int) -> Array:
-    """Which flows (n,) another router than `usual` serves at a hop while `usual` serves others.
+    """Which flows (n,) are served by another router than `usual` at a hop while `usual` serves
+    others.
 
-    `routers` are address ids, `usual` one of them, `held_ns` and `last_ns` when the first and the
-    last probe was sent that it answered. Flows that followed one another, or that a route change
-    caught one after the other, did not have two routers at a time.
+    `routers` are address ids, `usual` is one of them; `held_ns` and `last_ns` are when the first
+    and the last answered probe was sent. Flows that followed one another, or that a route change
+    caught one after another, did not have two routers at a time.
     """
     normal = routers == usual
     begin: Array = np.maximum(held_ns, held_ns[normal].min())
@@ -113,8 +115,8 @@ def differing(routers: Array, held_ns: Array, last_ns: Array, usual: int) -> Arr
 
 
 def is_silent(unanswered: Array, answered: Array, lost: Array) -> Array:
-    """Which hops (n,) no longer answer: `unanswered` probes in succession, where before that
-    `answered` and `lost` (f8, with less weight the older they are) say how often it does."""
+    """Which hops (n,) no longer answer: after `unanswered` successive losses of hops that before
+    had `answered` and `lost` (f8, older outcomes with less weight)."""
     share_lost = np.maximum(lost / np.maximum(answered + lost, 1e-9), _MIN_SHARE_LOST)
     improbable = -unanswered * np.log(np.minimum(share_lost, 1 - 1e-9))
     result: Array = (unanswered >= _MIN_UNANSWERED) & (improbable >= _SURE)

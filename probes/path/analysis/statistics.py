@@ -1,6 +1,6 @@
-"""What many round-trip times and outcomes come down to.
+"""Statistics of round-trip times and outcomes: loss limits, quantiles, jitter.
 
-Series are told apart by a number, so that one pass does all series of a poll.
+Each series has a number, so that one pass handles all series of a poll.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ import numpy as np
 from probes.path.records import Array
 
 CONFIDENCE_Z = 1.959963984540054
-"""Standard deviations of the normal distribution that hold 95 % of it."""
+"""Standard deviations of the normal distribution that contain 95 % of it."""
 MAX_RTT_NS = (1 << 46) - 1
-"""A longer time (20 hours) counts as this."""
+"""Longer times (over 20 hours) count as this."""
 
 _SERIES_SHIFT = np.int64(46)
 
 
 def loss_interval(lost: Array, ended: Array) -> tuple[Array, Array]:
-    """Limits (each (n,) f8, 0 to 1) of the loss of which `lost` of `ended` is a sample, at 95 %.
+    """95 % limits (each (n,) f8, 0 to 1) of the loss rate, from samples of `lost` of `ended`
+    probes.
 
-    Wilson's score interval (E. B. Wilson, 1927): unlike the normal
-    approximation it holds for few probes and for losses near 0 and 1. None ended: 0 to 1.
+    Wilson's score interval (E. B. Wilson, 1927): unlike the normal approximation it holds for few
+    probes and for losses near 0 and 1. Without ended probes: 0 to 1.
     """
     count = np.maximum(ended, 1).astype("f8")
     share = lost / count
@@ -32,18 +33,19 @@ def loss_interval(lost: Array, ended: Array) -> tuple[Array, Array]:
     half = np.sqrt(share * (1 - share) / count + z2 / (4 * count**2)) * CONFIDENCE_Z
     half /= 1 + z2 / count
     none = np.asarray(ended) == 0
-    # At both ends the limit is exact, and rounding must not put it beyond the share itself.
+    # Both ends are exact: rounding must not move the limit beyond the share.
     low = np.where((lost == 0) | none, 0.0, np.maximum(centre - half, 0))
     high = np.where((lost == ended) | none, 1.0, np.minimum(centre + half, 1))
     return low, high
 
 
 def cleared(lost: Array, ended: Array) -> Array:
-    """Whether a later hop clears each of its loss: (flows, hops) counts, hops ascending, to bool.
+    """Whether a later hop clears each hop of its loss: counts (flows, hops), hops ascending, to
+    bool.
 
-    Who loses probes on their way loses those to later hops too. Where one of these loses less,
-    beyond what 95 % limits allow for chance, this hop only answers seldom (a limited rate), or its
-    answers get lost on a way back that later hops' answers do not take.
+    Probes that are lost on the way to a hop are lost for later hops too. If a later hop loses less,
+    beyond the 95 % limits, this hop only answers seldom (a limited rate), or its answers get lost
+    on a way back that later hops' answers do not take.
     """
     low, high = loss_interval(lost, ended)
     least_later = np.ones_like(high)
@@ -53,14 +55,14 @@ def cleared(lost: Array, ended: Array) -> Array:
 
 
 def group_starts(series: Array) -> Array:
-    """Where each run of equal numbers begins, (m,) of (n,)."""
+    """The begin (m,) of each run of equal numbers (n,)."""
     if not len(series):
         return np.empty(0, "i8")
     return np.flatnonzero(np.concatenate(([True], series[1:] != series[:-1])))
 
 
 def packed(series: Array, value: Array) -> Array:
-    """Numbers (n,) i8 that sort by series (below 2**17), then by value (clipped to 46 bits)."""
+    """Sort keys (n,) i8: by series (below 2**17), then by value (clipped to 46 bits)."""
     result: Array = (series.astype("i8") << _SERIES_SHIFT) | np.clip(value, 0, MAX_RTT_NS)
     return result
 
@@ -70,7 +72,7 @@ class Ordered:
     """Round-trip times of several series in ascending order."""
 
     series: Array
-    """(m,) i8, ascending: those that have any."""
+    """(m,) i8, ascending: the series with any times."""
     counts: Array
     """(m,) i8."""
     _ends: Array
@@ -87,7 +89,7 @@ class Ordered:
         return cls(numbers[starts], ends - starts, ends, both & MAX_RTT_NS)
 
     def quantile(self, fraction: float) -> Array:
-        """The quantile (m,) i8 of each series by nearest rank: a time that was measured.
+        """The quantile (m,) i8 of each series by nearest rank: a measured time.
 
         0 is the lowest, 1 the highest, 0.5 the median (of an even number the lower middle one).
         """
@@ -97,12 +99,12 @@ class Ordered:
 
 
 def jitter(rtts_ns: Array, starts: Array, before_ns: Array) -> Array:
-    """Mean absolute difference of consecutive times, (m,) i8; -1 where there is no pair.
+    """Mean absolute difference of consecutive times, (m,) i8; -1 without a pair.
 
     `rtts_ns` (n,) has series after series, each in order of sending from `starts` (m,) on;
-    `before_ns` (m,) is the last time of each before these, -1 where none. Not RFC 3550's smoothed
-    estimate, which differs in its memory only (about 16 answers): this one belongs to the very
-    second it is told for, and is the same at 1 and at 10,000 probes per second.
+    `before_ns` (m,) is the last time of each before these, -1 if none. RFC 3550's smoothed estimate
+    differs: it remembers about 16 answers, while this value belongs to one second and does not
+    depend on the rate of probes.
     """
     if not len(starts):
         return np.empty(0, "i8")

@@ -1,4 +1,4 @@
-"""What was measured at each hop of each flow in the last second."""
+"""Summaries of each hop of each flow over the last second."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.delays import Delays
-from probes.path.analysis.flows import HOP_COUNT, MAX_FLOWS, MAX_SERIES, Flows, HopBatch
+from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.statistics import Ordered, cleared, group_starts, jitter, loss_interval
-from probes.path.records import HOP, Array, PathRowKind, ProbeOutcome
+from probes.path.records import HOP, HOP_COUNT, Array, PathRowKind, ProbeOutcome
 
 _MEMORY = 0.95
-"""What share of its weight an outcome has after a further period: a memory of some twenty."""
+"""Weight that an outcome keeps after each further period: a memory of some twenty periods."""
 _QUANTILES = (("min_ns", 0.0), ("median_ns", 0.5), ("p95_ns", 0.95), ("max_ns", 1.0))
 
 COUNTS = np.dtype([("sent", "u4"), ("answered", "u4"), ("lost", "u4"), ("dropped", "u4")])
 LAST = np.dtype([("rtt_ns", "i8"), ("label_count", "u1"), ("labels", *HOP["labels"].subdtype)])  # type: ignore[misc]
-"""A hop of a flow: its last answer. `rtt_ns` is 0 where there is none."""
+"""One hop of a flow: its last answer. `rtt_ns` 0: no answer yet."""
 
 
 class Summaries:
@@ -27,7 +27,7 @@ class Summaries:
         self._changes = changes
         self._delays = delays
         self.answered = np.zeros(MAX_SERIES, "f8")
-        """Of the last time, with less weight the older they are."""
+        """Recent outcomes, older ones with less weight."""
         self.lost = np.zeros(MAX_SERIES, "f8")
         self._counts = np.zeros(MAX_SERIES, COUNTS)
         self._last = np.zeros(MAX_SERIES, LAST)
@@ -45,7 +45,7 @@ class Summaries:
         ]
 
     def add(self, batch: HopBatch) -> None:
-        """Take in what a poll brought."""
+        """Take in the probes of a poll."""
         if not len(batch.series):
             return
         outcome = batch.rows["outcome"]
@@ -65,7 +65,7 @@ class Summaries:
             self._last["labels"][batch.answers.which] = last["labels"]
 
     def take(self, since_ns: int, now_ns: int) -> Array:
-        """Rows (n,) of dtype PATH of what was added since the last time."""
+        """Rows (n,) of dtype PATH of the probes added since the last call."""
         counts = self._counts[: self._flows.end * HOP_COUNT]
         series = np.flatnonzero((counts["sent"] > 0) | (counts["dropped"] > 0))
         counts = counts[series]
@@ -102,7 +102,7 @@ class Summaries:
             memory[series] = memory[series] * _MEMORY + counts[name]
 
     def _times(self, rows: Array, series: Array) -> None:
-        """Fill in the times of the rows, which are those of series (n,), ascending."""
+        """Fill in the times of the rows of series (n,), ascending."""
         if not self._pending:
             return
         numbers = np.concatenate([each for each, _ in self._pending])
@@ -112,7 +112,7 @@ class Summaries:
         at = np.searchsorted(series, ordered.series)
         for name, fraction in _QUANTILES:
             rows[name][at] = ordered.quantile(fraction)
-        # Polls follow one another, and within one a series is in order of sending.
+        # Polls are in order, and each series within a poll is in order of sending.
         order = np.argsort(numbers, kind="stable")
         numbers, times = numbers[order], times[order]
         starts = group_starts(numbers)

@@ -1,4 +1,4 @@
-"""What the rows of a path probe say, as they come."""
+"""Analysis of the rows of a path probe as they come."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.delays import Delays
-from probes.path.analysis.flows import HOP_COUNT, Flows, HopBatch, address_ids
+from probes.path.analysis.flows import Flows, HopBatch, address_ids
 from probes.path.analysis.gaps import Gaps
 from probes.path.analysis.reach import Reach
 from probes.path.analysis.summaries import Summaries
-from probes.path.records import HOP, PATH, Array, ProbeOutcome, no_rows
+from probes.path.records import HOP, HOP_COUNT, PATH, Array, ProbeOutcome, no_rows
 
 _SAY_NOTHING = (ProbeOutcome.OVERRUN, ProbeOutcome.BEYOND_PATH)
 
@@ -18,14 +18,14 @@ _SAY_NOTHING = (ProbeOutcome.OVERRUN, ProbeOutcome.BEYOND_PATH)
 class Analysis:
     """Follows all flows of all destinations. One thread calls it, at each poll.
 
-    Of a destination 256 flows are followed at a time, of all together 2048 (`flows.py`): a new flow
-    takes the place of one without a probe in this period, or is left out while there is none. A
-    flow without a probe for a minute is dropped. No probe is kept for long, only quantiles and
-    counts, so memory does not depend on rates: some 30 MB at most.
+    At most 256 flows of a destination are followed at a time, 2048 in all (`flows.py`). A new flow
+    takes the place of one without a probe in this period, or is left out if all are busy. A flow
+    without a probe for a minute is dropped. Only quantiles and counts are kept, so memory does not
+    depend on rates: some 30 MB at most.
     """
 
     def __init__(self, *, period_ns: int = 1_000_000_000, timeout_ns: int = 3_000_000_000) -> None:
-        """Summaries come once in `period_ns`; `timeout_ns` is that of the probes."""
+        """`period_ns`: time between summaries; `timeout_ns`: timeout of the probes."""
         self._period_ns = period_ns
         self._since_ns = 0
         self._flows = Flows()
@@ -37,12 +37,12 @@ class Analysis:
 
     @property
     def left_out(self) -> int:
-        """Rows up to now of flows that were not followed, as there were too many."""
+        """Rows so far of flows that were left out because too many were active."""
         return self._flows.left_out
 
     def add(self, rows: Array, now_ns: int) -> Array:
-        """Take in rows of dtype HOP (n,), in any order, and return what there is to tell: rows of
-        dtype PATH. Call it at each poll, even without rows. Times are CLOCK_MONOTONIC."""
+        """Take in rows of dtype HOP (n,), in any order, and return the new rows of dtype PATH. Call
+        it at each poll, also without rows. Times are CLOCK_MONOTONIC."""
         self._since_ns = self._since_ns or now_ns
         batch = self._batch(rows, now_ns)
         found = [
@@ -55,11 +55,11 @@ class Analysis:
         if now_ns - self._since_ns >= self._period_ns:
             found += [self._changes.balanced(now_ns), self.summarise(now_ns)]
             self._drop(self._flows.idle(now_ns))
-        # By dtype, else ports would turn to this machine's byte order.
+        # Without the dtype numpy would turn ports to the machine's byte order.
         return np.concatenate([no_rows(PATH), *found], dtype=PATH)
 
     def summarise(self, now_ns: int) -> Array:
-        """SUMMARY rows of what came since the last ones: for when tracing ends in between."""
+        """SUMMARY rows of the probes since the last summary: when tracing ends within a period."""
         rows = self._summaries.take(self._since_ns or now_ns, now_ns)
         self._since_ns = now_ns
         return rows

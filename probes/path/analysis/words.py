@@ -1,4 +1,4 @@
-"""What rows of PATH tell, in an operator's words."""
+"""Rows of PATH in an operator's words."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _WARNINGS = frozenset(
 
 
 def tell(rows: Array) -> list[tuple[str, str]]:
-    """Severities and texts of all rows (n,) of dtype PATH but SUMMARY, in their order. Where flows
-    have the same to tell, it is told once."""
+    """Severities and texts of all rows (n,) of dtype PATH except SUMMARY, in order. A text that
+    several flows share appears once."""
     changes = rows[rows["kind"] != PathRowKind.SUMMARY]
     return list(dict.fromkeys(describe(row) for row in changes))
 
 
 def describe(row: Any) -> tuple[str, str]:
-    """Severity (`info`, `warning`) and text of one row of dtype PATH, not a SUMMARY's."""
+    """Severity (`info`, `warning`) and text of one row of dtype PATH; not for a SUMMARY."""
     kind = PathRowKind(int(row["kind"]))
     destination = _address(row, "destination")
     place = f"{destination} hop {row['hop']}"

@@ -13,8 +13,7 @@ import pytest
 
 from probes.path.options import PathOptions, Per
 from probes.path.probing_plan import ProbingPlan, hops_of
-from probes.path.records import HOP, Array, ProbeOutcome
-from probes.path.slots import HOP_COUNT
+from probes.path.records import HOP, HOP_COUNT, Array, ProbeOutcome
 
 POLL = 0.25
 DESTINATION = 99

@@ -19,8 +19,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from probes.path.records import Array, ProbeOutcome
-from probes.path.slots import HOP_COUNT, SLOT, Destination, InFlight, SlotState, labels_of
+from probes.path.records import HOP_COUNT, Array, ProbeOutcome
+from probes.path.slots import SLOT, Destination, InFlight, SlotState, labels_of
 from probes.path.targets import TARGET
 
 V4 = Destination(bytes([192, 0, 2, 9]).ljust(16, b"\0"), 4)
