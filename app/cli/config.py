@@ -1,5 +1,4 @@
-"""`probedeck config`: which settings there are, which apply, where they are from, and whether they
-are right."""
+"""`probedeck config`: show, check and start a configuration file."""
 
 from __future__ import annotations
 
@@ -27,20 +26,21 @@ Examples:
   PROBEDECK_THEME=light probedeck config show --origin --interval 2
   probedeck config validate draft.toml
 
-Settings are looked for in this order, and the last one wins: defaults; the configuration file,
-$XDG_CONFIG_HOME/probedeck/config.toml or what --config or PROBEDECK_CONFIG name; PROBEDECK_ and an
-option's name, such as PROBEDECK_INTERVAL=2 or PROBEDECK_NO_NAMES=1; options. Where an option may be
-repeated, each line of its variable is one. Under sudo the file is the one of who called sudo, if it
-is his or root's, and writable by its owner only."""
+A setting comes from the first of these sources that has it: the option; the variable PROBEDECK_ and
+the option's name, such as PROBEDECK_INTERVAL=2 or PROBEDECK_NO_NAMES=1; the configuration file; the
+default. If an option is repeatable, each line of its variable is one value. The configuration file
+is $XDG_CONFIG_HOME/probedeck/config.toml, unless --config or PROBEDECK_CONFIG names another. Under
+sudo it is the file of the caller; it must belong to the caller or root, and only its owner may have
+write permission."""
 _EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "keys": (
-        "What keys do, everywhere; [keys.flows] is for one screen. A command, several, a tape of",
-        '[macros], or keys to be pressed: "@2/dport:443<enter>". "" is nothing.',
+        "Keys of all screens; [keys.flows] is one screen. A key runs a command, several, a tape of",
+        '[macros], or keys to press: "@2/dport:443<enter>". "" turns a key off.',
         '"f12" = "view.events"',
         '"ctrl+g" = ["view.flows", "flow.sort rate"]',
     ),
     "macros": (
-        "Tapes by name, for @NAME; a path begins at this file's directory.",
+        "Files of tapes by name, for @NAME; a relative path starts at the directory of this file.",
         'triage = "triage.tape"',
     ),
     "columns": (
@@ -49,7 +49,7 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "filters": ("Filters by name, for flow.filter @NAME.", 'web = "proto:tcp port:80,443"'),
 }  # fmt: skip
-"""Sections whose keys are the operator's own: what they are, and then examples."""
+"""Sections whose keys the user chooses: the meaning, then examples."""
 
 config = CommandGroup(
     "config", help="Look at the settings, and begin a configuration file.", epilog=EXAMPLES
@@ -86,7 +86,7 @@ def show(options: Options, settings: Settings, loaded: LoadedSettings, origin: b
 
 
 def _entry(setting: Setting, value: Any) -> str:
-    """A line of TOML, which has nothing for what is not set."""
+    """Return a line of TOML; a comment if the setting has no value."""
     return f"# {setting.name} =" if value is None else f"{setting.name} = {dumped(value)}"
 
 
@@ -118,10 +118,8 @@ def init(file: str, force: bool) -> None:
 
 
 def template() -> str:
-    """A configuration file that sets nothing."""
-    lines = [
-        "# Settings of probedeck: see probedeck config --help. What begins with # is a default."
-    ]
+    """Return a configuration file that sets nothing."""
+    lines = ["# Settings of probedeck: see probedeck config --help. Lines with # show defaults."]
     for section, of in sections(Options).items():
         lines += ["", f"[{section}]"]
         for setting in settings_of(of).values():
@@ -132,7 +130,7 @@ def template() -> str:
 
 
 def _explained(setting: Setting) -> Iterator[str]:
-    """Its meaning, and below it its default with what else it can be."""
+    """Yield the help of a setting, then its default with its other values."""
     import textwrap
 
     yield from textwrap.wrap(setting.help, 98, initial_indent="# ", subsequent_indent="# ")

@@ -100,12 +100,12 @@ def _option(each: Setting) -> Callable[[Callback], Callback]:
 
 
 def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the values that are this class's fields."""
+    """Return the values of the fields of a class."""
     return {name: said[name] for name in settings_of(options) if name in said}
 
 
 def blamed(error: UsageError, loaded: LoadedSettings) -> UsageError:
-    """`error`, with the place that a wrong value of Options is from, where that is known."""
+    """Return the error with the place of the wrong value, if the value is known."""
     name = _culprit(error, loaded.values, loaded.settings.filters)
     return (
         UsageError(f"{loaded.origins[name]}: {error.message}", hint=error.hint) if name else error
@@ -113,7 +113,7 @@ def blamed(error: UsageError, loaded: LoadedSettings) -> UsageError:
 
 
 def unfit(loaded: LoadedSettings) -> list[UsageError]:
-    """What is wrong about values of Options beyond their types."""
+    """Return the errors that Options.check and the saved filters have."""
     found = []
     values, saved = _of(Options, loaded.values), loaded.settings.filters
     while (error := _refusal(values, saved)) is not None:
@@ -125,7 +125,7 @@ def unfit(loaded: LoadedSettings) -> list[UsageError]:
 
 
 def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:
-    """Saved filters that no kind of rows can be asked for."""
+    """Yield an error for each saved filter that fits no kind of rows."""
     if not (loaded.document and loaded.settings.filters):
         return
     from app.console.live.path_filter import HOPS, PATHS
@@ -143,7 +143,7 @@ def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:
 
 
 def _culprit(error: UsageError, values: Mapping[str, Any], saved: Mapping[str, str]) -> str:
-    """Which value causes it alone; empty for none."""
+    """Return the name of the value that alone causes the error; empty if no value does."""
     for name, value in _of(Options, values).items():
         if str(_refusal({name: value}, saved)) == str(error):
             return name
@@ -152,7 +152,7 @@ def _culprit(error: UsageError, values: Mapping[str, Any], saved: Mapping[str, s
 
 def _refusal(values: Mapping[str, Any], saved: Mapping[str, str]) -> UsageError | None:
     try:
-        # A filter is only of what is written; that it is said for such runs is no mistake.
+        # --filter needs --headless; a filter in the file is fine for console runs.
         Options(**{**values, "headless": True}).check(saved)
     except UsageError as error:
         return error

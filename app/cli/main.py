@@ -29,7 +29,7 @@ from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import ProbedeckError, TextError, UsageError
 
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
-# \b keeps the lines that follow as they are.
+# After \b, click keeps line breaks.
 RUN_EXAMPLES = """\b
 Examples:
   probedeck run -i eth0
@@ -106,7 +106,7 @@ def lab(
     options: Options, settings: Settings, playing: TapeOptions, rate: float | None, replay: str,
     speed: str,
 ) -> int:  # fmt: skip
-    """Watch a lab: a small network with traffic of its own.
+    """Watch a lab: a small network with generated traffic.
 
     A client, six routers with a bottleneck, and a server, in namespaces: IPv4 and IPv6, TCP, UDP,
     DNS and ICMP. Leaving removes it all.
@@ -114,14 +114,14 @@ def lab(
     from app.lab import Lab
     from app.lab.replay import Replay, speed_of
 
-    # Looked at before the lab is built, as far as there is no interface to look at.
+    # Checked before the lab is built; its interface does not exist yet.
     options.check(settings.filters)
     script = playing.script(settings, shown=not options.headless)
     if speed and not replay:
         raise UsageError("--speed without a capture", hint="give --replay FILE")
     capture = None
     if replay:
-        # Conditions tell what it brings from what was before.
+        # Conditions of policies compare the capture with the time before it.
         delay = min(2 * options.interval, 2.0)
         capture = Replay(replay, speed_of(speed or "1"), delay=delay)
     instead = "probedeck lab --headless --duration 10"
@@ -131,7 +131,7 @@ def lab(
     with Lab(rate=1.0 if rate is None else rate, traffic=traffic) as network:
         network.enter()
         if capture:
-            # Nothing but the capture is to be measured.
+            # Packets of the start must not be measured.
             network.settle()
         beside = partial(capture.running, network) if capture else None
         return _watch(options, settings, network.interface, instead, script, beside)
@@ -211,7 +211,7 @@ def _watch(
     options: Options, settings: Settings, interface: str, instead: str, script: Startup = NOTHING,
     beside: Beside | None = None, *, tour: bool = False,
 ) -> int:  # fmt: skip
-    """`instead` is what to do without a terminal."""
+    """Run headless or in the console. `instead` is the hint if there is no terminal."""
     options.check(settings.filters)
     spec = replace(options.run_spec(interface, VERSION), beside=beside, tour=tour)
     output = options.output_spec(settings.filters) if options.headless else None
@@ -229,7 +229,7 @@ def _watch(
 
 
 def _need_terminal(instead: str) -> None:
-    # By number: sys.stdin and sys.stdout are None where they are closed.
+    # sys.stdin and sys.stdout are None if they are closed.
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError("the console needs a terminal", hint=f"without one: {instead}")
 
@@ -241,14 +241,14 @@ def main() -> NoReturn:
         if asked := os.environ.get(ASKED, ""):
             code: int | None = shell_complete(cli, {}, "probedeck", ASKED, asked)
         else:
-            # Not cli.main(), which ends the process by itself if a pipe breaks.
+            # cli.main() would exit with 1 if a pipe breaks.
             with cli.make_context("probedeck", sys.argv[1:]) as context:
                 code = cli.invoke(context)
         print(end="", flush=True)
     except click.exceptions.Exit as end:
         code = end.exit_code
     except ProbedeckError as error:
-        # What says in which line of a file it is, says that first, as compilers do.
+        # An error with FILE:LINE starts with it, as the errors of compilers do.
         print(error if error.placed else f"probedeck: {error}", file=sys.stderr)
         if isinstance(error, TextError):
             print(error.marked, file=sys.stderr)
@@ -259,7 +259,7 @@ def main() -> NoReturn:
         fall_silent()
         code = 0
     except KeyboardInterrupt:
-        # Ctrl-C before there is anything to end in good order.
+        # Ctrl-C during the start: nothing to clean up.
         code = 128 + signal.SIGINT
     except click.ClickException as error:
         print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)

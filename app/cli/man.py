@@ -1,4 +1,4 @@
-"""What helps with the command line itself: the manual page, and completion by the shell."""
+"""`probedeck man` and `probedeck completion`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manual page, made of what `--help` and the registry of commands say: roff, man(7)."""
+"""The manual page in roff, man(7), from the help texts and the registry of commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXIT_CODES = (
 
 
 def page(command: Any, version: str) -> str:
-    """The page of the whole program; `command` is its click command."""
+    """Return the page of the whole program; `command` is its click command."""
     return "\n".join([*_head(version), *_commands(command), *_keys(), *_tail()]) + "\n"
 
 
@@ -50,7 +50,6 @@ def _commands(root: Any) -> Iterator[str]:
     for name, command in _leaves(root, ""):
         yield f".SS {_text(name)}"
         yield from _paragraphs(command.help or "")
-        # As --help says it.
         context = click.Context(command, info_name=name)
         for parameter in command.params:
             record = None if parameter.name == "help" else parameter.get_help_record(context)
@@ -61,7 +60,7 @@ def _commands(root: Any) -> Iterator[str]:
 
 
 def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Commands that have no more commands below them, by full name."""
+    """Yield the commands without subcommands, with their full names."""
     below = getattr(command, "commands", {})
     if not below:
         yield name, command
@@ -73,8 +72,8 @@ def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _keys() -> Iterator[str]:
     yield ".SH CONSOLE"
     yield _text(
-        "Every key is that of a command, which the palette (ctrl+p), the prompt (:), tapes, --exec "
-        "and the REST API know by its name."
+        "Each key runs a command. The palette (ctrl+p), the prompt (:), tapes, --exec and the REST "
+        "API run the same commands by name."
     )
     for screen in ("", *SCREENS):
         yield f".SS {screen.capitalize() or 'Everywhere'}"
@@ -89,8 +88,8 @@ def _keys() -> Iterator[str]:
 def _tail() -> Iterator[str]:
     yield ".SH TAPES"
     yield _text(
-        "A tape is a file of steps, one a line, that are done one after the other, each when what "
-        f"the last one began is done. {EXIT}"
+        "A tape is a file of steps, one a line. A step starts when the step before it is complete. "
+        f"{EXIT}"
     )
     for step, meaning in FORMS:
         yield from (".TP", f".B {_text(step)}", _text(meaning))
@@ -101,7 +100,7 @@ def _tail() -> Iterator[str]:
     )
     for name, type_ in FIELD_TYPES.items():
         yield from (".TP", f".B {_text(name)}", _text(f"{type_.about}; of {type_.needs}"))
-    yield from (".TP", f".B {PLAIN}", "What the C type says, whatever the name")
+    yield from (".TP", f".B {PLAIN}", "As the C type says; the name of the field does not count")
     for name, about in SLOT_TYPES.items():
         yield from (".TP", f".B {name}", _text(f"of a histogram's {SLOT}: {about}"))
     yield ".SH EXIT STATUS"
@@ -111,7 +110,7 @@ def _tail() -> Iterator[str]:
     for path, what in (
         ("$XDG_CONFIG_HOME/probedeck/config.toml", "Settings; see probedeck config init."),
         ("$XDG_STATE_HOME/probedeck/", "History of the prompt, recorded tapes, layouts."),
-        ("/run/probedeck/", "The API's socket, and notes of what was attached by netlink."),
+        ("/run/probedeck/", "The API's socket, and records of programs attached by netlink."),
     ):
         yield from (".TP", f".I {_text(path)}", _text(what))
     yield ".SH SEE ALSO"
@@ -119,7 +118,7 @@ def _tail() -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Help as click has it: a paragraph after `\\b` keeps its lines."""
+    """Yield the paragraphs of a help text. As in click, a paragraph after `\\b` keeps its lines."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         keeps = paragraph.startswith("\b")
         lines = paragraph.strip("\b\n").splitlines()
@@ -132,6 +131,6 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """`text` so that roff takes none of it for a request or an escape."""
+    """Return the text, escaped: roff finds no request in it."""
     escaped = text.replace("\\", r"\e").replace("-", r"\-").replace("'", r"\(aq")
     return r"\&" + escaped if escaped[:1] in (".", "\\") else escaped

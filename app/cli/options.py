@@ -28,7 +28,7 @@ INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is watched, for how long, and where it goes."""
+    """Options of a run: probes, duration, tables and API."""
 
     interval: float = setting(
         1.0, "Length of a window, 0.01 to 300.", group=GENERAL, metavar="SECONDS"
@@ -57,7 +57,7 @@ class Options:
     )  # fmt: skip
     force: bool = setting(False, "Start a --probe even if it drops every packet.", group=GENERAL)
     only: bool = setting(False, "Do not run the flow probe.", group=GENERAL)
-    read_only: bool = setting(False, "Refuse every change to what runs.", group=GENERAL)
+    read_only: bool = setting(False, "Refuse every change of probes and policies.", group=GENERAL)
     memory: str = setting(
         "",
         "Memory for the maps of all probes, such as 64M; flow tables take at most 3/4 of it.",
@@ -91,7 +91,7 @@ class Options:
     )
     filter: str = setting(
         "",
-        "Write only these rows. Terms: those of --capture and values, such as 'bytes>1M flags:S' "
+        "Write only these rows. Terms: as in --capture, and values, such as 'bytes>1M flags:S' "
         "or 'rtt>50ms'.",
         group=OUTPUT,
         metavar="FILTER",
@@ -156,15 +156,15 @@ class Options:
     api_key: str = setting("", "Key of the certificate, PEM.", group=API, metavar="FILE")
 
     def check(self, saved: Mapping[str, str] | None = None) -> None:
-        """Raises UsageError for what can be told without an interface.
+        """Raise UsageError for a mistake that shows without an interface.
 
-        `saved` are the filters that --filter may name; it is not looked at without.
+        `saved` are the filters that --filter may name. Without them, --filter is not checked.
         """
         if self.format is not None and self.format not in _FORMATS:
             raise UsageError(f"no format {self.format!r}", hint=f"there are {', '.join(_FORMATS)}")
         if self.ingress not in INGRESS:
             raise UsageError(f"--ingress {self.ingress!r} is not {', '.join(INGRESS)}")
-        # Packet counts of a window are 32 bits wide: at 10 Mpps that is seven minutes.
+        # Packet counts of a window have 32 bits: enough for seven minutes at 10 Mpps.
         if not 0.01 <= self.interval <= 300:
             raise UsageError(f"--interval {self.interval:g} is not between 0.01 and 300 seconds")
         if self.duration is not None and not self.duration > 0:
@@ -173,26 +173,27 @@ class Options:
         if self.only and not others:
             raise UsageError("--only without a probe", hint="give --probe FILE, or --api")
         self._capture()
-        self._probe_memory()
-        self._memory()
+        _bytes("--probe-memory", self.probe_memory)
+        if self.memory:
+            _bytes("--memory", self.memory)
         if self.bits is not None:
             MonitorOptions(bits=self.bits).check()
         output = self.output_spec(saved or {})
         if saved is not None:
             if self.filter and not self.headless:
-                raise UsageError("--filter is for what is written", hint="add --headless")
+                raise UsageError("--filter chooses rows of tables", hint="add --headless")
             if self.filter:
                 output.filtering()
 
     @property
     def monitors(self) -> bool:
-        """Whether the monitor runs: any option of it has been given."""
+        """Whether the monitor runs: the options contain one of its options."""
         flags = self.monitor or self.drop_others or self.offload
         lists = self.policy or self.policies or self.receiver
         return bool(flags or lists) or self.bits is not None or self.input is not None
 
     def output_spec(self, saved: Mapping[str, str]) -> OutputSpec:
-        """Where tables go. Raises UsageError for a view that there isn't."""
+        """Return the output of the run. Raises UsageError for an unknown view."""
         left_out = {
             *(("flows",) if self.only else ()),
             *(() if self.trace or self.policy or self.policies else ("hops", "paths")),
@@ -207,7 +208,7 @@ class Options:
         )  # fmt: skip
 
     def run_spec(self, interface: str, version: str) -> RunSpec:
-        """What is to be watched on `interface`. Raises UsageError."""
+        """Return the parameters of a run on `interface`. Raises UsageError."""
         if not self.only and not interface:
             raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
         probes = probes_of(self.probe, interface, self.interval)
@@ -222,22 +223,16 @@ class Options:
             force=self.force,
             flows=not self.only,
             read_only="started with --read-only" if self.read_only else "",
-            probe_memory=self._probe_memory(),
+            probe_memory=_bytes("--probe-memory", self.probe_memory),
             api=self._api(version),
             trace=self._addresses(),
             names=not self.no_names,
-            memory=self._memory(),
+            memory=_bytes("--memory", self.memory) if self.memory else 0,
             monitor=monitor,
             policies=policies,
         )
         spec.check()
         return spec
-
-    def _probe_memory(self) -> int:
-        try:
-            return memory.parse(self.probe_memory)
-        except UsageError as error:
-            raise UsageError(f"--probe-memory: {error.message}", hint=error.hint) from None
 
     def _capture(self) -> str:
         if self.capture:
@@ -249,15 +244,6 @@ class Options:
                 raise error.of("--capture") from None
         return self.capture
 
-    def _memory(self) -> int:
-        """Bytes; 0 for the default. Raises UsageError."""
-        if not self.memory:
-            return 0
-        try:
-            return memory.parse(self.memory)
-        except UsageError as error:
-            raise UsageError(f"--memory: {error.message}", hint=error.hint) from None
-
     def _addresses(self) -> tuple[str, ...]:
         if not self.trace:
             return ()
@@ -268,8 +254,10 @@ class Options:
     def _monitor(
         self, interface: str, probes: Sequence[ProbeConfig]
     ) -> tuple[MonitorOptions | None, Policies]:
-        """The monitor's options, the command line's put over the file's, and what it is to do;
-        applications among `probes` are its own."""
+        """Return the options and policies of the monitor. The command line wins over the file.
+
+        `probes` may contain applications of the policies.
+        """
         if not self.monitors:
             return None, Policies()
         if not interface:
@@ -290,7 +278,7 @@ class Options:
         return options, replace(policies, applications=applications)
 
     def _api(self, version: str) -> Any:
-        """The API's options; None where it is not asked for."""
+        """Return the API's options; None if the run has no API."""
         if not (self.api or self.api_socket or self.api_listen):
             return None
         from app.api.server.listener import Api
@@ -305,3 +293,11 @@ class Options:
             self.api_cert,
             self.api_key,
         )
+
+
+def _bytes(option: str, text: str) -> int:
+    """Return the size that an option gives. Raises UsageError."""
+    try:
+        return memory.parse(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error.message}", hint=error.hint) from None

@@ -1,4 +1,4 @@
-"""`probedeck policy`: what policies of the monitor mean, without running anything."""
+"""`probedeck policy`: check policies of the monitor without running them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ policy = CommandGroup(
     help="An application's configuration.",
 )  # fmt: skip
 def check(given: str, probe: tuple[str, ...]) -> None:
-    """Say what each policy means, in one line."""
+    """Explain each policy in one line."""
     from probes.config.model import load
 
     is_file = given.endswith((".toml", ".json")) and "->" not in given
@@ -46,7 +46,7 @@ def check(given: str, probe: tuple[str, ...]) -> None:
 def _meaning(
     policy: Policy, profiles: Mapping[str, Sequence[str]], interval: float
 ) -> Iterator[str]:
-    """When it is active, and what runs then."""
+    """Yield when a policy is active, and which applications run then."""
     from probes.monitor.policy import resolve
 
     if policy.mode == "triggered":
@@ -71,7 +71,7 @@ def _meaning(
 
 
 def _condition(text: str, interval: float) -> str:
-    """With what its quantities are counted in, and over which time."""
+    """Return a condition with its units and its time span."""
     from probes.monitor.condition import Condition
     from probes.monitor.condition.series import WindowSeries
 

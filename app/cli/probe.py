@@ -91,7 +91,7 @@ def add(file: str, interface: str, force: bool, **remote: str) -> None:
 def replace(file: str, interface: str, force: bool, **remote: str) -> None:
     """Put a new generation in a probe's place, without losing a packet.
 
-    What becomes of its maps is said first.
+    The fate of its maps is printed first.
     """
     config = _load(file, interface)
     with _client(remote, config) as client:
@@ -115,7 +115,7 @@ def check(file: str, interface: str, **remote: str) -> None:
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_remote
 def list_probes(as_json: bool, **remote: str) -> None:
-    """All probes."""
+    """List all probes."""
     with _client(remote) as client:
         infos = client.probes()
     if as_json:
@@ -133,7 +133,7 @@ def list_probes(as_json: bool, **remote: str) -> None:
 @_name
 @_remote
 def show(name: str, **remote: str) -> None:
-    """A probe's configuration, as JSON."""
+    """Print a probe's configuration as JSON."""
     with _client(remote) as client:
         from probes.config.model import dump
 
@@ -148,7 +148,7 @@ def show(name: str, **remote: str) -> None:
 )  # fmt: skip
 @_remote
 def export(name: str, kind: str, **remote: str) -> None:
-    """End a probe's window now, and print its tables."""
+    """End a probe's window now and print its tables."""
     with _client(remote) as client:
         sys.stdout.buffer.write(client.document(name, kind))
         sys.stdout.flush()
@@ -159,7 +159,7 @@ def export(name: str, kind: str, **remote: str) -> None:
 @_map_name
 @_remote
 def entries(name: str, map_name: str, **remote: str) -> None:
-    """A writable map's entries, as JSON, one a line."""
+    """Print the entries of a writable map as JSON, one a line."""
     with _client(remote) as client:
         for entry in client.entries(name, map_name):
             print(json.dumps(entry))
@@ -196,7 +196,7 @@ def delete_entry(name: str, map_name: str, key: str, **remote: str) -> None:
 @_name
 @_remote
 def rollback(name: str, **remote: str) -> None:
-    """Put a probe's generation before back."""
+    """Return to the previous generation of a probe."""
     with _client(remote) as client:
         made = client.roll_back(name)
         _tell_fates(made.compatibility)
@@ -207,7 +207,7 @@ def rollback(name: str, **remote: str) -> None:
 @_name
 @_remote
 def remove(name: str, **remote: str) -> None:
-    """End a probe."""
+    """Stop and remove a probe."""
     with _client(remote) as client:
         client.remove(name)
         _say(f"{name}: removed")
@@ -215,8 +215,7 @@ def remove(name: str, **remote: str) -> None:
 
 @contextmanager
 def _client(remote: Mapping[str, str], config: ProbeConfig | None = None) -> Iterator[Client]:
-    """Print why the source of `config` is refused to standard error, a line for each reason."""
-    # Only now: a help text needs none of it.
+    """Connect to a controller. If it refuses the source of `config`, print its reasons."""
     from app.api.client import DEFAULT_URL, Client, Remote
     from bpf.compiler import CompileError
 
@@ -232,7 +231,7 @@ def _client(remote: Mapping[str, str], config: ProbeConfig | None = None) -> Ite
 
 
 def _load(file: str, interface: str) -> ProbeConfig:
-    """Raises UsageError; a direction of no interface gets `interface`."""
+    """Load a configuration; a direction without an interface gets `interface`."""
     from probes.config.model import load
 
     with as_invoker():
@@ -255,7 +254,7 @@ def _tell(found: Check, config: ProbeConfig) -> None:
 
 
 def _tell_fates(report: Compatibility) -> None:
-    """What a replacement keeps and what it loses."""
+    """Print which maps and metrics a replacement keeps, loses and adds."""
     for fate in report.maps:
         reason = f" ({fate.reason})" if fate.reason else ""
         _say(f"{fate.side}: map {fate.map}: {fate.fate}{reason}")
@@ -283,7 +282,7 @@ def _row(info: ProbeInfo) -> tuple[str, ...]:
 
 
 def _say(text: str) -> None:
-    """Words go where they don't get between the data."""
+    """Print a message to standard error: standard output holds data."""
     print(text, file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""`probedeck tape`: tapes, looked at without running anything."""
+"""`probedeck tape`: check and list tapes without playing them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Examples:
   probedeck run -i eth0 --tape evidence"""
 
 _MISSING = 3
-"""Exit code for what a tape needs and is not here, as when it is played."""
+"""Exit code of a tape that needs something missing, as when it is played."""
 
 tape = CommandGroup(
     "tape",
@@ -49,9 +49,9 @@ tape = CommandGroup(
 )
 @takes()
 def check(settings: Settings, tapes: tuple[str, ...]) -> int:
-    """Say what is wrong in tapes, all of it, without running anything.
+    """Report every mistake in tapes without playing them.
 
-    Exit codes: 0 all can be played here, 2 a tape is wrong, 3 a tape needs what is not here.
+    Exit codes: 0 all tapes can be played here, 2 a tape is wrong, 3 a tape needs something missing.
     """
     codes = {_check(name, settings) for name in tapes}
     return next((code for code in (UsageError.exit_code, _MISSING) if code in codes), 0)
@@ -86,7 +86,7 @@ def _shelf(settings: Settings) -> TapeStore:
 
 
 def _check(name: str, settings: Settings) -> int:
-    """Look at one; the exit code."""
+    """Check a tape and return the exit code."""
     from app.tape.load import unmet
 
     try:
@@ -113,7 +113,7 @@ def _facts(tape: Tape) -> Iterator[str]:
 
 
 def _title(name: str, settings: Settings) -> str:
-    """What a tape says it is, or what is wrong with it."""
+    """Return the title of a tape, or the first mistake in it."""
     try:
         return _shelf(settings).load(name).title
     except UsageError as error:

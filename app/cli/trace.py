@@ -1,4 +1,4 @@
-"""`probedeck trace`: paths to destinations into tables, also for as long as a program runs."""
+"""`probedeck trace`: trace paths into tables, also while a program runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TABLES = ("hops", "paths", "windows", "events")
 
 
 class TraceCommand(GroupedCommand):
-    """A command after whose arguments `--` and a program may come: `obj` of its context."""
+    """A command with an optional program after `--`, which becomes `obj` of its context."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
@@ -88,11 +88,11 @@ def trace(
 ) -> int:  # fmt: skip
     """Trace the paths of flows, hop by hop, into tables.
 
-    The packets of applications cause the probes: where nothing is sent there are none. With a
-    program it ends when that ends, and with the same exit code (128 + n: by signal n). The
-    program's standard output then goes to standard error, where tables go to standard output.
+    Packets of applications cause the probes: without packets to a destination there are no probes.
+    If a PROGRAM is given, the trace ends with it and has its exit code (128 + n: signal n). If
+    tables go to standard output, the program's output goes to standard error.
     """
-    # numpy and the probes, which other commands begin without.
+    # Imported here: other commands start without numpy.
     from app.resolve import addresses
     from app.run import headless
 
@@ -103,7 +103,7 @@ def trace(
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
     output = OutputSpec.of(options.out, options.format, views, _TABLES, "hops")
-    # Before names are asked for.
+    # Checked before DNS queries.
     interfaces.find(interface)
     found = [address for name in destinations for address in addresses(name)]
     spec = RunSpec(

@@ -1,4 +1,4 @@
-"""A program that a run of probedeck starts, and ends with."""
+"""The program of `probedeck trace -- PROGRAM`."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from threading import Event, Thread
 from bpf.errors import UsageError
 
 _BY_ITSELF_S = 0.5
-"""To end before it is told to: a key such as ctrl+c reaches it, too."""
+"""Time to end before SIGTERM: a ctrl+c reaches the child, too."""
 _PATIENCE_S = 5.0
-"""For one that was told to."""
+"""Time to end after SIGTERM."""
 
 
 class ChildProcess:
-    """Has this process's standard streams, namespaces and rights."""
+    """A child with the streams, namespaces and privileges of this process."""
 
     def __init__(self, arguments: Sequence[str], *, stdout: int | None = None) -> None:
-        """`stdout` is a descriptor in place of standard output."""
+        """`stdout` is a descriptor that replaces standard output."""
         self._arguments = arguments
         self._stdout = stdout
         self.code = 0
-        """What it ended with; 128 + n where signal n ended it."""
+        """Exit code; 128 + n if signal n ended the child."""
 
     @contextlib.contextmanager
     def running(self, ended: Callable[[], None]) -> Iterator[None]:
-        """Start it; `ended` is called by another thread when it has ended.
+        """Run the child during the block. A thread calls `ended` when the child has ended.
 
-        Where the block is left before, it is told to end by SIGTERM, and killed where it does not.
-        Raises UsageError where it can't be started.
+        Leaving the block ends the child by SIGTERM, then by SIGKILL. Raises UsageError if the child
+        does not start.
         """
         try:
             process = subprocess.Popen(self._arguments, stdout=self._stdout)

@@ -1,4 +1,4 @@
-"""What a run's monitor does: its options and policies, from a file and from the command line."""
+"""Policies and receivers of the monitor, from a file and from the command line."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ _RECEIVER = re.compile(f"{_END}-{_END}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """Policies, and what they need."""
+    """Policies with their profiles and applications."""
 
     policies: tuple[Policy, ...] = ()
     profiles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Named sets of applications."""
     applications: tuple[ProbeConfig, ...] = ()
-    """Those that are not built in."""
+    """Applications that are not built in."""
 
 
 def policies_of(
     path: str, texts: Sequence[str], probes: Sequence[ProbeConfig]
 ) -> tuple[Policies, Mapping[str, Any]]:
-    """The policies of a file, where `path` is one, and those in their short form, with the
-    applications of the file and those among `probes`. And what the file says of the monitor, by the
-    names of MonitorOptions.
+    """Return policies, and the fields of MonitorOptions that the file at `path` sets.
 
-    Raises UsageError for what is wrong or does not fit together.
+    Policies come from the file and from `texts` in their short form; applications come from the
+    file and from `probes`. Raises UsageError for a mistake, also one of their combination.
     """
     if not (path or texts or probes):
-        # As for probes: without pydantic.
+        # Without policies, the start needs no pydantic.
         return Policies(), {}
     from pydantic import ValidationError
 
@@ -63,7 +62,7 @@ def policies_of(
 
 
 def receiver_of(text: str) -> Receiver:
-    """`SRC:PORT-DST:PORT`, IPv6 addresses in brackets. Raises UsageError."""
+    """Parse `SRC:PORT-DST:PORT` with IPv6 addresses in brackets. Raises UsageError."""
     found = _RECEIVER.fullmatch(text)
     if found is None:
         raise UsageError(

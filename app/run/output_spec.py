@@ -1,4 +1,4 @@
-"""Where tables go, and which; without what writes them, so that the command line begins quickly."""
+"""Where tables go, and which tables. The module loads no numpy, so the start is fast."""
 
 from __future__ import annotations
 
@@ -14,59 +14,52 @@ if TYPE_CHECKING:
     from app.outputs.filtering import Filtering
 
 VIEWS = (
-    "flows",
-    "hops",
-    "paths",
-    METRICS_TABLE,
-    TRIGGERS_TABLE,
-    POLICIES_TABLE,
-    "windows",
-    "events",
-)
+    "flows", "hops", "paths", METRICS_TABLE, TRIGGERS_TABLE, POLICIES_TABLE, "windows", "events",
+)  # fmt: skip
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """Where tables go."""
+    """Destination, format and choice of the tables of a run."""
 
     out: str
-    """A directory, or `-`."""
+    """A directory, or `-` for standard output."""
     format: str | None
-    """None: CSV, and of a probe's metrics what its configuration says."""
+    """None: CSV; for a probe's metrics the format of its configuration."""
     views: tuple[str, ...]
     metrics: bool
-    """Whether the tables of probes' metrics are written too."""
+    """Whether to write the tables of probes' metrics, too."""
     filter: str = ""
-    """Which rows are written."""
+    """The filter of rows; empty: all rows."""
     saved: Mapping[str, str] = field(default_factory=dict)
-    """Filters by name, for that."""
+    """Saved filters, which `filter` may name."""
 
     @classmethod
     def of(
         cls, out: str, format_name: str | None, views: str, every: Sequence[str], usual: str,
         *, monitor: bool = False, filter_text: str = "", saved: Mapping[str, str] = _NONE,
     ) -> OutputSpec:  # fmt: skip
-        """`views` are names and commas; where there are none, `usual` for standard output, and
-        `every` for a directory. Raises UsageError for a view that there isn't.
+        """Return the output of `views`, names with commas. Raises UsageError for an unknown view.
 
-        `metrics` are the monitor's, and a table for each metric of each probe; for standard output,
-        which takes one, the monitor's where it runs: `monitor`.
+        If `views` is empty, standard output gets the view `usual`, and a directory `every` view.
+        The view `metrics` is the monitor's table, and a table for each metric of each probe.
+        Standard output takes one table: the monitor's, if the `monitor` runs.
         """
         named = tuple(dict.fromkeys(views.split(","))) if views else ()
         names = named or ((usual,) if out == "-" else tuple(every))
         for name in names:
             if name not in VIEWS:
                 raise UsageError(f"no view {name!r}", hint=f"there are {', '.join(VIEWS)}")
-        # A policy that the API adds starts the monitor too.
+        # The API may add a policy later, which starts the monitor.
         own = monitor or (named and out != "-")
         built_in = tuple(name for name in names if name != METRICS_TABLE or own)
         metrics = METRICS_TABLE in names and not (monitor and out == "-")
         return cls(out, format_name, built_in, metrics, filter_text, saved)
 
     def filtering(self) -> Filtering:
-        """Which rows are written. Raises UsageError for a filter that is none of the views'."""
-        from app.outputs.filtering import Filtering  # numpy, which a console starts without
+        """Return the filters of the views. Raises UsageError for a filter that fits no view."""
+        from app.outputs.filtering import Filtering  # Imported here: it needs numpy.
 
         try:
             return Filtering.of(self.filter, self.views, self.saved)

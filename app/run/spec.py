@@ -1,4 +1,4 @@
-"""What one run of probedeck watches; without what watches it, so that a console begins quickly."""
+"""Parameters of a run. The module loads no probe, so a console starts fast."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
 
 Beside = Callable[[Callable[[Event], None], Callable[[], None]], AbstractContextManager[None]]
-"""What goes on while something is watched, for as long as the block is not left. It is given what
-publishes, and what to call when it is over."""
+"""A background activity of a run, as a context manager. Its arguments publish an event, and report
+the end of the activity."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What is watched, as the command line says."""
+    """The parameters of a run."""
 
     interface: str
-    """Empty where only probes are watched that name their own."""
+    """Empty if all probes name their own interfaces."""
     interval: float
     """Seconds."""
     ingress: Hook | None
-    """The hook that counts incoming packets; None: the one that suits the interface."""
+    """The hook that counts incoming packets; None: chosen for the interface."""
     capture: str
-    """Which flows are counted, as a filter; empty: all."""
+    """The filter of counted flows; empty: all flows."""
     duration: float | None
-    """Seconds; None: until stopped."""
+    """Seconds; None: no limit."""
     probes: tuple[ProbeConfig, ...] = ()
     force: bool = False
-    """Whether probes start that let no packet of their interfaces pass."""
+    """Start probes even if they drop every packet of their interfaces."""
     flows: bool = True
     """Whether the flow probe runs."""
     read_only: str = ""
-    """Why nothing may be changed; empty where it may."""
+    """Why changes are refused; empty if they are allowed."""
     probe_memory: int = 1 << 30
-    """Bytes of maps that a probe from a file or by REST may have."""
+    """Most bytes of the maps of a probe from a file or by REST."""
     api: Api | None = None
     trace: tuple[str, ...] = ()
-    """Addresses whose paths are traced from the start."""
+    """Addresses to trace from the start."""
     paths: PathOptions = field(default_factory=PathOptions)
     names: bool = True
-    """Whether the console looks for the names of routers."""
+    """Whether the console resolves addresses of routers."""
     monitor: MonitorOptions | None = None
-    """The monitor's; None: it does not run."""
+    """Options of the monitor; None: the monitor does not run."""
     policies: Policies = field(default_factory=Policies)
-    """What it is to do."""
+    """Policies of the monitor."""
     memory: int = 0
-    """Bytes of kernel memory that all maps may take; 0: the default of this machine."""
+    """Most bytes of all maps; 0: the default of this machine."""
     beside: Beside | None = None
     tour: bool = False
-    """Whether the console begins with the tour."""
+    """Whether the console starts with the tour."""
 
     def check(self) -> None:
-        """Raises UsageError for an interface that there isn't, before anything is begun."""
+        """Raise UsageError if an interface does not exist."""
         if self.interface:
             interfaces.find(self.interface)
         for probe in (*self.probes, *self.policies.applications):
@@ -74,14 +74,12 @@ class RunSpec:
 
 
 def probes_of(paths: list[str], interface: str, interval: float) -> tuple[ProbeConfig, ...]:
-    """Return the configurations in files.
+    """Return the configurations in files. Raises UsageError with file and key.
 
-    A direction without an interface gets `interface`, a probe without an interval `interval`.
-
-    Raises UsageError, naming file and key.
+    A direction without an interface gets `interface`; a probe without an interval gets `interval`.
     """
     if not paths:
-        # The console starts without pydantic then.
+        # Without probes, the start needs no pydantic.
         return ()
     from probes.config.model import load
 

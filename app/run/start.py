@@ -1,4 +1,4 @@
-"""Starting what one run of probedeck watches."""
+"""Starting a run: probes, monitor, paths and API."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def start(
     controller: Controller, spec: RunSpec, stack: ExitStack, *, first: float | None = None,
     over: Callable[[], None] = lambda: None, console: CommandRunner | None = None,
 ) -> None:  # fmt: skip
-    """Start all of it; `stack` ends what is not the controller's. Raises ProbedeckError.
+    """Start a run. Closing `stack` ends the API and the background activity. Raises ProbedeckError.
 
-    `first` is how long the first window of the flow probe lasts; `over` is called by another thread
-    when what goes on beside it is over; `console` does the commands that the API is asked for.
+    `first` is the length of the flow probe's first window. Another thread calls `over` when the
+    background activity ends. `console` runs the commands of API requests.
     """
     controller.limit_maps(spec.probe_memory)
     if spec.memory:
@@ -35,7 +35,7 @@ def start(
         options = FlowOptions(spec.interval, spec.ingress, capture)
         controller.start(FLOW_PROBE, spec.interface, options, first=first)
     if spec.interface:
-        # Before policies, which may trace paths.
+        # The policies, which start below, may trace paths.
         controller.configure_paths(spec.interface, spec.ingress, spec.paths)
     if spec.monitor:
         controller.watch_metrics(

@@ -65,7 +65,7 @@ def complaint(*arguments: str, **options: object) -> tuple[int, str]:
         ("run -i lo --headless --filter rtt>5", "--filter: flows have no 'rtt' (column 1); "),
         ("run -i lo --headless --filter @x", "--filter: no filter is saved as 'x' (column 1); "),
         ("run -i lo --headless --views windows --filter tcp", "there is no filter for windows"),
-        ("run -i lo --filter tcp", "--filter is for what is written; add --headless"),
+        ("run -i lo --filter tcp", "--filter chooses rows of tables; add --headless"),
         ("lab --headless --rate 99", "traffic rate 99.0 is not possible; 0.1 to 10"),
         ("lab --headless --rate nan", "traffic rate nan is not possible; 0.1 to 10"),
         ("doctor -i lp", "no interface 'lp'; "),
