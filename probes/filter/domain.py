@@ -1,4 +1,4 @@
-"""Filters for a kind of rows: terms, and what they ask of its fields."""
+"""Filters for one kind of rows: terms bound to the fields of the rows."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ NONE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A kind of rows, and what can be asked of them."""
+    """A kind of rows, and its fields."""
 
     rows: str
-    """What an operator calls them: `flows`."""
+    """The operator's name of the rows: `flows`."""
     fields: Mapping[str, Field]
-    """By each of their names, the usual one first."""
+    """By name; a field may have several names, the usual one first."""
     bare: tuple[str, ...] = ()
-    """What a word by itself may be a value of: of the first that takes it."""
+    """Fields of a bare word: the first one that accepts it."""
     text: str = ""
-    """What a pattern, or a quotation, by itself is a value of."""
+    """Field of a bare pattern or quotation."""
 
     def test(self, term: Term) -> tuple[Test, ...]:
-        """What each value of a term asks. Raises TermError."""
+        """Tests for the values of a term. Raises TermError."""
         if not term.field:
             return tuple(map(self._bare, term.values))
         found = self.fields.get(term.field.lower())
@@ -49,13 +49,13 @@ class Domain:
                 if value.kind != "word":
                     raise
         near = did_you_mean(value.text, [*self.fields, *_words(self, self.bare)])
-        hint = f"a word by itself is one of {', '.join(self.bare)}" if self.bare else ""
+        hint = f"a bare word is one of {', '.join(self.bare)}" if self.bare else ""
         if near.startswith("did you mean"):
             hint = near
         raise value.wrong(f"{value.text!r} is not understood", hint)
 
     def knows(self, node: Node) -> bool:
-        """Whether rows have all fields that are asked for; a word by itself may be of any."""
+        """Whether rows have all fields of the tree; bare words fit any rows."""
         return all(not t.field or t.field.lower() in self.fields for t in node.terms())
 
 
@@ -65,29 +65,29 @@ def _words(domain: Domain, fields: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A parsed filter; the empty one takes every row."""
+    """A parsed filter; the empty one passes every row."""
 
     root: Node | None = field(default=None, repr=False, compare=False)
     text: str = ""
     missing: tuple[str, ...] = ()
-    """Terms of the text that these rows know nothing of, and which others know."""
+    """Terms of the text whose fields only other rows have."""
 
     def __bool__(self) -> bool:
         return self.root is not None
 
     def mask(self, rows: RowTable | Array) -> Array:
-        """Which of the rows pass: bool (n,)."""
+        """Which rows pass: bool (n,)."""
         table = rows if isinstance(rows, RowTable) else RowTable(rows)
         if self.root is None:
             return np.ones(len(table), bool)
         return self.root.mask(table)
 
     def uses(self, *fields: str) -> bool:
-        """Whether any of these fields is asked for."""
+        """Whether the filter uses any of these fields."""
         return self.root is not None and any(term.field in fields for term in self.root.terms())
 
     def to_c(self) -> str:
-        """`captured()` for flow.c; TextError where a term can only be told of rows."""
+        """`captured()` for flow.c. Raises TextError if the kernel cannot evaluate a term."""
         with placed(self.text):
             condition = self.root.to_c() if self.root is not None else "true"
         return (
@@ -96,9 +96,9 @@ class Filter:
         )
 
     def matches(self) -> tuple[Match, ...]:
-        """Alternatives that together are the filter, each a different one.
+        """Distinct matches that together are the filter.
 
-        TextError where a term can't be said so, or there would be too many.
+        Raises TextError if a term cannot be a match, or if there are too many.
         """
         if self.root is None:
             return (EVERYTHING,)
@@ -110,13 +110,13 @@ class Filter:
 
 
 def check(text: str, saved: Mapping[str, str] = NONE) -> None:
-    """Raise TextError, with the column, for what is no filter, of whatever rows."""
+    """Raise TextError, with the column, if the text is no filter for any rows."""
     with placed(text):
         tree(text, saved)
 
 
 def parse(text: str, domain: Domain, saved: Mapping[str, str] = NONE) -> Filter:
-    """Read a filter of a kind of rows. TextError, with the column, where it is none."""
+    """Parse a filter for one kind of rows. Raises TextError, with the column."""
     with placed(text):
         root = tree(text, saved)
         return Filter(root.bound(domain.test) if root is not None else None, text.strip())
@@ -125,10 +125,10 @@ def parse(text: str, domain: Domain, saved: Mapping[str, str] = NONE) -> Filter:
 def parts(
     text: str, domains: Sequence[Domain], saved: Mapping[str, str] = NONE
 ) -> tuple[Filter, ...]:
-    """A filter of several kinds of rows, shown or written together, as one for each of `domains`.
+    """Split a filter of several kinds of rows into one for each of `domains`.
 
-    Each kind is filtered by those of the terms that it knows, where all of these must hold. Raises
-    TextError, also for a term that none of them knows.
+    If all terms must hold, each kind is filtered by the terms that it knows. Raises TextError, also
+    for a term that no kind knows.
     """
     found: list[list[Node]] = [[] for _ in domains]
     missing: list[list[str]] = [[] for _ in domains]
@@ -142,7 +142,7 @@ def parts(
                     failures.append((domain.knows(node), error))
                     others.append(str(node))
             if len(failures) == len(domains):
-                # Who knows all the fields can tell what is wrong, or else who knows a similar one.
+                # Best error: of rows with all fields, or else of rows with a similar field.
                 raise max(failures, key=lambda one: (one[0], "did you" in one[1].hint))[1]
     return tuple(
         Filter(Joined("and", tuple(terms), 1) if terms else None, text.strip(), tuple(others))

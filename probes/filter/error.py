@@ -1,4 +1,4 @@
-"""What is wrong with a part of a filter, before it is known what text that is a part of."""
+"""A mistake in a part of a filter, before its whole text is known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TermError(Exception):
 
 @contextmanager
 def placed(text: str) -> Iterator[None]:
-    """Say a mistake as one of `text`: TextError."""
+    """Turn a TermError into a TextError about `text`."""
     try:
         yield
     except TermError as error:

@@ -1,4 +1,4 @@
-"""What filters can ask of events."""
+"""Fields that filters of events can use."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ EVENTS = Domain(
             "severity", "info, warning or error", "severity",
             {name: place for place, name in enumerate(SEVERITIES)},
         ),
-        "source": Texts("source", "what it is about", ("flow", "path", "monitor")),
-        "text": Texts("text", "what happened", ('"table full"',)),
+        "source": Texts("source", "source of the event", ("flow", "path", "monitor")),
+        "text": Texts("text", "text of the event", ('"table full"',)),
     },
     ("text",),
     "text",
@@ -29,7 +29,7 @@ _EVENT = np.dtype([("severity", "i1"), ("source", "O"), ("text", "O")])
 
 
 def event_table(events: Sequence[Event]) -> RowTable:
-    """Events as filters of EVENTS look at them."""
+    """Events as rows for filters of EVENTS."""
     rows = np.empty(len(events), _EVENT)
     for place, event in enumerate(events):
         rows[place] = SEVERITIES.index(event.severity), event.source, event.text

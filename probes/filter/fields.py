@@ -1,4 +1,4 @@
-"""Kinds of fields: what may follow one, and what that asks of rows, of packets and of tables."""
+"""Kinds of fields: their values, and tests of rows, packets and match tables."""
 
 from __future__ import annotations
 
@@ -32,41 +32,41 @@ class Value:
     column: int
     kind: Literal["word", "pattern", "quoted"]
     whole: bool = False
-    """Whether it can't be told which part of it is wrong: it stands in a saved filter."""
+    """Whether mistakes have the column of the whole value: it is in a saved filter."""
 
     def wrong(self, problem: str, hint: str = "", at: int = 0) -> TermError:
-        """A mistake in it, from character `at` on."""
+        """A mistake in the value, from character `at` on."""
         return TermError(problem, self.column + (0 if self.whole else at), hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One value of a term, in all three languages."""
+    """One value of a term, as a test of rows, of packets in C, and as matches."""
 
     mask: Callable[[RowTable], Array]
     """From a table of n rows to bool (n,)."""
     c: str = ""
-    """An expression over `struct packet *p`; empty where the kernel can't tell."""
+    """An expression over `struct packet *p`; empty if the kernel lacks the field."""
     matches: tuple[Match, ...] | None = None
-    """Of which one must hold; None where tables can't tell."""
+    """Alternatives; None if match tables lack the field."""
 
 
 class Field(Protocol):
-    """What can be asked of rows by one name."""
+    """A field of rows."""
 
     @property
     def help(self) -> str: ...
 
     @property
     def words(self) -> Mapping[str, str]:
-        """Values that there are, or examples, and what they mean."""
+        """Possible values or examples, with their meaning."""
 
     def test(self, operator: str, value: Value) -> Test:
-        """What a value asks. Raises TermError."""
+        """Return the test for a value. Raises TermError."""
 
 
 def plain(operator: str, value: Value) -> str:
-    """A value that is neither compared nor a pattern."""
+    """The text of a value that is neither compared nor a pattern. Raises TermError."""
     if operator != ":":
         raise value.wrong(f"{operator} is for numbers", "write : instead")
     if value.kind == "pattern":
@@ -76,19 +76,19 @@ def plain(operator: str, value: Value) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """A column of numbers that have names."""
+    """A column of numbers with names."""
 
     column: str
     help: str
     what: str
-    """What one is called: `protocol`."""
+    """What messages call a value: `protocol`."""
     codes: Mapping[str, int]
     numbers: int = 0
-    """Any number below may be given instead of a name."""
+    """Numbers below this are values, too."""
     macro: str = ""
-    """Of packet.h; empty where the kernel can't tell."""
+    """Macro of packet.h; empty if the kernel lacks the field."""
     offset: int = 0
-    """In a flow's key."""
+    """Offset in a flow's key."""
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -120,7 +120,7 @@ def ip_version() -> Codes:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """One of some columns of ports."""
+    """One or both columns of ports."""
 
     help: str
     ends: tuple[str, ...] = ENDS
@@ -174,7 +174,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """One of some columns of addresses: prefixes, patterns and names."""
+    """One or both columns of addresses: prefixes, patterns and names."""
 
     help: str
     ends: tuple[str, ...] = ENDS
@@ -213,7 +213,7 @@ class Addresses:
         return Test(mask)
 
     def _within(self, prefix: str) -> Test:
-        """ValueError for what is no prefix."""
+        """Return the test for a prefix. Raises ValueError if it is none."""
         network = ipaddress.ip_network(prefix, strict=False)
         # Both versions as two words in the order of memory, as the kernel and the rows hold them.
         words = np.frombuffer(network.network_address.packed.ljust(16, b"\0"), "u8")
@@ -245,7 +245,7 @@ class Addresses:
 
 
 def passing(value: Value) -> Callable[[str], bool]:
-    """What tells whether a text has a value in it, whatever the case."""
+    """Return a test whether a text contains a value, ignoring case. Raises TermError."""
     if value.kind == "pattern":
         try:
             return searcher(value.text)
@@ -262,11 +262,11 @@ class Quantity:
     column: str
     help: str
     units: Mapping[str, float]
-    """What may follow a number, and how much of the column's own that is."""
+    """Units that may follow a number, in the column's own unit."""
     usual: float = 1.0
-    """What a number alone is of."""
+    """Unit of a number without one."""
     most: float = np.inf
-    """In the column's own unit."""
+    """Largest value, in the column's own unit."""
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -280,7 +280,7 @@ class Quantity:
             low = self._number(value, said)
             high = self._number(value, end, len(said) + 1) if dash else low
             if not low <= high:
-                raise value.wrong("nothing is in this range: it ends before it begins")
+                raise value.wrong("the range is empty: it ends before it begins")
             return Test(lambda t: (t[self.column] >= low) & (t[self.column] <= high))
         compare, number = _COMPARE[operator], self._number(value, value.text)
         return Test(lambda table: compare(table[self.column], number))
@@ -327,14 +327,14 @@ SHARES = {"%": 0.01}
 
 
 def times(column: str, help_text: str, usual: str, *, column_ns: float = 1.0) -> Quantity:
-    """A column of times in units of so many ns; a number alone is of `usual`."""
+    """A column of times in units of `column_ns`; a number without a unit is in `usual`."""
     units = {name: ns / column_ns for name, ns in _TIMES.items()}
     return Quantity(column, help_text, units, units[usual])
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """TCP flags, all of which were seen."""
+    """TCP flags that were all seen."""
 
     column: str = "tcp_flags"
     help: str = "TCP flags that were all seen, of FSRPAUEW"
@@ -355,7 +355,7 @@ class Flags:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A column of text, part of which a value is."""
+    """A column of text that contains a value."""
 
     column: str
     help: str

@@ -1,4 +1,4 @@
-"""Which addresses have a text, or a name, that passes: looked at once each."""
+"""Tests addresses by their text or name, each address once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from probes.filter.table import AddressNames, Array
 
 _KNOWN = 1 << 17
 _ASKED = 1000
-"""Addresses of a table whose names are asked for: a flood's must not become one of name servers."""
+"""Names of at most so many addresses of a table are looked up: a flood of addresses must not become
+a flood of name servers."""
 _FACTORS = np.frombuffer(os.urandom(24), "u8") | np.uint64(1)
-"""Secret, so that nobody outside can make two addresses look like one."""
+"""Secret, so that nobody outside can make two addresses collide."""
 
 
 class Hosts:
-    """Verdicts by address; they are made again when there are other names."""
+    """Results by address; they are renewed when the known names change."""
 
     def __init__(self, passes: Callable[[str], bool]) -> None:
         self._passes = passes
@@ -30,7 +31,7 @@ class Hosts:
         self._passed = np.empty(0, bool)
 
     def mask(self, addresses: Array, versions: Array, names: AddressNames | None) -> Array:
-        """Which pass, bool (n,), of addresses (n, 16) u1 in network order."""
+        """Which addresses (n, 16) u1 in network order pass: bool (n,)."""
         version = names.version if names is not None else None
         if version != self._version or len(self._keys) > _KNOWN:
             self._version = version

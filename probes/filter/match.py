@@ -1,4 +1,4 @@
-"""What a flow's key must be, as match+action tables have it."""
+"""Masked flow keys, as match+action tables have them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ KEY_SIZE = 40
 ADDRESSES = {"source": 0, "destination": 16}
 PORTS = {"source": 32, "destination": 34}
 PROTOCOL, VERSION = 36, 37
-"""Where the parts of a `struct flow_key` are."""
+"""Offsets in a `struct flow_key`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Flow keys that are as `value` where `mask` has bits; both are KEY_SIZE bytes."""
+    """Flow keys that equal `value` in the bits of `mask`; both are KEY_SIZE bytes."""
 
     mask: bytes
     value: bytes
 
     @classmethod
     def at(cls, offset: int, mask: bytes, value: bytes) -> Match:
-        """Of one part of the key."""
+        """A match of one part of the key."""
         return cls(_placed(offset, mask), _placed(offset, value))
 
     def __and__(self, other: Match) -> Match | None:
-        """Keys that match both; None where none can."""
+        """Keys that match both; None if no key can."""
         mine, theirs = (int.from_bytes(match.mask, "big") for match in (self, other))
         value, other_value = (int.from_bytes(match.value, "big") for match in (self, other))
         if (value ^ other_value) & mine & theirs:
@@ -39,7 +39,7 @@ EVERYTHING = Match(bytes(KEY_SIZE), bytes(KEY_SIZE))
 
 
 def between(offset: int, low: int, high: int) -> Iterator[Match]:
-    """The fewest matches of a number of two bytes, `low` to `high`: prefixes, as of addresses."""
+    """The fewest matches of a two-byte number from `low` to `high`: prefixes, as of addresses."""
     while low <= high:
         size = low & -low or 1 << 16
         while low + size - 1 > high:

@@ -1,4 +1,4 @@
-"""What protocols and addresses are called."""
+"""Names of protocols, and addresses as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PROTOCOLS = {
     "icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "dccp": 33, "gre": 47, "esp": 50, "ah": 51,
     "icmp6": 58, "ospf": 89, "sctp": 132, "udplite": 136,
 }  # fmt: skip
-"""Names of protocol numbers (IANA); any number may be given as such."""
+"""Protocol numbers (IANA) by name."""
 _NAMES = {number: name for name, number in PROTOCOLS.items()}
 
 

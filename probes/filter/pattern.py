@@ -1,7 +1,7 @@
-"""Regular expressions that take no time worth mentioning, whatever they are tried on.
+"""Regular expressions with bounded time on any text.
 
-Python's matcher tries one way after another in which an expression may match, and the number of
-ways can be astronomic: `(a+)+b`. So it is bounded before: as many ways as two `*` have in the
+Python's matcher tries all ways in which an expression may match, and their number can be
+astronomic: `(a+)+b`. So the number of ways is bounded before: as many as two `*` have in the
 longest text. Texts are cut at that, the length of the longest host name.
 """
 
@@ -22,17 +22,17 @@ _DOUBLINGS = _MAX_WAYS.bit_length()
 
 
 class PatternError(Exception):
-    """A pattern that is none, or not taken."""
+    """A pattern that is invalid, or may take too long."""
 
     def __init__(self, problem: str, at: int = 0, hint: str = "") -> None:
-        """`at` is the character in question, from 0."""
+        """`at`: index of the character in question, from 0."""
         super().__init__(problem)
         self.at = at
         self.hint = hint
 
 
 def searcher(pattern: str) -> Callable[[str], bool]:
-    """What tells whether a text contains `pattern`, whatever the case. Raises PatternError."""
+    """Return a test whether a text contains `pattern`, ignoring case. Raises PatternError."""
     if len(pattern) > MAX_PATTERN:
         raise PatternError(f"the pattern is longer than {MAX_PATTERN} characters", MAX_PATTERN)
     try:
@@ -48,7 +48,7 @@ def searcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _ways(parsed: Iterable[tuple[Any, Any]]) -> int:
-    """In how many ways it may match at one place, at most; all above the bound are alike."""
+    """The number of ways to match at one place, at most; numbers above the bound are alike."""
     return min(prod(_ways_of(code, about) for code, about in parsed), _TOO_MANY)
 
 
@@ -57,11 +57,11 @@ def _ways_of(code: Any, about: Any) -> int:
         least, most, inner = about
         ways = _ways(inner)
         if inner.getwidth()[1] == 0:
-            # Nothing, many times, never comes to the end of the text.
+            # An empty match can repeat for ever.
             return 1 if most <= 1 else _TOO_MANY
         if ways == 1:
             return max(1, int(min(most, MAX_TEXT)) - int(least) + 1)
-        # From two ways on the number at least doubles with each time.
+        # With two or more ways each repetition at least doubles the number.
         times = range(min(int(least), _DOUBLINGS), min(int(most), _DOUBLINGS) + 1)
         return sum(ways**count for count in times)
     if code is codes.BRANCH:

@@ -1,4 +1,4 @@
-"""The grammar: text to a tree of terms, each with its column; it knows no field."""
+"""The grammar: parses text to a tree of terms with columns; it knows no fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from probes.filter.table import Array, RowTable
 
 MAX_LENGTH = 8192
 MAX_DEPTH = 20
-"""Of parentheses, negations and saved filters, one in another."""
+"""Nested parentheses, negations and saved filters."""
 MAX_MATCHES = 4096
 _SPACE = re.compile(r"\s*")
 _FIELD = re.compile(r"([A-Za-z_]\w*)(?:(:)|\s*(<=|>=|!=|==|[<>=])\s*)")
@@ -28,19 +28,19 @@ _JOINED = re.compile(r"(and|or|not)(?![^\s()])")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Values of which one must hold."""
+    """Alternative values of one field."""
 
     field: str
-    """Empty for a word by itself."""
+    """Empty for a bare word."""
     operator: str
     """`:`, or one of `<`, `<=`, `>`, `>=`."""
     values: tuple[Value, ...]
     text: str
     column: int
     tests: tuple[Test, ...] = ()
-    """What each value asks of rows, once it is known which rows."""
+    """Tests of the values, once the fields are known."""
     origin: str = ""
-    """The saved filter that it stands in, for messages."""
+    """The saved filter that contains the term, for messages."""
 
     def __str__(self) -> str:
         return self.text
@@ -73,13 +73,13 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The contrary."""
+    """Negation."""
 
     of: Node
     column: int
 
     def __str__(self) -> str:
-        # `a!=b` says it itself.
+        # `a!=b` contains the negation.
         return str(self.of) if self.column == self.of.column else f"!{self.of}"
 
     def terms(self) -> Iterator[Term]:
@@ -101,7 +101,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Several, of which all (`and`) or one (`or`) must hold."""
+    """Several nodes: all (`and`) or one (`or`) must hold."""
 
     word: str
     of: tuple[Node, ...]
@@ -149,9 +149,9 @@ Node = Term | Not | Joined
 
 
 def tree(text: str, saved: Mapping[str, str]) -> Node | None:
-    """The terms of a text; None where there are none. Raises TermError.
+    """Parse a text to a tree; None if it is empty. Raises TermError.
 
-    `saved` are filters by name; what is wrong in one is said of where it is named.
+    `saved` are filters by name. Mistakes in a saved filter have the column of its name.
     """
     return _Parser(text, saved).tree()
 
@@ -160,7 +160,7 @@ class _Parser:
     """Recursive descent; the methods follow precedence, from `or` to a value."""
 
     def __init__(self, text: str, saved: Mapping[str, str], within: tuple[str, ...] = ()) -> None:
-        """`within` are the saved filters that it stands in, one in another."""
+        """`within`: the saved filters that contain the text, outermost first."""
         self._text = text
         self._saved = saved
         self._within = within
@@ -205,7 +205,7 @@ class _Parser:
         if self._ended or self._text[self._at] == ")":
             self._fail("a term is missing", "such as port:443")
         if self._word():
-            self._fail(f"nothing is before {self._word()!r}", "it stands between two terms")
+            self._fail(f"a term is missing before {self._word()!r}", "it joins two terms")
         if self._text[self._at] == "(":
             return self._group()
         if self._text[self._at] == "@":
@@ -260,7 +260,7 @@ class _Parser:
         return Not(term, begin + 1) if operator == "!=" else term
 
     def _field(self) -> tuple[str, str]:
-        """The field and the operator that a term begins with; neither for a word by itself."""
+        """The field and the operator of a term; empty and `:` for a bare word."""
         found = _FIELD.match(self._text, self._at)
         if found is None or (found[2] and _is_address(_PLAIN.match(self._text, self._at))):
             return "", ":"
@@ -293,7 +293,7 @@ class _Parser:
         return self._at == len(self._text)
 
     def _word(self) -> str:
-        """`and`, `or` or `not`, where that is next."""
+        """The next word if it is `and`, `or` or `not`; else empty."""
         found = _JOINED.match(self._text, self._at)
         return found[1] if found else ""
 
@@ -304,7 +304,7 @@ class _Parser:
         return True
 
     def _skip(self, characters: int = 0) -> None:
-        """Go on, and behind spaces."""
+        """Skip characters, and the spaces behind them."""
         found = _SPACE.match(self._text, self._at + characters)
         assert found
         self._at = found.end()
@@ -330,7 +330,7 @@ def _is_address(found: re.Match[str] | None) -> bool:
 
 
 def _moved(node: Node, column: int, origin: str) -> Node:
-    """All of it at one column: where a saved filter is named."""
+    """The tree with one column for all: the place of a saved filter's name."""
     if isinstance(node, Not):
         return replace(node, of=_moved(node.of, column, origin), column=column)
     if isinstance(node, Joined):

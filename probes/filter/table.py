@@ -1,4 +1,4 @@
-"""What filters look at: rows, what can be made of them, and names of addresses."""
+"""Input of filters: rows, derived columns, and names of addresses."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class AddressNames(Protocol):
-    """Names of addresses, as far as they are known."""
+    """Known names of addresses."""
 
     @property
     def version(self) -> int:
-        """Another number whenever there are other names."""
+        """Changes whenever the names change."""
 
     def name(self, address: str) -> str:
-        """Empty where none is known; asks no one who could be waited for."""
+        """The name, or empty if it is unknown; never waits for a name server."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTable:
-    """Rows by their columns."""
+    """Rows by column."""
 
     rows: Array
     """A structured array (n,)."""
     made: Mapping[str, Callable[[], Array]] = field(default_factory=dict)
-    """Further columns (n,), made when they are asked for."""
+    """Derived columns (n,), computed on use."""
     names: AddressNames | None = None
 
     def __len__(self) -> int:

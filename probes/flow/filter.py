@@ -1,7 +1,7 @@
-"""Filters for flows: `probes.filter` is their language, here is what flows have.
+"""Filters of flows, in the language of `probes.filter`.
 
-In the kernel a filter chooses what is captured, on rows what is shown or written, and as entries of
-match+action tables what a policy selects.
+In the kernel a filter chooses the captured flows; on rows it chooses the shown or written flows; as
+entries of match+action tables it selects a policy's packets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def key_fields(*, named: bool) -> dict[str, Field]:
-    """What the key of a flow has."""
+    """Fields of a flow's key."""
     return {
         "proto": protocol(),
         "port": Ports("either port"),
@@ -52,7 +52,7 @@ def key_fields(*, named: bool) -> dict[str, Field]:
 
 
 BARE = ("proto", "port", "net")
-"""What a word by itself is, where rows have a flow's key."""
+"""Fields of a bare word, if rows have a flow's key."""
 _DIRECTIONS = {"in": int(FlowDirection.INGRESS), "out": int(FlowDirection.EGRESS)}
 _COUNTED: dict[str, Field] = {
     "dir": Codes("direction", "direction, seen from this host", "direction", _DIRECTIONS),
@@ -64,7 +64,7 @@ _COUNTED: dict[str, Field] = {
     "flags": Flags(),
 }
 WINDOW_FLOWS = Domain("flows", {**key_fields(named=False), **_COUNTED}, BARE, "host")
-"""Of a window: dtype FLOW, and columns `bit_rate` and `packet_rate`."""
+"""Flows of a window: dtype FLOW, with columns `bit_rate` and `packet_rate`."""
 LIVE_FLOWS = Domain(
     "flows",
     {
@@ -72,7 +72,7 @@ LIVE_FLOWS = Domain(
         **_COUNTED,
         "age": times("age", "time since the first packet", "s", column_ns=1),
         "idle": times("idle", "time since the last packet", "s", column_ns=1),
-        "rtt": times("rtt", "round-trip time to the other end, where it is traced", "ms",
+        "rtt": times("rtt", "round-trip time to the other end, if it is traced", "ms",
                      column_ns=1e9),
     },
     BARE,
@@ -82,17 +82,17 @@ LIVE_FLOWS = Domain(
 
 
 class FlowFilter(Filter):
-    """A parsed filter of flows; the empty one takes every flow."""
+    """A parsed filter of flows; the empty one passes every flow."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str, saved: Mapping[str, str] = NONE) -> Self:
-        """Read a filter of live flows; TextError, with the column, where it is none."""
+        """Parse a filter of live flows. Raises TextError, with the column."""
         found = parse(text, LIVE_FLOWS, saved)
         return cls(found.root, found.text)
 
     @property
     def expanded(self) -> Self:
-        """With no need of what was saved: `@NAME` is what that is, also in `text`."""
+        """The filter with saved filters replaced by their text."""
         return type(self)(self.root, str(self.root) if self.root is not None else "")

@@ -130,7 +130,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
 
     @property
     def config(self) -> ProbeConfig:
-        """As a user's probe would be described; of it, the sources can be replaced."""
+        """The configuration that a user's probe would have; only its sources can be replaced."""
         from probes.config import model as config  # pydantic, which the first paint does without
 
         sides: dict[str, Any] = {
@@ -177,7 +177,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         return time.perf_counter() - started
 
     def compile(self, config: ProbeConfig) -> CompiledFlow:
-        """Compile other sources. Raises CompileError, and UsageError for what can't change."""
+        """Compile other sources. Raises CompileError, or UsageError for other changes."""
         refuse_other_changes(self.config, config)
         capture = self.capture
         sides: dict[Side, Compiled] = {}
@@ -192,12 +192,12 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         return CompiledFlow(config, FUNCTION, sides, capture)
 
     def compare(self, compiled: CompiledFlow) -> Compatibility:
-        """What `replace` would keep and lose: each window starts empty in any case."""
+        """Maps that `replace` would keep and lose: each window starts empty in any case."""
         fates = (MapFate(side, "records", Fate.WINDOW, "", 0) for side in compiled.sides)
         return Compatibility(tuple(fates), (), (), ())
 
     def replace(self, compiled: CompiledFlow) -> tuple[Item, ...]:
-        """Put edited programs in the place of those that run; the window that so ended."""
+        """Replace the running programs by edited ones. Returns the window that so ended."""
         with self._lock:
             if compiled.capture is not self.capture:
                 with closing(self.compile(compiled.config)) as fresh:
@@ -206,7 +206,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             return self._become(self._load(sources, self.capture, compiled.sides))
 
     def programs(self) -> tuple[ProgramInfo, ...]:
-        """What of it is in the kernel."""
+        """The probe's programs in the kernel."""
         with self._lock:
             return tuple(
                 ProgramInfo(
@@ -280,7 +280,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
     def _end_window(
         self, swapped: Sequence[tuple[FlowHook, FlowTables]], occupancy: float, started_ns: int
     ) -> Snapshot:
-        """The window of programs that were swapped out just now."""
+        """End the window of the programs that were just swapped out."""
         end_ns = time.monotonic_ns()
         grace.wait()
         quiet = time.monotonic_ns()
@@ -323,7 +323,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
     def _load(
         self, sources: Mapping[Side, str], capture: FlowFilter, compiled: Mapping[Side, Compiled]
     ) -> FlowGeneration:
-        """New programs for every hook, or an error and none at all."""
+        """Load programs for every hook, or raise and load none."""
         loaded: list[tuple[FlowHook, list[Program]]] = []
         try:
             for hook in self._hooks:

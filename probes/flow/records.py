@@ -65,7 +65,7 @@ _DIRECTION_SHIFT = 48
 KEY_MASK = np.array([~0, ~0, ~0, ~0, (1 << 56) - 1], "i8").view("u8")
 """The key's part of a row's first five words: all but `tcp_flags`."""
 _FACTORS = np.frombuffer(os.urandom(8 * KEY_WORDS), "u8") | np.uint64(1)
-"""Secret, so that nobody outside can make two flows look like one."""
+"""Secret, so that nobody outside can make two flows collide."""
 
 
 def hash_keys(keys: Array) -> Array:
@@ -91,7 +91,7 @@ def key_words(rows: Array) -> Array:
 
 
 def rows_of(parts: Sequence[Array], direction: FlowDirection, clock: TickClock) -> Array:
-    """Rows of dtype FLOW, one a flow, of records (n,) of which several may be of one flow."""
+    """Rows of dtype FLOW, one a flow, from records (n,); a flow may have several records."""
     size = sum(map(len, parts))
     rows = np.empty(size, FLOW)
     hashes = np.empty(size, "u8")
@@ -122,7 +122,7 @@ def _fill(rows: Array, records: Array, direction: FlowDirection, clock: TickCloc
 
 
 def _merged(rows: Array, hashes: Array) -> Array:
-    """One row for each flow, added up."""
+    """Add up the rows of each flow."""
     keys = key_words(rows)
     order = np.argsort(hashes)
     same = hashes[order[1:]] == hashes[order[:-1]]

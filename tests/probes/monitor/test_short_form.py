@@ -119,7 +119,7 @@ SHORT = {
     ),
     "a: flows > 5 -> dns on": "policy 'a': 'dns on' after '->' is not understood; " + THEN,
     "a: flows > 5 -> dns on or udp": (
-        "policy 'a': select[0]: column 1: nothing is before 'or'; it stands between two terms"
+        "policy 'a': select[0]: column 1: a term is missing before 'or'; it joins two terms"
     ),
     "a: flows > 5 -> trace:99": "policy 'a': run[0]: '99' is not a number of flows, 1 to 16",
     "a: flows > 5 -> dns on !udp": (
