@@ -104,7 +104,7 @@ def test_the_console_exports_tables_in_it(tmp_path: Path) -> None:
         """
 from pathlib import Path
 from app.commands import REGISTRY, parse
-from app.console.tables.export import View, write_view
+from app.console.tables.export import TableContent, write_view
 from app.tape.grammar import read
 from app.tape.syntax_help import FORMS
 from widgets.table.columns import Column
@@ -113,7 +113,7 @@ from widgets.table.rows import Row, Rows
 print(".toy" in REGISTRY["view.export"].help, any(".toy" in help for _, help in FORMS))
 print(read("Export flows x.toy", "x.tape", {})[1], bool(read("Export flows x.toi", "x", {})[1]))
 rows = Rows.of(Row(str(n), (str(n),), values=(n,)) for n in range(5000))
-view = View(rows, ((0, Column("n", "N", 4)),), frozenset())
+view = TableContent(rows, ((0, Column("n", "N", 4)),), frozenset())
 for suffix in ("toy", "whole"):
     path = Path(sys.argv[1], f"x.{suffix}")
     write_view(path, view)
