@@ -70,11 +70,10 @@ def list_tapes(settings: Settings) -> None:
 @tape.command()
 def states() -> None:
     """List the named state that Wait and Expect look at."""
-    from app.tape.states import FAMILIES, STATES
+    from app.tape import states
 
-    named = [*STATES.values(), *FAMILIES.values()]
-    for each in named:
-        name = each.name + ("NAME" if each.name in FAMILIES else "")
+    for each in states.states().values():
+        name = each.name + ("NAME" if each.name.endswith(".") else "")
         values = f": {' '.join(each.choices)}" if each.choices else ""
         print(f"{name:<20} {each.kind:<13} {each.help}{values}")
 

@@ -79,7 +79,7 @@ class Completer:
         if parameter.kind is ParameterKind.FILE:
             known: Iterable[str] = _files(value)
         else:
-            known = parameter.choices or self._names.get(parameter.kind, tuple)()
+            known = parameter.words or self._names.get(parameter.kind, tuple)()
         fitting = (each for each in known if each.startswith(value))
         return Completion(
             begin,

@@ -126,9 +126,9 @@ def _value(line: str, word: Word, parameter: Parameter) -> CommandValue:
         return int(word.text)
     if parameter.kind is ParameterKind.MOMENT:
         _look(line, word, lambda text: moment(text, 0))
-    if parameter.choices and word.text not in parameter.choices:
+    if parameter.words and word.text not in parameter.words:
         problem = f"there is no {parameter.name} {word.text!r}"
-        hint = did_you_mean(word.text, parameter.choices)
+        hint = did_you_mean(word.text, parameter.words)
         raise TextError(problem, line, word.column, hint=hint)
     return word.text
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from app.commands.tables import sortable
+
 if TYPE_CHECKING:
     from probes.control_plane import ControlPlane
 
@@ -20,7 +22,7 @@ class ParameterKind(StrEnum):
     CHOICE = "choice"
     """One of the parameter's `choices`."""
     COLUMN = "column"
-    """A column of the screen's table; `choices` has them."""
+    """A column of the screen's `tables`."""
     COUNT = "count"
     """A whole number from 1."""
     TEXT = "text"
@@ -52,12 +54,19 @@ class Parameter:
     """As help calls it."""
     kind: ParameterKind = ParameterKind.TEXT
     choices: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    """Tables whose columns it is one of."""
     rest: bool = False
     """Whether it is all the rest of the line, spaces included. Only the last one."""
     needed: bool = False
     """Whether the command means nothing without it."""
     check: Callable[[str, Saved], object] | None = None
     """Raise UsageError for a value that no run of the command could accept."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Possible values; empty if the registry does not know them."""
+        return self.choices or sortable(*self.tables)
 
     @property
     def usage(self) -> str:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from app.commands import remote, values
 from app.commands.export_target import VALUES
 from app.commands.model import Command, Parameter, ParameterKind, Saved
-from app.commands.tables import sortable
-from app.console.screens import SCREENS
+from app.console.screens import SCREENS, register
+from app.console.screens.info import ScreenInfo
 
 THEMES = ("dark", "light")
 
@@ -34,16 +34,20 @@ def _destination(check: Callable[[str, Saved], object]) -> tuple[Parameter]:
 
 def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[Command, ...]:
     """The commands that sort a screen's tables."""
-    column = Parameter("column", ParameterKind.COLUMN, sortable(*tables))
+    column = Parameter("column", ParameterKind.COLUMN, tables=tables)
     return (
         Command(f"{prefix}.sort", "Sort by the next column", "s", screen, footer, (column,)),
         Command(f"{prefix}.reverse", "Reverse the order", "S", screen),
     )
 
 
+def _view(screen: ScreenInfo) -> Command:
+    """Return the command that turns to a screen."""
+    return Command(f"view.{screen.name}", screen.title, screen.key, footer=screen.title)
+
+
 _EVERYWHERE = (
-    *(Command(f"view.{screen.name}", screen.title, screen.key, footer=screen.title)
-      for screen in SCREENS.values()),
+    *map(_view, SCREENS.values()),
     Command("view.pause", "Pause the view, not counting", "space", footer="Pause"),
     Command("probe.info", "Programs: run time and memory", "i"),
     Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),
@@ -211,3 +215,10 @@ REGISTRY: dict[str, Command] = {
     )
 }  # fmt: skip
 """Every command by its name."""
+
+
+def add_screen(screen: ScreenInfo) -> None:
+    """Add a screen that stands outside, and the command that turns to it."""
+    register(screen)
+    command = _view(screen)
+    REGISTRY[command.name] = command

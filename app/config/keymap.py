@@ -19,7 +19,6 @@ Complain = Callable[[tuple[str, ...], UsageError], None]
 _SELECT = "table.select"
 _TAPE = ".tape"
 """What the name of a tape's file ends in."""
-_ORDER = {name: place for place, name in enumerate(REGISTRY)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,11 @@ class Keymap:
     def of(self, screen: str) -> tuple[BoundKey, ...]:
         """The keys that a screen has of its own, or that are everywhere (`""`): in the order of
         their commands, then those that do something else."""
+        order = {name: place for place, name in enumerate(REGISTRY)}
         return tuple(
             sorted(
                 self._tables[screen].values(),
-                key=lambda bound: _ORDER[bound.command.name] if bound.command else len(_ORDER),
+                key=lambda bound: order[bound.command.name] if bound.command else len(order),
             )
         )
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import work
 from textual.notifications import SeverityLevel
@@ -23,6 +23,7 @@ from app.console.layout import LayoutApp
 from app.console.overwriting import Overwriting
 from app.console.prompt.command_line import CommandLine
 from app.console.screen import ConsoleScreen
+from app.console.screens import SCREENS
 from app.console.starting import StartingScreen
 from app.console.table_actions import TableApp
 from app.console.tasks import Task, TasksApp
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from probes.control_plane import ControlPlane, Replacement
     from probes.flow.filter import FlowFilter
 
-MODES = ("overview", "paths", "flows", "triggers", "programs", "events")
 _STALE_AFTER = 2.5
 """Intervals without a window after which the data's age is shown."""
 _DEADLY = (
@@ -52,20 +52,13 @@ _DEADLY = (
 """Signals that end it; the terminal is given back."""
 
 
-def _screen(mode: str) -> ConsoleScreen:
-    # All that shows something, which the first paint does without.
-    from app.console.modes import screen_of
-
-    return screen_of(mode)
-
-
 class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateApp):
     """The console."""
 
     TITLE = "probedeck"
     plane: ControlPlane
     """What runs the probes; to be asked in threads, as it may take its time."""
-    MODES = {mode: partial(_screen, mode) for mode in MODES}
+    MODES = cast("dict[str, Any]", SCREENS)
     ENABLE_COMMAND_PALETTE = False  # its key would be no command of the registry
 
     def __init__(
@@ -97,6 +90,8 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateA
         """Files that edited sources would be in, had they been saved."""
         self._asked_about: tuple[str, ...] = ()
         """What was unsaved when the operator was asked whether to quit."""
+        for mode in SCREENS:
+            setattr(self, f"do_view_{mode}", partial(self.switch_mode, mode))
         self._open = plane
         self._first = first
         self._start = start
@@ -161,8 +156,9 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateA
         self.ready.set()
 
     def _load(self) -> ControlPlane:
-        import app.console.modes  # noqa: F401 - in this thread, not in the event loop
-
+        for screen in SCREENS.values():
+            if not screen.is_heavy:
+                screen.load()  # in this thread, not in the event loop
         return self._open()
 
     @work(thread=True, exit_on_error=False)
@@ -303,24 +299,6 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateA
         await self.switch_mode(mode)
         if key is not None and (front := self._front()) is not None:
             front.point_at(key)
-
-    def do_view_overview(self) -> None:
-        self.switch_mode("overview")
-
-    def do_view_paths(self) -> None:
-        self.switch_mode("paths")
-
-    def do_view_flows(self) -> None:
-        self.switch_mode("flows")
-
-    def do_view_triggers(self) -> None:
-        self.switch_mode("triggers")
-
-    def do_view_programs(self) -> None:
-        self.switch_mode("programs")
-
-    def do_view_events(self) -> None:
-        self.switch_mode("events")
 
     def do_help_keys(self) -> None:
         self.push_screen(KeysScreen(self.current_mode, self.keymap, self.offers))

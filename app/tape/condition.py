@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.tape.line import TapeLine
+from app.tape.named_state import NamedState, StateKind, StateValue
 from app.tape.search import found
-from app.tape.states import NamedState, StateKind, StateValue, known, nearest
+from app.tape.states import known, nearest
 from bpf.errors import did_you_mean
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {

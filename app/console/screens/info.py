@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from app.console.tables.spec import TableSpec
+from app.tape.named_state import NamedState
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,16 @@ class ScreenInfo:
     """Title of that command, and word in the footer."""
     path: str
     """Module and class, `app.console.screens.flows.screen:FlowsScreen`."""
+    is_heavy: bool = False
+    """Whether the console imports the class only when the user turns to the screen."""
     tables: tuple[TableSpec[Any], ...] = ()
     """Tables whose columns settings and commands change."""
+    states: tuple[NamedState, ...] = ()
+    """Named states for tapes; the screen's `states` has their values."""
+    blocks: tuple[str, ...] = ()
+    """Blocks of the overview that lead to the screen."""
+    probes: tuple[str, ...] = ()
+    """Probes whose events the screen is about."""
     signs: tuple[str, tuple[tuple[str, str], ...]] | None = None
     """A title, and the signs of the screen with their meanings, for the help on keys."""
 
@@ -30,3 +39,7 @@ class ScreenInfo:
         """Import the screen's class, a ConsoleScreen."""
         module, _, name = self.path.partition(":")
         return getattr(import_module(module), name)
+
+    def __call__(self) -> Any:
+        """Make the screen, as a mode of Textual's App."""
+        return self.load()()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from app.console.screens import SCREENS
 from app.console.screens.flows.rows import endpoint
 from app.console.screens.paths.model import PathKey, Paths
 from probes.flow.filter import protocol_name
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from app.console.app import ConsoleApp
     from app.console.screens.programs.model import Programs, Slot
     from app.console.screens.triggers.model import PolicyStatus
-    from app.tape.states import StateValue
+    from app.tape.named_state import StateValue
     from probes.monitor.info import MonitorInfo
 
 Values: TypeAlias = "dict[str, StateValue]"
@@ -25,10 +26,11 @@ Values: TypeAlias = "dict[str, StateValue]"
 def state_of(app: ConsoleApp, name: str) -> StateValue:
     """What a name stands for; None where there is no such thing now."""
     group = name.partition(".")[0] if "." in name else ""
-    values = _GROUPS[group](app)
-    mode = _MODES.get(group, "")
-    if mode and (screen := app.screen_of(mode)) is not None:
-        values |= screen.states()
+    values = _GROUPS[group](app) if group in _GROUPS else {}
+    for mode, info in SCREENS.items():
+        if any(state.name.startswith(f"{group}.") for state in info.states):
+            screen = app.screen_of(mode)
+            values |= screen.states() if screen is not None else {}
     return values.get(name)
 
 
@@ -166,5 +168,3 @@ _GROUPS: Mapping[str, Callable[[ConsoleApp], Values]] = {
     "": _console, "prompt": _prompts, "flow": _flows, "path": _paths, "trigger": _triggers,
     "program": _programs, "event": _events, "macro": _macros,
 }  # fmt: skip
-_MODES = {"flow": "flows", "path": "paths", "trigger": "triggers", "program": "programs"}
-"""The screens that know more of a group, as soon as they were turned to."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.commands import REGISTRY, Command, Parameter, ParameterKind
 from app.console.tapes.state import state_of
-from app.tape.states import STATES
+from app.tape.states import states
 from probes.flow.records import FLOW, Array, FlowDirection
 from probes.monitor.records import METRIC, POLICY, TRANSITION
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
@@ -253,7 +253,7 @@ async def put_up_with(console: Desk, steps: Sequence[Step]) -> None:
         await console.still()
         assert app._exception is None, step
         assert not any(_SAID in said for said in console.complaints), (step, console.complaints)
-        for name in (*STATES, "trigger.state.busy", "trigger.value.p1", "trigger.state.nobody"):
+        for name in (*states(), "trigger.state.busy", "trigger.value.p1", "trigger.state.nobody"):
             state_of(app, name)
     await console.pilot.resize_terminal(120, 40)
     app.call_later(app.action_command, "macro.stop")

@@ -16,7 +16,7 @@ from app.tape import store as shelf
 from app.tape.load import of_text
 from app.tape.model import StepError
 from app.tape.options import Startup
-from app.tape.states import STATES, known
+from app.tape.states import known, states
 from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
 from tests.app.console.fake import Desk, desk, flow
@@ -285,7 +285,7 @@ async def test_what_is_recorded_comes_to_the_same_end(
         await console.feed(flow(1, 10), flow(2, 30), flow(3, 20, proto=17), flow(4, 5))
 
     def end(console: Desk) -> list[object]:
-        return [state_of(console.app, n) for n in STATES if n not in ("message", "windows")]
+        return [state_of(console.app, n) for n in states() if n not in ("message", "windows")]
 
     async with desk() as console:
         await feed(console)
@@ -368,7 +368,7 @@ async def test_every_name_of_state_stands_for_what_it_says() -> None:
         for mode in ("paths", "flows", "triggers", "programs", "events"):
             await console.app.switch_mode(mode)
             await console.still()
-        for name, named in STATES.items():
+        for name, named in states().items():
             value = state_of(console.app, name)
             if value is None:
                 continue

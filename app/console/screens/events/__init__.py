@@ -2,6 +2,7 @@
 
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.info import ScreenInfo
+from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
     "events",
@@ -9,4 +10,13 @@ SCREEN = ScreenInfo(
     "Events",
     "app.console.screens.events.screen:EventsScreen",
     tables=(EVENTS,),
+    blocks=(
+        "warnings",
+        "events",
+    ),
+    states=(
+        NamedState("event.count", StateKind.COUNT, "events"),
+        NamedState("event.errors", StateKind.COUNT, "events that are errors"),
+        NamedState("event.last", StateKind.TEXT, "text of the newest event"),
+    ),
 )

@@ -11,13 +11,13 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from app.console.screen import ConsoleScreen, counted
+from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS, SEVERITIES
 from app.console.tables.sorted_table import OPEN, SortedTable
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.events import EVENTS as FILTERED
 from probes.filter.events import event_table
-from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event
 from widgets.format import REPLACED, clock, safe
 from widgets.status import StatusItem
@@ -26,10 +26,6 @@ from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
 _TONES = dict(zip(SEVERITIES, (Tone.NORMAL, Tone.WARN, Tone.BAD), strict=True))
-_ABOUT = {"flow": "flows", "path": "paths", MONITOR: "triggers"}
-"""The screen that a probe's events are about; those of all others are about programs."""
-
-
 _NOTHING = "nothing has happened yet"
 _FILTERED = "no event passes the filter; escape clears it"
 
@@ -167,7 +163,8 @@ class EventsScreen(ConsoleScreen):
             raise UsageError("there is no event here")
         programs = {table.probe for table in self.console.frame.metrics}
         other = "programs" if event.source in programs else "events"
-        mode = _ABOUT.get(event.source, other)
+        about = (screen.name for screen in SCREENS.values() if event.source in screen.probes)
+        mode = next(about, other)
         frame = self.console.frame_since(event.utc_ns)
         self.console.pause_at(frame, f"event of {clock(event.utc_ns)}")
         if mode == "events":

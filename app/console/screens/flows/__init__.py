@@ -2,6 +2,7 @@
 
 from app.console.screens.flows.columns import CHANGES, FLOWS
 from app.console.screens.info import ScreenInfo
+from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
     "flows",
@@ -11,5 +12,23 @@ SCREEN = ScreenInfo(
     tables=(
         FLOWS,
         CHANGES,
+    ),
+    blocks=(
+        "traffic",
+        "flows",
+    ),
+    probes=("flow",),
+    states=(
+        NamedState("flow.total", StateKind.COUNT, "flows that are known"),
+        NamedState("flow.count", StateKind.COUNT, "flows that pass the filter"),
+        NamedState("flow.filter", StateKind.TEXT, "the filter of what is shown"),
+        NamedState("flow.capture", StateKind.TEXT, "the filter of what is counted"),
+        NamedState("flow.sort", StateKind.TEXT, "the column that flows are sorted by"),
+        NamedState("flow.order", StateKind.TEXT, "of that column", ("ascending", "descending")),
+        NamedState("flow.source", StateKind.TEXT, "of the flow under the cursor: 10.0.0.1:40001"),
+        NamedState("flow.destination", StateKind.TEXT, "of the flow under the cursor"),
+        NamedState("flow.protocol", StateKind.TEXT, "of the flow under the cursor: tcp"),
+        NamedState("flow.rate", StateKind.RATE, "of the flow under the cursor"),
+        NamedState("flow.detail", StateKind.FLAG, "whether the flow's detail is open"),
     ),
 )

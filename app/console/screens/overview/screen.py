@@ -16,6 +16,7 @@ from textual.widget import Widget
 from app.console.live.overview_feed import FLOW, Pulse, Pulses
 from app.console.polling import PollingScreen
 from app.console.screen import counted
+from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS
 from app.console.screens.events.screen import EventRows
 from app.console.screens.flows.columns import FLOWS
@@ -61,11 +62,6 @@ from widgets.tones import Tone
 _Looked = tuple[tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None]
 """What is traced, what the monitor does, and why each probe ended, by name and empty where it did
 not; that only while one is missed."""
-_LEADS = {
-    "health": "programs", "traffic": "flows", "flows": "flows", "hops": "paths",
-    "policies": "triggers", "warnings": "events", "events": "events",
-}  # fmt: skip
-"""The screen that each block leads to."""
 _SHARES = {"flows": 2}
 """Blocks that get more rows than others."""
 _RATE = FLOWS.names.index("rate")
@@ -388,7 +384,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         self.console.leave_moment()
 
     def _open(self, name: str, key: Hashable | None) -> None:
-        mode = _LEADS[name]
+        mode = next(screen.name for screen in SCREENS.values() if name in screen.blocks)
         if name == "traffic":
             key = None
             mode = mode if self._pulses().both_ways else "triggers"

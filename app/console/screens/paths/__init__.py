@@ -2,6 +2,7 @@
 
 from app.console.screens.info import ScreenInfo
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
+from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
     "paths",
@@ -12,6 +13,16 @@ SCREEN = ScreenInfo(
         HOPS,
         HOP_CHANGES,
         DESTINATIONS,
+    ),
+    blocks=("hops",),
+    probes=("path",),
+    states=(
+        NamedState("path.count", StateKind.COUNT, "destinations whose paths are traced"),
+        NamedState("path.destination", StateKind.TEXT, "the address whose path is looked at"),
+        NamedState("path.hops", StateKind.COUNT, "hops of that path that are listed"),
+        NamedState("path.answering", StateKind.COUNT, "hops of it that answered"),
+        NamedState("path.rtt", StateKind.TIME, "to its farthest router, over the last seconds"),
+        NamedState("path.loss", StateKind.SHARE, "on the way there, over the last minute"),
     ),
     signs=(
         "On the time line",

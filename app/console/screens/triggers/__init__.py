@@ -2,6 +2,7 @@
 
 from app.console.screens.info import ScreenInfo
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
+from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
     "triggers",
@@ -11,6 +12,23 @@ SCREEN = ScreenInfo(
     tables=(
         POLICIES,
         APPLICATIONS,
+    ),
+    blocks=("policies",),
+    probes=("monitor",),
+    states=(
+        NamedState("trigger.count", StateKind.COUNT, "policies of the monitor"),
+        NamedState("trigger.active", StateKind.COUNT, "policies whose applications run"),
+        NamedState("trigger.selected", StateKind.TEXT, "the policy under the cursor"),
+        NamedState("trigger.flows", StateKind.COUNT, "distinct flows in the monitor's last window"),
+        NamedState(
+            "trigger.state.",
+            StateKind.TEXT,
+            "of the policy of a name",
+            ("off", "armed", "active", "hold", "cooldown"),
+        ),
+        NamedState(
+            "trigger.value.", StateKind.COUNT, "of that policy's condition, in the last window"
+        ),
     ),
     signs=(
         "Of policies",

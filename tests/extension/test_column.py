@@ -1,0 +1,66 @@
+"""A column that a test adds to the flows table: everything about it stands in one entry."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.console.screens import TABLES
+from app.console.tables.spec import ColumnSpec
+from tests.app.console.fake import desk, flow
+
+
+@pytest.fixture
+def parity() -> Iterator[None]:
+    """Whether a flow's number of packets is odd."""
+    flows = TABLES["flows"]
+    before = flows.columns
+    flows.add(
+        ColumnSpec(
+            "parity", "Parity", 6, unit="mod2", larger_first=True,
+            help="Remainder of the packets by two.",
+            cell=lambda flow: "odd" if flow.row["packets"] % 2 else "even",
+            numbers=lambda flows: flows.field("packets") % 2,
+        )
+    )  # fmt: skip
+    yield
+    flows.columns = before
+
+
+@pytest.mark.usefixtures("parity")
+async def test_it_is_on_the_screen_sorted_explained_chosen_and_exported(tmp_path: Path) -> None:
+    async with desk(160, 40) as console:
+        await console.feed(flow(1, 80), flow(2, 88), flow(3, 96))
+        assert console.header[-1] == "Parity"
+        assert [line.split()[-1] for line in console.lines[2:5]] == ["even", "odd", "even"]
+        await console.app.action_command("flow.sort parity")
+        await console.still()
+        assert "Parity▼" in console.text
+        assert console.sources[0] == 2
+        await console.press("f1")
+        assert "Remainder of the packets by two." in console.text
+        await console.press("escape", "vertical_line")
+        assert "[x]  Parity" in console.text
+        await console.press("escape")
+        await console.app.action_command("view.columns source parity")
+        await console.app.action_command(f"view.export {tmp_path}/flows.csv")
+        await console.app.workers.wait_for_complete()
+        await console.still()
+        rows = list(csv.DictReader((tmp_path / "flows.csv").open()))
+        assert [row["parity_mod2"] for row in rows] == ["1", "0", "0"]
+        await console.app.action_command("view.columns parit")
+        await console.app.action_command("flow.sort parit")
+        await console.still()
+        assert all("did you mean parity?" in said for said in console.complaints[-2:])
+
+
+@pytest.mark.usefixtures("parity")
+def test_settings_and_tapes_know_its_name() -> None:
+    from app.commands.line import parse
+    from app.commands.tables import check_columns
+
+    check_columns("source parity")
+    assert parse("flow.sort parity").values == ("parity",)
