@@ -4,7 +4,7 @@
 
 All run under the same terminal, one after the other, in the same run. The console's windows come
 from a thread, as a probe's do, and take the whole way through the state to the screen; only the
-kernel is left out. Workloads, made by tests/support/feed.py:
+kernel is left out. Workloads, made by tests/support/console/feed.py:
 
     flows    10,000 flows of a busy server, all with packets in each second
     worst    the same with rates thrown anew each second, so that every row is another flow
@@ -27,9 +27,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.support.feed import FakeController
-from tests.support.terminal import Cost, Terminal
-from tests.support.workload import DESTINATIONS, FLOWS, HOPS, windows
+from tests.support.console.feed import FakeController
+from tests.support.console.terminal import Cost, Terminal
+from tests.support.console.workload import DESTINATIONS, FLOWS, HOPS, windows
 
 _MAX_KEY = {"p50": 0.005, "p99": 0.030}
 _MAX_PAINT = 0.350
@@ -114,7 +114,7 @@ def _cursor(terminal: Terminal) -> int:
 def ours(name: str, size: tuple[int, int]) -> list[bool]:
     """Measure one workload; whether each target is met."""
     workload = WORKLOADS[name]
-    command = (sys.executable, "-I", "-m", "tests.support.workload", name)
+    command = (sys.executable, "-I", "-m", "tests.support.console.workload", name)
     fed = feeding(name)
     with Terminal(command, columns=size[0], rows=size[1]) as terminal:
         terminal.wait(_PAINTED, 10)

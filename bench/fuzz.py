@@ -9,7 +9,7 @@ import argparse
 import os
 import time
 
-from tests.support.console_fuzz import fuzz
+from tests.support.console.fuzz import fuzz
 
 
 def main() -> None:

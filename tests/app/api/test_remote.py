@@ -27,7 +27,7 @@ from probes.flow.records import FLOW
 from probes.snapshot import Event, Snapshot
 from tests.app.api.conftest import MakeSite, Site, token_files
 from tests.app.api.fake import BROKEN, NO_KERNEL, REFUSED, VERIFIER_LOG, FakePlane, config
-from tests.support.feed import window
+from tests.support.console.feed import window
 from tests.support.sight import becomes
 
 

@@ -17,7 +17,7 @@ from probes.control_plane import ControlPlane
 from probes.flow.records import FLOW, Array, FlowDirection
 from probes.snapshot import Loss, LossReason
 from tests.app.console.fake_plane import FakePlane
-from tests.support.feed import FakeController, window
+from tests.support.console.feed import FakeController, window
 from widgets.table.table import VirtualTable
 
 

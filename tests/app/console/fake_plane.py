@@ -19,7 +19,7 @@ from probes.path.options import TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Snapshot
-from tests.support.feed import FakeController
+from tests.support.console.feed import FakeController
 
 if TYPE_CHECKING:
     from probes.flow.filter import FlowFilter

@@ -28,7 +28,7 @@ from probes.tables.field_types import FIELD_TYPES
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import monitor, policy
-from tests.support.feed import Flows, Routes, hops_window, window
+from tests.support.console.feed import Flows, Routes, hops_window, window
 
 NASTY = (
     "[/b]\x1b[2J", "\u202ename \ud800", "generation 2 runs", "x" * 300, "", "\0", "漢字 [link=x]",

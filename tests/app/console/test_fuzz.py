@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.console import hostile
-from tests.support.console_fuzz import fuzz
+from tests.support.console.fuzz import fuzz
 
 
 def test_on_a_terminal() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bpf.syscall import prog_fd_by_id
+from tests.support.console.terminal import Terminal
 from tests.support.sight import assert_gone, becomes, namespaces, own_cookie
-from tests.support.terminal import Terminal
 
 ALTERNATE_OFF = b"\x1b[?1049l"
 LAB = (sys.executable, "-I", "-m", "app", "lab")

@@ -13,11 +13,11 @@ import pytest
 from app.config.model import Ui
 from app.console.terminal import resolved
 from tests.app.console.fake import desk
-from tests.support.terminal import Terminal
+from tests.support.console.terminal import Terminal
 
 UTF8 = {"LANG": "de_DE.UTF-8", "TERM": "xterm-256color"}
 XTERM = {"TERM": "xterm-256color"}
-CONSOLE = (sys.executable, "-I", "-m", "tests.support.workload", "flows")
+CONSOLE = (sys.executable, "-I", "-m", "tests.support.console.workload", "flows")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.lab.netns import inside
+from tests.support.console.terminal import Terminal
 from tests.support.kernel import TC_MODE
 from tests.support.runs import deck_ends, rows
-from tests.support.terminal import Terminal
 from tests.support.veth import End, veth_pair
 
 ALTERNATE_OFF = b"\x1b[?1049l"

@@ -25,8 +25,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
-from tests.support.emulator import Emulator, Paint, painted
-from tests.support.terminal import Terminal
+from tests.support.console.emulator import Emulator, Paint, painted
+from tests.support.console.terminal import Terminal
 from tests.widgets.demo import COLUMNS, TABLE_KEYS, Flows
 from widgets.glyphs import ascii_of
 from widgets.status import StatusItem, StatusStrip

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.support.emulator import Emulator
-from tests.support.terminal import Terminal
+from tests.support.console.emulator import Emulator
+from tests.support.console.terminal import Terminal
 
 pytestmark = pytest.mark.timing
 

@@ -11,7 +11,7 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
-from tests.support.emulator import Emulator
+from tests.support.console.emulator import Emulator
 from widgets.terminal.diff_writer import CellLine, DiffWriter, narrow
 from widgets.terminal.terminal_state import TerminalState
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.terminal import ANSWERS, GROUND, Terminal
+from tests.support.console.terminal import ANSWERS, GROUND, Terminal
 
 DEMO = (sys.executable, "-I", "-m", "tests.widgets.demo")
 STILL = (*DEMO, "--period", "0", "--rows", "50")

@@ -11,7 +11,7 @@ import pytest
 from app.console.live import flows as live
 from app.console.live.flows import LIVE, Focus, LiveFlows
 from probes.flow.records import FLOW, Array, words_of
-from tests.support.feed import Flows, window
+from tests.support.console.feed import Flows, window
 
 SECOND = 10**9
 KEY = ("source", "destination", "source_port", "destination_port", "protocol", "version",

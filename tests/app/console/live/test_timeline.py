@@ -24,7 +24,7 @@ from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table
 from tests.app.console.fake_plane import FakePlane
 from tests.app.console.fake_triggers import FakeMonitor, Said, monitor, policy
-from tests.support.feed import Flows, window
+from tests.support.console.feed import Flows, window
 
 SECOND = 10**9
 NOON = 1_700_000_000 // 86400 * 86400 * SECOND + 43200 * SECOND

@@ -10,7 +10,7 @@ from app.console.screens.flows.compare import FlowChanges
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, Array
 from tests.app.console.fake import desk, flow
-from tests.support.feed import window
+from tests.support.console.feed import window
 
 SECOND = 10**9
 _PLACES = {name: place for place, name in enumerate(CHANGES.names)}

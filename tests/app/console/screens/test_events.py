@@ -12,7 +12,7 @@ from probes.snapshot import Event, Loss, LossReason
 from probes.tables.conversion import TableKind, TableSchema
 from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_plane import FakePlane, config
-from tests.support.feed import window
+from tests.support.console.feed import window
 
 LONG = "it failed: " + " ".join(f"word{number}" for number in range(40))
 

@@ -27,7 +27,7 @@ from bpf.cancel import Cancel, CancelError, cancelled_by
 from bpf.errors import ProbedeckError, UsageError
 from probes.flow.filter import FlowFilter
 from tests.app.console.fake import becomes, desk, flow
-from tests.support.feed import Flows, window
+from tests.support.console.feed import Flows, window
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows, Value
 

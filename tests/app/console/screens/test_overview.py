@@ -39,7 +39,7 @@ from tests.app.console.fake import Desk, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath, table
 from tests.app.console.fake_plane import FakePlane, config
 from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
-from tests.support.feed import window
+from tests.support.console.feed import window
 from widgets.table.block import Block
 from widgets.table.rows import Pieces
 from widgets.tones import Tone

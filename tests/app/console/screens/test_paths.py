@@ -24,7 +24,7 @@ from probes.path.traced import Traced
 from tests.app.console.fake import Desk, becomes, desk, flow
 from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
 from tests.app.console.fake_plane import FakePlane
-from tests.support.feed import window
+from tests.support.console.feed import window
 from widgets.sparkline import LOST, MARK
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone

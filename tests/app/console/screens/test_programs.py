@@ -21,7 +21,7 @@ from bpf.errors import ProbedeckError
 from probes.tables.conversion import TableKind, TableSchema
 from tests.app.console.fake import Desk, desk
 from tests.app.console.fake_plane import LOSING, SOURCE, FakePlane, config
-from tests.support.feed import window
+from tests.support.console.feed import window
 from widgets.editor import CodeEditor
 from widgets.table.table import VirtualTable
 

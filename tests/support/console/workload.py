@@ -1,4 +1,4 @@
-"""A console that shows made-up traffic: `python -I -m tests.support.workload WORKLOAD`."""
+"""A console that shows made-up traffic: `python -I -m tests.support.console.workload WORKLOAD`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from probes.snapshot import Snapshot
-    from tests.support.feed import FakeController
+    from tests.support.console.feed import FakeController
 
 FLOWS, DESTINATIONS, HOPS = 10_000, 10, 15
 _HOPS_S = 0.25
@@ -20,7 +20,7 @@ def console(name: str) -> int:
     """Be the console, with a workload."""
     from app.console.app import ConsoleApp
     from probes.control_plane import ControlPlane
-    from tests.support.feed import FakeController, Feeder
+    from tests.support.console.feed import FakeController, Feeder
 
     controller = FakeController()
     make, interval = windows(name, controller)
@@ -44,7 +44,7 @@ def windows(
     import numpy as np
 
     from probes.flow.records import FLOW
-    from tests.support.feed import Flows, Routes, hops_window, window
+    from tests.support.console.feed import Flows, Routes, hops_window, window
 
     if name == "hops":
         routes = Routes(DESTINATIONS, HOPS)

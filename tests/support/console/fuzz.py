@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, cast
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.support.terminal import Terminal
+from tests.support.console.terminal import Terminal
 
 if TYPE_CHECKING:
     from tests.app.console.fake_plane import FakePlane
@@ -128,7 +128,7 @@ def _publish(plane: FakePlane, dice: random.Random) -> None:
     """Windows of every kind, empty ones, lossy ones, hostile names, at any pace."""
     from probes.snapshot import Event, Loss, LossReason
     from tests.app.console.fake_triggers import FakeMonitor, Said, Traffic, monitor, policy
-    from tests.support.feed import Flows, Routes, hops_window, window
+    from tests.support.console.feed import Flows, Routes, hops_window, window
 
     routes = Routes(dice.randint(1, 4), dice.randint(1, 15))
     flows = Flows(dice.choice([1, 40, 3000]), churn=True)
@@ -163,7 +163,7 @@ def _publish(plane: FakePlane, dice: random.Random) -> None:
 def run(steps: Sequence[Step], ending: str, number: int) -> None:
     """Do `steps` to a console and end it. AssertionError where it does not end well."""
     with tempfile.TemporaryDirectory() as directory:
-        command = (sys.executable, "-I", "-m", "tests.support.console_fuzz", str(number))
+        command = (sys.executable, "-I", "-m", "tests.support.console.fuzz", str(number))
         home = dict.fromkeys(("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"), directory)
         entered = ("env", "-C", directory, *command)
         with Terminal(

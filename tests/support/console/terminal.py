@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from tests.support.emulator import Emulator
+from tests.support.console.emulator import Emulator
 
 ANSWERS = {
     b"\x1b[c": b"\x1b[?62;22c",  # what it is: a VT220 with colours
