@@ -6,7 +6,7 @@ import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.console.terminal import prepare
+from app.console.terminal.capabilities import prepare
 from app.tape.options import NOTHING, Startup
 
 if TYPE_CHECKING:

@@ -1,128 +1,119 @@
-"""The console's application: screens, commands, and the controller that runs beside them."""
+"""The console's application: Textual's events and actions, handed to the parts that do the work."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import signal
-import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from textual import work
-from textual.notifications import SeverityLevel
+from textual import events, on, work
+from textual.binding import Binding
+from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
 
+from app.commands import Invocation
 from app.config.keymap import Keymap
 from app.config.model import Settings
-from app.console.dialogs.keys import KeysScreen
+from app.console.commands.bindings import bindings
+from app.console.commands.dispatcher import Dispatcher, runners
+from app.console.commands.overwriting import Overwriting
+from app.console.commands.table_commands import TableCommands
+from app.console.commands.type_ahead import TypeAhead
+from app.console.dialogs.commands import DialogCommands
 from app.console.host_names import Names
-from app.console.layout import LayoutApp
-from app.console.overwriting import Overwriting
-from app.console.prompt.command_line import CommandLine
+from app.console.layout import Layouts
+from app.console.prompt.command_line import CommandLine, Filtered
 from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS
 from app.console.starting import StartingScreen
-from app.console.table_actions import TableApp
-from app.console.tasks import Task, TasksApp
-from app.console.time_travel import MomentApp
+from app.console.status import status_items
+from app.console.tapes.control import Tapes
+from app.console.tasks import PRESSING, Tasks
+from app.console.terminal.console_terminal import CSS, ConsoleTerminal
+from app.console.terminal.updates import Updates
+from app.console.time_travel import TimeTravel
 from app.console.tour import Tour
-from app.console.type_ahead import TypeAheadApp
-from app.console.updates import SHORTEST_INTERVAL, UpdateApp
-from bpf.attach.attachment import Hook
 from bpf.cancel import CancelError, cancelled_by
-from bpf.errors import ProbedeckError, UsageError
-from probes.snapshot import Event, History, Snapshot
-from widgets.format import REPLACED, age, duration, percent, poll_time, safe
-from widgets.status import StatusItem
-from widgets.tones import Tone
+from bpf.errors import ProbedeckError
+from probes.snapshot import Event, Snapshot
+from widgets.format import REPLACED, safe
+from widgets.terminal.compositor import DiffApp
+from widgets.terminal.driver import GroundKnown
 
 if TYPE_CHECKING:
-    from app.console.screens.paths.model import PathKey
-    from probes.control_plane import ControlPlane, Replacement
-    from probes.flow.filter import FlowFilter
+    from app.console.live.state import Frame
+    from probes.control_plane import ControlPlane
 
-_STALE_AFTER = 2.5
-"""Intervals without a window after which the data's age is shown."""
 _DEADLY = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
 )  # fmt: skip
-"""Signals that end it; the terminal is given back."""
+"""Signals that end the console, after it has given the terminal back."""
 
 
-class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateApp):
-    """The console."""
+class ConsoleApp(DiffApp[int]):
+    """The console. It owns its parts, each with a task of its own; see app.console.protocol."""
 
     TITLE = "probedeck"
-    plane: ControlPlane
-    """What runs the probes; to be asked in threads, as it may take its time."""
+    CSS = CSS
     MODES = cast("dict[str, Any]", SCREENS)
     ENABLE_COMMAND_PALETTE = False  # its key would be no command of the registry
+
+    plane: ControlPlane
+    failure: ProbedeckError | None = None
+    """The error that ended the console."""
 
     def __init__(
         self, plane: Callable[[], ControlPlane], start: Callable[[], object], where: str,
         duration_s: float | None = None, *, first: str = "overview",
         names: bool = True, settings: Settings | None = None, tour: bool = False,
     ) -> None:  # fmt: skip
-        """`plane` makes what runs the probes, and `start` starts them, in threads: both after the
-        first paint.
+        """`plane` makes the control plane, and `start` starts its probes; both run in threads after
+        the first paint.
 
-        `where` is what is watched, as an operator calls it; `first` is the screen to begin with;
-        without `names` no address is looked up until the operator asks for it.
+        `where` is the interface or the host, `first` the screen to begin with. Without `names` the
+        console looks up no host names until the operator asks for them.
         """
-        super().__init__()
+        super().__init__(ansi_color=False)
         self.settings = settings or Settings()
-        self.take_terminal(self.settings.ui)
-        self.take_keys(Keymap(self.settings))
-        self.command_line = CommandLine(self)
-        self.take_layout(self.settings.ui.layout)
+        self.keymap = Keymap(self.settings)
+        self.set_bindings(bindings(self.keymap))
+        self.terminal = ConsoleTerminal(self, self.settings.ui)
+        self.updates = Updates(self, self.terminal, lambda: self.refresh_view())
+        self.time = TimeTravel(lambda: self.refresh_view())
+        self.tasks = Tasks(self, self.show_status)
         self.names = Names(self._named, enabled=names)
-        """Of addresses, by the host's resolver."""
-        self.wanted_path: PathKey | None = None
-        """What screen 2 turns to as soon as there is something of it."""
-        self.tour = Tour()
+        self.command_line = CommandLine(
+            self, self.settings, lambda: self.plane, lambda: self.frame, self._filtered
+        )
+        self.tapes = Tapes(self)
+        self.layouts = Layouts(self, self.settings.ui.layout)
+        self.overwriting = Overwriting()
+        self.tour = Tour(self)
         if tour:
             self.tour.begin()
-        self.overwriting = Overwriting()
+        self.type_ahead = TypeAhead(self)
+        parts = (
+            self, self.time, self.tasks, self.tapes, self.layouts, self.terminal, self.tour,
+            TableCommands(self), DialogCommands(self, self.tour.offers),
+        )  # fmt: skip
+        turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
+        self.commands = Dispatcher(self, turns | runners(parts))
         self.unsaved: tuple[str, ...] = ()
-        """Files that edited sources would be in, had they been saved."""
         self._asked_about: tuple[str, ...] = ()
-        """What was unsaved when the operator was asked whether to quit."""
-        for mode in SCREENS:
-            setattr(self, f"do_view_{mode}", partial(self.switch_mode, mode))
-        self._open = plane
-        self._first = first
-        self._start = start
-        self._where = where
-        self._duration = duration_s
-        self._notes: tuple[StatusItem, ...] = ()
+        """The value of `unsaved` when the operator was asked whether to quit."""
+        self._open, self._start, self._first = plane, start, first
+        self._where, self._duration = where, duration_s
         self.ready = asyncio.Event()
-        """Set as soon as commands can be done."""
+        """Set as soon as commands can run."""
 
-    @property
-    def read_only(self) -> str:
-        """Why nothing may be changed; empty where it may."""
-        return self.plane.read_only
-
-    @property
-    def interval(self) -> float:
-        """Seconds of a window of the flow probe, wherever it runs."""
-        return self.plane.interval
-
-    @property
-    def capture(self) -> str:
-        """The filter of the flows that are counted; empty if every flow is."""
-        return self.plane.capture
-
-    @property
-    def history(self) -> History:
-        """Windows until now, also those after a paused frame."""
-        return self.plane.history
+    # Start and end
 
     async def on_load(self) -> None:
-        # Before the terminal is taken: from then on it must be given back.
+        # Before Textual takes the terminal: from then on the console must give it back.
         loop = asyncio.get_running_loop()
         for number in _DEADLY:
             loop.add_signal_handler(number, self.exit, 128 + number)
@@ -131,28 +122,27 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateA
         return StartingScreen(self._where)
 
     async def on_ready(self) -> None:
-        """Load the rest, now that there is something to be seen; keys wait until it is there."""
+        """Load the rest after the first paint; keys wait until it is there."""
         try:
             self.plane = await asyncio.to_thread(self._load)
         except ProbedeckError as error:
-            # Tables that are written beside it may have no place.
-            self.failure = error
-            self.exit(error.exit_code)
+            # The output of the tables may be impossible.
+            self.fail(error)
             return
-        self.open_moments()
+        self.time.open()
         await self.switch_mode(self._first)
         if not gc.isenabled():
-            # What has been imported stays.
+            # Imported modules stay.
             gc.freeze()
             gc.enable()
         self.plane.listen(self._published)
-        self.set_interval(1.0, self._show_status)
+        self.set_interval(1.0, self.show_status)
         if self._duration is not None:
             self.set_timer(self._duration, self.exit)
-        self.begin_layout()
+        self.layouts.begin()
         for warning in self.settings.warnings:
             self.notify(safe(warning, REPLACED), severity="warning", markup=False)
-        self.begin_script(self._start_probes())
+        self.tapes.play_startup(self._start_probes())
         self.ready.set()
 
     def _load(self) -> ControlPlane:
@@ -164,179 +154,25 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateA
     @work(thread=True, exit_on_error=False)
     def _start_probes(self) -> None:
         try:
-            with cancelled_by(self.starting):
+            with cancelled_by(self.tasks.starting):
                 self._start()
         except CancelError:
             return  # the console ends
         except Exception as error:
             if not isinstance(error, ProbedeckError):
-                # A fault of ours: it must be seen, and the terminal given back in good order.
+                # Report a fault of the program, too, after the terminal is given back.
                 error = ProbedeckError(f"the probes did not start: {type(error).__name__}: {error}")
             self.failure = error
             self.call_from_thread(self.exit, error.exit_code)
 
-    def _published(self, item: Snapshot | Event) -> None:
-        """Called by the probes' threads."""
-        self.state.take(item)
-        self.show_soon()
+    def fail(self, error: ProbedeckError) -> None:
+        self.failure = error
+        self.exit(error.exit_code)
 
-    def _named(self) -> None:
-        """Called by the threads that look names up, which outlive the console."""
-        with suppress(RuntimeError):
-            self.show_soon()
-
-    @property
-    def since_window(self) -> float:
-        """Seconds since the last window."""
-        return time.monotonic() - self.state.last_at
-
-    def refresh_view(self) -> None:
-        """Bring the frame up to date, and what the screen in front shows."""
-        super().refresh_view()
-        if (front := self._front()) is not None:
-            front.show()
-        if self.tour.step is not None:
-            self._show_tour()
-
-    def _front(self) -> ConsoleScreen | None:
-        """The screen in front, where it has something to show that on: not while it is closed."""
-        screen = self.screen if self.is_running and not self.ending else None
-        return screen if isinstance(screen, ConsoleScreen) and screen.is_mounted else None
-
-    def show_notes(self, *notes: StatusItem) -> None:
-        """Say something about what the screen shows, at the end of the status strip."""
-        self._notes = notes
-        self._show_status()
-
-    def complain(self, error: ProbedeckError) -> None:
-        super().complain(error)
-        if (front := self._front()) is not None and front.takes_blame(error):
-            answer = front.prompt.input
-            self.show_refusal(answer.value, len(answer.value) - answer.cursor_position)
-            return
-        severity: SeverityLevel = "information" if isinstance(error, CancelError) else "error"
-        self.notify(safe(str(error), REPLACED), severity=severity, markup=False)
-
-    @property
-    def nothing_yet(self) -> bool:
-        """Whether there is no window to be seen yet."""
-        return self.state.last is None
-
-    def show_tape(self) -> None:
-        """Tell which tape plays, or is recorded."""
-        self._show_status()
-
-    def _show_tour(self) -> None:
-        self.tour.look(self)
-        if (front := self._front()) is not None:
-            front.show_tour(self.tour)
-
-    def show_tasks(self) -> None:
-        self._show_status()
-
-    def _show_status(self) -> None:
-        if (front := self._front()) is not None:
-            front.show_status(self._status())
-
-    def _status(self) -> list[StatusItem]:
-        last = self.frame.last
-        failure = self.plane.failure()
-        badge = StatusItem("LIVE", Tone.GOOD, badge=True)
-        if (paused := self.moment_badge()) is not None:
-            badge = paused
-        elif failure is not None:
-            badge = StatusItem("ENDED", Tone.BAD, badge=True)
-        elif last is None:
-            badge = StatusItem("STARTING", Tone.MUTED, badge=True)
-        elif self.interval and (old := self.since_window) > _STALE_AFTER * self.interval:
-            badge = StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
-        items = [
-            badge, *self.tape_items(), *self.moment_items(), *self.task_items(),
-            *self.link_items(SHORTEST_INTERVAL),
-        ]  # fmt: skip
-        if self.read_only:
-            items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
-        if failure is not None:
-            items.append(StatusItem(failure.message, Tone.BAD))
-        items += self._hook_items()
-        if last is not None:
-            poll = (last.swap_ns + last.drain_ns) / 1e9
-            lost = self.present.lost
-            full = Tone.WARN if last.occupancy > 0.5 else Tone.NORMAL
-            items += [
-                StatusItem(str(last.generation), label="gen", priority=5),
-                StatusItem(poll_time(poll, last.seconds), label="poll", priority=6),
-                StatusItem(percent(last.occupancy), full, label="map", priority=4),
-                StatusItem(str(lost), Tone.BAD if lost else Tone.GOOD, label="lost", priority=2),
-            ]
-        if self.capture:
-            items.append(StatusItem(self.capture, Tone.WARN, 3, label="only"))
-        return [*items, *self._notes]
-
-    def _hook_items(self) -> list[StatusItem]:
-        """How packets are seen, and whether another program sees them first."""
-        hooks = self.plane.hook_status()
-        modes = " ".join(each.mode for each in hooks if each.hook != Hook.TC_EGRESS.value)
-        removed = any(each.mode == "removed" for each in hooks)
-        tone = Tone.BAD if removed else Tone.NORMAL
-        items = [StatusItem(f"{self._where} {modes}".rstrip(), tone, priority=1)]
-        if before := list(dict.fromkeys(name for each in hooks for name in each.before)):
-            more = f" and {len(before) - 1} more" if len(before) > 1 else ""
-            items.append(StatusItem(f"{before[0]}{more}", Tone.WARN, 3, label="behind"))
-        return items
-
-    def offers(self, command: str) -> bool:
-        """Whether a command has a meaning here and now."""
-        return self.tour.step is not None or not command.startswith("tour.")
-
-    def open_path(self, choice: PathKey) -> None:
-        """Turn to a path that is traced."""
-        self.wanted_path = choice
-        self.call_later(self.turn_to, "paths", None)
-
-    async def turn_to(self, mode: str, key: Hashable | None) -> None:
-        """Turn to a screen, with its cursor on what `key` means there; None: wherever it is."""
-        await self.switch_mode(mode)
-        if key is not None and (front := self._front()) is not None:
-            front.point_at(key)
-
-    def do_help_keys(self) -> None:
-        self.push_screen(KeysScreen(self.current_mode, self.keymap, self.offers))
-
-    def do_help_focus(self) -> None:
-        # An editor's parser, which the first paint does without.
-        from app.console.dialogs.focus_help import FocusHelp
-
-        self.push_screen(FocusHelp(self.screen.focused, self.current_mode, self.key_of))
-
-    def do_help_tour(self) -> None:
-        self.tour.begin()
-        self._show_tour()
-
-    def do_tour_next(self) -> None:
-        self.tour.skip()
-        self._show_tour()
-
-    def do_tour_end(self) -> None:
-        self.tour.end()
-        self._show_tour()
-
-    def do_probe_info(self) -> None:
-        from app.console.dialogs.program_info import LocalHooks, ProgramInfoScreen
-
-        if not isinstance(self.plane, LocalHooks):
-            self.complain(UsageError("the hooks' run time is known on their own host only"))
-            return
-        self.push_screen(ProgramInfoScreen(self.plane.hooks(), self.plane.memory()))
-
-    def do_app_palette(self) -> None:
-        from app.console.dialogs.palette import Palette
-
-        self.push_screen(Palette())
-
-    def do_app_redraw(self) -> None:
-        if isinstance(self.screen, ConsoleScreen):
-            self.screen.refresh_terminal()
+    def exit(self, *arguments: Any, **options: Any) -> None:
+        """End the console, and all tasks that can be cancelled."""
+        self.tasks.cancel_all()
+        super().exit(*arguments, **options)
 
     def do_app_quit(self) -> None:
         if self.unsaved and self.unsaved != self._asked_about:
@@ -348,17 +184,123 @@ class ConsoleApp(TypeAheadApp, LayoutApp, TableApp, TasksApp, MomentApp, UpdateA
             return
         self.exit(0)
 
-    def reconfigure(self, capture: FlowFilter) -> None:
-        """Count only some flows from now on; compiles, so not in the event loop."""
-        what = capture.text or "every flow"
+    # Events of Textual
 
-        def done(made: Replacement) -> None:
-            text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
-            self.notify(text, markup=False)
+    async def on_event(self, event: events.Event) -> None:
+        # A tape waits for its keys by itself.
+        now = event if self.tapes.playing else self.type_ahead.next(event)
+        if now is None or not self.tapes.admits(now):
+            return
+        with self.tapes.handling(now):
+            await super().on_event(now)
+        self.type_ahead.handled(now)
 
-        def failed(error: ProbedeckError) -> None:
-            self.plane.publish(Event.now("error", "flow", str(error)))
-            self.complain(error)
+    def on_ground_known(self, event: GroundKnown) -> None:
+        self.terminal.follow_ground(dark=event.dark)
 
-        ask = partial(self.plane.reconfigure, capture)
-        self.front_screen().run_in_worker(ask, done, failed, task=Task(f"counting {what}"))
+    @on(Notify)
+    def _notified(self, event: Notify) -> None:
+        self.tapes.message = event.notification.message
+        self.drop_notifications(event.notification)
+
+    def on_click(self, event: events.Click) -> None:
+        self.tapes.clicked(event)
+
+    def get_key_display(self, binding: Binding) -> str:
+        """Return the sign of a key, or its name if the terminal cannot draw the sign."""
+        sign = super().get_key_display(binding)
+        return sign if self.look.glyphs != "ascii" or sign.isascii() else binding.key
+
+    # Commands
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a command means anything on the screen in front."""
+        if action != "command" or not parameters:
+            return super().check_action(action, parameters)
+        lines = str(parameters[0])
+        return self.tour.offers(lines) and self.commands.is_offered(lines)
+
+    async def action_command(self, lines: str) -> None:
+        self.tapes.called(lines)
+        await self.commands.run_lines(lines)
+
+    def action_press(self, keys: str) -> None:
+        """Press keys, separated by commas."""
+        self.run_worker(self.type_ahead.press(keys), exclusive=True, group=PRESSING)
+
+    async def run_command(self, asked: Invocation) -> None:
+        with self.tapes.running(asked):
+            await self.commands.run(asked)
+
+    def ask(self, asked: Invocation) -> Sequence[str]:
+        """Run a command for another thread, see Dispatcher.ask."""
+        return self.commands.ask(asked)
+
+    def key_of(self, command: str) -> str:
+        return self.commands.key_of(command)
+
+    def complain(self, error: ProbedeckError) -> None:
+        self.commands.hear(error)
+        self.tapes.hear(error)
+        if (front := self._front()) is not None and front.takes_blame(error):
+            answer = front.prompt.input
+            self.tapes.refused(answer.value, len(answer.value) - answer.cursor_position)
+            return
+        severity: SeverityLevel = "information" if isinstance(error, CancelError) else "error"
+        self.notify(safe(str(error), REPLACED), severity=severity, markup=False)
+
+    def do_app_prompt(self, text: str = "") -> None:
+        self.commands.open_prompt(text)
+
+    def do_app_redraw(self) -> None:
+        if isinstance(self.screen, ConsoleScreen):
+            self.screen.refresh_terminal()
+
+    # The screen in front
+
+    @property
+    def frame(self) -> Frame:
+        return self.time.frame
+
+    def _front(self) -> ConsoleScreen | None:
+        """The screen in front, if it can show anything: the console neither starts nor ends."""
+        screen = self.screen if self.is_running and not self.ending else None
+        return screen if isinstance(screen, ConsoleScreen) and screen.is_mounted else None
+
+    def _filtered(self) -> Filtered:
+        return front.filtered() if (front := self._front()) is not None else ()
+
+    async def turn_to(self, mode: str, key: Hashable | None) -> None:
+        await self.switch_mode(mode)
+        screen = self.get_screen_stack(mode)[0]
+        if key is not None and isinstance(screen, ConsoleScreen) and screen.is_mounted:
+            screen.point_at(key)
+
+    def screen_resumed(self, screen: Screen[Any]) -> None:
+        self.layouts.restore(screen)
+        self.refresh_view()
+
+    def refresh_view(self) -> None:
+        self.time.advance()
+        if (front := self._front()) is not None:
+            front.show()
+            if self.tour.step is not None:
+                self.tour.show()
+
+    def show_soon(self) -> None:
+        self.updates.soon()
+
+    def show_status(self) -> None:
+        if (front := self._front()) is not None:
+            items = status_items(self, self._where, self.tapes.status_items)
+            front.show_status([*items, *front.notes])
+
+    def _published(self, item: Snapshot | Event) -> None:
+        """Take in what a probe published; called by the probes' threads."""
+        self.time.state.take(item)
+        self.show_soon()
+
+    def _named(self) -> None:
+        """Show a new host name; called by threads that outlive the console."""
+        with suppress(RuntimeError):
+            self.show_soon()

@@ -63,15 +63,15 @@ def connect(plane: ControlPlane, url: str, settings: Settings, script: Startup =
 
 
 def _run(app: ConsoleApp, script: Startup) -> int:
-    app.begin_with(script)
+    app.tapes.begin_with(script)
     if script.shown or script.tape is None:
-        code = app.run(mouse=app.ui.mouse)
+        code = app.run(mouse=app.terminal.ui.mouse)
     else:
         code = app.run(headless=True, size=(script.tape.width, script.tape.height))
     failure = app.failure or (app.plane.failure() if app.ready.is_set() else None)
     if failure is not None:
         raise failure
     code = code if code is not None else app.return_code or 0
-    if not code and (left := app.unplayed()) is not None:
+    if not code and (left := app.tapes.unplayed()) is not None:
         raise left
     return code

@@ -1,43 +1,83 @@
-"""Screens that show what only the control plane can tell: it is asked again and again."""
+"""Screens whose content comes from the control plane, which they poll."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import partial
+from typing import ClassVar, Generic, TypeVar
 
 from app.commands import Invocation
 from app.console.screen import ConsoleScreen
+from app.console.tasks import Task
 from bpf.errors import ProbedeckError
 
+_Answer = TypeVar("_Answer")
 _T = TypeVar("_T")
 _PERIOD = 1.0
-"""Seconds between two questions."""
+"""Seconds between two polls."""
 
 
-class PollingScreen(ConsoleScreen, Generic[_T]):
-    """Asks while it is in front, one fetch at a time; a paused screen stays as it is, once it
-    has an answer."""
+class PollingScreen(ConsoleScreen, Generic[_Answer]):
+    """Polls while it is in front, one call at a time."""
+
+    PAUSES: ClassVar = True
+    """Whether it keeps its last answer while the console is paused."""
 
     def __init__(self) -> None:
         super().__init__()
         self._fetching = self._answered = False
-        self._answer: _T | None = None
+        self._answer: _Answer | None = None
         self._trouble = ""
-        """Why the last fetch had no answer; empty where it had one."""
+        """Why the last poll failed; empty if it succeeded."""
+        self._busy = ""
+        """The change that is being made."""
 
-    def fetch(self) -> Callable[[], _T]:
-        """What to ask now, in a thread."""
+    def fetch(self) -> Callable[[], _Answer]:
+        """Return the call of the next poll; it runs in a thread."""
         raise NotImplementedError
 
-    def apply(self, answer: _T) -> None:
-        """Keep an answer; `show` is called afterwards, if it is another one."""
+    def apply(self, answer: _Answer) -> None:
+        """Keep an answer; `show` follows if it differs from the last one."""
         raise NotImplementedError
 
     def execute(self, asked: Invocation) -> None:
         if self._answered:
             super().execute(asked)
-        else:
-            self.execute_after(self.fetch(), self._fetched, asked)
+            return
+
+        # A command may be about something that only the first poll finds.
+        def fetched(answer: _Answer) -> None:
+            self._fetched(answer)
+            try:
+                ConsoleScreen.execute(self, asked)
+            except ProbedeckError as error:
+                self.console.complain(error)
+
+        self.run_in_worker(self.fetch(), fetched, self.console.complain)
+
+    def change(self, what: str, ask: Callable[[], _T], done: Callable[[_T], None]) -> None:
+        """Make a change in a thread, one at a time; then poll. `what` is its title."""
+        if self._busy:
+            self.console.complain(ProbedeckError(f"{self._busy} is not done yet"))
+            return
+
+        def ended(follow: Callable[[], None]) -> None:
+            self._busy = ""
+            follow()
+            self.show_change()
+            self._poll()
+
+        self._busy = what
+        self.show_change()
+        self.run_in_worker(
+            ask,
+            lambda answer: ended(partial(done, answer)),
+            lambda error: ended(partial(self.console.complain, error)),
+            task=Task(what),
+        )
+
+    def show_change(self) -> None:
+        """Show that a change begins or has ended."""
 
     def on_mount(self) -> None:
         self.set_interval(_PERIOD, self._poll)
@@ -47,16 +87,16 @@ class PollingScreen(ConsoleScreen, Generic[_T]):
 
     @property
     def _stays(self) -> bool:
-        return self.console.paused and self._answered
+        return self.PAUSES and self.console.time.paused and self._answered
 
     def _poll(self) -> None:
         if self.is_current and not self._fetching and not self._stays:
             self._fetching = True
-            # A tape that turns here is about what the first answer tells.
+            # A tape that turns here waits for the first answer.
             first = not self._answered
-            self.run_in_worker(self.fetch(), self._fetched, self._not_known, asked=first)
+            self.run_in_worker(self.fetch(), self._fetched, self._fetch_failed, asked=first)
 
-    def _fetched(self, answer: _T) -> None:
+    def _fetched(self, answer: _Answer) -> None:
         before, first = (self._answer, self._trouble), not self._answered
         self._fetching, self._trouble = False, ""
         if self._stays:
@@ -65,9 +105,9 @@ class PollingScreen(ConsoleScreen, Generic[_T]):
         self.apply(answer)
         if first:
             self.show()
-        elif before != (answer, "") or self.console.since_window > _PERIOD:
+        elif before != (answer, "") or self.console.time.since_window > _PERIOD:
             self.console.show_soon()
 
-    def _not_known(self, error: ProbedeckError) -> None:
+    def _fetch_failed(self, error: ProbedeckError) -> None:
         self._fetching, self._trouble = False, str(error)
         self.show()

@@ -1,34 +1,31 @@
-"""What every full screen has: the status strip above, the footer below, and the state between."""
+"""The base of the full screens: status strip above, prompt and footer below, tasks, commands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import on
-from textual.app import ComposeResult
-from textual.message import Message
+from textual.app import App, ComposeResult
+from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input
 
 from app.commands import Invocation
 from app.commands.line import answer
-from app.console.bindings import bindings, is_view
+from app.console.commands.bindings import bindings, is_view
 from app.console.prompt.prompt import Prompt, place_of
+from app.console.protocol import Console, console_of
 from app.console.tables.sorted_table import TableScreen
-from app.console.tasks import Task, run_aside
-from app.console.tour import Tour, TourPanel
-from bpf.cancel import CancelError, cancelled_by
+from app.console.tasks import Task
 from bpf.errors import ProbedeckError
 from widgets.status import StatusItem, StatusStrip
 from widgets.terminal.keybar import KeyBar
 
 if TYPE_CHECKING:
-    from app.console.app import ConsoleApp
+    from app.console.prompt.command_line import Filtered
     from app.console.screens.paths.model import PathKey
-    from app.console.tapes.state import Values
-    from probes.filter import Domain, RowTable
+    from app.tape.named_state import StateValue
 
 _T = TypeVar("_T")
 
@@ -38,58 +35,54 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-class TaskDone(Message):
-    """A thread is done; what follows belongs into the event loop."""
-
-    def __init__(
-        self, follow: Callable[[], None], task: Task | None = None, *, asked: bool
-    ) -> None:
-        """`asked` is whether somebody asked for it, and it is among the app's `pending`."""
-        super().__init__()
-        self.follow, self.task, self.asked = follow, task, asked
+def front_screen(app: App[Any]) -> ConsoleScreen:
+    """Close the dialogs that are open, and return the full screen below."""
+    while isinstance(app.screen, ModalScreen):
+        app.pop_screen()
+    screen = app.screen
+    assert isinstance(screen, ConsoleScreen)
+    return screen
 
 
 class ConsoleScreen(TableScreen):
-    """A screen of the console; `show` is called when there is something new to be seen.
-
-    It shows the app's `frame`, and nothing newer.
-    """
+    """A screen of the console. It shows the console's `frame`, and nothing newer."""
 
     MODE: ClassVar[str]
-    """What the app and the registry call it."""
+    """Its name in the registry; Textual's mode."""
     AUTO_FOCUS = "VirtualTable"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
 
+    notes: tuple[StatusItem, ...] = ()
+    """The last items of the status strip: about the content of the screen."""
     _answering = 0
-    """The number of the prompt's question whose answer is being acted on; 0: none."""
+    """Number of the prompt's question whose answer is being acted on; 0: none."""
     _blamed = 0
-    """That whose answer did not do, in a thread."""
+    """Number of the prompt's question whose answer failed in a worker; 0: none."""
     _waiting = False
-    """Whether a thread is to tell whether an answer does."""
+    """Whether a worker is still to check the prompt's answer."""
 
     @property
-    def console(self) -> ConsoleApp:
-        """The app, as what it is."""
-        return cast("ConsoleApp", self.app)
+    def console(self) -> Console:
+        return console_of(self.app)
 
     def compose(self) -> ComposeResult:
-        self._bindings = bindings(self.console.keymap, self.MODE)
+        self.set_bindings(bindings(self.console.keymap, self.MODE))
         yield StatusStrip(id="status")
         yield from self.compose_body()
         yield Prompt()
         yield KeyBar(is_view)
 
-    def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
-        """The kinds of rows that its filters are of, and rows whose values are offered."""
-        return ()
-
     def compose_body(self) -> list[Widget]:
-        """The widgets between strip and footer."""
+        """Return the widgets between strip and prompt."""
         return []
 
-    def states(self) -> Values:
-        """What it knows of named state, by name."""
+    def filtered(self) -> Filtered:
+        """Return the domains of the screen's filters, and tables whose values complete a term."""
+        return ()
+
+    def states(self) -> dict[str, StateValue]:
+        """Return the named state that the screen knows."""
         return {}
 
     def offers(self, command: str) -> bool:
@@ -97,41 +90,40 @@ class ConsoleScreen(TableScreen):
         return True
 
     def do(self, asked: Invocation) -> None:
-        """Do a command of this screen, or cancel what the strip says. Raises ProbedeckError."""
-        if not (asked.command.leaves and self.console.cancel_task()):
+        """Run a command of this screen. Raises ProbedeckError.
+
+        A command that leaves cancels a task instead, if the status strip shows one.
+        """
+        if not (asked.command.leaves and self.console.tasks.cancel()):
             self.execute(asked)
 
     def execute(self, asked: Invocation) -> None:
-        """Do a command of this screen. Raises ProbedeckError."""
+        """Run a command of this screen. Raises ProbedeckError."""
         getattr(self, asked.command.method)(*asked.values)
 
-    def execute_after(
-        self, ask: Callable[[], _T], take: Callable[[_T], None], asked: Invocation
-    ) -> None:
-        """Do a command as soon as what it may be about is asked for, and taken."""
+    def leave(self) -> None:
+        """Close the detail, else clear the filter, else end the comparison or the pause."""
+        if not (self.close_detail() or self.clear_filter()):
+            self.console.time.leave()
 
-        def known(answer: _T) -> None:
-            take(answer)
-            try:
-                ConsoleScreen.execute(self, asked)
-            except ProbedeckError as error:
-                self.console.complain(error)
+    def close_detail(self) -> bool:
+        """Close the detail; False if none is open."""
+        return False
 
-        self.run_in_worker(ask, known, self.console.complain)
+    def clear_filter(self) -> bool:
+        """Clear the filter; False if there is none."""
+        return False
 
     def point_at(self, key: Hashable) -> None:
-        """Put the cursor on what has this key in the screen's table, if it is there."""
+        """Put the cursor on the row of a key in the screen's table, if there is one."""
 
     def show(self) -> None:
-        """Show the app's frame, and tell the app's `show_notes` about it."""
+        """Show the console's frame."""
 
-    def show_tour(self, tour: Tour) -> None:
-        """Show where an operator is on the tour."""
-        panels = self.query(TourPanel)
-        if panels:
-            panels.first().show(tour)
-        elif tour.step is not None:
-            self.mount(TourPanel(tour), before=self.query_one(KeyBar))
+    def show_notes(self, *notes: StatusItem) -> None:
+        """Show items about the content of the screen at the end of the status strip."""
+        self.notes = notes
+        self.console.show_status()
 
     @property
     def prompt(self) -> Prompt:
@@ -139,7 +131,7 @@ class ConsoleScreen(TableScreen):
 
     @on(Input.Submitted)
     async def _submitted(self, event: Input.Submitted) -> None:
-        """Do the command that asked, with what was typed; or what the line says."""
+        """Run the command that asked for the prompt's text, or the text as a command line."""
         prompt = self.prompt
         self._answering = number = prompt.sent()
         self._waiting = False
@@ -157,27 +149,27 @@ class ConsoleScreen(TableScreen):
             self._answering = 0
 
     def place_of(self, error: ProbedeckError, text: str) -> int | None:
-        """Which character of a prompt's text an error is about, from 0; None: not known."""
+        """Return the index of the character that an error is about; None if it is unknown."""
         return place_of(error, text)
 
     def takes_blame(self, error: ProbedeckError) -> bool:
-        """Whether the prompt shows an error, because the answer to its question led to it."""
+        """Show an error in the prompt, if its answer led to the error; False otherwise."""
         number = self._answering or self._blamed
         return bool(number) and self.prompt.refuse(number, error, self.place_of)
 
     def show_status(self, items: list[StatusItem]) -> None:
-        self.query_one(StatusStrip).show(items)
+        """Show the status strip."""
+        self.query_one("#status", StatusStrip).show(items)
 
     def run_in_worker(
         self, ask: Callable[[], _T], done: Callable[[_T], None],
         failed: Callable[[ProbedeckError], None], *, asked: bool = True, task: Task | None = None,
     ) -> None:  # fmt: skip
-        """Have something asked in a thread; `done` or `failed` is called in the event loop.
+        """Call `ask` in a thread, then `done` or `failed` in the event loop.
 
-        `asked` is whether it is for a command: tapes wait until that is done. `task` says to an
-        operator what it is, and can cancel it, which `failed` is told.
+        `asked` says whether a command needs it: then tapes wait for it, and the prompt shows its
+        errors. The status strip shows `task`, if it has a title.
         """
-        told = task or Task("", asked=False)
         number = self._answering if asked else 0
         self._waiting = self._waiting or bool(number)
 
@@ -190,22 +182,8 @@ class ConsoleScreen(TableScreen):
             failed(error)
             self._blamed = 0
 
-        def run() -> None:
-            try:
-                with cancelled_by(told.cancel):
-                    follow = partial(answered, ask())
-            except CancelError:
-                follow = partial(refused, CancelError(f"{told.title} is cancelled"))
-            except Exception as error:
-                if not isinstance(error, ProbedeckError):
-                    # A fault of ours must be seen, and must not keep the operator from going on.
-                    error = ProbedeckError(f"this failed: {type(error).__name__}: {error}")
-                follow = partial(refused, error)
-            self.post_message(TaskDone(follow, told, asked=asked))
-
-        self.console.pending += asked
-        self.console.begin_task(told)
-        self.run_worker(run_aside(run), exit_on_error=False)
+        task = task or Task("", asked=False)
+        self.console.tasks.run(self, task, ask, answered, refused, of_command=asked)
 
     def trace(self, *choices: PathKey) -> None:
         """Trace paths from now on, and turn to the first."""
@@ -214,22 +192,11 @@ class ConsoleScreen(TableScreen):
             for choice in choices:
                 self.console.plane.trace(choice.destination, choice.flow)
 
-        self.run_in_worker(
-            ask, lambda _: self.console.open_path(choices[0]), self.console.complain,
-            task=Task(f"tracing {choices[0].destination}"),
-        )  # fmt: skip
+        def traced(_: None) -> None:
+            self.app.call_later(self.console.turn_to, "paths", (choices[0], None))
 
-    @on(TaskDone)
-    def _follow_up(self, event: TaskDone) -> None:
-        try:
-            # While the console ends there is nothing any more that could be shown.
-            if self.is_attached:
-                event.follow()
-        finally:
-            self.console.pending -= event.asked
-            if event.task is not None:
-                self.console.end_task(event.task)
+        task = Task(f"tracing {choices[0].destination}")
+        self.run_in_worker(ask, traced, self.console.complain, task=task)
 
     def on_screen_resume(self) -> None:
-        self.console.restore_screen(self)
-        self.console.refresh_view()
+        self.console.screen_resumed(self)

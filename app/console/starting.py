@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.widgets import Static
 
-from app.console.bindings import is_view
+from app.console.commands.bindings import is_view
 from widgets.status import StatusItem, StatusStrip
 from widgets.terminal.compositor import DiffScreen
 from widgets.terminal.keybar import KeyBar

@@ -1,4 +1,4 @@
-"""What takes its time: the status strip says what and how long it is, and it can be cancelled."""
+"""Tasks in threads: the status strip shows long ones with their time, and Escape cancels them."""
 
 from __future__ import annotations
 
@@ -10,41 +10,46 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from textual.app import App
+from textual.dom import DOMNode
 
-from bpf.cancel import Cancel
-from bpf.errors import UsageError
+from bpf.cancel import Cancel, CancelError, cancelled_by
+from bpf.errors import ProbedeckError, UsageError
 from widgets.format import age, percent
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
+_T = TypeVar("_T")
 SAID_AFTER = 0.3
-"""Seconds that work may take before it is said that it goes on."""
+"""Seconds after which the status strip shows a task."""
+PRESSING = "keys"
+"""The group of workers that press keys."""
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """Something that a thread does; only its `share` is changed by that."""
+    """A call in a thread; the thread changes nothing but `share`."""
 
     title: str
     """What it does, `checking flow`."""
     asked: bool = True
-    """Whether the operator asked for it; what is done by itself is not told of."""
+    """Whether the operator asked for it; the status strip shows no others."""
     cancel: Cancel = field(default_factory=Cancel)
     share: float = math.nan
-    """How much of it is done, 0 to 1, where that is known."""
+    """The share that is done, 0 to 1; NaN if that is unknown."""
     started: float = field(default_factory=time.monotonic)
     _said: tuple[int, str] = (-1, "")
 
     def progress(self, share: float) -> None:
-        """So much of it is done."""
+        """Set the share that is done."""
         self.share = share
 
     @property
     def seconds(self) -> float:
-        """How long it has been going on."""
+        """Seconds since the start."""
         return time.monotonic() - self.started
 
     @property
@@ -59,7 +64,7 @@ class Task:
 
 
 async def run_aside(run: Callable[[], None]) -> None:
-    """Run something in a thread that the end of the process does not wait for.
+    """Run a function in a thread that the end of the process does not wait for.
 
     asyncio.to_thread() has few threads, and the end of the event loop waits for all of them.
     """
@@ -76,63 +81,88 @@ async def run_aside(run: Callable[[], None]) -> None:
     await done.wait()
 
 
-class TasksApp(App[int]):
-    """An app that tells of the work of its threads."""
+class Tasks:
+    """The tasks that run now."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, app: App[Any], changed: Callable[[], None]) -> None:
+        """`changed` brings the status strip up to date."""
+        self._app, self._changed = app, changed
         self._tasks: list[Task] = []
+        self._pending = 0
+        """Tasks of commands; tapes wait until they are done."""
         self.starting = Cancel()
         """Ends the start of the probes."""
 
-    def exit(self, *arguments: Any, **options: Any) -> None:
-        """End the console, and all work that can be cancelled."""
-        for cancel in (self.starting, *(task.cancel for task in self._tasks)):
-            cancel.ask()
-        super().exit(*arguments, **options)
+    @property
+    def busy(self) -> bool:
+        """Whether a command is not done yet, or keys are being pressed."""
+        pressing = (worker for worker in self._app.workers if worker.group == PRESSING)
+        return self._pending > 0 or any(worker.is_running for worker in pressing)
 
-    def show_tasks(self) -> None:
-        """Tell of the work that goes on now, and of none that is over."""
-        raise NotImplementedError
+    def run(
+        self, node: DOMNode, task: Task, ask: Callable[[], _T], done: Callable[[_T], None],
+        failed: Callable[[ProbedeckError], None], *, of_command: bool,
+    ) -> None:  # fmt: skip
+        """Call `ask` in a thread, then `done` or `failed` by the message loop of `node`.
 
-    def begin_task(self, task: Task) -> None:
-        """Tell of it until `end_task`, if it takes long."""
+        A cancelled task fails with CancelError. A command is pending until its tasks are done.
+        """
+
+        def run() -> None:
+            follow: Callable[[], None]
+            try:
+                with cancelled_by(task.cancel):
+                    follow = partial(done, ask())
+            except CancelError:
+                follow = partial(failed, CancelError(f"{task.title} is cancelled"))
+            except Exception as error:
+                if not isinstance(error, ProbedeckError):
+                    # Show a fault of the program, too, and let the operator go on.
+                    error = ProbedeckError(f"this failed: {type(error).__name__}: {error}")
+                follow = partial(failed, error)
+            node.call_later(self.follow_up, node, task, follow, of_command=of_command)
+
+        self._pending += of_command
         self._tasks.append(task)
         if task.title:
-            self.set_timer(SAID_AFTER, self.show_tasks)
+            self._app.set_timer(SAID_AFTER, self._changed)
+        node.run_worker(run_aside(run), exit_on_error=False)
 
-    def end_task(self, task: Task) -> None:
-        """It is over."""
-        self._tasks.remove(task)
-        if task.title:
-            self.show_tasks()
+    def follow_up(
+        self, node: DOMNode, task: Task, follow: Callable[[], None], *, of_command: bool
+    ) -> None:
+        """Call `follow`, unless the console ends and can show nothing more; the task is over."""
+        try:
+            if node.is_attached:
+                follow()
+        finally:
+            self._pending -= of_command
+            self._tasks.remove(task)
+            if task.title:
+                self._changed()
 
-    def _told_of(self) -> list[Task]:
-        """What was asked for and takes long, in the order in which it was."""
-        return [task for task in self._tasks if task.asked and task.seconds >= SAID_AFTER]
+    def cancel_all(self) -> None:
+        """Cancel the start of the probes and all tasks that can be cancelled."""
+        for cancel in (self.starting, *(task.cancel for task in self._tasks)):
+            cancel.ask()
 
-    def task_items(self) -> list[StatusItem]:
-        """The last of it, and how much there is besides."""
-        works = self._told_of()
-        if not works:
+    def status_items(self) -> list[StatusItem]:
+        """The newest long task, and the number of others."""
+        tasks = self._shown()
+        if not tasks:
             return []
-        others = f" (+{len(works) - 1})" if len(works) > 1 else ""
-        return [StatusItem(works[-1].words + others, Tone.ACCENT, priority=1)]
+        others = f" (+{len(tasks) - 1})" if len(tasks) > 1 else ""
+        return [StatusItem(tasks[-1].words + others, Tone.ACCENT, priority=1)]
 
     @property
     def can_cancel(self) -> bool:
-        """Whether the strip tells of work that can be cancelled."""
+        """Whether the status strip shows a task that can be cancelled."""
         return bool(self._cancellable())
 
-    def cancel_task(self) -> bool:
-        """Cancel the last work that the strip says can be cancelled; whether there is any."""
-        works = self._cancellable()
-        return bool(works) and works[-1].cancel.ask()
-
-    def _cancellable(self) -> list[Task]:
-        return [
-            task for task in self._told_of() if task.cancel.cancellable and not task.cancel.asked
-        ]
+    def cancel(self) -> bool:
+        """Cancel the newest task that the strip shows as cancellable; False if there is none."""
+        tasks = self._cancellable()
+        return bool(tasks) and tasks[-1].cancel.ask()
 
     def do_work_cancel(self) -> None:
         asked = [task for task in self._tasks if task.asked]
@@ -140,3 +170,10 @@ class TasksApp(App[int]):
             raise UsageError("nothing is being done that could be cancelled")
         if not asked[-1].cancel.ask():
             raise UsageError(f"{asked[-1].title} cannot be cancelled now")
+
+    def _shown(self) -> list[Task]:
+        """Long tasks that the operator asked for, oldest first."""
+        return [task for task in self._tasks if task.asked and task.seconds >= SAID_AFTER]
+
+    def _cancellable(self) -> list[Task]:
+        return [task for task in self._shown() if task.cancel.cancellable and not task.cancel.asked]

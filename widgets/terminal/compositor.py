@@ -30,9 +30,11 @@ from textual._ansi_sequences import SYNC_END, SYNC_START
 from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate, LayoutUpdate
 from textual.app import App, ReturnType
 from textual.await_complete import AwaitComplete
+from textual.binding import BindingsMap
 from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.geometry import Size
+from textual.notifications import Notification
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.strip import Strip
 
@@ -98,6 +100,21 @@ class DiffApp(App[ReturnType]):
     def on_terminal_lost(self) -> None:
         """Exit as after a hang-up: the terminal is gone."""
         self.exit(return_code=128 + signal.SIGHUP)
+
+    def set_bindings(self, bindings: BindingsMap) -> None:
+        """Replace the keys of the app."""
+        self._bindings = bindings
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether the app can be stopped and continued by a shell."""
+        return self._driver is not None and self._driver.can_suspend
+
+    def drop_notifications(self, newest: Notification) -> None:
+        """Remove all notifications but the newest and errors, which stay their time."""
+        for old in list(self._notifications):
+            if old is not newest and old.severity != "error":
+                self._unnotify(old)
 
     @property
     def ending(self) -> bool:
@@ -297,6 +314,15 @@ class DiffScreen(Screen[ScreenResultType]):
         self._was_sized = False
         if self.diff:
             self._compositor = DiffCompositor(self)
+
+    def set_bindings(self, bindings: BindingsMap) -> None:
+        """Replace the keys of the screen."""
+        self._bindings = bindings
+
+    @property
+    def text_lines(self) -> list[str]:
+        """The text of each line of the screen."""
+        return [strip.text for strip in self._compositor.render_strips()]
 
     def refresh_terminal(self) -> None:
         """Draw everything again, whatever the terminal shows."""

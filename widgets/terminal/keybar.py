@@ -7,11 +7,17 @@ from collections.abc import Callable, Iterable
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 _Key = tuple[str, str, str, str, bool]
 """Key, its name, its description, its action, and whether it is enabled."""
+
+
+def is_key(widget: Widget | None) -> bool:
+    """Whether a widget is a key of the footer; it may have been removed since."""
+    return isinstance(widget, FooterKey)
 
 
 class KeyBar(Footer):

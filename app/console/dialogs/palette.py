@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -14,13 +12,11 @@ from textual.widgets import Input
 from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
 from app.console.dialogs.dialog import BoxScreen
+from app.console.protocol import Console, console_of
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
-
-if TYPE_CHECKING:
-    from app.console.app import ConsoleApp
 
 _COLUMNS = (
     Column("title", "Command", 35),
@@ -72,8 +68,8 @@ class Palette(BoxScreen):
         return self.query_one(VirtualTable)
 
     @property
-    def console(self) -> ConsoleApp:
-        return cast("ConsoleApp", self.app)
+    def console(self) -> Console:
+        return console_of(self.app)
 
     def _show(self, text: str) -> None:
         self._table.show(Rows.of(map(self._row, self._meant(text.strip()))))
@@ -84,7 +80,7 @@ class Palette(BoxScreen):
         # No lower than it was: what it covers would be drawn anew with each letter.
         self._most = max(self._most, 1 + self._table.source.rows)
         height = self.app.size.height
-        room = height // 2 if self.console.slow else height - _OTHER_LINES
+        room = height // 2 if self.console.terminal.slow else height - _OTHER_LINES
         self._table.styles.height = max(2, min(self._most, room))
 
     def _meant(self, text: str) -> list[Command]:

@@ -1,32 +1,43 @@
-"""What the console knows of what is typed: how it may go on, and what was typed before."""
+"""Completion and history of the prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
 
 from app.commands.complete import Completer, Completion
 from app.commands.history import PromptHistory
 from app.commands.model import ParameterKind
 from app.config import layouts
+from app.config.model import Settings
 from app.config.paths import state_dir
-from app.console.screen import ConsoleScreen
 from app.console.tasks import run_aside
 from bpf.errors import ProbedeckError, UsageError
 
 if TYPE_CHECKING:
-    from app.console.app import ConsoleApp
+    from app.console.live.state import Frame
+    from probes.control_plane import ControlPlane
+    from probes.filter import Domain, RowTable
 
+Filtered = Sequence[tuple["Domain", "RowTable | None"]]
+"""Domains of filters, and tables whose values complete a term; None: only the fields."""
 _MOST = 50
 """Flows whose destinations are offered."""
 
 
 class CommandLine:
-    """Names that there are, asked for when a prompt opens, and the history."""
+    """Completes what is typed, by names that exist now, and remembers lines."""
 
-    def __init__(self, app: ConsoleApp) -> None:
-        self._app = app
+    def __init__(
+        self, app: App[Any], settings: Settings, plane: Callable[[], ControlPlane],
+        frame: Callable[[], Frame], filtered: Callable[[], Filtered],
+    ) -> None:  # fmt: skip
+        """`filtered` returns the domains of the filters of the screen in front."""
+        self._app, self._settings = app, settings
+        self._plane, self._frame, self._filtered = plane, frame, filtered
         self.history = PromptHistory(state_dir() / "history")
         self._names: Mapping[ParameterKind, tuple[str, ...]] = {}
         self._loaded = False
@@ -42,25 +53,25 @@ class CommandLine:
         )
 
     def open(self) -> None:
-        """A prompt opens: learn what there is, beside everything else."""
-        self._app.run_worker(run_aside(self._learn), exit_on_error=False, group="names")
+        """Fetch the names of probes, policies and destinations, as a prompt opens."""
+        self._app.run_worker(run_aside(self._fetch), exit_on_error=False, group="names")
 
     def complete(self, command: str, text: str, position: int) -> Completion:
-        """What may follow; see Completer."""
+        """Return what may follow a text; see Completer."""
         return self._completer.complete(command, text, position, self._app.current_mode)
 
     def remember(self, line: str) -> None:
-        """Keep a line that was typed, and done."""
+        """Add a line that was typed and run to the history."""
         self.history.remember(line)
         save = self.history.save
         self._app.run_worker(lambda: save(line), thread=True, exit_on_error=False, group="history")
 
-    def _learn(self) -> None:
+    def _fetch(self) -> None:
         if not self._loaded:
             self._loaded = True
             self.history.load()
-        plane = self._app.plane
-        # Where it does not answer, what was known is offered.
+        plane = self._plane()
+        # If the plane does not answer, the names of the last time are offered.
         with suppress(ProbedeckError):
             monitor = plane.monitor()
             self._names = {
@@ -74,16 +85,16 @@ class CommandLine:
     def _tapes(self) -> Iterable[str]:
         from app.tape.store import TapeStore  # which the first paint does without
 
-        return TapeStore(self._app.settings.macros).names()
+        return TapeStore(self._settings.macros).names()
 
     def _destinations(self) -> Iterable[str]:
-        """What is traced, and where the largest flows go."""
+        """Destinations that are traced, and those of the largest flows."""
         from app.console.screens.flows.rows import (
             path_of,  # numpy, which the first paint does without
         )
 
         found = dict.fromkeys(self._names.get(ParameterKind.DESTINATION, ()))
-        for row in self._app.frame.flows.rows[:_MOST]:
+        for row in self._frame().flows.rows[:_MOST]:
             with suppress(UsageError):
                 found[path_of(row).destination] = None
         return found
@@ -91,11 +102,10 @@ class CommandLine:
     def _filter(self, text: str, position: int) -> Completion:
         from app.console.prompt.filter_completion import complete
 
-        screen, saved = self._app.screen, self._app.settings.filters
-        of = screen.filtered() if isinstance(screen, ConsoleScreen) else ()
+        saved = self._settings.filters
         found = [
             candidate
-            for domain, table in of
+            for domain, table in self._filtered()
             for candidate in complete(text, position, domain, table, saved)
         ]
         begin = found[0].start if found else position

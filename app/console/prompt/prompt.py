@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual import on
@@ -19,11 +19,11 @@ from app.commands.complete import Completion, usage
 from app.commands.keys import CHARACTERS
 from app.commands.registry import REGISTRY
 from app.console.prompt.error_line import Mistake
+from app.console.protocol import console_of
 from bpf.errors import ProbedeckError, TextError
 from widgets.format import REPLACED, safe
 
 if TYPE_CHECKING:
-    from app.console.app import ConsoleApp
     from app.console.prompt.command_line import CommandLine
 
 _MORE = " … "
@@ -39,19 +39,19 @@ def place_of(error: ProbedeckError, text: str) -> int | None:
     return None if begin < 0 else min(begin + error.column - 1, len(text))
 
 
-class PromptInput(Input):
-    """An input that keeps all its own keys, and whose footer names only those of use here."""
+# Without the bindings that it inherits: those scroll, and a line does not.
+class PromptInput(Input, inherit_bindings=False):
+    """An input that keeps all its own keys, and of them shows only Enter in the footer."""
 
-    BINDINGS = [Binding("enter", "submit", "Apply")]
+    BINDINGS = [Binding("enter", "submit", "Apply"), *Input.BINDINGS]
+    _KEYS = frozenset(BindingsMap(BINDINGS).key_to_bindings)
 
     def __init__(self) -> None:
         super().__init__(select_on_focus=False)
         self.cursor_blink = False
-        # Not those for scrolling, which a line has no use for.
-        self._bindings = BindingsMap([*self.BINDINGS, *Input.BINDINGS])
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        known = key in CHARACTERS or key in self._bindings.key_to_bindings
+        known = key in CHARACTERS or key in self._KEYS
         return known or super().check_consume_key(key, character)
 
 
@@ -159,7 +159,7 @@ class Prompt(Vertical):
 
     @property
     def _line(self) -> CommandLine:
-        return cast("ConsoleApp", self.app).command_line
+        return console_of(self.app).command_line
 
     def ask(
         self, command: str, question: str, example: str, text: str, *, replaced: bool = False

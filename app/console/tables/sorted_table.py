@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from textual import events, on
 
+from app.console.protocol import console_of
 from app.console.tables.columns import columns
 from app.console.tables.spec import TableSpec
 from bpf.errors import UsageError, did_you_mean
 from widgets.table.rows import Rows, ValueSource
 from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffScreen
-
-if TYPE_CHECKING:
-    from app.console.app import ConsoleApp
 
 OPEN = "open"
 """What a layout has for a pane that is open."""
@@ -44,7 +42,7 @@ class SortedTable(VirtualTable):
         """What is shown, in the order of now."""
 
     def on_mount(self) -> None:
-        self.chosen = cast("ConsoleApp", self.app).settings.columns.get(self.spec.name, ())
+        self.chosen = console_of(self.app).settings.columns.get(self.spec.name, ())
 
     def fill(self, rows: ValueSource) -> None:
         """Show `rows` from now on, in the order that was chosen."""

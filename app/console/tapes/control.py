@@ -1,105 +1,95 @@
-"""The console plays tapes and records them; see app.tape for what they are."""
+"""Tapes in the console: play them, and record keys as a tape. See app.tape for their language."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from textual import events, on
-from textual.notifications import Notify
-from textual.widgets._footer import FooterKey
+from textual import events
 from textual.worker import Worker, WorkerCancelled
 
 from app.commands import Invocation
-from app.config.model import Settings
-from app.console.command_app import CommandApp
-from app.console.screen import ConsoleScreen
+from app.console.protocol import Console
+from app.console.screen import ConsoleScreen, front_screen
 from app.tape.options import NOTHING, Startup
 from bpf.errors import ProbedeckError, UsageError
 from widgets.status import StatusItem
+from widgets.terminal.keybar import is_key
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.app import ConsoleApp
     from app.console.tapes.player import Player
     from app.console.tapes.recorder import Recorder
     from app.tape.model import Tape, TapeStep
+    from app.tape.named_state import StateValue
 
 LINE = "app.prompt"
 """The command that asks for a whole line."""
 _FIRST = 3.0
-"""Seconds that the first window is waited for, once what measures it has started."""
-_LOOK = 0.025
-"""Seconds between two looks whether it is there."""
+"""Seconds to wait for the first window, once the probes have started."""
+_POLL = 0.025
+"""Seconds between two checks for the first window."""
 REGISTER = "q"
-"""What is recorded into where no other is named."""
+"""The register of a recording that names none."""
 
 
-class TapeApp(CommandApp):
-    """An app that plays tapes, and records what is done with keys."""
+class Tapes:
+    """Plays one tape at a time, or records the user's keys."""
 
-    settings: Settings
-    script = NOTHING
-    """What is played as soon as there is something to be seen; the console ends if it fails."""
-    failure: ProbedeckError | None = None
-    """Why the console ended by itself."""
-    message = ""
-    """The last one in the corner."""
-    _left: TapeStep | None = None
-    """The step of it to come, or in hand."""
-    _player: Player | None = None
-    _recorder: Recorder | None = None
-    _last_tape = REGISTER
-    """What was recorded into, or played, last."""
-    _key: events.Key | None = None
-    """What is being handled by the app."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._playing_turn = asyncio.Lock()
-        """Held by the tape that plays, or waits for the probes; others play after it."""
-
-    @property
-    def nothing_yet(self) -> bool:
-        """Whether there is no window to be seen yet."""
-        raise NotImplementedError
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.startup = NOTHING
+        """The tape to play once the console is ready. If it fails, the console ends."""
+        self.message = ""
+        """The last message in the corner."""
+        self._left: TapeStep | None = None
+        """The step of the startup tape that is played or comes next; None: all were played."""
+        self._player: Player | None = None
+        self._recorder: Recorder | None = None
+        self._last_tape = REGISTER
+        """The tape that was recorded or played last."""
+        self._key: events.Key | None = None
+        """The key that the app handles now."""
+        self._turn = asyncio.Lock()
+        """Held while a tape plays, or waits for the probes; other tapes follow it."""
 
     @property
     def playing(self) -> str:
-        """The tape that plays; empty where none does."""
+        """Name of the tape that plays; empty if none does."""
         return self._player.tape.name if self._player is not None else ""
 
     @property
     def recording(self) -> str:
-        """The register that is recorded into; empty where none is."""
+        """The register of the recording; empty if there is none."""
         return self._recorder.register if self._recorder is not None else ""
 
     @property
-    def at_work(self) -> bool:
-        """Whether something goes on that was asked for."""
-        pressing = (worker for worker in self.workers if worker.group == "keys")
-        return self.pending > 0 or any(worker.is_running for worker in pressing)
-
-    @property
     def asking(self) -> tuple[str, str]:
-        """The command that a value is asked for, and the answer until now; empty for none."""
-        screen = self.screen
+        """The command that asks for a value, and the answer until now; empty if none asks."""
+        screen = self._console.app.screen
         if not (isinstance(screen, ConsoleScreen) and screen.is_mounted and screen.prompt.is_open):
             return "", ""
         return screen.prompt.command or LINE, screen.prompt.input.value
 
-    def screen_of(self, mode: str) -> ConsoleScreen | None:
-        """A mode's screen, where it was turned to before."""
-        try:
-            screen = self.get_screen_stack(mode)[0]
-        except (KeyError, IndexError):
-            return None
-        return screen if isinstance(screen, ConsoleScreen) and screen.is_mounted else None
+    def state_of(self, name: str) -> StateValue:
+        """Return the value of a named state; None if it does not exist now."""
+        from app.console.tapes.state import state_of
 
-    def tape_items(self) -> list[StatusItem]:
-        """For the status strip."""
+        own: dict[str, StateValue] = {
+            "message": self.message,
+            "prompt": self.asking[0],
+            "prompt.text": self.asking[1],
+            "macro.playing": self.playing,
+            "macro.recording": self.recording,
+        }
+        return own[name] if name in own else state_of(self._console, name)
+
+    def status_items(self) -> list[StatusItem]:
+        """Items of the status strip: the tape that plays, and the register of the recording."""
         items = []
         if (player := self._player) is not None:
             text = f"PLAYING {player.tape.name} {player.number}/{len(player.tape.steps)}"
@@ -108,19 +98,21 @@ class TapeApp(CommandApp):
             items.append(StatusItem(f"REC {self._recorder.register}", Tone.BAD, badge=True))
         return items
 
-    def show_tape(self) -> None:
-        """Tell which tape plays, or is recorded."""
-        raise NotImplementedError
+    # Events, commands and errors of the console
 
-    # What it sees and hears
-
-    async def on_event(self, event: events.Event) -> None:
+    def admits(self, event: events.Event) -> bool:
+        """Whether the console handles an event. While a tape plays, only its keys; Escape stops
+        it."""
         arrives = isinstance(event, events.InputEvent) and not event.is_forwarded
-        if arrives and self._player is not None and not self._player.sent(event):
-            # What an operator presses would get between the steps.
-            if isinstance(event, events.Key) and event.key in ("escape", "ctrl+c"):
-                self._player.stop()
-            return
+        if not arrives or self._player is None or self._player.sent(event):
+            return True
+        if isinstance(event, events.Key) and event.key in ("escape", "ctrl+c"):
+            self._player.stop()
+        return False
+
+    @contextmanager
+    def handling(self, event: events.Event) -> Iterator[None]:
+        """Record an event while the app handles it."""
         if self._recorder is not None and not event.is_forwarded:
             if isinstance(event, events.Key):
                 self._recorder.key(event)
@@ -128,49 +120,47 @@ class TapeApp(CommandApp):
                 self._recorder.paste(event.text)
         self._key = event if isinstance(event, events.Key) else None
         try:
-            await super().on_event(event)
+            yield
         finally:
             self._key = None
 
-    @on(Notify)
-    def _notified(self, event: Notify) -> None:
-        self.message = event.notification.message
+    def clicked(self, event: events.Click) -> None:
+        """Warn that a recording has no mouse; clicks on a key of the footer press the key."""
+        if self._recorder is not None and not is_key(event.widget):
+            text = "what the mouse does is not recorded: use keys"
+            self._console.app.notify(text, severity="warning", timeout=3.0, markup=False)
 
-    def on_click(self, event: events.Click) -> None:
-        # Those on a key of the footer press it.
-        if self._recorder is not None and not isinstance(event.widget, FooterKey):
-            said = "what the mouse does is not recorded: use keys"
-            self.notify(said, severity="warning", timeout=3.0, markup=False)
-
-    async def action_command(self, lines: str) -> None:
+    def called(self, lines: str) -> None:
+        """Record command lines of a key, or of the palette."""
         if self._recorder is not None:
             if self._key is not None:
                 self._recorder.commands(self._key, tuple(lines.splitlines()))
             else:
                 self._recorder.called(tuple(lines.splitlines()))
-        await super().action_command(lines)
 
-    async def run_command(self, asked: Invocation) -> None:
-        if asked.command.writes and self._player is not None and not self.script.allow_write:
+    @contextmanager
+    def running(self, asked: Invocation) -> Iterator[None]:
+        """Record a command that the prompt ran. Raises UsageError if the tape may not run it."""
+        if asked.command.writes and self._player is not None and not self.startup.allow_write:
             from app.tape.load import refused
 
             raise UsageError(refused(asked.command.name))
         command, text = self.asking if self._key is None else ("", "")
-        await super().run_command(asked)
+        yield
         if self._recorder is not None:
             if command == LINE:
                 self._recorder.called((asked.line,))
             elif command == asked.command.name:
                 self._recorder.answered(text)
 
-    def show_refusal(self, text: str, left: int) -> None:
-        """A prompt's answer does not do: its text stays to be mended, with the cursor so many
-        characters before its end."""
+    def refused(self, text: str, left: int) -> None:
+        """Record that the prompt keeps a text for correction, `left` characters after the
+        cursor."""
         if self._recorder is not None:
             self._recorder.put(text, left)
 
-    def complain(self, error: ProbedeckError) -> None:
-        super().complain(error)
+    def hear(self, error: ProbedeckError) -> None:
+        """Fail the step of the tape that plays, and drop the key from the recording."""
         if self._player is not None:
             self._player.complain(error)
         if self._recorder is not None and self._key is not None:
@@ -186,29 +176,30 @@ class TapeApp(CommandApp):
             raise UsageError(f"{self.playing} is playing", hint="esc stops it")
         if self._recorder is not None:
             raise UsageError("what is recorded plays no tape", hint="Q stops recording")
-        shelf = TapeStore(self.settings.macros, self.settings.filters)
-        path = shelf.path(name)
+        store = TapeStore(self._console.settings.macros, self._console.settings.filters)
+        path = store.path(name)
         if path.exists() and not (path.is_file() or path.is_dir()):
-            # Reading one would wait, and nothing else be done meanwhile.
+            # Reading a FIFO or a device would block the console.
             raise UsageError(f"tape {name!r} is no file")
-        tape = shelf.load(name)
-        replace(self.script, tape=tape).check()
+        tape = store.load(name)
+        replace(self.startup, tape=tape).check()
         self._last_tape = name
-        self.run_worker(self._play(tape), group="tape")
+        self._console.app.run_worker(self._play(tape), group="tape")
 
-    def begin_with(self, script: Startup) -> None:
-        """Have this played first."""
-        self.script = script
-        steps = script.tape.steps if script.tape is not None else ()
+    def begin_with(self, startup: Startup) -> None:
+        """Set the tape to play first."""
+        self.startup = startup
+        steps = startup.tape.steps if startup.tape is not None else ()
         self._left = next(iter(steps), None)
 
-    def begin_script(self, starting: Worker[None]) -> None:
-        """Play what is to be played first, when `starting` is done."""
-        if self.script.tape is not None:
-            self.run_worker(self._play_script(self.script.tape, starting), group="tape")
+    def play_startup(self, starting: Worker[None]) -> None:
+        """Play the startup tape, if there is one, when the worker `starting` is done."""
+        if self.startup.tape is not None:
+            worker = self._play_startup(self.startup.tape, starting)
+            self._console.app.run_worker(worker, group="tape")
 
     def unplayed(self) -> ProbedeckError | None:
-        """What is wrong where the console has ended before what was to be played first."""
+        """The error of a console that ended before the startup tape; None if all was played."""
         if self._left is None:
             return None
         from app.tape.model import StepError
@@ -218,45 +209,42 @@ class TapeApp(CommandApp):
 
     async def _play(self, tape: Tape) -> None:
         try:
-            async with self._playing_turn:
+            async with self._turn:
                 stopped = await self._played(tape)
         except ProbedeckError as error:
-            self.complain(error)
+            self._console.complain(error)
         else:
-            self.notify(f"{tape.name} {stopped or 'is done'}", timeout=2.0, markup=False)
+            self._notify(f"{tape.name} {stopped or 'is done'}", 2.0)
 
-    async def _play_script(self, tape: Tape, starting: Worker[None]) -> None:
-        async with self._playing_turn:
-            await self._play_first(tape, starting)
-
-    async def _play_first(self, tape: Tape, starting: Worker[None]) -> None:
-        """Play it; then the console is the operator's, or over where he does not see it."""
-        try:
-            await starting.wait()
-        except WorkerCancelled:
-            return  # The console ends.
-        deadline = time.monotonic() + _FIRST
-        while self.nothing_yet and time.monotonic() < deadline:
-            await asyncio.sleep(_LOOK)
-        if self.failure is not None:
-            return
-        try:
-            stopped = await self._played(tape)
-        except ProbedeckError as error:
-            self.failure = error
-            self.exit(error.exit_code)
-            return
-        self._left = None
-        if self.script.shown:
-            self.notify(f"{tape.name} {stopped or 'is done'}", timeout=2.0, markup=False)
-        else:
-            self.exit(0)
+    async def _play_startup(self, tape: Tape, starting: Worker[None]) -> None:
+        """Play the startup tape; then the console is the user's, or ends if it is not shown."""
+        console = self._console
+        async with self._turn:
+            try:
+                await starting.wait()
+            except WorkerCancelled:
+                return  # The console ends.
+            deadline = time.monotonic() + _FIRST
+            while console.time.state.last is None and time.monotonic() < deadline:
+                await asyncio.sleep(_POLL)
+            if console.failure is not None:
+                return
+            try:
+                stopped = await self._played(tape)
+            except ProbedeckError as error:
+                console.fail(error)
+                return
+            self._left = None
+            if self.startup.shown:
+                self._notify(f"{tape.name} {stopped or 'is done'}", 2.0)
+            else:
+                console.app.exit(0)
 
     async def _played(self, tape: Tape) -> str:
-        """Play it; where it was stopped, in words. Raises StepError."""
+        """Play a tape; return the place where the user stopped it, in words. Raises StepError."""
         from app.console.tapes.player import Player
 
-        self._player = player = Player(cast("ConsoleApp", self), tape)
+        self._player = player = Player(self._console, tape, self.state_of)
         try:
             return await player.play()
         except asyncio.CancelledError:
@@ -265,14 +253,17 @@ class TapeApp(CommandApp):
             raise
         finally:
             self._player = None
-            self.show_tape()
+            self._console.show_status()
+
+    def _notify(self, text: str, seconds: float) -> None:
+        self._console.app.notify(text, timeout=seconds, markup=False)
 
     def do_macro_play(self, tape: str = "") -> None:
         if tape:
             self.play(tape)
         else:
             example = "a register's letter, a tape's name or file"
-            prompt = self.front_screen().prompt
+            prompt = front_screen(self._console.app).prompt
             prompt.ask("macro.play", "Play", example, self._last_tape, replaced=True)
 
     def do_macro_stop(self) -> None:
@@ -287,27 +278,26 @@ class TapeApp(CommandApp):
 
     def do_macro_record(self, register: str = REGISTER) -> None:
         from app.console.tapes.recorder import Recorder
-        from app.tape import store as shelf
+        from app.tape import store
 
         if self._recorder is not None:
             self._keep()
             return
         if self._player is not None:
             raise UsageError(f"{self.playing} is playing", hint="esc stops it")
-        shelf.register(register)
-        self._recorder = Recorder(register, self.current_mode)
-        self.show_tape()
+        store.register(register)
+        self._recorder = Recorder(register, self._console.app.current_mode)
+        self._console.show_status()
 
     def _keep(self) -> None:
-        """Put what was recorded into its register."""
-        from app.tape import store as shelf
+        """Write the recording into its register."""
+        from app.tape import store
 
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
         if self.asking[0] == LINE:
             recorder.called(("macro.stop",))
-        self.show_tape()
-        shelf.record(recorder.register, recorder.text())
+        self._console.show_status()
+        store.record(recorder.register, recorder.text())
         self._last_tape = recorder.register
-        said = f"register {recorder.register} has {recorder.count} steps; @ plays it"
-        self.notify(said, timeout=3.0, markup=False)
+        self._notify(f"register {recorder.register} has {recorder.count} steps; @ plays it", 3.0)

@@ -7,15 +7,16 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual import events
+from textual.app import App
 from textual.dom import DOMNode
 
 from app.commands.export_target import target
 from app.commands.keys import NAMES
+from app.console.protocol import Console
 from app.console.tables.export import write
-from app.console.tapes.state import state_of
 from app.files import make_directory
 from app.tape.condition import StateCondition, shown
 from app.tape.keys import character_of
@@ -34,12 +35,11 @@ from app.tape.model import (
     Type,
     Wait,
 )
+from app.tape.named_state import StateValue
 from app.tape.search import found
 from bpf.errors import ProbedeckError
 from widgets.format import REPLACED, safe
-
-if TYPE_CHECKING:
-    from app.console.app import ConsoleApp
+from widgets.terminal.compositor import DiffScreen
 
 _LOOK = 0.025
 """Seconds between two looks at what is waited for."""
@@ -54,13 +54,14 @@ class _StoppedError(Exception):
 class Player:
     """One run of a tape; in a worker of the app, as no key is handled while a handler waits."""
 
-    def __init__(self, app: ConsoleApp, tape: Tape) -> None:
+    def __init__(self, console: Console, tape: Tape, state_of: Callable[[str], StateValue]) -> None:
+        """`state_of` returns the value of a named state."""
         self.tape = tape
         self.number = 0
         """Of the step in hand, from 1; 0 before the first."""
         self.step: TapeStep | None = None
         """The step in hand."""
-        self._app = app
+        self._console, self._app, self._state_of = console, console.app, state_of
         self._sending: events.Key | None = None
         self._complaint: ProbedeckError | None = None
         self._stopping = False
@@ -83,7 +84,7 @@ class Player:
             self.number, self.step = number, step
             if self._ended:
                 raise self._failure(step, "the console has ended before this")
-            self._app.show_tape()
+            self._console.show_status()
             try:
                 await self._do(step)
             except _StoppedError:
@@ -111,7 +112,7 @@ class Player:
     async def _done(self, step: TapeStep) -> None:
         instruction = step.instruction
         if isinstance(instruction, Action):
-            await self._app.run_command(instruction.asked)
+            await self._console.run_command(instruction.asked)
         elif isinstance(instruction, Type):
             for character in instruction.text:
                 key = NAMES.get(character, character)
@@ -127,9 +128,9 @@ class Player:
             self._picture(target(instruction.path))
         elif isinstance(instruction, Export):
             _make_room(target(instruction.path))
-            await self._app.run_command(instruction.view)
+            await self._console.run_command(instruction.view)
             await self._idle(step)
-            await self._app.run_command(instruction.command)
+            await self._console.run_command(instruction.command)
         elif isinstance(instruction, Expect):
             await self._expect(step, instruction.condition)
         else:
@@ -156,7 +157,7 @@ class Player:
 
     async def _expect(self, step: TapeStep, condition: StateCondition) -> None:
         if not await self._until(step, PATIENCE, lambda: self._holds(condition)):
-            actual = shown(state_of(self._app, condition.state))
+            actual = shown(self._state_of(condition.state))
             raise self._failure(step, f"it is {actual}")
 
     async def _wait(self, step: TapeStep, instruction: Wait) -> None:
@@ -166,14 +167,14 @@ class Player:
             await self._idle(step, seconds)
         elif isinstance(until, StateCondition):
             if not await self._until(step, seconds, lambda: self._holds(until)):
-                actual = shown(state_of(self._app, until.state))
+                actual = shown(self._state_of(until.state))
                 raise self._failure(step, f"it is {actual} after {seconds:g} s")
         elif not await self._until(step, seconds, lambda: self._sees(until)):
             where = "on the screen" if until.whole else "in the line of the cursor"
             raise self._failure(step, f"not {where} within {seconds:g} s")
 
     def _holds(self, condition: StateCondition) -> bool:
-        return condition.holds(state_of(self._app, condition.state))
+        return condition.holds(self._state_of(condition.state))
 
     def _sees(self, seen: ScreenPattern) -> bool:
         lines = lines_of(self._app)
@@ -203,10 +204,10 @@ class Player:
         while True:
             await self._settle()
             await self._painted()
-            if not self._app.at_work:
+            if not self._console.tasks.busy:
                 return
             left = deadline - time.monotonic()
-            if not await self._until(step, left, lambda: not self._app.at_work):
+            if not await self._until(step, left, lambda: not self._console.tasks.busy):
                 raise self._failure(step, f"not done within {seconds:g} s")
 
     async def _settle(self, *, focused: bool = False) -> None:
@@ -244,12 +245,12 @@ async def _soon(what: Awaitable[Any]) -> None:
         await asyncio.wait_for(what, _PAINT)
 
 
-def lines_of(app: ConsoleApp) -> list[str]:
+def lines_of(app: App[Any]) -> list[str]:
     """The lines of the screen, as text."""
-    return [strip.text for strip in app.screen._compositor.render_strips()]
+    return app.screen.text_lines if isinstance(app.screen, DiffScreen) else []
 
 
-def cursor_line(app: ConsoleApp) -> int | None:
+def cursor_line(app: App[Any]) -> int | None:
     """The line of the screen with the cursor; None where nothing has one."""
     focused = app.screen.focused
     if focused is None:

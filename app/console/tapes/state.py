@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from app.console.protocol import Console
+from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS
 from app.console.screens.flows.rows import endpoint
 from app.console.screens.paths.model import PathKey, Paths
@@ -13,59 +15,61 @@ from probes.flow.filter import protocol_name
 from probes.monitor.state import PolicyState as Stage
 
 if TYPE_CHECKING:
-    from app.console.app import ConsoleApp
     from app.console.screens.programs.model import Programs, Slot
     from app.console.screens.triggers.model import PolicyStatus
     from app.tape.named_state import StateValue
     from probes.monitor.info import MonitorInfo
 
-Values: TypeAlias = "dict[str, StateValue]"
+StateValues: TypeAlias = "dict[str, StateValue]"
 """What names stand for."""
 
 
-def state_of(app: ConsoleApp, name: str) -> StateValue:
-    """What a name stands for; None where there is no such thing now."""
+def state_of(console: Console, name: str) -> StateValue:
+    """Return the value of a named state; None if it does not exist now."""
     group = name.partition(".")[0] if "." in name else ""
-    values = _GROUPS[group](app) if group in _GROUPS else {}
+    values = _GROUPS[group](console) if group in _GROUPS else {}
     for mode, info in SCREENS.items():
         if any(state.name.startswith(f"{group}.") for state in info.states):
-            screen = app.screen_of(mode)
+            screen = _screen_of(console, mode)
             values |= screen.states() if screen is not None else {}
     return values.get(name)
 
 
-def _console(app: ConsoleApp) -> Values:
-    last = app.frame.last
+def _screen_of(console: Console, mode: str) -> ConsoleScreen | None:
+    """Return a mode's screen, if the user has turned to it."""
+    try:
+        screen = console.app.get_screen_stack(mode)[0]
+    except (KeyError, IndexError):
+        return None
+    return screen if isinstance(screen, ConsoleScreen) and screen.is_mounted else None
+
+
+def _console(console: Console) -> StateValues:
+    last, app = console.frame.last, console.app
     return {
         "view": app.current_mode,
-        "paused": app.paused,
-        "busy": app.at_work,
-        "read_only": bool(app.read_only),
+        "paused": console.time.paused,
+        "busy": console.tasks.busy,
+        "read_only": bool(console.plane.read_only),
         "theme": "dark" if app.current_theme.dark else "light",
         "width": app.size.width,
         "height": app.size.height,
-        "message": app.message,
         "windows": last.window if last is not None else 0,
         "generation": last.generation if last is not None else None,
-        "rate": float(app.frame.flows.rows["bit_rate"].sum()),
-        "lost": app.frame.lost,
-        "prompt": app.asking[0],
+        "rate": float(console.frame.flows.rows["bit_rate"].sum()),
+        "lost": console.frame.lost,
     }
 
 
-def _prompts(app: ConsoleApp) -> Values:
-    return {"prompt.text": app.asking[1]}
-
-
-def _flows(app: ConsoleApp) -> Values:
-    total = len(app.frame.flows.rows)
+def _flows(console: Console) -> StateValues:
+    total = len(console.frame.flows.rows)
     return {
         "flow.total": total, "flow.count": total, "flow.filter": "", "flow.sort": "rate",
-        "flow.order": "descending", "flow.capture": app.capture, "flow.detail": False,
+        "flow.order": "descending", "flow.capture": console.plane.capture, "flow.detail": False,
     }  # fmt: skip
 
 
-def of_flow(row: Any) -> Values:
+def of_flow(row: Any) -> StateValues:
     """Of the flow under the cursor; `row` is of dtype LIVE."""
     return {
         "flow.source": endpoint(row, "source"),
@@ -75,15 +79,15 @@ def of_flow(row: Any) -> Values:
     }
 
 
-def _paths(app: ConsoleApp) -> Values:
+def _paths(console: Console) -> StateValues:
     paths = Paths()
-    paths.take(app.frame.paths, ())
+    paths.take(console.frame.paths, ())
     return of_path(paths, None)
 
 
-def of_path(paths: Paths, choice: PathKey | None) -> Values:
+def of_path(paths: Paths, choice: PathKey | None) -> StateValues:
     """Of all that is traced, and of the path that is looked at."""
-    values: Values = {"path.count": sum(one.flow is None for one in paths.choices)}
+    values: StateValues = {"path.count": sum(one.flow is None for one in paths.choices)}
     if choice is None or choice not in paths.choices:
         return values
     hops, summary = paths.hops(choice, 1), paths.summary(choice)
@@ -100,10 +104,10 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _triggers(app: ConsoleApp) -> Values:
-    view = app.frame.monitor
+def _triggers(console: Console) -> StateValues:
+    view = console.frame.monitor
     policies = view.policies[-1].rows if view.policies else ()
-    values: Values = {"trigger.count": len(policies)}
+    values: StateValues = {"trigger.count": len(policies)}
     for row in policies:
         name, stage = row["policy"].decode(), Stage(row["state"])
         values[f"trigger.state.{name}"] = stage.name.lower()
@@ -114,11 +118,11 @@ def _triggers(app: ConsoleApp) -> Values:
     return values
 
 
-def of_policies(info: MonitorInfo | None, chosen: PolicyStatus | None) -> Values:
+def of_policies(info: MonitorInfo | None, chosen: PolicyStatus | None) -> StateValues:
     """As the control plane says that they stand, which is known before the next window."""
     if info is None:
         return {}
-    values: Values = {
+    values: StateValues = {
         "trigger.count": len(info.policies),
         "trigger.active": sum(one.state.runs for one in info.policies),
         "trigger.selected": chosen.name if chosen is not None else None,
@@ -128,13 +132,13 @@ def of_policies(info: MonitorInfo | None, chosen: PolicyStatus | None) -> Values
     }
 
 
-def _programs(app: ConsoleApp) -> Values:
+def _programs(console: Console) -> StateValues:
     return {"program.count": 0, "program.state": "none"}
 
 
-def of_program(programs: Programs, slot: Slot | None, doing: str) -> Values:
+def of_program(programs: Programs, slot: Slot | None, doing: str) -> StateValues:
     """Of the source that is looked at; `doing` is what is being done with it, a state's word."""
-    values: Values = {"program.count": len(programs.infos), "program.state": "none"}
+    values: StateValues = {"program.count": len(programs.infos), "program.state": "none"}
     if slot is None or slot.probe not in programs.infos:
         return values
     info, verdict = programs.infos[slot.probe], programs.verdict(slot.probe)
@@ -151,8 +155,8 @@ def of_program(programs: Programs, slot: Slot | None, doing: str) -> Values:
     }
 
 
-def _events(app: ConsoleApp) -> Values:
-    events = app.frame.events
+def _events(console: Console) -> StateValues:
+    events = console.frame.events
     return {
         "event.count": len(events),
         "event.errors": sum(event.severity == "error" for event in events),
@@ -160,11 +164,7 @@ def _events(app: ConsoleApp) -> Values:
     }
 
 
-def _macros(app: ConsoleApp) -> Values:
-    return {"macro.playing": app.playing, "macro.recording": app.recording}
-
-
-_GROUPS: Mapping[str, Callable[[ConsoleApp], Values]] = {
-    "": _console, "prompt": _prompts, "flow": _flows, "path": _paths, "trigger": _triggers,
-    "program": _programs, "event": _events, "macro": _macros,
+_GROUPS: Mapping[str, Callable[[Console], StateValues]] = {
+    "": _console, "flow": _flows, "path": _paths, "trigger": _triggers, "program": _programs,
+    "event": _events,
 }  # fmt: skip

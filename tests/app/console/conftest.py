@@ -10,4 +10,4 @@ from tests.support.idle import be_prompt
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     be_prompt(monkeypatch)
-    monkeypatch.setattr("app.console.updates.SHORTEST_INTERVAL", 0.01)
+    monkeypatch.setattr("app.console.terminal.updates.SHORTEST_INTERVAL", 0.01)

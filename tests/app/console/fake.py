@@ -19,6 +19,7 @@ from probes.snapshot import Loss, LossReason
 from tests.app.console.fake_plane import FakePlane
 from tests.support.console.feed import FakeController, window
 from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import DiffScreen
 
 
 def flow(number: int, kbit: float, *, proto: int = 6, ago: float = 0.0, size: int = 1000) -> Array:
@@ -75,7 +76,7 @@ class Desk:
 
     @property
     def lines(self) -> list[str]:
-        return [strip.text for strip in self.app.screen._compositor.render_strips()]
+        return cast("DiffScreen[object]", self.app.screen).text_lines
 
     @property
     def text(self) -> str:

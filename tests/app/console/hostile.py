@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from app.commands import REGISTRY, Command, Parameter, ParameterKind
-from app.console.tapes.state import state_of
 from app.tape.states import states
 from probes.flow.records import FLOW, Array, FlowDirection
 from probes.monitor.records import METRIC, POLICY, TRANSITION
@@ -254,7 +253,7 @@ async def put_up_with(console: Desk, steps: Sequence[Step]) -> None:
         assert app._exception is None, step
         assert not any(_SAID in said for said in console.complaints), (step, console.complaints)
         for name in (*states(), "trigger.state.busy", "trigger.value.p1", "trigger.state.nobody"):
-            state_of(app, name)
+            app.tapes.state_of(name)
     await console.pilot.resize_terminal(120, 40)
     app.call_later(app.action_command, "macro.stop")
     app.call_later(app.action_command, "view.flows")

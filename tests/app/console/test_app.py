@@ -142,14 +142,14 @@ async def test_a_program_that_runs_before_ours_is_in_the_status_strip(
     async with desk(width, 24) as console:
         monkeypatch.setattr(console.controller, "hook_status", lambda: hooks)
         await console.feed(flow(1, 10))
-        console.app._show_status()
+        console.app.show_status()
         await console.still()
         assert "eth0 tcx" in console.strip
         assert "behind TCX program 'fw' id 7 and 1 more" in console.strip
         assert "lost 0" in console.strip
         removed = (HookStatus("eth0", "tc ingress", "removed"),)
         monkeypatch.setattr(console.controller, "hook_status", lambda: removed)
-        console.app._show_status()
+        console.app.show_status()
         await console.still()
         assert "eth0 removed" in console.strip
         assert "behind" not in console.strip

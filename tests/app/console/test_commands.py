@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+
 import pytest
 
 from app.commands import REGISTRY, Command
@@ -9,8 +12,9 @@ from app.commands.keys import spoken
 from app.config.keymap import Keymap
 from app.config.model import Settings
 from app.console.app import ConsoleApp
-from app.console.bindings import bindings
-from app.console.screen import ConsoleScreen
+from app.console.commands.bindings import bindings
+from app.console.commands.dispatcher import Runner
+from app.console.screen import ConsoleScreen, front_screen
 from app.console.screens import SCREENS
 from app.console.screens.events.screen import EventsScreen
 from app.console.screens.flows.screen import FlowsScreen
@@ -19,9 +23,9 @@ from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.programs.screen import ProgramsScreen
 from app.console.screens.triggers.screen import TriggersScreen
 from tests.app.console.fake import desk, flow
+from tests.app.console.fake_plane import FakePlane
 
-OWNERS: dict[str, type[ConsoleApp] | type[ConsoleScreen]] = {
-    "": ConsoleApp,
+OWNERS: dict[str, type[ConsoleScreen]] = {
     "overview": OverviewScreen,
     "paths": PathsScreen,
     "flows": FlowsScreen,
@@ -39,10 +43,18 @@ OWN = Settings(
 )  # fmt: skip
 
 
+@functools.cache
+def runners() -> Mapping[str, Runner]:
+    """Return the methods of the console's parts."""
+    return ConsoleApp(FakePlane, lambda: None, "eth0").commands.runners  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("entry", REGISTRY.values(), ids=REGISTRY)
 def test_each_command_is_done_by_its_screen(entry: Command) -> None:
-    turns = entry.name.removeprefix("view.") in ConsoleApp.MODES
-    assert turns or callable(getattr(OWNERS[entry.screen], entry.method))
+    if entry.screen:
+        assert callable(getattr(OWNERS[entry.screen], entry.method))
+    else:
+        assert callable(runners()[entry.method])
     assert entry.title
     # Titles stand beside keys and names in 80 columns.
     assert len(entry.title) <= 40
@@ -134,7 +146,7 @@ async def test_a_command_closes_what_is_open_over_its_screen() -> None:
         await console.press("f1", "question_mark")
         await console.app.action_command("table.down")
         await console.still()
-        assert console.app.screen is console.app.front_screen()
+        assert console.app.screen is front_screen(console.app)
 
 
 async def test_messages_name_the_keys_that_the_user_chose() -> None:

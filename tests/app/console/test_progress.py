@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from app.console import tasks as progress
 from app.console.app import ConsoleApp
-from app.console.screen import TaskDone
+from app.console.screen import front_screen
 from app.console.screens import SCREENS
 from app.console.tasks import Task
 from bpf.cancel import current
@@ -101,12 +101,12 @@ async def test_a_check_is_told_of_and_cancelled_by_escape_from_within_the_editor
     async with editing() as (console, plane):
         await edit(console)
         await console.press("f5")
-        # A quick task shows no progress.
-        console.app.show_tasks()
+        # What is quick is not told of.
+        console.app.show_status()
         await console.still()
         assert "checking hello" not in console.strip
         monkeypatch.setattr(progress, "SAID_AFTER", 0.05)
-        console.app.show_tasks()
+        console.app.show_status()
         await until(console, "checking hello; esc cancels")
         await console.press("escape")
         await until(console, "checking hello", gone=True)
@@ -132,11 +132,11 @@ async def test_what_is_done_by_itself_is_told_of_once_it_is_asked_for() -> None:
         await edit(console)
         console.app.screen._check()  # type: ignore[attr-defined]
         await console.pilot.pause(0.1)
-        console.app.show_tasks()
+        console.app.show_status()
         await console.still()
         assert "checking hello" not in console.strip
         await console.press("f5")
-        console.app.show_tasks()
+        console.app.show_status()
         await until(console, "checking hello; esc cancels")
         await console.app.action_command("work.cancel")
         await until(console, "checking hello", gone=True)
@@ -167,10 +167,10 @@ async def test_escape_cancels_on_every_screen_before_it_does_anything_else(scree
 
     async with desk(120, 30, first=screen) as console:
         await console.feed()
-        front = console.app.front_screen()
+        front = front_screen(console.app)
         front.run_in_worker(work, lambda _: None, console.app.complain, task=Task("counting sheep"))
         await until(console, "counting sheep")
-        console.app.show_tasks()
+        console.app.show_status()
         await until(console, "esc cancels")
         await console.press("escape")
         await until(console, "counting sheep", gone=True)
@@ -194,7 +194,7 @@ def test_quitting_waits_for_no_work(heeds: bool) -> None:
 
     async def press(pilot: Pilot[Any]) -> None:
         await app.ready.wait()
-        front = app.front_screen()
+        front = front_screen(app)
         for number in range(8):  # more than asyncio has threads
             front.run_in_worker(ask, lambda _: None, app.complain, task=Task(f"asking {number}"))
         front.run_in_worker(work, lambda _: None, app.complain, task=Task("checking"))
@@ -217,8 +217,9 @@ def test_quitting_waits_for_no_work(heeds: bool) -> None:
 async def test_what_a_thread_tells_is_not_shown_by_a_console_that_ends() -> None:
     shown: list[str] = []
     async with desk() as console:
-        screen = console.app.front_screen()
-        screen._follow_up(TaskDone(lambda: shown.append("before"), asked=False))
+        screen, tasks, task = front_screen(console.app), console.app.tasks, Task("")
+        tasks._tasks += [task, task]
+        tasks.follow_up(screen, task, lambda: shown.append("before"), of_command=False)
         console.app.exit()
-        screen._follow_up(TaskDone(lambda: shown.append("after"), asked=False))
+        tasks.follow_up(screen, task, lambda: shown.append("after"), of_command=False)
     assert shown == ["before"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.config.model import Ui
-from app.console.terminal import resolved
+from app.console.terminal.capabilities import resolved
 from tests.app.console.fake import desk
 from tests.support.console.terminal import Terminal
 
@@ -94,7 +94,7 @@ def test_textual_is_told_before_it_is_imported(
 ) -> None:
     program = (
         "import json, os, sys\n"
-        "from app.console.terminal import prepare\n"
+        "from app.console.terminal.capabilities import prepare\n"
         "from app.config.model import Ui\n"
         f"ui = prepare(Ui(**json.loads({json.dumps(json.dumps(asdict(ui)))})))\n"
         "assert not {'textual', 'rich', 'widgets', 'numpy'} & set(sys.modules)\n"
@@ -152,7 +152,7 @@ def test_far_is_not_slow() -> None:
     ],
 )
 def test_only_a_shell_with_job_control_can_have_us_go_on(script: str, has: str) -> None:
-    code = "from app.console.terminal import has_shell; print(has_shell())"
+    code = "from app.console.terminal.capabilities import has_shell; print(has_shell())"
     run = f'{sys.executable} -I -c "{code}"'
     done = subprocess.run(
         ["bash", "-c", script.replace("$1", run)],

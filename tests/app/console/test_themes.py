@@ -14,14 +14,15 @@ from textual.widget import Widget
 from textual.widgets import Footer, Input, Label, OptionList
 
 from app.config.model import Colors, Settings, Ui
-from app.console.terminal_app import TerminalApp
-from app.console.themes import THEMES
+from app.console.terminal.console_terminal import CSS, ConsoleTerminal
+from app.console.terminal.themes import THEMES
 from tests.app.console.fake import desk, flow
 from widgets.chart import HistoryChart
 from widgets.distribution import Distribution
 from widgets.editor import CodeEditor
 from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
+from widgets.terminal.compositor import DiffApp
 from widgets.terminal.diff_writer import DiffWriter
 from widgets.terminal.driver import GroundKnown
 from widgets.tones import Tone
@@ -32,12 +33,14 @@ LEAST_OF_16 = 2.8
 """Of the sixteen, no green has more on white and on yellow."""
 
 
-class Sample(TerminalApp):
+class Sample(DiffApp[int]):
     """One of each thing that text is drawn on."""
+
+    CSS = CSS
 
     def __init__(self, theme: str, ui: Ui | None = None) -> None:
         super().__init__()
-        self.take_terminal(ui or Ui())
+        self.terminal = ConsoleTerminal(self, ui or Ui())
         self.theme = theme
 
     def compose(self) -> ComposeResult:

@@ -20,7 +20,7 @@ async def test_escape_and_the_key_after_it_may_arrive_together() -> None:
         assert console.app.current_mode == "flows"
         console.app.post_message(events.Key("alt+3", "3"))
         await console.still()
-        assert console.app.asking == ("flow.filter", "3")
+        assert console.app.tapes.asking == ("flow.filter", "3")
         await console.press("escape")
         console.app.post_message(events.Key("alt+6", "6"))
         await console.still()
@@ -39,10 +39,10 @@ async def test_what_is_typed_ahead_goes_where_the_keys_before_it_lead() -> None:
         await console.feed(flow(1, 10), flow(2, 30))
         await _typed_blindly(console, "2Tcopy")
         assert console.app.current_mode == "paths"
-        assert console.app.asking == ("path.trace", "copy")
+        assert console.app.tapes.asking == ("path.trace", "copy")
         await _typed_blindly(console, "\x1b:flow.reverse\rS:qs")
         assert console.app.current_mode == "flows"
-        assert console.app.asking == ("app.prompt", "qs")
+        assert console.app.tapes.asking == ("app.prompt", "qs")
         assert console.sources == [2, 1]
         await _typed_blindly(console, "\x1b\x10lay")
         assert console.app.screen.query_one(Input).value == "lay"

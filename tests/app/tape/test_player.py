@@ -11,7 +11,6 @@ import pytest
 
 from app.config.model import Settings
 from app.console.app import ConsoleApp
-from app.console.tapes.state import state_of
 from app.tape import store as shelf
 from app.tape.load import of_text
 from app.tape.model import StepError
@@ -27,8 +26,8 @@ from tests.app.console.fake_triggers import monitor, policy
 async def play(console: Desk, text: str, *, allow_write: bool = False) -> str:
     """Play a tape; where it was stopped. Raises StepError."""
     app = console.app
-    app.script = Startup(None, allow_write)
-    return await app._played(of_text(text, "x.tape"))
+    app.tapes.startup = Startup(None, allow_write)
+    return await app.tapes._played(of_text(text, "x.tape"))
 
 
 async def failure(console: Desk, text: str, *, allow_write: bool = False) -> str:
@@ -127,7 +126,7 @@ async def test_what_does_not_come_out_as_the_tape_says_ends_it(
         told = await failure(console, f"# x\n{line}", allow_write=line.startswith("probe"))
         assert told.startswith("x.tape:")
         assert said in told
-        assert console.app.playing == ""
+        assert console.app.tapes.playing == ""
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
     monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0)
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
-    app.begin_with(Startup(of_text(text, "x.tape"), shown=shown))
+    app.tapes.begin_with(Startup(of_text(text, "x.tape"), shown=shown))
     async with app.run_test() as pilot:
         await app.ready.wait()
         await pilot.pause()
@@ -155,7 +154,7 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
         assert app.return_value == code
         if code == 3:
             assert str(app.failure).startswith("x.tape:")
-    assert app.unplayed() is None or code == 3
+    assert app.tapes.unplayed() is None or code == 3
 
 
 async def test_a_tape_played_before_the_first_one_is_over_comes_after_it(
@@ -166,18 +165,18 @@ async def test_a_tape_played_before_the_first_one_is_over_comes_after_it(
     started = threading.Event()
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: started.wait(10), "eth0", names=False)
-    app.begin_with(Startup(of_text("view.events", "x.tape")))
+    app.tapes.begin_with(Startup(of_text("view.events", "x.tape")))
     (tmp_path / "early.tape").write_text('Expect view == "events"\nview.paths\n')
     async with app.run_test() as pilot:
         await app.ready.wait()
-        app.play(str(tmp_path / "early.tape"))
+        app.tapes.play(str(tmp_path / "early.tape"))
         await pilot.pause()
         assert app.current_mode == "overview"
         started.set()
         async with asyncio.timeout(10):
             while app.current_mode != "paths":
                 await pilot.pause(0.01)
-    assert app.unplayed() is None
+    assert app.tapes.unplayed() is None
     assert app.failure is None
 
 
@@ -185,13 +184,13 @@ async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.M
     monkeypatch.setattr("app.console.tapes.control._FIRST", 0)
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
-    app.begin_with(Startup(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
+    app.tapes.begin_with(Startup(of_text("view.events\nSleep 60s\nEnter", "x.tape")))
     async with app.run_test() as pilot:
         await app.ready.wait()
         await pilot.pause()
         app.exit(0)
     said = "x.tape:2: Sleep 60s: the console ended before this was done"
-    assert str(app.unplayed()) == said
+    assert str(app.tapes.unplayed()) == said
 
 
 async def test_a_step_waits_for_what_the_one_before_began(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +219,7 @@ async def test_a_step_waits_for_what_the_one_before_began(monkeypatch: pytest.Mo
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.1)
         assert not playing.done()
-        assert state_of(console.app, "program.state") == "checking"
+        assert console.app.tapes.state_of("program.state") == "checking"
         plane.gate.set()
         await asyncio.wait_for(playing, 10)
         assert ("replace", "hello") in plane.asked
@@ -239,14 +238,14 @@ async def test_escape_stops_a_tape_and_other_keys_do_not_get_between(tmp_path: P
     tape = tmp_path / "slow.tape"
     tape.write_text("view.flows\nSleep 20s\nview.events\n")
     async with desk(settings=Settings(macros={"mine": str(tape)})) as console:
-        console.app.play("mine")
+        console.app.tapes.play("mine")
         await asyncio.sleep(0.1)
         assert "PLAYING slow 2/3" in console.strip
-        assert state_of(console.app, "macro.playing") == "slow"
+        assert console.app.tapes.state_of("macro.playing") == "slow"
         await console.press("6")
         assert console.app.current_mode == "flows"
         with pytest.raises(UsageError, match="slow is playing"):
-            console.app.play("triage")
+            console.app.tapes.play("triage")
         await console.press("escape")
         await asyncio.sleep(0.1)
         assert "slow was stopped in line 2" in console.complaints[-1]
@@ -285,7 +284,7 @@ async def test_what_is_recorded_comes_to_the_same_end(
         await console.feed(flow(1, 10), flow(2, 30), flow(3, 20, proto=17), flow(4, 5))
 
     def end(console: Desk) -> list[object]:
-        return [state_of(console.app, n) for n in states() if n not in ("message", "windows")]
+        return [console.app.tapes.state_of(n) for n in states() if n not in ("message", "windows")]
 
     async with desk() as console:
         await feed(console)
@@ -335,10 +334,10 @@ async def test_what_is_recorded_comes_to_the_same_end(
     async with desk() as console:
         await feed(console)
         await console.press("at")
-        assert console.app.asking == ("macro.play", "q")
-        # A typed letter replaces the suggestion.
+        assert console.app.tapes.asking == ("macro.play", "q")
+        # A letter that is typed is meant instead, not after it.
         await console.press("q")
-        assert console.app.asking == ("macro.play", "q")
+        assert console.app.tapes.asking == ("macro.play", "q")
         await console.press("enter")
         await played(console)
         assert end(console) == recorded
@@ -354,10 +353,10 @@ async def test_what_the_mouse_does_is_recorded_where_it_presses_a_key(
         pilot = console.pilot
         await pilot.click("FooterKey")
         await console.still()
-        assert "not recorded" not in str(state_of(console.app, "message"))
+        assert "not recorded" not in str(console.app.tapes.state_of("message"))
         await pilot.click("#flows", offset=(10, 2))
         await console.still()
-        assert "the mouse does is not recorded" in str(state_of(console.app, "message"))
+        assert "the mouse does is not recorded" in str(console.app.tapes.state_of("message"))
         await console.press("Q")
     assert shelf.register("q").read_text() == "Action view.flows\nAction flow.filter\n"
 
@@ -369,7 +368,7 @@ async def test_every_name_of_state_stands_for_what_it_says() -> None:
             await console.app.switch_mode(mode)
             await console.still()
         for name, named in states().items():
-            value = state_of(console.app, name)
+            value = console.app.tapes.state_of(name)
             if value is None:
                 continue
             kind = {"text": str, "true or false": bool}.get(named.kind.value, (int, float))
@@ -383,7 +382,7 @@ async def test_a_console_that_cannot_begin_ends_with_the_reason() -> None:
         raise UsageError("flows.csv is left alone")
 
     app = ConsoleApp(none, lambda: None, "eth0", names=False)
-    app.begin_with(Startup(of_text("view.events", "x.tape"), shown=False))
+    app.tapes.begin_with(Startup(of_text("view.events", "x.tape"), shown=False))
     async with app.run_test():
         async with asyncio.timeout(10):
             while app.return_value is None:

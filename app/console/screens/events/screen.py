@@ -126,7 +126,7 @@ class EventsScreen(ConsoleScreen):
         notes = [StatusItem(passed + counted(len(every), "event"), Tone.MUTED, priority=4)]
         if self._filter.text:
             notes.append(StatusItem(self._filter.text, Tone.ACCENT, 3, label="filter"))
-        self.console.show_notes(*notes)
+        self.show_notes(*notes)
 
     def _show_detail(self) -> None:
         event = self._chosen
@@ -150,13 +150,17 @@ class EventsScreen(ConsoleScreen):
         self._detailed = not self._detailed
         self._show_detail()
 
-    def do_event_leave(self) -> None:
-        if self._detailed:
+    do_event_leave = ConsoleScreen.leave
+
+    def close_detail(self) -> bool:
+        if was_open := self._detailed:
             self.do_event_detail()
-        elif self._filter.text:
+        return was_open
+
+    def clear_filter(self) -> bool:
+        if was_set := bool(self._filter.text):
             self.do_event_filter("")
-        else:
-            self.console.leave_moment()
+        return was_set
 
     def do_event_go(self) -> None:
         if (event := self._chosen) is None:
@@ -165,13 +169,13 @@ class EventsScreen(ConsoleScreen):
         other = "programs" if event.source in programs else "events"
         about = (screen.name for screen in SCREENS.values() if event.source in screen.probes)
         mode = next(about, other)
-        frame = self.console.frame_since(event.utc_ns)
-        self.console.pause_at(frame, f"event of {clock(event.utc_ns)}")
+        frame = self.console.time.frame_since(event.utc_ns)
+        self.console.time.pause_at(frame, f"event of {clock(event.utc_ns)}")
         if mode == "events":
             self.console.refresh_view()
         else:
             # What is shown then is drawn by the screen that comes.
-            self.console.switch_mode(mode)
+            self.app.switch_mode(mode)
 
     @on(VirtualTable.RowSelected)
     async def _row_selected(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 from textual import on
@@ -17,12 +18,15 @@ from app.console.screens.flows.detail import FlowDetail
 from app.console.screens.flows.rows import FlowRows, flow_columns, path_of
 from app.console.screens.flows.table import Rtts, live_table
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.console.tapes.state import Values, of_flow
-from bpf.errors import UsageError
+from app.console.tapes.state import StateValues, of_flow
+from app.console.tasks import Task
+from bpf.errors import ProbedeckError, UsageError
+from probes.control_plane import Replacement
 from probes.filter import Domain, RowTable
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
-from widgets.format import si
+from probes.snapshot import Event
+from widgets.format import duration, si
 from widgets.status import StatusItem
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
@@ -99,9 +103,11 @@ class FlowsScreen(ConsoleScreen):
 
     def _show_detail(self) -> None:
         if self.detail.is_open:
-            self.detail.show(self.console.frame.flows, self.console.history, self.console.span)
+            self.detail.show(
+                self.console.frame.flows, self.console.plane.history, self.console.time.span
+            )
 
-    def states(self) -> Values:
+    def states(self) -> StateValues:
         """What it knows of named state, by name."""
         table, view = self.table, self.console.frame.flows
         found = np.flatnonzero(view.rows["id"] == table.cursor_key)
@@ -124,7 +130,7 @@ class FlowsScreen(ConsoleScreen):
         """Show the flows of the frame, in the order and with the filter of now."""
         view = self.console.frame.flows
         rows: FlowRows | FlowChanges
-        if (frames := self.console.compared) is not None:
+        if (frames := self.console.time.compared) is not None:
             flows = frames[0].flows, frames[1].flows
             rows = FlowChanges.of(*flows, self._filter, frames[1].paths, self.console.names)
         else:
@@ -149,7 +155,7 @@ class FlowsScreen(ConsoleScreen):
             notes.append(StatusItem("no RTT is known yet: Enter traces a flow", Tone.WARN, 3))
         if view.left_out:
             notes.append(StatusItem(f"{si(view.left_out)} more not shown", Tone.WARN, 2))
-        self.console.show_notes(*notes)
+        self.show_notes(*notes)
 
     def _focus(self) -> None:
         """Have the flows that pass the filter, and those in view, come first in a flood."""
@@ -161,7 +167,7 @@ class FlowsScreen(ConsoleScreen):
 
         source = self.table.source
         ids = np.array([source.key(index) for index in self.table.in_view], "u8")
-        self.console.state.focus_flows(Focus(passes, ids) if shown else Focus(ids=ids))
+        self.console.time.state.focus_flows(Focus(passes, ids) if shown else Focus(ids=ids))
 
     do_flow_sort = ConsoleScreen.sort_rows
     do_flow_reverse = ConsoleScreen.reverse_rows
@@ -195,19 +201,42 @@ class FlowsScreen(ConsoleScreen):
 
     def do_flow_capture(self, text: str | None = None) -> None:
         if text is None:
-            self.prompt.ask("flow.capture", "Count only", "tcp port:443", self.console.capture)
+            self.prompt.ask(
+                "flow.capture", "Count only", "tcp port:443", self.console.plane.capture
+            )
             return
         capture = FlowFilter.parse(text, self.console.settings.filters)
         capture.to_c()
         # Whoever captures may be another host, which knows no names of ours.
-        self.console.reconfigure(capture.expanded if "@" in text else capture)
+        self._count_only(capture.expanded if "@" in text else capture)
 
-    def do_flow_clear(self) -> None:
-        if self.detail.is_open:
-            self.detail.remove_class("open")
-        elif self._filter.text or not self.console.leave_moment():
+    def _count_only(self, capture: FlowFilter) -> None:
+        """Count only flows that pass a filter; in a thread, as it compiles."""
+        what, plane = capture.text or "every flow", self.console.plane
+
+        def done(made: Replacement) -> None:
+            text = f"generation {made.generation} counts {what}; it took {duration(made.seconds)}"
+            self.notify(text, markup=False)
+
+        def failed(error: ProbedeckError) -> None:
+            plane.publish(Event.now("error", "flow", str(error)))
+            self.console.complain(error)
+
+        ask = partial(plane.reconfigure, capture)
+        self.run_in_worker(ask, done, failed, task=Task(f"counting {what}"))
+
+    do_flow_clear = ConsoleScreen.leave
+
+    def close_detail(self) -> bool:
+        was_open = self.detail.is_open
+        self.detail.remove_class("open")
+        return was_open
+
+    def clear_filter(self) -> bool:
+        if was_set := bool(self._filter.text):
             self._filter = FlowFilter()
             self._show_rows()
+        return was_set
 
     @on(VirtualTable.RowSelected)
     async def _row_selected(self) -> None:

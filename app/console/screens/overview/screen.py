@@ -224,16 +224,16 @@ class OverviewScreen(PollingScreen[_Looked]):
         return replace(pulses, probes=here)
 
     def _late(self, pulses: Pulses) -> list[Pulse]:
-        return late(pulses.probes.values(), self._now, self.console.interval)
+        return late(pulses.probes.values(), self._now, self.console.plane.interval)
 
     @property
     def _now(self) -> float:
         """By `time.monotonic()`; while the view is paused, when it was."""
         frame = self.console.frame
-        if self.console.paused:
+        if self.console.time.paused:
             return frame.at
         # On a slow link the frame is older than the last window, and no probe is to blame.
-        return frame.at + time.monotonic() - self.console.state.last_at
+        return frame.at + time.monotonic() - self.console.time.state.last_at
 
     # What is shown
 
@@ -360,7 +360,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             notes.append(StatusItem(counted(flows, "flow"), Tone.MUTED, priority=4))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.console.show_notes(*notes)
+        self.show_notes(*notes)
 
     # Moving about
 
@@ -380,15 +380,14 @@ class OverviewScreen(PollingScreen[_Looked]):
         elif isinstance(focused, HealthStrip):
             self._open("health", None)
 
-    def do_overview_leave(self) -> None:
-        self.console.leave_moment()
+    do_overview_leave = PollingScreen.leave
 
     def _open(self, name: str, key: Hashable | None) -> None:
         mode = next(screen.name for screen in SCREENS.values() if name in screen.blocks)
         if name == "traffic":
             key = None
             mode = mode if self._pulses().both_ways else "triggers"
-        self.console.call_later(self.console.turn_to, mode, key)
+        self.app.call_later(self.console.turn_to, mode, key)
 
     @on(VirtualTable.RowSelected)
     @on(HealthStrip.Selected)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import cast
@@ -15,7 +14,7 @@ from app.console.live.path_filter import HOPS as HOP_FILTERS
 from app.console.live.path_filter import PATHS, parse
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
-from app.console.screen import TaskDone, counted
+from app.console.screen import counted
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.compare import hop_changes
 from app.console.screens.paths.detail import PathDetail
@@ -32,10 +31,10 @@ from app.console.screens.paths.rows import (
     scale_of,
 )
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.console.tapes.state import Values, of_path
+from app.console.tapes.state import StateValues, of_path
 from app.console.tasks import Task
 from app.resolve import address, addresses
-from bpf.errors import ProbedeckError, UsageError
+from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable
 from probes.path.traced import Traced
 from widgets.status import StatusItem
@@ -79,6 +78,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._hops: list[Hop] = []
         self._of_paths, self._of_hops = Filter(), Filter()
         self._choices: tuple[PathKey, ...] = ()
+        self._wanted: PathKey | None = None
+        """The path to which the cursor moves once it is known."""
         self._listed: tuple[object, ...] = ()
         """What the list of paths was made of."""
 
@@ -121,9 +122,11 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if not destination:
             self.prompt.ask("path.trace", "Trace", "an address or a name", "")
             return
-        # Not one of Textual's threads: the end of the program would wait for the name server.
-        self.console.pending += 1
-        threading.Thread(target=self._resolve, args=(destination,), daemon=True).start()
+        # Not as part of the prompt's answer: the prompt closes before the name server answers.
+        self.console.tasks.run(
+            self, Task("", asked=False), partial(addresses, destination),
+            lambda found: self.trace(*map(PathKey, found)), self.console.complain, of_command=True,
+        )  # fmt: skip
 
     def do_path_filter(self, text: str | None = None) -> None:
         if text is None:
@@ -133,15 +136,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         filters = parse(text, self.console.settings.filters)
         self._of_paths, self._of_hops = filters
         self.show()
-
-    def _resolve(self, destination: str) -> None:
-        follow: Callable[[], None]
-        try:
-            follow = partial(self.trace, *map(PathKey, addresses(destination)))
-        except ProbedeckError as error:
-            follow = partial(self.console.complain, error)
-        with contextlib.suppress(RuntimeError):  # The console has ended meanwhile.
-            self.post_message(TaskDone(follow, asked=True))
 
     def do_path_untrace(self, destination: str = "") -> None:
         choice = PathKey(address(destination)) if destination else self._choice
@@ -162,11 +156,12 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     # What is shown
 
     def point_at(self, key: Hashable) -> None:
-        """Turn to a choice, and to the hop of a number."""
-        self.console.wanted_path, number = cast("tuple[PathKey, int]", key)
+        """Turn to a path, and to the hop of a number; None: do not move the cursor."""
+        self._wanted, number = cast("tuple[PathKey, int | None]", key)
         self.show()
-        self.table.want(number)
-        self.set_focus(self.table)
+        if number is not None:
+            self.table.want(number)
+            self.set_focus(self.table)
 
     def keep(self) -> dict[str, str]:
         detail = OPEN if self.detail.is_open else ""
@@ -178,15 +173,15 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         super().restore(kept)
         self._open_detail(kept.get("detail") == OPEN)
 
-    def states(self) -> Values:
+    def states(self) -> StateValues:
         """What it knows of named state, by name."""
         self._paths.take(self.console.frame.paths, self._traced)
         return of_path(self._paths, self._choice)
 
     def show(self) -> None:
         self._paths.take(self.console.frame.paths, self._traced)
-        console = self.console
-        listed = (self._paths.edition, console.names.version, self._of_paths, console.wanted_path)
+        names = self.console.names
+        listed = (self._paths.edition, names.version, self._of_paths, self._wanted)
         if self._listed != listed:
             self._listed = listed
             self._show_paths()
@@ -200,11 +195,11 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self.set_class(not rows.rows, "-empty")
         self.listing.styles.height = 1 + rows.rows
         self.listing.fill(rows)
-        wanted = self.console.wanted_path
+        wanted = self._wanted
         if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
             self._point_at(nearest)
             if nearest == wanted:
-                self.console.wanted_path = None
+                self._wanted = None
         key = self.listing.cursor_key
         self._choice = key if isinstance(key, PathKey) else None
 
@@ -220,13 +215,13 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             notes += [StatusItem(text, tone, priority=2)] if text else []
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.console.show_notes(*notes)
+        self.show_notes(*notes)
 
     def _show_hops(self) -> None:
         tables = "hops", "hop_changes"
-        self.turn_to(*(tables if self.console.marked is None else reversed(tables)))
-        if self._choice is not None and self.console.marked is not None:
-            self._show_changes(self._choice, self.console.marked)
+        self.turn_to(*(tables if self.console.time.marked is None else reversed(tables)))
+        if self._choice is not None and self.console.time.marked is not None:
+            self._show_changes(self._choice, self.console.time.marked)
             return
         choice, table = self._choice, self.query_one("#hops", HopTable)
         if choice is None:
@@ -267,10 +262,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if self.detail.is_open and self._choice is not None:
             number = self.table.cursor_key
             hop = next((hop for hop in self._hops if hop.number == number), None)
-            console = self.console
-            self.detail.show(
-                self._paths, self._choice, hop, console.names, console.span, console.path_past
-            )
+            names, time = self.console.names, self.console.time
+            self.detail.show(self._paths, self._choice, hop, names, time.span, time.past_paths)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._show_hops)
@@ -283,7 +276,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             self.listing.move_to(index)
 
     def _step(self, by: int) -> None:
-        self.console.wanted_path = None
+        self._wanted = None
         rows = self.listing.source.rows
         if rows:
             self.listing.move_to((self.listing.cursor_index + by) % rows)
@@ -300,13 +293,17 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     def do_path_detail(self) -> None:
         self.table.action_select()
 
-    def do_path_leave(self) -> None:
-        if self.detail.is_open:
-            self._open_detail(False)
-        elif self._of_paths.text:
+    do_path_leave = PollingScreen.leave
+
+    def close_detail(self) -> bool:
+        was_open = self.detail.is_open
+        self._open_detail(False)
+        return was_open
+
+    def clear_filter(self) -> bool:
+        if was_set := bool(self._of_paths.text):
             self.do_path_filter("")
-        else:
-            self.console.leave_moment()
+        return was_set
 
     def do_path_names(self) -> None:
         self.console.names.enabled = not self.console.names.enabled

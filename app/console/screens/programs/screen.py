@@ -57,9 +57,10 @@ class ProgramsScreen(ProgramView):
         if command == "table.select":
             return not isinstance(self.focused, CodeEditor)
         if command == "program.leave":
-            return not self.listing.has_focus or self.console.elsewhen or self.console.can_cancel
+            leads = not self.console.time.is_live or self.console.tasks.can_cancel
+            return leads or not self.listing.has_focus
         # Nothing here is a view of packets that could be frozen.
-        return command != "view.pause" or self.console.paused
+        return command != "view.pause" or self.console.time.paused
 
     # Checking
 
@@ -100,7 +101,9 @@ class ProgramsScreen(ProgramView):
 
     def _unchecked(self, error: ProbedeckError) -> None:
         self._checking = self._told_to = self._swap_after = None
-        self._failed(error)
+        self.console.complain(error)
+        self._show_all()
+        self._poll()
 
     @on(TextArea.Changed)
     def _edited(self, event: TextArea.Changed) -> None:
@@ -321,7 +324,7 @@ class ProgramsScreen(ProgramView):
     def do_program_leave(self) -> None:
         self._forget_warning()
         if self.focused is self.listing:
-            self.console.leave_moment()
+            self.console.time.leave()
         self.set_focus(self.listing)
 
     def do_program_problems(self) -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from app.commands import Invocation
-from app.console.screen import ConsoleScreen, counted
+from app.console.polling import PollingScreen
+from app.console.screen import counted
 from app.console.screens.programs.columns import PROGRAMS
 from app.console.screens.programs.model import Draft, Programs, Slot, place_of
 from app.console.screens.programs.panels import COLUMNS as PANEL_COLUMNS
 from app.console.screens.programs.panels import Panel, empty_text, panel_rows
 from app.console.screens.programs.rows import editing_items, program_rows
 from app.console.tables.sorted_table import SortedTable
-from app.console.tapes.state import Values, of_program
-from app.console.tasks import Task
-from bpf.errors import ProbedeckError
+from app.console.tapes.state import StateValues, of_program
 from probes.config.model import ProbeConfig
 from probes.control_plane import MemoryUse, ProbeInfo
 from widgets.editor import CodeEditor, Mark
@@ -32,16 +28,15 @@ from widgets.tones import Tone
 _T = TypeVar("_T")
 _Running = tuple[tuple[ProbeInfo, ...], MemoryUse]
 """The probes that run, and the kernel memory that all of them take."""
-_REFRESH = 1.0
-"""Seconds between two looks at the running probes."""
 _NONE = "no probe runs\n\na adds one from its configuration file"
 _LINES_OF_NONE = 3
 _TONES = {"error": Tone.BAD, "warning": Tone.WARN}
 
 
-class ProgramView(ConsoleScreen):
+class ProgramView(PollingScreen[_Running]):
     """A list, an editor for each program, and a panel of what is known about it."""
 
+    PAUSES = False
     # By the name of the screen that has it: Textual confines a screen's rules to that.
     CSS = """
     ProgramsScreen #programs { max-height: 5; }
@@ -61,15 +56,6 @@ class ProgramView(ConsoleScreen):
         self._panel = Panel.PROBLEMS
         self._whole_log = False
         self._memory = MemoryUse(0, 0)
-        self._looked = 0.0
-        """`time.monotonic()` of the last look at what runs."""
-        self._looking = False
-        self._known = False
-        """Whether it was looked at before."""
-        self._trouble = ""
-        """Why what runs is not known."""
-        self._busy = ""
-        """The change that is being made."""
         self._notice = ""
         """What a second press of a key would do."""
         self._checking: ProbeConfig | None = None
@@ -99,7 +85,7 @@ class ProgramView(ConsoleScreen):
 
     # What runs
 
-    def states(self) -> Values:
+    def states(self) -> StateValues:
         """What it knows of named state, by name."""
         doing = "changing" if self._busy else "checking" if self._checking else ""
         return of_program(self.model, self._slot, doing)
@@ -108,31 +94,13 @@ class ProgramView(ConsoleScreen):
         if self._panel in (Panel.METRICS, Panel.EVENTS):
             self._show_panel()
         self._show_notes()
-        if not self._looking and time.monotonic() - self._looked >= _REFRESH:
-            self._looking = True
-            # A tape that turns here looks for the probes next.
-            self.run_in_worker(self._ask, self._take, self._not_known, asked=not self._known)
 
-    def execute(self, asked: Invocation) -> None:
-        if self._known:
-            super().execute(asked)
-        else:
-            self.execute_after(self._ask, self._take, asked)
+    def fetch(self) -> Callable[[], _Running]:
+        plane = self.console.plane
+        return lambda: (plane.probes(), plane.memory())
 
-    def _ask(self) -> _Running:
-        """The probes that run, and the memory in use; for another thread."""
-        return self.console.plane.probes(), self.console.plane.memory()
-
-    def _not_known(self, error: ProbedeckError) -> None:
-        self._looked, self._looking = time.monotonic(), False
-        self._trouble = str(error)
-        self._show_all()
-
-    def _take(self, running: _Running) -> None:
-        infos, self._memory = running
-        self._looked, self._looking = time.monotonic(), False
-        self._trouble = ""
-        self._known = True
+    def apply(self, answer: _Running) -> None:
+        infos, self._memory = answer
         self.model.take(infos)
         self._follow()
         self._show_all()
@@ -155,29 +123,19 @@ class ProgramView(ConsoleScreen):
             self._slot = None
 
     def _do(self, what: str, ask: Callable[[], _T], done: Callable[[_T], None]) -> None:
-        """Have a change made in a thread, one at a time; then look at what runs."""
-        if self._busy:
-            self.console.complain(ProbedeckError(f"{self._busy} is not done yet"))
-            return
-        self._busy = what
-        self._show_editing()
-        self.run_in_worker(
-            lambda: (ask(), self._ask()), partial(self._done, done), self._failed,
-            task=Task(what),
-        )  # fmt: skip
+        """Make a change in a thread, one at a time, and fetch the probes with it."""
+        fetch = self.fetch()
 
-    def _failed(self, error: ProbedeckError) -> None:
-        self._busy = ""
-        self._looked = 0.0
-        self.console.complain(error)
-        self._show_all()
+        def made(answers: tuple[_T, _Running]) -> None:
+            answer, running = answers
+            self.model.take(running[0])
+            done(answer)
+            self.apply(running)
 
-    def _done(self, done: Callable[[_T], None], answers: tuple[_T, _Running]) -> None:
-        self._busy = ""
-        answer, running = answers
-        self.model.take(running[0])
-        done(answer)
-        self._take(running)
+        self.change(what, lambda: (ask(), fetch()), made)
+
+    def show_change(self) -> None:
+        self._show_editing() if self._busy else self._show_all()
 
     # What is shown
 
@@ -238,7 +196,7 @@ class ProgramView(ConsoleScreen):
             notes.append(StatusItem(sizes, tone, priority=7, label="memory"))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.console.show_notes(*notes)
+        self.show_notes(*notes)
 
     def _show_editing(self) -> None:
         strip = self.query_one("#editing", StatusStrip)

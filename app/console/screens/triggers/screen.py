@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -12,7 +11,6 @@ from app.commands.remote import set_policy
 from app.console.screens.triggers.model import place_of
 from app.console.screens.triggers.rows import EXAMPLE
 from app.console.screens.triggers.view import TriggerView
-from app.console.tasks import Task
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.monitor.info import PolicyInfo
 from widgets.table.table import VirtualTable
@@ -32,29 +30,10 @@ class TriggersScreen(TriggerView):
 
     # Changes
 
-    def _do(
-        self, what: str, ask: Callable[[], _T], done: Callable[[_T], None],
-        failed: Callable[[ProbedeckError], None],
-    ) -> None:  # fmt: skip
-        """Have a change made in a thread, one at a time; then look at what runs."""
+    def show_change(self) -> None:
         if self._busy:
-            self.console.complain(ProbedeckError(f"{self._busy} is not done yet"))
-            return
-        self._busy, self._warned = what, ""
+            self._warned = ""
         self._show_notes()
-
-        def ended(follow: Callable[[], None]) -> None:
-            self._busy = ""
-            follow()
-            self._show_notes()
-            self._poll()
-
-        self.run_in_worker(
-            ask,
-            lambda answer: ended(partial(done, answer)),
-            lambda error: ended(partial(failed, error)),
-            task=Task(what),
-        )
 
     def _target(self, name: str = "") -> PolicyInfo:
         """The policy of a name, or the one under the cursor. UsageError where there is none."""
@@ -75,7 +54,7 @@ class TriggersScreen(TriggerView):
             what, ask = "deactivating", partial(plane.deactivate_policy, name)
         else:
             what, ask = "activating", partial(plane.activate_policy, name)
-        self._do(f"{what} {name}", ask, self._is_now, self.console.complain)
+        self.change(f"{what} {name}", ask, self._is_now)
 
     def _is_now(self, info: PolicyInfo) -> None:
         self.notify(f"{info.policy.name} is {info.state.label}", timeout=2.0, markup=False)
@@ -90,7 +69,7 @@ class TriggersScreen(TriggerView):
             self.notify(text, severity="warning", markup=False)
             return
         ask = partial(self.console.plane.remove_policy, name)
-        self._do(f"removing {name}", ask, lambda _: self._removed(info), self.console.complain)
+        self.change(f"removing {name}", ask, lambda _: self._removed(info))
 
     def _removed(self, info: PolicyInfo) -> None:
         self.notify(f"removed {info.policy.to_short()}", markup=False)
@@ -107,7 +86,7 @@ class TriggersScreen(TriggerView):
 
     def _set(self, text: str) -> None:
         ask = partial(set_policy, self.console.plane, text)
-        self._do("setting the policy", ask, self._is_now, self.console.complain)
+        self.change("setting the policy", ask, self._is_now)
 
     def place_of(self, error: ProbedeckError, text: str) -> int | None:
         # One by another host's controller is no TextError any more.
@@ -121,8 +100,12 @@ class TriggersScreen(TriggerView):
 
     def do_trigger_leave(self) -> None:
         self._warned = ""
-        if self.detail.is_open or not self.console.leave_moment():
+        self.leave()
+
+    def close_detail(self) -> bool:
+        if was_open := self.detail.is_open:
             self._open("")
+        return was_open
 
     def do_trigger_next(self) -> None:
         self._step(1)

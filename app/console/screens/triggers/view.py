@@ -20,7 +20,7 @@ from app.console.screens.triggers.rows import (
     policy_rows,
 )
 from app.console.tables.sorted_table import SortedTable
-from app.console.tapes.state import Values, of_policies
+from app.console.tapes.state import StateValues, of_policies
 from probes.monitor.info import MonitorInfo
 from probes.snapshot import Snapshot
 from widgets.status import StatusItem, StatusStrip
@@ -71,8 +71,6 @@ class TriggerView(PollingScreen[_Looked]):
         self._statuses: list[PolicyStatus] = []
         self._last: tuple[Snapshot, ...] = ()
         """The last window that was shown."""
-        self._busy = ""
-        """The change that is being made."""
 
     def compose_body(self) -> list[Widget]:
         return [
@@ -118,14 +116,14 @@ class TriggerView(PollingScreen[_Looked]):
         self.listing.want(key)
         self.set_focus(self.listing)
 
-    def states(self) -> Values:
+    def states(self) -> StateValues:
         """What it knows of named state, by name."""
         return of_policies(self._triggers.info, self._chosen) if self.is_current else {}
 
     def show(self) -> None:
         view, info = self.console.frame.monitor, self._info
         self._triggers.view = view
-        self._triggers.info = as_of(info, view) if info and self.console.paused else info
+        self._triggers.info = as_of(info, view) if info and self.console.time.paused else info
         self._show_counters()
         self._show_policies()
         self._show_applications()
@@ -148,7 +146,7 @@ class TriggerView(PollingScreen[_Looked]):
                 notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
         if self._trouble:
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.console.show_notes(*notes)
+        self.show_notes(*notes)
 
     def _show_counters(self) -> None:
         line, bar = _WIDE if self.has_class("-wide") else _NARROW
@@ -168,7 +166,7 @@ class TriggerView(PollingScreen[_Looked]):
                 # Names are wider than they were, or narrower.
                 self.call_later(self._show_policies)
         self._statuses = triggers.statuses(cells)
-        table.empty = empty_text(triggers.info, self._known, bool(self.console.read_only))
+        table.empty = empty_text(triggers.info, self._known, bool(self.console.plane.read_only))
         self.set_class(not policies, "-empty")
         # Not None, which is laid out again each time.
         table.styles.height = 1 + len(policies) if policies else "1fr"
@@ -190,7 +188,7 @@ class TriggerView(PollingScreen[_Looked]):
     def _show_detail(self) -> None:
         detail, info = self.detail, self._triggers.info
         if detail.has_class("-policy") and (chosen := self._chosen) is not None:
-            detail.show_policy(self._triggers, chosen, self.console.span)
+            detail.show_policy(self._triggers, chosen, self.console.time.span)
         elif detail.has_class("-application") and info is not None:
             name = self.applications.cursor_key
             for one in info.applications:

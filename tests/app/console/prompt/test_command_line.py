@@ -9,9 +9,10 @@ import pytest
 
 from app.commands import Invocation, parse
 from app.config.paths import state_dir
-from app.console import command_app
+from app.console.commands import dispatcher
 from app.console.prompt.error_line import MARK
 from app.console.prompt.prompt import Prompt
+from app.console.screen import front_screen
 from bpf.errors import ProbedeckError, UsageError
 from tests.app.console.fake import Desk, desk, flow
 
@@ -22,7 +23,7 @@ def _nothing_typed_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prompt(console: Desk) -> Prompt:
-    return console.app.front_screen().prompt
+    return front_screen(console.app).prompt
 
 
 async def test_a_line_is_completed_done_and_remembered() -> None:
@@ -146,7 +147,7 @@ async def test_the_palette_finds_what_other_screens_do_and_covers_no_less_while_
         assert "10.0.0." not in console.text
         await console.press("down", "enter")
         await console.still()
-        assert console.app.asking == ("path.trace", "")
+        assert console.app.tapes.asking == ("path.trace", "")
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
@@ -160,7 +161,7 @@ async def test_help_names_every_key_of_the_screen_and_its_command(width: int, he
         keymap = console.app.keymap
         for bound in (*keymap.of("flows"), *keymap.of("")):
             assert bound.command is not None
-            if console.app.offers(bound.command.name) and bound.command.name != "table.select":
+            if console.app.tour.offers(bound.command.name) and bound.command.name != "table.select":
                 assert any(
                     bound.command.name in line and bound.command.title in line for line in seen
                 ), bound
@@ -227,7 +228,7 @@ async def test_an_answer_has_no_complaint_about_keys_that_were_pressed_meanwhile
 async def test_a_command_that_came_too_late_is_not_done_and_one_that_began_is_told_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(command_app, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(dispatcher, "_PATIENCE_S", 0.2)
     async with desk(80, 24) as console:
         app, go_on = console.app, asyncio.Event()
         done = []

@@ -145,7 +145,7 @@ async def test_an_edit_is_always_visible_and_never_lost() -> None:
         assert "MODIFIED" in b.title
         # Also where somebody else puts another generation in its place, or removes it.
         b.plane.replace(config("hello").with_source("ingress", SOURCE + "// theirs\n"))
-        b.screen._looked = 0
+        b.screen._poll()
         await b.feed()
         await b.until_still()
         assert b.editor.text.endswith("// more\n")
@@ -153,7 +153,7 @@ async def test_an_edit_is_always_visible_and_never_lost() -> None:
         assert "-// theirs" in b.panel
         assert "+// more" in b.panel
         del b.plane.running["hello"]
-        b.screen._looked = 0
+        b.screen._poll()
         await b.feed()
         await b.until_still()
         assert "removed; edits are kept" in b.text
@@ -498,7 +498,7 @@ async def test_read_only_refuses_each_change_with_its_reason() -> None:
             await b.press(key)
             assert b.complaints[-1] == f"{name} is refused: {b.plane.read_only}"
         assert changes(b.plane) == []
-        b.app._show_status()
+        b.app.show_status()
         await b.pilot.pause()
         assert "READ ONLY" in b.strip
         # A check changes nothing.
@@ -536,7 +536,7 @@ async def test_without_any_probe_it_says_how_to_begin() -> None:
 async def test_a_failed_probe_is_marked_with_its_reason() -> None:
     async with bench() as b:
         b.plane.fail("drop", "interface eth0 went away")
-        b.screen._looked = 0
+        b.screen._poll()
         await b.feed()
         await b.until_still()
         assert "failed: interface" in b.text

@@ -1,15 +1,13 @@
-"""What an operator does with the table in front, whichever that is: columns, copying, files."""
+"""Commands about the table in front: cursor, focus, columns, copying, files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from textual.app import App
-
 from app.commands.export_target import PICTURE, TEXT, VALUES, suffix_of, target
 from app.commands.tables import USUAL, columns_of
-from app.console.overwriting import Overwriting
-from app.console.screen import ConsoleScreen, counted
+from app.console.protocol import Console
+from app.console.screen import ConsoleScreen, counted, front_screen
 from app.console.tables import clipboard
 from app.console.tasks import Task
 from bpf.errors import UsageError, did_you_mean
@@ -21,27 +19,69 @@ _EXAMPLE = f"flows.{VALUES[0]}; also {_OTHERS}, .svg is a picture"
 ROW, TABLE = "row", "table"
 
 
-class TableApp(App[int]):
-    """An app whose screens have tables."""
+class TableCommands:
+    """Runs the commands `table.*`, `pane.*`, `view.columns`, `view.copy` and `view.export`."""
 
-    overwriting: Overwriting
+    def __init__(self, console: Console) -> None:
+        self._console = console
 
-    def front_screen(self) -> ConsoleScreen:
-        """The full screen in front."""
-        raise NotImplementedError
+    @property
+    def _screen(self) -> ConsoleScreen:
+        return front_screen(self._console.app)
+
+    @property
+    def _table(self) -> VirtualTable:
+        """The table with the focus, or else the first. Raises UsageError if there is none."""
+        screen = self._screen
+        if isinstance(screen.focused, VirtualTable):
+            return screen.focused
+        found = [table for table in screen.query(VirtualTable) if table.display]
+        if not found:
+            raise UsageError("there is no table here")
+        return found[0]
+
+    def do_table_down(self) -> None:
+        self._table.action_move(1)
+
+    def do_table_up(self) -> None:
+        self._table.action_move(-1)
+
+    def do_table_page_down(self) -> None:
+        self._table.action_page(1)
+
+    def do_table_page_up(self) -> None:
+        self._table.action_page(-1)
+
+    def do_table_first(self) -> None:
+        self._table.action_first()
+
+    def do_table_last(self) -> None:
+        self._table.action_last()
+
+    def do_table_top(self) -> None:
+        self._table.action_top()
+
+    def do_table_select(self) -> None:
+        self._table.action_select()
+
+    def do_pane_next(self) -> None:
+        self._screen.focus_next()
+
+    def do_pane_previous(self) -> None:
+        self._screen.focus_previous()
 
     def do_view_columns(self, columns: str = "") -> None:
-        table = self.front_screen().table_with()
+        table = self._screen.table_with()
         names = columns_of(columns)
         if names:
             table.choose(() if names == (USUAL,) else names)
         else:
             from app.console.dialogs.columns import ColumnsScreen
 
-            self.push_screen(ColumnsScreen(table))
+            self._console.app.push_screen(ColumnsScreen(table))
 
     def do_view_copy(self, what: str = ROW) -> None:
-        screen = self.front_screen()
+        screen = self._screen
         focused = screen.focused
         table = focused if isinstance(focused, VirtualTable) else screen.table_with()
         if not table.source.rows:
@@ -50,11 +90,11 @@ class TableApp(App[int]):
         if (size := len(text.encode())) > clipboard.MOST:
             most = byte_size(clipboard.MOST)
             raise UsageError(f"{byte_size(size)} are more than terminals take, {most}")
-        self.copy_to_clipboard(text)
-        self.notify(said, timeout=2.0, markup=False)
+        self._console.app.copy_to_clipboard(text)
+        self._console.app.notify(said, timeout=2.0, markup=False)
 
     def _copied(self, table: VirtualTable, what: str) -> tuple[str, str]:
-        """A text, and what is said of it."""
+        """Return a text of the table, and the message about it."""
         if what == TABLE:
             text, rows = clipboard.rows_text(table)
             total = table.source.rows
@@ -62,9 +102,9 @@ class TableApp(App[int]):
             return text, f"copied {counted(rows, 'row')}{of}"
         if what == ROW:
             return clipboard.row_text(table, table.cursor_index), "copied 1 row"
-        for place, column in enumerate(table.columns):
+        for position, column in enumerate(table.columns):
             if column.id == what:
-                text = clipboard.cell_text(table.source, table.cursor_index, place)
+                text = clipboard.cell_text(table.source, table.cursor_index, position)
                 return text, f"copied {what} {safe(text, REPLACED)}"
         known = (ROW, TABLE, *(column.id for column in table.columns))
         raise UsageError(f"there is no {what!r} to copy", hint=did_you_mean(what, known))
@@ -72,15 +112,15 @@ class TableApp(App[int]):
     def do_view_export(self, file: str = "", overwrite: str = "") -> None:
         from app.console.tables import export
 
-        screen = self.front_screen()
+        screen = self._screen
         if not file:
             screen.prompt.ask("view.export", "Write to", _EXAMPLE, "")
             return
         path = target(file)
-        self.overwriting.check(path, overwrite, prompt=screen.prompt.is_open)
+        self._console.overwriting.check(path, overwrite, prompt=screen.prompt.is_open)
         task = Task(f"writing {path.name}")
         if suffix_of(path) == PICTURE:
-            # Not of the prompt, which is closed only now.
+            # The picture must not show the prompt, which closes only now.
             screen.call_after_refresh(self._write_picture, screen, path, task)
             return
         view = export.TableContent.of(screen.table_with())
@@ -89,24 +129,25 @@ class TableApp(App[int]):
             return export.write_view(path, view, task.progress)
 
         def written(rows: int) -> None:
-            self._say_written(path, counted(rows, "row"))
+            self._notify_written(path, counted(rows, "row"))
 
-        screen.run_in_worker(write, written, screen.console.complain, task=task)
+        screen.run_in_worker(write, written, self._console.complain, task=task)
 
     def _write_picture(self, screen: ConsoleScreen, path: Path, task: Task) -> None:
         from app.console.tables import export
 
         if screen.prompt.region.height and not screen.prompt.is_open:
-            # It is closed, but still drawn.
+            # The prompt is closed, but still drawn.
             screen.call_after_refresh(self._write_picture, screen, path, task)
             return
-        drawn = self.export_screenshot(title=f"probedeck: {self.current_mode}").encode()
+        app = self._console.app
+        drawn = app.export_screenshot(title=f"probedeck: {app.current_mode}").encode()
         screen.run_in_worker(
             lambda: export.write(path, [drawn]),
-            lambda _: self._say_written(path, "a picture of the screen"),
-            screen.console.complain,
+            lambda _: self._notify_written(path, "a picture of the screen"),
+            self._console.complain,
             task=task,
         )
 
-    def _say_written(self, path: Path, what: str) -> None:
-        self.notify(safe(f"{path}: {what}", REPLACED), markup=False)
+    def _notify_written(self, path: Path, what: str) -> None:
+        self._console.app.notify(safe(f"{path}: {what}", REPLACED), markup=False)

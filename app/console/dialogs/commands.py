@@ -1,0 +1,41 @@
+"""Commands that open a dialog: keys, help, the palette, the loaded programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.console.dialogs.keys import KeysScreen
+from app.console.protocol import Console
+from bpf.errors import UsageError
+
+
+class DialogCommands:
+    """Runs the commands that open a dialog. Rare dialogs are imported when they open."""
+
+    def __init__(self, console: Console, offers: Callable[[str], bool]) -> None:
+        """`offers` says whether a command means anything now."""
+        self._console, self._offers = console, offers
+
+    def do_help_keys(self) -> None:
+        app, keymap = self._console.app, self._console.keymap
+        app.push_screen(KeysScreen(app.current_mode, keymap, self._offers))
+
+    def do_help_focus(self) -> None:
+        # It imports an editor's parser.
+        from app.console.dialogs.focus_help import FocusHelp
+
+        app = self._console.app
+        app.push_screen(FocusHelp(app.screen.focused, app.current_mode, self._console.key_of))
+
+    def do_probe_info(self) -> None:
+        from app.console.dialogs.program_info import LocalHooks, ProgramInfoScreen
+
+        plane = self._console.plane
+        if not isinstance(plane, LocalHooks):
+            raise UsageError("the hooks' run time is known on their own host only")
+        self._console.app.push_screen(ProgramInfoScreen(plane.hooks(), plane.memory()))
+
+    def do_app_palette(self) -> None:
+        from app.console.dialogs.palette import Palette
+
+        self._console.app.push_screen(Palette())

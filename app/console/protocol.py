@@ -1,0 +1,86 @@
+"""The console as its screens, dialogs and parts see it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from textual.app import App
+from textual.screen import Screen
+
+if TYPE_CHECKING:
+    from app.commands import Invocation
+    from app.config.keymap import Keymap
+    from app.config.model import Settings
+    from app.console.commands.overwriting import Overwriting
+    from app.console.host_names import Names
+    from app.console.live.state import Frame
+    from app.console.prompt.command_line import CommandLine
+    from app.console.tasks import Tasks
+    from app.console.terminal.console_terminal import ConsoleTerminal
+    from app.console.time_travel import TimeTravel
+    from bpf.errors import ProbedeckError
+    from probes.control_plane import ControlPlane
+
+
+class Console(Protocol):
+    """What screens, dialogs and collaborators of the console may ask of it."""
+
+    settings: Settings
+    keymap: Keymap
+    plane: ControlPlane
+    """The control plane that runs the probes; its calls may take long and belong into threads."""
+    terminal: ConsoleTerminal
+    time: TimeTravel
+    tasks: Tasks
+    names: Names
+    """Host names of addresses, by the host's resolver."""
+    command_line: CommandLine
+    overwriting: Overwriting
+    unsaved: tuple[str, ...]
+    """Default file names of sources with unsaved edits."""
+    failure: ProbedeckError | None
+    """The error that ended the console."""
+
+    @property
+    def app(self) -> App[Any]:
+        """Textual's application."""
+
+    @property
+    def frame(self) -> Frame:
+        """The frame that the screens show."""
+
+    def complain(self, error: ProbedeckError) -> None:
+        """Show an error to the operator, and report it to the tape or API call that caused it."""
+
+    def fail(self, error: ProbedeckError) -> None:
+        """End the console with an error."""
+
+    def key_of(self, command: str) -> str:
+        """Return the key of a command on its screen; `:NAME` if it has none."""
+
+    async def action_command(self, lines: str) -> None:
+        """Run lines of a command and its values, until one fails: show its error."""
+
+    async def run_command(self, asked: Invocation) -> None:
+        """Run a command on its screen, or for the whole console. Raises ProbedeckError."""
+
+    async def turn_to(self, mode: str, key: Hashable | None) -> None:
+        """Turn to a screen, with its cursor on the row of `key`; None: do not move the cursor."""
+
+    def screen_resumed(self, screen: Screen[Any]) -> None:
+        """Bring a screen up to date that has come to the front."""
+
+    def refresh_view(self) -> None:
+        """Take in the present, and bring the screen in front up to date."""
+
+    def show_soon(self) -> None:
+        """Refresh the view together with other changes of the same moment; from any thread."""
+
+    def show_status(self) -> None:
+        """Bring the status strip up to date."""
+
+
+def console_of(app: App[Any]) -> Console:
+    """Return the application of a screen or widget as the console that it is."""
+    return cast("Console", app)

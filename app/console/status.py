@@ -1,0 +1,71 @@
+"""The status strip: whether data come in, and what affects them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.console.protocol import Console
+from app.console.terminal.updates import SHORTEST_INTERVAL
+from bpf.attach.attachment import Hook
+from widgets.format import age, percent, poll_time
+from widgets.status import StatusItem
+from widgets.tones import Tone
+
+_STALE_AFTER = 2.5
+"""Intervals without a window after which the strip shows the age of the data."""
+
+
+def status_items(
+    console: Console, where: str, tape_items: Callable[[], list[StatusItem]]
+) -> list[StatusItem]:
+    """Return the items of the strip. `where` is the interface or the host of the probes."""
+    plane, moment, last = console.plane, console.time, console.frame.last
+    failure = plane.failure()
+    items = [
+        _badge(console), *tape_items(), *moment.status_items(), *console.tasks.status_items(),
+        *console.terminal.status_items(SHORTEST_INTERVAL),
+    ]  # fmt: skip
+    if plane.read_only:
+        items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))
+    if failure is not None:
+        items.append(StatusItem(failure.message, Tone.BAD))
+    items += _hook_items(console, where)
+    if last is not None:
+        poll = (last.swap_ns + last.drain_ns) / 1e9
+        lost = moment.present.lost
+        full = Tone.WARN if last.occupancy > 0.5 else Tone.NORMAL
+        items += [
+            StatusItem(str(last.generation), label="gen", priority=5),
+            StatusItem(poll_time(poll, last.seconds), label="poll", priority=6),
+            StatusItem(percent(last.occupancy), full, label="map", priority=4),
+            StatusItem(str(lost), Tone.BAD if lost else Tone.GOOD, label="lost", priority=2),
+        ]
+    if plane.capture:
+        items.append(StatusItem(plane.capture, Tone.WARN, 3, label="only"))
+    return items
+
+
+def _badge(console: Console) -> StatusItem:
+    plane, moment = console.plane, console.time
+    if (paused := moment.badge()) is not None:
+        return paused
+    if plane.failure() is not None:
+        return StatusItem("ENDED", Tone.BAD, badge=True)
+    if console.frame.last is None:
+        return StatusItem("STARTING", Tone.MUTED, badge=True)
+    if plane.interval and (old := moment.since_window) > _STALE_AFTER * plane.interval:
+        return StatusItem(f"NO DATA FOR {age(old)}", Tone.WARN, badge=True)
+    return StatusItem("LIVE", Tone.GOOD, badge=True)
+
+
+def _hook_items(console: Console, where: str) -> list[StatusItem]:
+    """The mode of each hook, and programs of others that see packets first."""
+    hooks = console.plane.hook_status()
+    modes = " ".join(each.mode for each in hooks if each.hook != Hook.TC_EGRESS.value)
+    removed = any(each.mode == "removed" for each in hooks)
+    tone = Tone.BAD if removed else Tone.NORMAL
+    items = [StatusItem(f"{where} {modes}".rstrip(), tone, priority=1)]
+    if before := list(dict.fromkeys(name for each in hooks for name in each.before)):
+        more = f" and {len(before) - 1} more" if len(before) > 1 else ""
+        items.append(StatusItem(f"{before[0]}{more}", Tone.WARN, 3, label="behind"))
+    return items
