@@ -11,3 +11,5 @@ from tests.support.idle import be_prompt
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     be_prompt(monkeypatch)
     monkeypatch.setattr("app.console.terminal.updates.SHORTEST_INTERVAL", 0.01)
+    # A busy machine is no probe that stands still.
+    monkeypatch.setattr("app.console.app._STALE_AFTER", 60.0)

@@ -483,7 +483,7 @@ def test_all_that_is_inserted_during_reads_is_taken_out_once(
     kind: MapType, routine: ReadMethod
 ) -> None:
     total, step = (10000, 10) if routine == ReadMethod.ITERATE else (60000, 250)
-    spec = MapSpec("test", kind, 8, 8, 20000)
+    spec = MapSpec("test", kind, 8, 8, total // 3)  # so that the writer has to wait for reads
     cpus = possible_cpus() if spec.percpu else 1
     with Map.create(spec, U8, U8, routine=routine) as map_, Map(os.dup(map_.fd), spec) as writer:
 

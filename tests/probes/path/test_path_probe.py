@@ -115,7 +115,7 @@ def test_a_clone_that_meets_another_generation_is_no_packet_of_the_application(
     host = make_host(PathOptions(rate=20, timeout=5, pass_answers=True, order=order))
     host.controller.trace(PEER[4])
     flow = host.open()
-    host.send(0.02, flow)
+    host.send(0.1, flow)
     host.settle()
     assert host.network.packets.total() > 5
     before = host.network.packets.copy(), host.network.probes.copy()
