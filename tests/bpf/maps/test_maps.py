@@ -478,7 +478,6 @@ def writing(work: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
 
 @pytest.mark.parametrize("routine", WALKING)
 @pytest.mark.parametrize("kind", [MapType.HASH, MapType.PERCPU_HASH])
-@pytest.mark.timing
 def test_all_that_is_inserted_during_reads_is_taken_out_once(
     kind: MapType, routine: ReadMethod
 ) -> None:

@@ -83,7 +83,8 @@ def test_where_the_kernel_has_no_links_it_is_all_the_same(
 
 KILLED = """
 import sys, time
-from app.lab.netns import setns, veth_pair
+from app.lab.netns import setns
+from tests.support.veth import veth_pair
 from probes.control.controller import Controller
 from tests.probes.program.tools import COUNTER, PACKETS, TC_COUNTER, config
 
