@@ -1,8 +1,8 @@
-"""`python -m app`: what the `probedeck` launcher runs."""
+"""`python -m app`: run by the `probedeck` launcher."""
 
 import signal
 
-# Imports take half a second, in which Ctrl-C has nothing to clean up: let it end the process.
+# During imports, Ctrl-C ends the process: there is nothing to clean up.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from app.cli.main import main  # noqa: E402

@@ -42,7 +42,7 @@ class Invoker:
     gid: int
     home: Path
     by_sudo: bool = False
-    """Whether the process runs as another account than this one."""
+    """The process runs as another account than the user's."""
 
 
 def invoker() -> Invoker:

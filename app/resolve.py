@@ -1,4 +1,4 @@
-"""What can be traced: addresses, and names that have some."""
+"""Destinations of path tracing: addresses and host names."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from probes.path.targets import destination_of, text_of
 
 
 def address(text: str) -> str:
-    """An IPv4 or IPv6 address as ipaddress writes it.
+    """Return an IPv4 or IPv6 address in the form of ipaddress.
 
-    Raises UsageError for what is none, or leads along no path.
+    Raises UsageError if the text is no address, or no path leads to it.
     """
     return text_of(destination_of(text))
 
 
 def check_address(destination: str) -> None:
-    """UsageError for an address that `address` refuses; of a name nothing is known yet."""
+    """Raise UsageError for an address that cannot be traced. Names are not resolved."""
     if _is_address(destination):
         address(destination)
 
 
 def addresses(destination: str) -> tuple[str, ...]:
-    """Those of a host name, IPv4 and IPv6, each once; or the one that `destination` is.
+    """Return the traceable addresses of a host name, or the address itself.
 
-    Addresses of a name that can't be traced are left out. Raises UsageError, naming `destination`,
-    where none is left.
+    Raises UsageError with `destination` if there are none.
     """
     if _is_address(destination):
         return (address(destination),)
     try:
-        # An empty name would be this host; SOCK_DGRAM: each address once, not once a protocol.
+        # An empty name would be this host. SOCK_DGRAM: one answer an address, not one a protocol.
         answers = socket.getaddrinfo(destination or None, None, type=socket.SOCK_DGRAM)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no host name"

@@ -1,4 +1,4 @@
-"""What each key does: the registry's keys, and those that an operator chose in `config.toml`."""
+"""The key map: keys of the registry, and keys of `[keys]` in `config.toml`."""
 
 from __future__ import annotations
 
@@ -15,41 +15,43 @@ from app.console.screens import SCREENS
 from bpf.errors import UsageError, did_you_mean
 
 Complain = Callable[[tuple[str, ...], UsageError], None]
-"""Is told of a mistake: where it is in the file, sections and key, and what it is."""
+"""Receives a mistake: its sections and key in the file, and the error."""
 _SELECT = "table.select"
 _TAPE = ".tape"
-"""What the name of a tape's file ends in."""
+"""Suffix of the file of a tape."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundKey:
-    """A key and what it does."""
+    """A key with its commands, or the keys that it presses."""
 
     key: str
-    """Textual's name of it."""
+    """The name in Textual."""
     lines: tuple[str, ...] = ()
-    """Commands and their values, one after the other; none: it does nothing."""
+    """Command lines in their order."""
     keys: tuple[str, ...] = ()
-    """Keys that it stands for, instead of lines."""
+    """Keys to press, instead of lines."""
     command: Command | None = None
-    """What it is called by, where that is a command without values."""
+    """The command, if the key runs one command without values."""
     written: str = ""
-    """As the settings have the key; empty for the registry's."""
+    """The key in the settings; empty for a key of the registry."""
 
     @property
     def title(self) -> str:
-        """What it does, in a few words."""
+        """Return the action in a few words."""
         if self.command is not None:
             return self.command.title
         return "; ".join(self.lines) or " ".join(self.keys)
 
 
 class Keymap:
-    """Keys of each screen and of all, checked when it is made."""
+    """Keys of each screen, and keys of all screens (`""`)."""
 
     def __init__(self, settings: Settings | None = None, complain: Complain | None = None) -> None:
-        """Without `complain` the first mistake is raised, a UsageError that names file and key;
-        else what is wrong is left out."""
+        """Check the keys. `complain` receives the mistakes, and such keys are left out.
+
+        Without `complain`, raises UsageError with file and key of the first mistake.
+        """
         self._settings = settings or Settings()
         self._complain = complain or self._raise
         self._tables: dict[str, dict[str, BoundKey]] = {screen: {} for screen in ("", *SCREENS)}
@@ -69,8 +71,8 @@ class Keymap:
                         own.setdefault(bound.key, replace(bound, command=command))
 
     def of(self, screen: str) -> tuple[BoundKey, ...]:
-        """The keys that a screen has of its own, or that are everywhere (`""`): in the order of
-        their commands, then those that do something else."""
+        """Return the keys of a screen, or of all screens (`""`): first those with a command of the
+        registry, in its order, then the others."""
         order = {name: place for place, name in enumerate(REGISTRY)}
         return tuple(
             sorted(
@@ -80,12 +82,12 @@ class Keymap:
         )
 
     def keys(self, name: str, screen: str) -> str:
-        """The keys by comma that do a command on a screen, the operator's own first."""
+        """Return the keys of a command on a screen, with commas, the user's keys first."""
         bound = (self._tables[""] | self._tables[screen]).values()
         return ",".join(each.key for each in bound if each.command and each.command.name == name)
 
     def _choose(self, section: str) -> None:
-        """Put what a section of the settings says before what the registry does."""
+        """Put the keys of a section of the settings before the registry's keys."""
         at = ("keys", section) if section else ("keys",)
         if section and section not in SCREENS:
             hint = did_you_mean(section, SCREENS)
@@ -102,11 +104,11 @@ class Keymap:
             except UsageError as error:
                 self._complain((*at, text), error)
         usual = self._tables[section]
-        # What an operator chose is what is shown first.
+        # The footer and the help show the first key.
         self._tables[section] = {**chosen, **{k: usual[k] for k in usual if k not in chosen}}
 
     def _refuse_hidden(self, bound: BoundKey) -> None:
-        """A screen's own key would hide it, and nobody has said what it is to do there."""
+        """Refuse a key of all screens that a screen's own key in the registry would hide."""
         for screen in SCREENS:
             own = self._tables[screen].get(bound.key)
             if own is not None and not own.written:
@@ -135,23 +137,24 @@ def _bound(key: str, written: str, binding: Binding, settings: Settings) -> Boun
 
 
 def _command(line: str, settings: Settings) -> str:
-    """What a line stands for; `@NAME` plays a tape. Raises UsageError."""
+    """Return the command of a line; `@NAME` plays a tape. Raises UsageError."""
     if not line.startswith("@"):
         return line
     name = line[1:]
     if not _is_tape(name, settings.macros):
         raise UsageError(f"{line!r} is no tape", hint="keys are given alone, in no list")
     if name.endswith(_TAPE) and name not in settings.macros:
-        # Which knows this package.
-        from app.config.sections import tape_beside
+        # Imported here: the module imports this package.
+        from app.config.sections import beside, check_tape
 
-        name = tape_beside(Path(settings.origin), name)
+        name = beside(Path(settings.origin), name)
+        check_tape(name)
     return f"macro.play {quoted(name)}"
 
 
 def _is_tape(name: str, tapes: Mapping[str, str]) -> bool:
-    """Whether it names a tape, not keys. Raises UsageError for a name that none has."""
-    # Which knows this package.
+    """Whether the name is a tape, not keys. Raises UsageError for an unknown tape."""
+    # Imported here: the module imports this package.
     from app.tape.store import shipped
 
     if (

@@ -1,6 +1,6 @@
-"""Saved layouts: which screen is in front, and how each shows what it has.
+"""Saved layouts: the current screen, and the display of each screen.
 
-They are the console's own files, in the state directory, and not in the operator's `config.toml`.
+The console keeps them in files of the state directory, not in the user's `config.toml`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,16 @@ from app.files import as_invoker
 from bpf.errors import UsageError, did_you_mean
 
 USUAL = "default"
-"""What one is called that is saved without a name."""
+"""Name of a layout that is saved without a name."""
 CONSOLE = "console"
-"""Beside the screens' names: what is of no screen."""
+"""The key for settings of the whole console, among the names of screens."""
 Layout = Mapping[str, Mapping[str, str]]
-"""By screen, and by what it is of; what a screen does not know it leaves alone."""
+"""Values by screen and key. A screen ignores unknown keys."""
 _NAME = re.compile(r"[\w-][\w.-]{0,63}", re.ASCII)
 
 
 def save(name: str, layout: Layout) -> Path:
-    """Keep a layout, in the place of the one that had that name; where it is.
-
-    Raises ProbedeckError.
-    """
+    """Save or replace a layout, and return its path. Raises ProbedeckError."""
     path = path_of(name)
     tables = (
         [f"[{dumped(screen)}]", *(f"{dumped(key)} = {dumped(value)}" for key, value in of.items())]
@@ -38,7 +35,7 @@ def save(name: str, layout: Layout) -> Path:
 
 
 def load(name: str) -> Layout:
-    """A layout that was saved. Raises ProbedeckError."""
+    """Return a saved layout. Raises ProbedeckError."""
     path = path_of(name)
     text = read_private(path)
     if text is None:
@@ -52,7 +49,7 @@ def load(name: str) -> Layout:
 
 
 def names() -> list[str]:
-    """The layouts that there are."""
+    """Return the names of the saved layouts."""
     with as_invoker():
         return sorted(path.stem for path in (state_dir() / "layouts").glob("[!.]*.toml"))
 
@@ -62,7 +59,7 @@ def _hint(name: str) -> str:
 
 
 def path_of(name: str) -> Path:
-    """The file of a layout, whether there is one or not. UsageError for what can be no name."""
+    """Return the path for a layout. Raises UsageError for an impossible name."""
     if not _NAME.fullmatch(name):
         problem = f"{name!r} cannot be the name of a layout"
         raise UsageError(problem, hint="letters, digits, _, - and . can be in one")

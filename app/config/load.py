@@ -1,6 +1,6 @@
-"""Settings from everywhere: `config.toml`, then PROBEDECK_* variables, which win.
+"""Settings from `config.toml` and from PROBEDECK_* variables, which win.
 
-What the command line has wins over both; see `app.cli.options`.
+The command line wins over both; see `app.cli.decorator`.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from app.config.toml_lines import TomlDocument
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 
 NONE = "none"
-"""In the place of a file: no file."""
+"""The name of the file that stands for no file."""
 _OTHERS = ("PROBEDECK_CONFIG", "PROBEDECK_DIFF")
-"""Variables that are no settings: the file, and whether the screen sends differences only."""
+"""Variables that are no settings: the file, and whether the console sends only changes."""
 
 
 def sections(run: type) -> Mapping[str, type]:
-    """The sections whose keys are the fields of a class, in the order in which they are shown."""
+    """Return the sections whose keys are the fields of a class, in the order of display."""
     return {"ui": Ui, "run": run}
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """What was set before the command line was looked at."""
+    """Settings from the environment and the file."""
 
     settings: Settings = field(default_factory=Settings)
-    """Without `ui`, which is among `values`."""
+    """All sections but `ui`, which is among `values`."""
     values: Mapping[str, Value] = field(default_factory=dict)
-    """Of options, by name."""
+    """Values of options, by name."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """`FILE:LINE` or the variable's name, for each of `values`."""
     document: TomlDocument | None = None
-    """The file that was read, for where things stand in it."""
+    """The file that was read, with its lines."""
     file: str = ""
-    """The file that was looked for; empty where there was to be none."""
+    """The path of the file; empty for NONE."""
     state: str = "as asked for"
-    """What became of it, in a word or two."""
+    """State of the file, in a word or two."""
     problems: tuple[UsageError, ...] = ()
-    """What is wrong, in the order in which it was found."""
+    """Mistakes."""
 
     def check(self) -> None:
-        """Raises UsageError: the first problem, and how many more there are."""
+        """Raise the first problem with the number of further ones."""
         if self.problems:
             first, *more = self.problems
             rest = f" (and {len(more)} more: probedeck config validate)" if more else ""
@@ -57,9 +57,9 @@ class LoadedSettings:
 
 
 def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> LoadedSettings:
-    """Read the settings; `given` is the file that --config names, `run` the class of `[run]`.
+    """Read the settings. `given` is the file of --config, `run` the class of `[run]`.
 
-    Never fails: what is wrong is among the `problems`.
+    Mistakes become `problems`.
     """
     named = given or environment.get("PROBEDECK_CONFIG", "")
     warnings: list[str] = []
@@ -87,8 +87,11 @@ def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> 
 
 
 def _document(file: str, named: str) -> TomlDocument | None:
-    """None where there is no file. Raises UsageError for what is wrong with one, and where there is
-    none that was named; ProbedeckError for one of the invoker that is not to be read."""
+    """Return the file; None if the user's own file does not exist.
+
+    Raises UsageError for a mistake, and if a named file does not exist. Raises ProbedeckError if
+    the user's own file is not readable or not trusted.
+    """
     path = Path(file)
     if not named:
         text = paths.read_private(path)
@@ -104,7 +107,7 @@ def _read(
     document: TomlDocument, typed: Mapping[str, type], values: dict[str, Value],
     origins: dict[str, str], complain: Callable[[UsageError], None],
 ) -> Settings:  # fmt: skip
-    from app.config.sections import READERS, check_keys
+    from app.config.sections import READERS, check, read_section
 
     found: dict[str, Any] = {}
     for section, table in document.data.items():
@@ -114,7 +117,7 @@ def _read(
         elif not isinstance(table, dict):
             complain(document.wrong((section,), UsageError("is no section")))
         elif section in READERS:
-            found[section] = READERS[section](document, table, complain)
+            found[section] = read_section(section, document, table, complain)
         else:
             known = settings_of(typed[section])
             for name, value in table.items():
@@ -124,13 +127,12 @@ def _read(
                 except UsageError as error:
                     complain(document.wrong((section, name), error))
     settings = Settings(origin=str(document.path), **found)
-    if settings.keys:
-        check_keys(document, settings, complain)
+    check(document, settings, complain)
     return settings
 
 
 def _home_of(name: str, typed: Mapping[str, type], others: Mapping[str, object]) -> str:
-    """A hint for what is no section: where it belongs, or the nearest that is one."""
+    """Return a hint for an unknown section: the section of such a key, or the nearest section."""
     for section, options in typed.items():
         if name in settings_of(options):
             return f"it belongs into [{section}]"
@@ -166,8 +168,10 @@ def _read_environment(
 
 
 def _unknown(environment: Mapping[str, str], known: Mapping[str, Setting]) -> Iterator[str]:
-    """Warnings only: variables of such names can also be others', such as those that a service
-    called probedeck makes Kubernetes set."""
+    """Yield a warning for each unknown variable.
+
+    It is no error: Kubernetes sets such variables for a service called probedeck.
+    """
     names = [setting.variable.removeprefix(PREFIX) for setting in known.values()]
     for variable in sorted(environment):
         name = variable.removeprefix(PREFIX)

@@ -1,6 +1,6 @@
-"""What an operator can set, in `config.toml`, by PROBEDECK_* and by options: its names and types.
+"""Settings from `config.toml`, PROBEDECK_* variables and options: names and types.
 
-Loading is `app.config.load`; this module is imported by the first paint, and so stays cheap.
+`app.config.load` loads them. The first paint imports this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Theme = Literal["auto", "dark", "light"]
 Glyphs = Literal["auto", "braille", "block", "ascii"]
 Colors = Literal["auto", "none", "16", "256", "truecolor"]
 Binding = str | tuple[str, ...]
-"""What a key does: a command line, several of them, `@tape`, or `@2/dport:443<enter>` for keys;
-empty: nothing."""
+"""The action of a key: a command line, several, `@tape`, keys such as `@2/dport:443<enter>`, or
+nothing (empty)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ui:
-    """`[ui]`: how the console looks and behaves."""
+    """`[ui]`: look and behaviour of the console."""
 
     theme: Theme = setting("auto", "Colours; auto asks the terminal.", group=CONSOLE)
     glyphs: Glyphs = setting("auto", "Characters that draw charts.", group=CONSOLE)
@@ -39,18 +39,18 @@ class Ui:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that is set, by section."""
+    """All settings, by section."""
 
     ui: Ui = field(default_factory=Ui)
     keys: Mapping[str, Mapping[str, Binding]] = field(default_factory=dict)
-    """By screen (`""`: everywhere) and key: `[keys]` and `[keys.flows]`."""
+    """Actions by screen (`""`: all screens) and key: `[keys]` and `[keys.flows]`."""
     macros: Mapping[str, str] = field(default_factory=dict)
-    """Tapes by name: files; `[macros]`. Relative ones are beside the configuration file."""
+    """Files of tapes by name: `[macros]`."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Columns by table, in their order: `[columns]`, `flows = ["source", "rate"]`."""
     filters: Mapping[str, str] = field(default_factory=dict)
     """Filters by name, for `flow.filter @name`; `[filters]`."""
     origin: str = ""
-    """The file that it is from, for messages; empty where there is none."""
+    """The path of the file, for messages; empty without a file."""
     warnings: tuple[str, ...] = ()
-    """What was left out, and why: a file that is not trusted, a variable that nothing knows."""
+    """Messages about an untrusted file or unknown variables."""

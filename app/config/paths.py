@@ -1,6 +1,6 @@
-"""Where the user's own files are, by the XDG rules, and how they are read and written.
+"""The user's own files, at the places of the XDG specification.
 
-`app.files` opens them, with the user's rights.
+`app.files` opens them with the user's privileges.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from bpf.errors import ProbedeckError, UsageError
 
 NAME = "probedeck"
 _MOST = 1 << 20
-"""Bytes of a file that is read: far more than any of an operator's has."""
+"""Most bytes of a file."""
 
 
 def config_file() -> Path:
-    """`$XDG_CONFIG_HOME/probedeck/config.toml`; it need not be there."""
+    """Return `$XDG_CONFIG_HOME/probedeck/config.toml`, which need not exist."""
     return _base("XDG_CONFIG_HOME", ".config") / NAME / "config.toml"
 
 
 def state_dir() -> Path:
-    """`$XDG_STATE_HOME/probedeck`, for what is remembered from one time to the next: history,
-    registers, layouts. It need not be there."""
+    """Return `$XDG_STATE_HOME/probedeck`, for history, recorded tapes and layouts. It need not
+    exist."""
     return _base("XDG_STATE_HOME", ".local/state") / NAME
 
 
 def data_dir() -> Path:
-    """`$XDG_DATA_HOME/probedeck`, for what is kept: recordings. It need not be there."""
+    """Return `$XDG_DATA_HOME/probedeck`, for recordings. It need not exist."""
     return _base("XDG_DATA_HOME", ".local/share") / NAME
 
 
 def _base(variable: str, usual: str) -> Path:
     given = os.environ.get(variable, "")
-    # A relative one is to be ignored, says the XDG specification.
+    # The XDG specification ignores relative paths.
     return Path(given) if given.startswith("/") else invoker().home / usual
 
 
 def read_private(path: Path) -> str | None:
-    """The text of an operator's own file; None where there is none.
+    """Return the text of the user's own file; None if it does not exist.
 
-    Raises ProbedeckError for one that cannot be read, or that under sudo is not to be trusted, and
-    UsageError for one that is no text.
+    Raises ProbedeckError if the file is not readable or, under sudo, not trusted. Raises UsageError
+    if it is no text.
     """
     try:
         with as_invoker(), open(path, "rb") as file:
@@ -58,7 +58,7 @@ def read_private(path: Path) -> str | None:
 
 
 def text_of(file: BinaryIO, path: Path) -> str:
-    """All that it holds. Raises UsageError for what is too much or no UTF-8, and OSError."""
+    """Return the whole text. Raises UsageError for a large file or no UTF-8, and OSError."""
     held = file.read(_MOST + 1)
     if len(held) > _MOST:
         raise UsageError(f"{path} is larger than {_MOST >> 20} MiB")
@@ -70,12 +70,12 @@ def text_of(file: BinaryIO, path: Path) -> str:
 
 
 def _trust(status: os.stat_result) -> None:
-    """OSError where others than the invoker, or root, could have put that there."""
+    """Raise OSError if other accounts than the user and root can have written the file."""
     who = invoker()
     if not who.by_sudo:
         return
     if status.st_uid not in (who.uid, 0):
-        raise PermissionError(EPERM, "it belongs to somebody else than who called sudo")
+        raise PermissionError(EPERM, "it belongs neither to root nor to the caller of sudo")
     if status.st_mode & (S_IWGRP | S_IWOTH):
         raise PermissionError(EPERM, "others than its owner may write it")
 

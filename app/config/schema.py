@@ -50,7 +50,7 @@ class Setting:
     choices: tuple[str, ...]
     """The possible values; empty if every value of the type is possible."""
     default: Value | None
-    """None if nothing is set; `usual` says what happens then."""
+    """None: no value; `usual` describes the effect."""
     help: str
     group: str
     metavar: str
@@ -65,13 +65,13 @@ class Setting:
 
     @property
     def words(self) -> str:
-        """What a value can be."""
+        """Return the possible values in words."""
         named = self.metavar.split("|") if "|" in self.metavar else ()
         one = " | ".join(self.choices or named) or _CALLED[self.kind]
         return f"a list, each {one}" if self.many else one
 
     def of_toml(self, value: object) -> Value:
-        """The value that a file gives. Raises UsageError, which does not repeat it."""
+        """Return the value from a file. Raises UsageError, which does not contain the value."""
         if not self.many:
             return self._one(value)
         if not isinstance(value, list):
@@ -79,7 +79,7 @@ class Setting:
         return [self._one(each) for each in value]
 
     def of_text(self, text: str) -> Value:
-        """The value that a variable gives; where there may be many, each line is one."""
+        """Return the value from a variable; each line of it is one value of a list."""
         if self.many:
             return [self._read(line) for line in text.splitlines() if line.strip()]
         return self._read(text)
@@ -91,7 +91,7 @@ class Setting:
             raise UsageError(f"is not {_CALLED[self.kind]}") from None
 
     def _one(self, value: object) -> Value:
-        # TOML, as Python, has 1 for a number that may have a fraction; but True is no number.
+        # In TOML, 1 is also a number with a fraction; a Python bool is an int, but no number here.
         if self.kind is float and type(value) is int:
             value = float(value)
         if type(value) is not self.kind:
@@ -103,7 +103,7 @@ class Setting:
 
 
 def _near(hint: str) -> str:
-    """Only the nearest: what there is has been said."""
+    """Return a hint that names the nearest choice; the error lists the choices."""
     return hint if hint.startswith("did") else ""
 
 
@@ -135,7 +135,7 @@ def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
 
 
 def _flag(name: str, kind: type) -> str:
-    """Return the option of a field; that of a truth has its opposite, which a file may need."""
+    """Return the option of a field; a flag also has its opposite, which overrides a file."""
     option = name.replace("_", "-")
     bare = option.removeprefix("no-")
     opposite = bare if bare != option else f"no-{option}"

@@ -1,6 +1,6 @@
-"""The sections of `config.toml` whose keys are the operator's own: keys, macros, columns, filters.
+"""The sections of `config.toml` whose keys the user chooses: keys, macros, columns, filters.
 
-Each is read as far as it is right; what is not is handed to `complain`.
+A mistake in an entry goes to `complain`; the other entries of the section stay.
 """
 
 from __future__ import annotations
@@ -17,77 +17,60 @@ from app.files import expand
 from bpf.errors import UsageError, did_you_mean
 
 Complain = Callable[[UsageError], None]
+Table = Mapping[str, Any]
 
 
-def keys(
-    document: TomlDocument, table: Mapping[str, Any], complain: Complain
-) -> Mapping[str, Mapping[str, Binding]]:
-    """What keys do, by screen and key; what these are is looked at by `check_keys`."""
-    found: dict[str, dict[str, Binding]] = {}
+def read_section(name: str, document: TomlDocument, table: Table, complain: Complain) -> Table:
+    """Return the entries of the section `name`, one of READERS."""
+    found: dict[str, Any] = {}
+    if name == "keys":
+        for key, value in table.items():
+            screen, bound = (key, value) if isinstance(value, dict) else ("", {key: value})
+            at = ("keys", screen) if screen else ("keys",)
+            found.setdefault(screen, {}).update(_read(at, document, bound, complain))
+        return found
+    return _read((name,), document, table, complain)
+
+
+def _read(
+    at: tuple[str, ...], document: TomlDocument, table: Table, complain: Complain
+) -> dict[str, Any]:
+    found = {}
     for name, value in table.items():
-        screen, bound = (name, value) if isinstance(value, dict) else ("", {name: value})
-        for key, does in bound.items():
-            at = ("keys", screen, key) if screen else ("keys", key)
-            _bind(document, at, does, found.setdefault(screen, {}), complain)
+        try:
+            found[name] = READERS[at[0]](document, table, name, value)
+        except UsageError as error:
+            complain(document.wrong((*at, name), error))
     return found
 
 
-def check_keys(document: TomlDocument, settings: Settings, complain: Complain) -> None:
-    """Whether there are such keys, commands, screens and tapes, and none is in another's way."""
-    from app.config.keymap import Keymap
-
-    Keymap(settings, lambda at, error: complain(document.wrong(at, error)))
-
-
-def _bind(
-    document: TomlDocument, at: tuple[str, ...], value: object, into: dict[str, Binding],
-    complain: Complain,
-) -> None:  # fmt: skip
-    if isinstance(value, str):
-        into[at[-1]] = value
-    elif isinstance(value, list) and all(isinstance(each, str) for each in value):
-        into[at[-1]] = tuple(value)
-    else:
-        hint = "it is what the key does: a command, or a list of commands"
-        complain(document.wrong(at, UsageError("is neither a text nor a list of texts", hint=hint)))
-
-
-def macros(
-    document: TomlDocument, table: Mapping[str, Any], complain: Complain
-) -> Mapping[str, str]:
-    """Files of tapes, by name."""
-    found = {}
-    for name, text in _texts(document, "macros", table, complain).items():
+def check(document: TomlDocument, settings: Settings, complain: Complain) -> None:
+    """Check that tapes exist, and that `[keys]` names keys, commands, screens and tapes."""
+    for name, path in settings.macros.items():
         try:
-            found[name] = beside(document.path, text)
-            tape_beside(document.path, text)
+            check_tape(path)
         except UsageError as error:
             complain(document.wrong(("macros", name), error))
-    return found
+    if settings.keys:
+        from app.config.keymap import Keymap
+
+        Keymap(settings, lambda at, error: complain(document.wrong(at, error)))
 
 
-def tape_beside(origin: Path, name: str) -> str:
-    """The path of a tape that `origin` names. Raises UsageError where there is no such file."""
-    path = beside(origin, name)
-    if not os.path.isfile(path):
-        raise UsageError("there is no such file", hint=f"looked for {path}")
-    return path
+def _key(document: TomlDocument, table: Table, name: str, value: object) -> Binding:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    hint = "a key has a command, or a list of commands"
+    raise UsageError("is neither a text nor a list of texts", hint=hint)
 
 
-def columns(
-    document: TomlDocument, table: Mapping[str, Any], complain: Complain
-) -> Mapping[str, tuple[str, ...]]:
-    """Columns, by table."""
-    found = {}
-    for name, value in table.items():
-        try:
-            found[name] = _columns(name, value)
-        except UsageError as error:
-            complain(document.wrong(("columns", name), error))
-    return found
+def _macro(document: TomlDocument, table: Table, name: str, value: object) -> str:
+    return beside(document.path, _text(value))
 
 
-def _columns(name: str, value: object) -> tuple[str, ...]:
+def _columns(document: TomlDocument, table: Table, name: str, value: object) -> tuple[str, ...]:
     if name not in TABLES:
         raise UsageError("there is no such table", hint=did_you_mean(name, TABLES))
     if not (isinstance(value, list) and value and all(isinstance(each, str) for each in value)):
@@ -96,34 +79,25 @@ def _columns(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def filters(
-    document: TomlDocument, table: Mapping[str, Any], complain: Complain
-) -> Mapping[str, str]:
-    """Filters, by name; of what rows they are is not looked at."""
-    # numpy, which who has set none does without.
+def _filter(document: TomlDocument, table: Table, name: str, value: object) -> str:
+    """Check a filter, whatever kind of rows it is for."""
+    # Imported here: without saved filters, start-up needs no numpy.
     from probes.filter import check
 
-    found = {}
-    texts = _texts(document, "filters", table, complain)
-    for name, text in texts.items():
-        try:
-            check(text, texts)
-            found[name] = text
-        except UsageError as error:
-            complain(document.wrong(("filters", name), error))
-    return found
+    check(_text(value), {key: text for key, text in table.items() if isinstance(text, str)})
+    return _text(value)
 
 
-def _texts(
-    document: TomlDocument, section: str, table: Mapping[str, Any], complain: Complain
-) -> Mapping[str, str]:
-    found = {}
-    for name, value in table.items():
-        if isinstance(value, str):
-            found[name] = value
-        else:
-            complain(document.wrong((section, name), UsageError("is not a text")))
-    return found
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError("is not a text")
+    return value
+
+
+def check_tape(path: str) -> None:
+    """Raise UsageError if a tape is no file."""
+    if not os.path.isfile(path):
+        raise UsageError("there is no such file", hint=f"looked for {path}")
 
 
 def beside(origin: Path, name: str) -> str:
@@ -132,6 +106,7 @@ def beside(origin: Path, name: str) -> str:
     return os.path.normpath(origin.absolute().parent / expand(name))
 
 
-READERS: Mapping[str, Callable[[TomlDocument, Mapping[str, Any], Complain], Any]] = {
-    "keys": keys, "macros": macros, "columns": columns, "filters": filters,
+READERS: Mapping[str, Callable[[TomlDocument, Table, str, object], Any]] = {
+    "keys": _key, "macros": _macro, "columns": _columns, "filters": _filter,
 }  # fmt: skip
+"""The reader of an entry, by section."""

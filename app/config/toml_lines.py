@@ -1,4 +1,4 @@
-"""TOML as operators write it, with the lines of its keys; and texts as TOML has them."""
+"""TOML with the lines of its keys, and values in TOML."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _KEY = r"""(?:[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
 _HEADER = re.compile(rf"\s*\[\[?\s*({_DOTTED})\s*\]")
 _MOST_NAMED = 80
-"""Characters of a key in an error."""
+"""Most characters of a key in an error."""
 _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=")
 
 
 @dataclass(frozen=True, slots=True)
 class TomlDocument:
-    """A file that was read."""
+    """A parsed file."""
 
     path: Path
     data: Mapping[str, Any]
@@ -30,7 +30,7 @@ class TomlDocument:
 
     @classmethod
     def of(cls, path: Path, text: str) -> TomlDocument:
-        """Raises UsageError for what is no TOML, with the line and nothing of what is in it."""
+        """Parse a text. Raises UsageError with the line, but without the text of the file."""
         import tomllib
 
         try:
@@ -45,14 +45,14 @@ class TomlDocument:
             raise UsageError(what, hint=_reason(error)) from None
 
     def place(self, keys: Keys) -> str:
-        """`FILE:LINE` of a key, or of what it is in."""
+        """Return `FILE:LINE` of a key, or of the table around it."""
         for end in range(len(keys), 0, -1):
             if keys[:end] in self.lines:
                 return f"{self.path}:{self.lines[keys[:end]]}"
         return str(self.path)
 
     def wrong(self, keys: Keys, error: UsageError) -> UsageError:
-        """What is wrong, and where: `FILE:3: [ui] theme: is no text`."""
+        """Return the error with its place: `FILE:3: [ui] theme: is no text`."""
         section, key = ".".join(keys[:-1]), keys[-1]
         name = f"[{section}] {key}" if section else f"[{key}]"
         place = f"{self.place(keys)}: {printable(name)[:_MOST_NAMED]}"
@@ -60,7 +60,7 @@ class TomlDocument:
 
 
 def _reason(error: ValueError) -> str:
-    """What the parser says, without what is in the file: that may be somebody's secret."""
+    """Return the parser's message without text of the file, which may be a secret."""
     words = str(error).split(" (at ")[0]
     if words.startswith(("Cannot declare", "Cannot overwrite", "Duplicate", "Cannot mutate")):
         return "this is there twice"
@@ -68,7 +68,7 @@ def _reason(error: ValueError) -> str:
 
 
 def _lines(text: str) -> Mapping[Keys, int]:
-    """Where each key is first. What a text of several lines has in it may be taken for one."""
+    """Return the first line of each key. Lines of a multi-line text can look like keys."""
     found: dict[Keys, int] = {}
     header: Keys = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -89,7 +89,7 @@ def _parts(dotted: str) -> Keys:
 def _bare(key: str) -> str:
     if key.startswith("'"):
         return key[1:-1]
-    # A key in quotation marks is nearly always one as JSON has it; one that is not has no line.
+    # Most keys in quotation marks are JSON texts. Another one gets no line.
     try:
         return str(json.loads(key)) if key.startswith('"') else key
     except ValueError:
@@ -97,9 +97,9 @@ def _bare(key: str) -> str:
 
 
 def dumped(value: object) -> str:
-    """A text, a number, a truth or a list of them as TOML has it."""
+    """Return a text, number, bool or list in TOML."""
     if isinstance(value, str):
-        # As JSON has it, but for DEL, which is to be escaped too.
+        # As in JSON, but TOML also escapes DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(dumped, value))}]"

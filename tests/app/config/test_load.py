@@ -234,7 +234,8 @@ def test_a_file_that_is_not_to_be_trusted_is_left_out(
     loaded = load("", Options, {})
     assert (loaded.values, loaded.problems, loaded.state) == ({}, (), "left out")
     assert loaded.settings.warnings == (
-        f"{file} cannot be read: it belongs to somebody else than who called sudo: it is left out",
+        f"{file} cannot be read: it belongs neither to root nor to the caller of sudo: it is left "
+        "out",
     )
     # An explicitly named file is read.
     assert load(str(file), Options, {}).values == {"bits": 5}

@@ -108,7 +108,7 @@ def test_under_sudo_a_link_leads_no_further_than_the_caller_may_go(
 @pytest.mark.parametrize(
     ("owner", "mode", "why"),
     [
-        (1, 0o644, "it belongs to somebody else than who called sudo"),
+        (1, 0o644, "it belongs neither to root nor to the caller of sudo"),
         (NOBODY, 0o664, "others than its owner may write it"),
         (NOBODY, 0o646, "others than its owner may write it"),
         (NOBODY, 0o644, ""),
