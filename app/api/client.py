@@ -1,4 +1,4 @@
-"""A control plane by its API, one request each: what commands need."""
+"""Client of a controller's API: one request a method."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ DEFAULT_URL = f"unix:{DEFAULT_SOCKET}"
 _MAX_ANSWER = 1 << 30
 """Bytes."""
 _PATIENCE_S = 60.0
-"""For a whole answer: compiles of others may come first."""
+"""Longest time for a whole answer: compiles of other clients may come first."""
 _T = TypeVar("_T")
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Where a controller is, and who asks."""
+    """Address of a controller, and credentials for it."""
 
     url: str = DEFAULT_URL
     """`unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`."""
     token: str = ""
-    """File with the token that the controller asks for."""
+    """File with the controller's token."""
     authorities: str = ""
-    """PEM file of those that may have signed its certificate; empty: the system's."""
+    """PEM file of trusted certificate authorities; empty: the system's."""
 
 
 class Client:
-    """Asks a controller; may be used by any thread. Every method raises ProbedeckError."""
+    """A controller's control plane, for any thread. Every method raises ProbedeckError."""
 
     def __init__(self, remote: Remote) -> None:
         self.url = remote.url
@@ -69,7 +69,7 @@ class Client:
         return self.status().hooks
 
     def memory(self) -> MemoryUse:
-        """Kernel memory in use there, and its limit."""
+        """Return the controller's kernel memory in use, and its limit."""
         return self.status().memory
 
     def probes(self) -> tuple[ProbeInfo, ...]:
@@ -135,7 +135,7 @@ class Client:
         return self._tables("POST", _path(name, "export"))
 
     def document(self, name: str, kind: str = "") -> bytes:
-        """End the window; its tables as `kind`, or as the probe's own format."""
+        """End the window. Returns its tables in format `kind`, or in the probe's own format."""
         return self._answer("POST", _path(name, "export"), {"format": kind} if kind else {})
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
@@ -145,7 +145,7 @@ class Client:
         self._answer("PUT", _entries(name, map_name), {}, {"key": key, "value": value})
 
     def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """As of a control plane, but UsageError for an entry that is not there."""
+        """As in ControlPlane, but raises UsageError if the entry does not exist."""
         self._answer("DELETE", _entries(name, map_name), {"key": json.dumps(key)})
         return True
 
@@ -154,7 +154,10 @@ class Client:
 
     @contextmanager
     def stream(self, timeout: float) -> Iterator[httpx.Response]:
-        """What is published, as bytes of `wire` records; silent for `timeout` seconds at most."""
+        """Stream published snapshots and events as `wire` records.
+
+        Raises ProbedeckError after `timeout` seconds of silence.
+        """
         with self._responding("GET", "stream", timeout=timeout) as response:
             if (kind := response.headers.get("content-type")) != wire.MEDIA_TYPE:
                 raise wire.MalformedError(
@@ -199,7 +202,7 @@ class Client:
 
     @contextmanager
     def _responding(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """An answer whose body is still to be read; a refusal is raised as the error it is."""
+        """Open an answer, before its body is read. Raises the error of a refusal."""
         try:
             with self._http.stream(method, f"/v1/{path}", **options) as response:
                 if not response.is_success:
@@ -233,7 +236,7 @@ def _policy(name: str, *more: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    # Dots would be taken for directories.
+    # Unquoted dots would mean directories.
     return quote(name, safe="").replace(".", "%2E")
 
 
@@ -245,7 +248,7 @@ def _refused(response: httpx.Response, url: str) -> ProbedeckError:
 
 
 def _read(response: httpx.Response, url: str) -> bytes:
-    """The body, as it is sent: nothing here is compressed, or could unfold to gigabytes."""
+    """Return the body. Requests refuse compression, so a small body stays small."""
     deadline = time.monotonic() + _PATIENCE_S
     body = bytearray()
     for part in response.iter_raw():
@@ -256,7 +259,7 @@ def _read(response: httpx.Response, url: str) -> bytes:
 
 
 def _open(remote: Remote) -> httpx.Client:
-    """Raises UsageError for a URL that is none, and for files that can't be used."""
+    """Raises UsageError for an invalid URL, and for unusable files."""
     headers = {"accept-encoding": "identity"}
     if remote.token:
         headers["authorization"] = f"Bearer {read_token(remote.token).decode()}"
@@ -281,7 +284,7 @@ def _open(remote: Remote) -> httpx.Client:
 
 
 def _parts(url: str) -> tuple[str, str, str]:
-    """Scheme, host and path; empty for what is no URL."""
+    """Scheme, host and path; three empty strings if `url` is no URL."""
     try:
         parts = urlsplit(url)
         return ("", "", "") if parts.port == 0 else (parts.scheme, parts.hostname or "", parts.path)

@@ -1,4 +1,4 @@
-"""What the API says beside the control plane's own dataclasses, and errors as it says them."""
+"""Answers of the API that the control plane has no dataclass for, and its errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ MeasuredOrNull = Annotated[
     ),
     PlainSerializer(lambda value: None if math.isnan(value) else value, return_type=float | None),
 ]
-"""null, as JSON has no NaN, where it could not be measured."""
+"""A number; null, as JSON has no NaN, if the measurement was impossible."""
 # pydantic looks up the annotations of a dataclass in the module that defines it. These modules do
 # not import pydantic, so that a console starts faster.
 for module in (plane, reports, monitor_info, traced):
@@ -91,15 +91,15 @@ MAX_BODY = 4 << 20
 # pydantic's own, which keeps its schema: more than a hundred answers mention it.
 @pydantic.dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a request was refused. What ran before goes on running."""
+    """Why a request was refused. Running probes keep running."""
 
     error: str
     hint: str = ""
-    """What to do about it."""
+    """The way to correct it."""
     exit_code: int = ProbedeckError.exit_code
-    """What a command ends with for it: 1 runtime, 2 usage, 4 privilege or kernel."""
+    """Exit code of a command with this error: 1 runtime, 2 usage, 4 privilege or kernel."""
     diagnostics: tuple[Diagnostic, ...] = ()
-    """Of a source that does not compile or verify, by place."""
+    """Errors of a source that does not compile or verify, by place."""
     verifier_log: str = ""
 
 
@@ -140,14 +140,14 @@ class Events:
 
     events: tuple[Numbered, ...]
     last: int
-    """To be asked for the next time."""
+    """Number for the next request."""
     forgotten: int
-    """How many of those that were asked for are no longer kept."""
+    """Number of requested events that are no longer kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureFilter:
-    """Which flows the flow probe counts."""
+    """The capture filter of the flow probe."""
 
     filter: str
     """As for `--capture`: `proto:tcp port:80,443`; empty: all."""
@@ -155,12 +155,12 @@ class CaptureFilter:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What is to be traced."""
+    """Destination to trace."""
 
     destination: str
     """An address, IPv4 or IPv6."""
     flow: Flow | None = None
-    """None: every flow to it."""
+    """None: all flows to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +176,17 @@ class Registers:
     """A HyperLogLog sketch of 5-tuples."""
 
     bits: int
-    """There are 2**bits registers."""
+    """log2 of the number of registers."""
     seed: str
-    """What the hash was keyed with: only registers of the same seed can be merged."""
+    """Key of the hash: only registers with the same seed can be merged."""
     estimate: float
     """Distinct 5-tuples."""
     low: float
-    """At least so many, at 95 % confidence."""
+    """Least number at 95 % confidence."""
     high: float
-    """At most so many, at 95 % confidence."""
+    """Largest number at 95 % confidence."""
     registers: str
-    """Base64 of what the registers keep, a little-endian u32 each: a hash value."""
+    """Base64 of the registers: a hash value each, a little-endian u32."""
     ranks: str
     """Base64 of the registers of a classic HyperLogLog, a byte each."""
 
@@ -196,11 +196,11 @@ class UnknownError(UsageError):
 
 
 class ExistsError(UsageError):
-    """There is a probe, or a policy, of this name."""
+    """A probe or policy of this name exists."""
 
 
 class ForbiddenError(UsageError):
-    """This client, or this controller, may only read."""
+    """This client may only read, or the controller is read-only."""
 
 
 def problem_of(error: ProbedeckError) -> Problem:
@@ -211,7 +211,7 @@ def problem_of(error: ProbedeckError) -> Problem:
 
 
 def error_of(problem: Problem) -> ProbedeckError:
-    """What `problem` was, on the other side."""
+    """Return the error that the controller reported."""
     if problem.diagnostics:
         error: ProbedeckError = CompileError("", problem.diagnostics, problem.verifier_log)
         error.args = (problem.error,)

@@ -1,4 +1,4 @@
-"""Another host's controller, for the same screens: a ControlPlane over its API."""
+"""A ControlPlane over the API of another host's controller."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from probes.control_plane import Listener
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 _SILENCE_S = 10.0
-"""The other side gives a sign of life every 2 s."""
+"""Longest silence: the controller sends a sign of life every 2 s."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
 
 
 class RemoteController(Client):
-    """Follows what another controller publishes, and passes on what it is asked.
+    """Follows the snapshots and events of a controller, and forwards calls to it.
 
-    A lost connection is made again, however long that takes; what was published meanwhile is
-    missing, and an event says so. What can't be read ends it: see `failure`.
+    A lost connection is retried without end. Records published meanwhile are missing, and an event
+    reports that. An unreadable record ends the connection: see `failure`.
     """
 
     def __init__(self, remote: Remote) -> None:
-        """Raises ProbedeckError where there is no controller, or it refuses the token."""
+        """Raises ProbedeckError if no controller answers, or if it refuses the token."""
         super().__init__(remote)
         self.history = History()
         self.read_only = ""
-        """Why changes are refused; as it was when the connection was made."""
+        """Why changes are refused, as of the last status."""
         self.unwritten: Mapping[str, int] = {}
         """Rows that the controller could not write, by table, as of its last status."""
         self._hooks: tuple[HookStatus, ...] = ()
@@ -52,11 +52,11 @@ class RemoteController(Client):
             super().close()
             raise
         self._thread.start()
-        # What happens from now on is seen.
+        # From now on no record is missed.
         self._first.wait()
 
     def listen(self, listener: Listener) -> None:
-        """Have `listener` called, by any thread, with all that is published from now on."""
+        """Call `listener`, in any thread, with every record published from now on."""
         self._listeners = (*self._listeners, listener)
 
     def publish(self, item: Snapshot | Event) -> None:
@@ -67,7 +67,7 @@ class RemoteController(Client):
             listener(item)
 
     def unconfined(self) -> str:
-        """Empty: the other controller itself decides which sources it takes."""
+        """Return an empty text: the controller itself decides which sources it accepts."""
         return ""
 
     def hook_status(self) -> tuple[HookStatus, ...]:
@@ -75,17 +75,17 @@ class RemoteController(Client):
         return self._hooks
 
     def failure(self) -> ProbedeckError | None:
-        """Why the connection ended for good; None while it stands, or is tried again."""
+        """Return why the connection ended for good; None while it stands or is retried."""
         return self._failure
 
     def close(self) -> None:
         """End the connection; the probes go on running."""
         self._stopping.set()
         if (connected := self._connected) is not None:
-            # Wakes the thread that reads from it.
+            # This wakes the reading thread.
             with contextlib.suppress(OSError):
                 connected.shutdown(socket.SHUT_RDWR)
-        # It may be waiting for a host that does not answer.
+        # The thread may wait for a host that does not answer.
         self._thread.join(2)
         super().close()
 
@@ -102,12 +102,12 @@ class RemoteController(Client):
                 self._read()
                 why = "the controller ended it"
             except (UsageError, wire.MalformedError) as error:
-                # It would be no better the next time.
+                # A retry would fail the same way.
                 self._end(error)
             except ProbedeckError as error:
                 why = str(error)
             except Exception as error:
-                # A fault of ours, or of a listener: it must be seen.
+                # A bug here or in a listener: make it visible.
                 self._end(ProbedeckError(f"{self.url}: {type(error).__name__}: {error}"))
             finally:
                 self._connected = None

@@ -1,4 +1,4 @@
-"""Listening sockets that only those can reach who should, and files of tokens."""
+"""Listening sockets with restricted access, and files of tokens."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from bpf.errors import UsageError
 
 DEFAULT_SOCKET = "/run/probedeck/api.sock"
 MIN_TOKEN = 16
-"""Characters of the shortest token that is taken."""
+"""Least number of characters of a token."""
 _BACKLOG = 128
 
 
 @dataclass(slots=True)
 class Listening:
-    """A socket that listens; not blocking. Closed by leaving its context."""
+    """A listening, non-blocking socket. Leaving its context closes it."""
 
     socket: socket.socket
     path: str = ""
-    """Of a Unix socket."""
+    """Path of a Unix socket."""
     inode: int = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Unless another one has taken its place.
+        # Another process may have replaced the socket.
         with contextlib.suppress(OSError):
             if self.path and os.stat(self.path).st_ino == self.inode:
                 os.unlink(self.path)
@@ -43,9 +43,9 @@ class Listening:
 def unix(path: str) -> Listening:
     """Listen at `path`, for this user alone.
 
-    A socket that a dead process left is replaced. Raises UsageError if somebody listens there, or
-    if it can't be made. Only the default socket's directory is made: another one that is not there
-    is a mistake in the path.
+    The socket of a dead process is replaced. Only the directory of the default socket is made: any
+    other missing directory is a mistake in the path. Raises UsageError if another process listens
+    there, or if the socket cannot be made.
     """
     directory = Path(path).parent
     if path != DEFAULT_SOCKET and not directory.exists():
@@ -53,12 +53,12 @@ def unix(path: str) -> Listening:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Of two that start at once, one must not take the other's new socket for a dead one.
+        # Of two processes that start at once, neither must take the other's new socket for dead.
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             _remove_dead(path)
-            # Linux makes the file with the mode of the socket: it never has another one.
+            # Linux makes the file with the mode of the socket, so it never has wider rights.
             os.fchmod(listening.fileno(), 0o600)
             listening.bind(path)
             listening.listen(_BACKLOG)
@@ -77,14 +77,14 @@ def unix(path: str) -> Listening:
 
 
 def _remove_dead(path: str) -> None:
-    """Raises UsageError where what is there is alive, or is no socket; OSError."""
+    """Remove a dead socket. Raises UsageError if it is alive or no socket, and OSError."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise UsageError(f"{path} is there, and is no socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        # Full of waiting clients is alive too.
+        # A full queue of clients also means alive.
         probe.setblocking(False)
         try:
             probe.connect(path)
@@ -99,21 +99,21 @@ def _remove_dead(path: str) -> None:
 
 
 def tcp(address: str) -> Listening:
-    """Listen at `HOST:PORT`; raises UsageError."""
+    """Listen at `HOST:PORT`. Raises UsageError."""
     family, where = _resolve(address)
     try:
         listening = socket.create_server(where, family=family, backlog=_BACKLOG)
     except OSError as error:
         raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from None
     listening.setblocking(False)
-    # Connections inherit it; asyncio sets it only where it makes the socket. An answer in two parts
-    # would wait 40 ms for the acknowledgement of the first.
+    # Connections inherit the option; asyncio sets it only on sockets that it makes. Without it the
+    # second part of an answer would wait 40 ms for the acknowledgement of the first.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Listening(listening)
 
 
 def is_loopback(listening: socket.socket) -> bool:
-    """Whether only this host can reach it."""
+    """Whether only this host can reach the socket."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
@@ -135,7 +135,7 @@ def _resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
 
 
 def read_token(path: str) -> bytes:
-    """The token in a file that others can't read. Raises UsageError."""
+    """Return the token of a file that only its owner can read. Raises UsageError."""
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode

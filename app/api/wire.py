@@ -1,7 +1,7 @@
 """Snapshots and events as bytes, for consoles on other hosts.
 
 A record is the length of its header (4 bytes, big-endian), the header (a JSON object), and as many
-bytes of rows as the header says, just as they lie in memory. Nothing in it is ever executed.
+bytes of rows as the header says, in their memory layout. No part of it is ever executed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from probes.tables.conversion import TableSchema
 
 
 class MalformedError(ProbedeckError):
-    """Bytes that are no records."""
+    """Bytes that no record can have."""
 
 
 MEDIA_TYPE = "application/vnd.probedeck.records.v1"
@@ -29,23 +29,25 @@ _MAX_HEADER = 1 << 20
 _MAX_ROWS = 512 << 20
 """Bytes."""
 _SCALAR = re.compile(r"[<>|=][biufSVmM]\d{1,9}(\[\d*[a-zA-Z]+\])?")
-"""No objects, and no text: not all bytes are some."""
+"""Numbers and raw bytes only: no objects, and no text, as not all bytes are text."""
 _HINTS = get_type_hints(Snapshot, localns={"TableSchema": TableSchema, "np": np})
 _FIELDS = [f for f in fields(Snapshot) if f.name != "rows"]
 _NAMES = [f.name for f in _FIELDS]
 _Window: type[Any] = make_dataclass(
     "_Window", [(f.name, _HINTS[f.name], field(default=f.default)) for f in _FIELDS]
 )
-"""All of a Snapshot but its rows. A field with a default may be missing: older controllers send
-fewer."""
+"""All fields of a Snapshot except its rows.
+
+A field with a default may be missing: older controllers send fewer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What a reader that was too slow has not been told."""
+    """Number of records that a slow reader has missed."""
 
     windows: Mapping[str, int] = field(default_factory=dict)
-    """How many, by probe."""
+    """Windows by probe."""
     events: int = 0
 
     def __bool__(self) -> bool:
@@ -59,7 +61,7 @@ _LOST = TypeAdapter(Lost)
 
 
 def encode(record: WireRecord) -> bytes:
-    """One record."""
+    """Return the bytes of a record."""
     if isinstance(record, Event):
         return _frame({"event": _EVENT.dump_python(record)})
     if isinstance(record, Lost):
@@ -81,11 +83,11 @@ def _frame(header: Mapping[str, Any]) -> bytes:
 
 
 ALIVE = _frame({})
-"""Says only that the sender is there."""
+"""A sign of life."""
 
 
 class Decoder:
-    """Records from bytes as they arrive, in pieces of any size."""
+    """Decodes records from pieces of any size."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -94,7 +96,7 @@ class Decoder:
         self._in_length = True
 
     def feed(self, data: bytes) -> Iterator[WireRecord]:
-        """The records that `data` completes. Raises MalformedError for what is none."""
+        """Return the records that `data` completes. Raises MalformedError."""
         self._data += data
         while len(self._data) >= self._wanted:
             part = bytes(self._data[: self._wanted])
@@ -103,7 +105,7 @@ class Decoder:
                 yield record
 
     def end(self) -> None:
-        """Raises MalformedError where a record is cut off."""
+        """Raises MalformedError if a record is cut off."""
         if self._data or not self._in_length:
             raise MalformedError("the stream ends within a record")
 
@@ -140,7 +142,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _record(header: dict[str, Any], data: bytes) -> WireRecord | None:
-    """Raises what reading it may raise; None for a record of a kind that came later than this."""
+    """Return a record; None for an unknown kind. Raises errors of decoding."""
     if "event" in header:
         return _EVENT.validate_python(header["event"])
     if "lost" in header:
@@ -157,7 +159,7 @@ def _record(header: dict[str, Any], data: bytes) -> WireRecord | None:
 
 
 def describe(dtype: np.dtype[Any]) -> Any:
-    """A dtype in JSON, exactly: fields that overlap, gaps and dimensions too."""
+    """Describe a dtype in JSON, with overlapping fields, gaps and dimensions."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return [describe(base), list(shape)]
@@ -174,7 +176,7 @@ def describe(dtype: np.dtype[Any]) -> Any:
 
 
 def restore(node: Any) -> np.dtype[Any]:
-    """The dtype that `describe` described; raises ValueError, TypeError or KeyError for others."""
+    """Return the dtype of a description. Raises ValueError, TypeError or KeyError."""
     if isinstance(node, str):
         if not _SCALAR.fullmatch(node):
             raise ValueError(f"no number: {node[:40]!r}")

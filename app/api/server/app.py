@@ -1,4 +1,4 @@
-"""The endpoints: a control plane as HTTP, described by its own OpenAPI document."""
+"""Routes and error answers of the API; FastAPI derives its OpenAPI document from them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATUS: dict[type[ProbedeckError], HTTPStatus] = {
     ReadOnlyError: HTTPStatus.FORBIDDEN,
     TooManyError: HTTPStatus.TOO_MANY_REQUESTS,
     UsageError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    # Not 5xx: what a kernel or a device refuses depends on what the client wants of it.
+    # Not 5xx: a kernel or a device refuses because of the request.
     ProbedeckError: HTTPStatus.CONFLICT,
 }
 _TABLES: dict[str, Any] = {
@@ -51,7 +51,7 @@ _TABLES: dict[str, Any] = {
 
 
 def _no_others(request: Request) -> None:
-    """Raises UsageError for a parameter that there isn't."""
+    """Raises UsageError for an unknown query parameter."""
     known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
     for name in request.query_params:
         if name not in known:
@@ -60,7 +60,7 @@ def _no_others(request: Request) -> None:
 
 
 def _methods(app: FastAPI, request: Request) -> list[str]:
-    """That the path of `request` has."""
+    """Return the methods of a request's path."""
     return sorted(
         method
         for route in app.routes
@@ -80,16 +80,16 @@ def create(
     version: str,
     console: CommandRunner | None = None,
 ) -> AuthMiddleware:
-    """The application for one listener, behind its gate. It must be made in its event loop.
+    """Return the application of one listener, behind its access checks.
 
-    `console` is where there is one in this process: it does commands then.
+    Call it in the listener's event loop. Commands run on `console`, if this process has one.
     """
     bearer = Security(HTTPBearer(auto_error=False))
     app = FastAPI(
         title="probedeck",
         version="1",
-        description="Probes of one host: what measures there, and what it measured. Beside what is "
-        "described here, GET /v1/stream gives every snapshot and event to remote consoles.",
+        description="Probes of one host and their measurements. Not described here: "
+        "GET /v1/stream sends every snapshot and event to remote consoles.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -119,16 +119,16 @@ def create(
         said = Problem(str(error.detail), exit_code=2)
         headers = dict(error.headers or {})
         if "Allow" in headers:
-            # Starlette's is of the first route of the path only.
+            # Starlette lists only the methods of the path's first route.
             headers["Allow"] = ", ".join(_methods(app, request))
         return refusal(HTTPStatus(error.status_code), said, headers)
 
     def fault(request: Request, error: Exception) -> Response:
-        # Ours: it must be seen.
+        # A bug: make it visible.
         words = f"{request.method} {request.url.path}: {type(error).__name__}: {error}"
         plane.publish(Event.now("warning", "api", words))
         said = Problem(f"a fault of probedeck: {words}")
-        # uvicorn ends the connection after it.
+        # uvicorn closes the connection after an internal error.
         return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, said, {"connection": "close"})
 
     app.add_exception_handler(ProbedeckError, refuse)
@@ -145,7 +145,7 @@ def _route(
 
 
 def _made(what: type) -> dict[int | str, dict[str, Any]]:
-    """Beside 200: made or not is told by the status."""
+    """Describe status 201; 200 means that the object existed."""
     return {201: {"model": what, "description": "Created"}}
 
 
@@ -188,7 +188,7 @@ def _add_routes(app: FastAPI, do: Endpoints) -> None:
         responses=change | _refusals(404),
     )
     route("GET", "/v1/events", do.events, responses=_refusals(422))
-    # Endless, and not in the description: a program that tries all that is in it would hang.
+    # An endless answer is not in the description: a program that tries every route would hang.
     route("GET", "/v1/stream", do.stream, response_class=Response, include_in_schema=False)
 
 

@@ -1,4 +1,4 @@
-"""Who may ask for what, and how much may be sent: before anything of a request is read."""
+"""Access checks before a request is read: tokens, rights and the size of bodies."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.models import MAX_BODY, Problem
 
 _READING = "GET"
-"""The one method that changes nothing."""
+"""The method of requests that change nothing."""
 _TOO_LARGE = f"a request may have {MAX_BODY >> 20} MiB"
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Tokens of one listener; without any, whoever can connect may do everything."""
+    """Tokens of one listener. Without tokens every client may do everything."""
 
     token: bytes = b""
-    """Of those who may do everything."""
+    """Token of clients with all rights."""
     read_token: bytes = b""
-    """Of those who may only read."""
+    """Token of clients that may only read."""
 
 
 def refusal(
     status: HTTPStatus, said: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Why something is not done."""
-    # In ASCII, as what is quoted of a request need not be text in UTF-8.
+    """Return the answer to a refused request."""
+    # In ASCII: quoted parts of a request may be invalid UTF-8.
     return Response(json.dumps(asdict(said)), status, headers, "application/json")
 
 
 class AuthMiddleware:
-    """In front of an application: checks the token, and counts what is sent."""
+    """In front of an application: checks the token, and limits the size of the body."""
 
     def __init__(self, app: ASGIApp, rights: Rights) -> None:
         self._app = app
@@ -54,7 +54,7 @@ class AuthMiddleware:
         await self._app(scope, _counted(receive), send)
 
     def _judge(self, scope: Scope) -> tuple[Response | None, str]:
-        """A refusal, or None; and why this client may only read."""
+        """Return a refusal or None, and why this client may only read."""
         headers = Headers(scope=scope)
         read_only = ""
         if self._rights.token:
@@ -78,7 +78,7 @@ class AuthMiddleware:
 
 
 def _counted(receive: Receive) -> Receive:
-    """`receive`, until there is too much: a body may come in chunks, of no announced length."""
+    """Wrap `receive` to limit a body that arrives in chunks without an announced length."""
     total = 0
 
     async def counted() -> Message:

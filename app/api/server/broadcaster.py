@@ -1,4 +1,4 @@
-"""What a controller publishes, on its way to those who listen by the API."""
+"""Snapshots and events of a controller, for subscribers of the API."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Snapshot
 
 _ALIVE_S = 2.0
-"""How long a stream may be silent."""
+"""Longest silence of a stream."""
 
 
 class TooManyError(ProbedeckError):
-    """No more streams."""
+    """The limit of streams is reached."""
 
 
 class Subscription:
-    """One reader's queue. What it can't hold is lost to that reader alone, the oldest first."""
+    """One reader's queue. A full queue drops its oldest records; other readers lose nothing."""
 
     def __init__(self, max_bytes: int, max_items: int) -> None:
         self._max_bytes = max_bytes
         self._max_items = max_items
-        # Apart: tables, being large, must not push events out.
+        # Two queues: large tables must not displace events.
         self._events: deque[Event] = deque()
         self._tables: deque[Snapshot] = deque()
         self._bytes = 0
@@ -39,7 +39,7 @@ class Subscription:
         self._closed = False
 
     def offer(self, item: Snapshot | Event) -> None:
-        """Called by any thread; never waits for the reader."""
+        """Queue a record, from any thread, without waiting for the reader."""
         with self._lock:
             if isinstance(item, Event):
                 self._events.append(item)
@@ -54,14 +54,14 @@ class Subscription:
             self._wake()
 
     def close(self) -> None:
-        """End `records`; called by any thread."""
+        """End `records`, from any thread."""
         with self._lock:
             self._closed = True
             self._wake()
 
     async def records(self) -> AsyncIterator[bytes]:
-        """All that is offered, encoded; a sign of life where there is nothing."""
-        # At once, so that the reader knows from when on it misses nothing.
+        """Yield encoded records, and signs of life while the queue is empty."""
+        # The first bytes tell the reader that from now on it misses nothing.
         yield wire.ALIVE
         while not self._closed:
             if (record := self._take()) is not None:
@@ -90,12 +90,12 @@ class Subscription:
         return table
 
     def _drop(self) -> None:
-        """Lose the oldest window, with all its metrics."""
+        """Drop the oldest window, with all its metrics."""
         oldest = self._pop()
         key = oldest.probe, oldest.window
         while self._tables and (self._tables[0].probe, self._tables[0].window) == key:
             self._pop()
-        # The rest of it may come later.
+        # More tables of this window may follow.
         if self._last_lost.get(oldest.probe) != oldest.window:
             self._last_lost[oldest.probe] = oldest.window
             self._lost_windows[oldest.probe] = self._lost_windows.get(oldest.probe, 0) + 1
@@ -106,7 +106,7 @@ class Subscription:
 
 
 class Broadcaster:
-    """Listens to a control plane, for any number of readers; none of them delays it."""
+    """Publishes the records of a control plane to subscriptions, without waiting for readers."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Broadcaster:
         max_items: int = 4096,
         max_events: int = 1000,
     ) -> None:
-        """`max_bytes` and `max_items` are of each reader's queue."""
+        """`max_bytes` and `max_items` limit each reader's queue."""
         self._max_subscriptions = max_subscriptions
         self._limits = max_bytes, max_items
         self._events: deque[Event] = deque(maxlen=max_events)
@@ -134,7 +134,7 @@ class Broadcaster:
                 subscription.offer(item)
 
     def events(self, after: int) -> Events:
-        """Those with a number above `after`."""
+        """Return the events with a number above `after`."""
         with self._lock:
             kept, last = tuple(self._events), self._count
         first = last - len(kept) + 1
@@ -146,24 +146,24 @@ class Broadcaster:
         )
 
     def open(self) -> Subscription:
-        """A new reader's, in its event loop. Raises TooManyError."""
+        """Open a subscription in the reader's event loop. Raises TooManyError."""
         with self._lock:
             if len(self._subscriptions) >= self._max_subscriptions:
                 count = len(self._subscriptions)
-                raise TooManyError(f"there are {count} streams, and may be no more")
+                raise TooManyError(f"there are {count} streams, and more are not allowed")
             subscription = Subscription(*self._limits)
             self._subscriptions = (*self._subscriptions, subscription)
             return subscription
 
     def leave(self, subscription: Subscription) -> None:
-        """Forget a reader."""
+        """Remove a subscription."""
         with self._lock:
             self._subscriptions = tuple(
                 other for other in self._subscriptions if other is not subscription
             )
 
     def close(self) -> None:
-        """End every stream; what is published later goes nowhere."""
+        """End every stream; later calls of `open` fail."""
         with self._lock:
             subscriptions, self._subscriptions = self._subscriptions, ()
             self._max_subscriptions = 0

@@ -1,4 +1,4 @@
-"""What the API can do with the commands of the console: list them, and have one done."""
+"""Requests that list and run commands of the console."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class CommandRequest:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What was done."""
+    """A command that ran."""
 
     line: str
-    """As it was understood."""
+    """The command and its values, as parsed."""
     complaints: tuple[str, ...]
-    """What the console showed as errors; what takes its time may still fail, and is an event."""
+    """Errors that the console showed. Later failures of background work are events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class CommandInfo:
     keys: tuple[str, ...]
     """Its usual keys."""
     screen: str
-    """The screen that has it; empty for those that are everywhere."""
+    """The command's screen; empty for commands of all screens."""
     writes: bool
     """Whether it changes what runs."""
     here: bool
-    """Whether it can be done by this controller, which may have no console."""
+    """Whether this controller, which may have no console, can run it."""
 
 
 class CommandEndpoints:
-    """One method each."""
+    """One method a request."""
 
     def __init__(self, executor: PlaneExecutor, console: CommandRunner | None) -> None:
         self._executor = executor
@@ -62,12 +62,12 @@ class CommandEndpoints:
         self._has_console = console is not None
 
     async def commands(self) -> tuple[CommandInfo, ...]:
-        """All commands, those of a screen together."""
+        """List all commands, grouped by screen."""
         return tuple(map(self._info, REGISTRY.values()))
 
     async def command(self, line: CommandRequest) -> CommandResult:
-        """Have a command done: by the console, where the controller has one. It is as if it was
-        typed there, and turns to the command's screen."""
+        """Run a command; on the console, if the controller has one. The effect is the same as
+        typing it there: the console turns to the command's screen."""
 
         def do() -> CommandResult:
             asked = parse(line.line)
@@ -94,7 +94,7 @@ def _only_at_the_console(command: Command) -> str:
     """Return why the API may not have a command done; empty if it may."""
     if command.local:
         return "is about this terminal or process"
-    # A client that may change what is measured does not get all of root's files with that.
+    # A client that may change probes must not reach root's files.
     files = any(
         each.kind in (ParameterKind.FILE, ParameterKind.TAPE) for each in command.parameters
     )

@@ -1,4 +1,4 @@
-"""HTTP connections, and the door that lets them in: nobody can keep them by being slow."""
+"""HTTP connections with deadlines, and a limit on their number."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from uvicorn.server import ServerState
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one listening socket."""
+    """Limits of one listening socket."""
 
     connections: int = 64
     request: float = 10.0
-    """Seconds for a request to be there in full, the TLS handshake's included."""
+    """Seconds for a whole request, with the TLS handshake."""
     stall: float = 20.0
-    """Seconds in which a reader takes nothing at all."""
+    """Seconds in which a reader takes no byte."""
 
 
 class _Connection(H11Protocol):
-    """uvicorn's, with a time limit for each direction."""
+    """uvicorn's connection with a deadline for each direction."""
 
     def __init__(
         self, config: uvicorn.Config, state: ServerState, limits: Limits,
@@ -38,15 +38,15 @@ class _Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self.greeting: asyncio.Task[None] | None = None
-        """The handshake, while it lasts."""
+        """The TLS handshake; None afterwards."""
 
     @property
     def waits(self) -> bool:
-        """Whether it is the client's turn."""
+        """Whether the connection waits for its client."""
         return self._deadline is not None or self.cycle is None or self.cycle.response_complete
 
     def abort(self) -> None:
-        """End it at once, whatever is under way."""
+        """End the connection at once."""
         if self.transport is not None:
             self.transport.abort()
         elif self.greeting is not None:
@@ -54,8 +54,8 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # Whatever is left may be a stall: a small answer that is not taken would else be kept.
-        # Not 0: TLS would pause where nothing is left.
+        # Any unsent byte may be a stall: a small unread answer would otherwise stay for good.
+        # Not 0: TLS would pause with an empty buffer.
         transport.set_write_buffer_limits(high=1, low=0)
         self._expect_request()
 
@@ -117,9 +117,9 @@ class _Connection(H11Protocol):
 
 
 class ConnectionLimiter:
-    """Takes the connections of one listening socket, never more than its limit.
+    """Accepts connections of one listening socket, up to a limit.
 
-    Where there is no room, the client that has kept us waiting for longest goes; clients whose
+    At the limit, a new client displaces the client that has been silent longest. Clients whose
     request is being answered stay.
     """
 
@@ -136,13 +136,13 @@ class ConnectionLimiter:
         self._connections: dict[_Connection, None] = {}
 
     async def accept(self) -> None:
-        """Let clients in, until cancelled."""
+        """Accept clients until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 client, _ = await loop.sock_accept(self._listening)
             except OSError:
-                # It went away already, or there are no more descriptors.
+                # The client has left, or no descriptor is free.
                 await asyncio.sleep(0.05)
                 continue
             if not self._make_room():
@@ -153,7 +153,7 @@ class ConnectionLimiter:
             connection.greeting = loop.create_task(self._greet(connection, client))
 
     async def close(self, patience: float) -> None:
-        """End every connection; requests that are being answered get `patience` seconds."""
+        """End every connection; running requests get `patience` seconds."""
         for connection in tuple(self._connections):
             if connection.waits:
                 connection.abort()
@@ -176,7 +176,7 @@ class ConnectionLimiter:
                 ssl_handshake_timeout=self._limits.request if self._tls else None,
             )
         except OSError:
-            # No TLS, or too slowly; ssl.SSLError and TimeoutError are OSErrors.
+            # A failed or slow handshake: ssl.SSLError and TimeoutError are OSErrors.
             self._leave(connection)
             client.close()
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""What the API can do: a method for each request, on a control plane."""
+"""Requests about probes, paths and events: one method a request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from probes.snapshot import Snapshot
 from probes.tables.entries import value_of
 
 BINARY = "binary"
-"""The format of `app.api.wire`, besides those of files."""
+"""The format of `app.api.wire`."""
 MEDIA_TYPES = {each.name: each.media_type for each in FORMATS.values()} | {BINARY: wire.MEDIA_TYPE}
 _FORMATS = {media_type: name for name, media_type in MEDIA_TYPES.items()}
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ else:
 
 
 def _parse(value: Any, _: Callable[[Any], ProbeConfig]) -> ProbeConfig:
-    """With the words that a file's errors have."""
+    """Parse a configuration; errors read like errors of a file."""
     if isinstance(value, bytes):
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a configuration is sent as JSON")
     return configuration.parse(value, "request")
@@ -55,7 +55,7 @@ Submitted = Annotated[ProbeConfig, WrapValidator(_parse)]
 
 
 class Endpoints:
-    """One method each."""
+    """One method a request."""
 
     def __init__(self, executor: PlaneExecutor, broadcaster: Broadcaster, version: str) -> None:
         self._executor = executor
@@ -64,7 +64,7 @@ class Endpoints:
         self._version = version
 
     async def status(self, request: Request) -> ControllerStatus:
-        """The controller: its version, and whether this client may change anything."""
+        """Return the version and state of the controller, and this client's right to change it."""
         hooks = await self._executor.read(self._plane.hook_status)
         modes = {each.hook: each.mode for each in hooks}
         failure = self._plane.failure()
@@ -78,15 +78,15 @@ class Endpoints:
         )  # fmt: skip
 
     async def probes(self) -> tuple[ProbeInfo, ...]:
-        """All probes, in the order in which they were added."""
+        """List all probes, oldest first."""
         return await self._executor.read(self._plane.probes)
 
     async def probe(self, name: str) -> ProbeInfo:
-        """One probe."""
+        """Return one probe."""
         return await self._executor.read(self._find, name)
 
     async def config(self, name: str) -> ProbeConfig:
-        """The configuration that runs."""
+        """Return the running configuration."""
         return (await self._executor.read(self._find, name)).config
 
     async def metrics(
@@ -98,13 +98,13 @@ class Endpoints:
         filter: str = "",  # noqa: A002
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
-        """Tables of the latest window that has ended, or of an older one that is still kept; of a
-        built-in probe's those rows that pass `filter`."""
+        """Return the tables of the latest finished window, or of an older kept window. `filter`
+        selects rows of built-in probes."""
         wanted = _wanted(request, format)
         return await self._executor.read(self._metrics, name, window, wanted, filter, if_none_match)
 
     async def cost(self, name: str) -> tuple[Cost, ...]:
-        """Nanoseconds a packet, measured once for each generation."""
+        """Return the nanoseconds a packet, measured once for each generation."""
 
         def measure() -> tuple[Cost, ...]:
             self._find(name)
@@ -113,12 +113,12 @@ class Endpoints:
         return await self._executor.work(measure)
 
     async def events(self, after: Annotated[WholeNumber, Query(ge=0)] = 0) -> Events:
-        """What happened since event number `after`."""
+        """Return the events after number `after`."""
         return self._broadcaster.events(after)
 
     async def stream(self) -> StreamingResponse:
-        """Every snapshot and event from now on. Who reads too slowly loses the oldest windows, and
-        is told so in the stream."""
+        """Stream every snapshot and event from now on. A slow reader loses the oldest windows, and
+        the stream reports the loss."""
         subscription = self._broadcaster.open()
 
         async def records() -> AsyncIterator[bytes]:
@@ -131,9 +131,9 @@ class Endpoints:
         return StreamingResponse(records(), media_type=wire.MEDIA_TYPE)
 
     async def compile(self, config: Submitted, request: Request) -> Check:
-        """Compile and verify, and change nothing: warnings, what a replacement would keep, costs.
+        """Compile and verify without any change: warnings, kept maps of a replacement, costs.
 
-        A source that is refused is answered as it would be by adding it: 422, with diagnostics.
+        A refused source has the same answer as adding it: 422, with diagnostics.
         """
 
         def check() -> Check:
@@ -145,20 +145,20 @@ class Endpoints:
     async def add(
         self, config: Submitted, request: Request, response: Response, force: bool = False
     ) -> ProbeInfo:
-        """Start a probe. One whose program lets none of the test frames pass is refused, because
-        it would cut off its interface, unless `force` is true."""
+        """Start a probe. A program that passes none of the test frames would cut off its interface:
+        it is refused unless `force` is true."""
         response.headers["location"] = f"/v1/probes/{config.name}"
         return await self._executor.work(self._add, config, request, force)
 
     async def replace(
         self, name: str, config: Submitted, request: Request, force: bool = False
     ) -> Replacement:
-        """Put another generation in the place of the one that runs; no packet is lost. One that
-        begins to let none of the test frames pass is refused unless `force` is true."""
+        """Replace the running generation without losing a packet. A generation that passes none of
+        the test frames, unlike the one before, is refused unless `force` is true."""
         return await self._executor.work(self._replace, name, config, request, force)
 
     async def roll_back(self, name: str) -> Replacement:
-        """Put the generation before back."""
+        """Return to the generation before."""
 
         def roll_back() -> Replacement:
             self._may_change(name)
@@ -167,7 +167,7 @@ class Endpoints:
         return await self._executor.work(roll_back)
 
     async def capture(self, capture: CaptureFilter) -> Replacement:
-        """Have the flow probe count other flows from now on."""
+        """Change the capture filter of the flow probe."""
 
         def reconfigure() -> Replacement:
             self._may_change(FlowProbe.name)
@@ -176,11 +176,11 @@ class Endpoints:
         return await self._executor.work(reconfigure)
 
     async def traced(self) -> tuple[Traced, ...]:
-        """The destinations whose paths are traced, in the order in which they were asked for."""
+        """List the destinations of path tracing, oldest request first."""
         return await self._executor.read(self._plane.traced)
 
     async def trace(self, wanted: Trace, response: Response) -> Traced:
-        """Trace the path of every flow to an address, or of one flow; 200 where it is already."""
+        """Trace the path of every flow to an address, or of one flow; 200 if traced before."""
 
         def trace() -> Traced:
             self._may_change()
@@ -203,7 +203,7 @@ class Endpoints:
         source_port: Annotated[WholeNumber | None, Query(ge=0, le=65535)] = None,
         destination_port: Annotated[WholeNumber | None, Query(ge=0, le=65535)] = None,
     ) -> None:
-        """Trace it no more, or one flow to it, which is named by all three parameters."""
+        """Stop tracing a destination, or one flow to it: all three parameters name the flow."""
         given = protocol, source_port, destination_port
 
         def untrace() -> None:
@@ -217,8 +217,8 @@ class Endpoints:
         await self._executor.work(untrace)
 
     async def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it
-        """The entries of a map that the configuration makes writable. No other map's can be read
-        but by its metrics."""
+        """Return the entries of a map that the configuration makes writable. Other maps are read
+        through metrics only."""
 
         def entries() -> list[Entry]:
             self._find_map(name, map)
@@ -227,8 +227,8 @@ class Endpoints:
         return await self._executor.read(entries)
 
     async def set_entry(self, name: str, map: str, entry: MapEntry) -> None:  # noqa: A002
-        """Store an entry of a writable map, in the place of the one with its key if there is one.
-        Packets meet it at once. Fields are as tables show them; fields left out are 0."""
+        """Store an entry of a writable map, or replace the entry with its key. Packets meet it at
+        once. Fields are written as in tables; missing fields are 0."""
 
         def store() -> None:
             self._may_change(name)
@@ -238,8 +238,8 @@ class Endpoints:
         await self._executor.work(store)
 
     async def delete_entry(self, name: str, map: str, key: str) -> None:  # noqa: A002
-        """Delete an entry of a writable map, of an array set it to zero. `key` is JSON, or a text
-        as it stands: `192.0.2.1`."""
+        """Delete an entry of a writable map; an array's entry becomes zero. `key` is JSON, or plain
+        text: `192.0.2.1`."""
 
         def erase() -> None:
             self._may_change(name)
@@ -255,7 +255,7 @@ class Endpoints:
         request: Request,
         format: FormatName | None = None,  # noqa: A002
     ) -> Response:
-        """End the window now; its tables."""
+        """End the window now, and return its tables."""
         wanted = _wanted(request, format)
         return await self._executor.work(self._tables_of, self._plane.export, name, wanted)
 
@@ -265,7 +265,7 @@ class Endpoints:
         request: Request,
         format: FormatName | None = None,  # noqa: A002
     ) -> Response:
-        """End a probe; the tables of its last window."""
+        """End a probe, and return the tables of its last window."""
         wanted = _wanted(request, format)
         return await self._executor.work(self._tables_of, self._plane.remove, name, wanted)
 
@@ -315,7 +315,7 @@ class Endpoints:
         info = self._find(name)
         found = passing(windows.find(self._plane.history.snapshots(), info, number), shown)
         response = _tables(found, kind or info.config.format)
-        # The moment too: a probe that comes again counts from 1 again.
+        # The time belongs to the tag: a probe that starts again counts from 1 again.
         of = f"{found[0].window}-{found[0].end_utc_ns}-{crc32(shown.encode()):08x}"
         tag = f'"{of}-{response.media_type}"'
         headers = {"etag": tag, "vary": "accept, authorization"}
@@ -333,7 +333,7 @@ class Endpoints:
 
 
 def _whole(given: Sequence[int | None]) -> list[int]:
-    """Raises UsageError where one is missing."""
+    """Raises UsageError if one is missing."""
     numbers = [number for number in given if number is not None]
     if len(numbers) < len(given):
         raise UsageError("a flow has a protocol, a source_port and a destination_port")

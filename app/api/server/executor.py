@@ -1,4 +1,4 @@
-"""What all requests share: the control plane, and the threads that ask it."""
+"""The control plane of all requests, and the worker threads that call it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def _digits(text: Any) -> Any:
 
 
 WholeNumber = Annotated[int, BeforeValidator(_digits)]
-"""Of a query; pydantic alone would take 1.0 too."""
+"""A number in a query. pydantic alone would also accept 1.0."""
 
 
 class PlaneExecutor:
-    """Asks a control plane in threads, as it may take its time; only so many at once."""
+    """Calls a control plane in a limited number of worker threads: calls may take long."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
         self._readers = anyio.CapacityLimiter(4)
-        # Apart, or a few compiles would keep everybody from reading.
+        # A second limit: a few compiles must not keep clients from reading.
         self._workers = anyio.CapacityLimiter(4)
 
     async def read(self, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -41,12 +41,12 @@ class PlaneExecutor:
         return await _in_thread(self._workers, function, *arguments)
 
     def may_change(self) -> None:
-        """Raise ForbiddenError if nothing may be changed, and no code loaded."""
+        """Raise ForbiddenError if the control plane is read-only."""
         if self.plane.read_only:
             raise ForbiddenError(self.plane.read_only)
 
     def may_compile(self, *, owner: bool) -> None:
-        """Raise ForbiddenError if a client may not have its source compiled.
+        """Raise ForbiddenError if a client's source must not be compiled.
 
         A source can include any file that the compile helper sees. The `owner` of the Unix socket
         can read those files anyway.
@@ -62,7 +62,7 @@ class PlaneExecutor:
 async def _in_thread(
     limiter: anyio.CapacityLimiter, function: Callable[..., _T], *arguments: Any
 ) -> _T:
-    # Abandoned only when the listener closes: a compile then ends by itself.
+    # Cancelled only when the listener closes. A compile then ends on its own.
     return await anyio.to_thread.run_sync(
         partial(function, *arguments), limiter=limiter, abandon_on_cancel=True
     )

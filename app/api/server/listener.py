@@ -1,4 +1,4 @@
-"""Where the API can be reached: sockets, who may use them, and the thread that serves them."""
+"""The API's listening sockets, their rights, and the thread that serves them."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from bpf.errors import UsageError
 from probes.control_plane import ControlPlane
 
 _PATIENCE_S = 1.0
-"""For requests that are being answered when it closes."""
+"""Seconds for running requests when the listener closes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """How the API is offered. Files are read once, when it starts."""
+    """Options of the API. Files are read once, at the start."""
 
     version: str
-    """Of the program, for clients to see."""
+    """Version of the program, for clients."""
     socket: str = sockets.DEFAULT_SOCKET
-    """A Unix socket that only its owner can use; empty: none."""
+    """Path of a Unix socket for its owner only; empty: none."""
     address: str = ""
     """`HOST:PORT`, `[IPV6]:PORT`; port 0 is any free one; empty: no TCP."""
     token: str = ""
-    """File with the token of those who may do everything; TCP needs one."""
+    """File with the token of all rights; TCP needs one."""
     read_token: str = ""
-    """File with the token of those who may only read."""
+    """File with the token that may only read."""
     certificate: str = ""
-    """PEM file; TCP needs it, unless on a loopback address."""
+    """PEM file; TCP on other than loopback addresses needs it."""
     key: str = ""
     limits: Limits = field(default_factory=Limits)
 
 
 def serve(plane: ControlPlane, options: Api, console: CommandRunner | None = None) -> ApiListener:
-    """Offer `plane` until the result is closed; commands are done by `console`, where there is one.
+    """Serve `plane` until the result is closed. Commands run on `console`, if there is one.
 
-    Raises UsageError for options that don't fit together and for addresses that can't be had.
+    Raises UsageError for contradictory options, and for unavailable addresses.
     """
     return ApiListener(plane, options, console)
 
 
 class ApiListener:
-    """The API of one control plane. Its loop is its own: nothing waits for a client but it."""
+    """The API of one control plane. Its thread runs a private event loop."""
 
     def __init__(
         self, plane: ControlPlane, options: Api, console: CommandRunner | None = None
@@ -91,7 +91,7 @@ class ApiListener:
         self._thread.start()
 
     def close(self) -> None:
-        """End every connection, and give the sockets back; may be called twice."""
+        """End every connection, and close the sockets; a second call does nothing."""
         self._broadcaster.close()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
@@ -119,7 +119,7 @@ class ApiListener:
     def _limiter(
         self, listening: sockets.Listening, rights: Rights, tls: ssl.SSLContext | None
     ) -> ConnectionLimiter:
-        # One application a limiter: whoever floods one leaves the other's threads alone.
+        # One application a socket: a flood on one leaves the worker threads of the other alone.
         config = uvicorn.Config(
             create(self._plane, self._broadcaster, rights, self._options.version, self._console),
             interface="asgi3",
@@ -138,7 +138,7 @@ class ApiListener:
 
 
 def _rights(options: Api) -> Rights:
-    """Of those who come by TCP."""
+    """Rights of TCP clients."""
     if not options.token:
         raise UsageError(
             f"the API on {options.address} needs a token", hint="give its file with --api-token"
@@ -156,7 +156,7 @@ def _tls(options: Api) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A password would be asked for on the terminal.
+        # Without this, OpenSSL would ask for a password on the terminal.
         context.load_cert_chain(options.certificate, options.key or None, password=lambda: b"")
     except OSError as error:
         reason = error.strerror or error.args[-1]

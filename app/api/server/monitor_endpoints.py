@@ -1,4 +1,4 @@
-"""What the API can do with the monitor: a method for each request (S2.13)."""
+"""Requests about the monitor: one method a request (S2.13)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MANY = 1_000_000
 
 
 def _parse(value: Any, _: Callable[[Any], Policy]) -> Policy:
-    """With the words that a file's errors have."""
+    """Parse a policy; errors read like errors of a file."""
     if isinstance(value, bytes):
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a policy is sent as JSON")
     if isinstance(value, dict) and value.keys() == {"short"} and isinstance(value["short"], str):
@@ -33,22 +33,22 @@ Offered = Annotated[Policy, WrapValidator(_parse, json_schema_input_type=Policy 
 
 
 class MonitorEndpoints:
-    """One method each."""
+    """One method a request."""
 
     def __init__(self, executor: PlaneExecutor) -> None:
         self._executor = executor
         self._plane = executor.plane
 
     async def monitor(self) -> MonitorInfo | None:
-        """The monitor, its policies and applications; null where it does not run."""
+        """Return the monitor, its policies and applications; null if it does not run."""
         return await self._executor.read(self._plane.monitor)
 
     async def policies(self) -> tuple[PolicyInfo, ...]:
-        """All policies, and where they stand; none where there is no monitor."""
+        """List all policies and their states; empty without a monitor."""
         return await self._executor.read(self._policies)
 
     async def policy(self, name: str) -> PolicyInfo:
-        """One policy."""
+        """Return one policy."""
         return await self._executor.read(self._find, name)
 
     async def add_policy(self, policy: Offered, response: Response) -> PolicyInfo:
@@ -64,7 +64,7 @@ class MonitorEndpoints:
         return await self._executor.work(add)
 
     async def set_policy(self, name: str, policy: Offered, response: Response) -> PolicyInfo:
-        """Put a policy in the place of the one of this name, or add it; nothing is stopped."""
+        """Add a policy, or replace the policy of this name; running applications continue."""
 
         def put() -> PolicyInfo:
             self._executor.may_change()
@@ -77,22 +77,22 @@ class MonitorEndpoints:
         return await self._executor.work(put)
 
     async def remove_policy(self, name: str) -> None:
-        """Forget a policy."""
+        """Remove a policy."""
         await self._executor.work(self._change, self._plane.remove_policy, name)
 
     async def activate_policy(self, name: str) -> PolicyInfo:
-        """Have it run its applications now, until it is deactivated."""
+        """Run its applications until the policy is deactivated."""
         return await self._executor.work(self._change, self._plane.activate_policy, name)
 
     async def deactivate_policy(self, name: str) -> PolicyInfo:
-        """End that, or what its condition began."""
+        """Stop its applications, however they were started."""
         return await self._executor.work(self._change, self._plane.deactivate_policy, name)
 
     async def sketch(
         self, windows: Annotated[WholeNumber, Query(ge=1, le=_MANY)] = 1
     ) -> dict[str, int | float | str]:
-        """The registers of the last windows merged: those of hosts with the same seed and bits are
-        merged by taking the larger of each two."""
+        """Return the merged registers of the last windows. Registers of several hosts with the same
+        seed and bits merge by the larger of each pair."""
 
         return (await self._executor.read(self._plane.sketch, windows)).to_dict()
 

@@ -1,4 +1,4 @@
-"""A probe's finished windows, as the history still has them."""
+"""A probe's finished windows in the history."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from probes.snapshot import Snapshot
 
 
 def find(kept: Sequence[Snapshot], info: ProbeInfo, number: int | None) -> tuple[Snapshot, ...]:
-    """The tables of window `number`, or of the latest one that is whole.
+    """Return the tables of window `number`, or of the latest whole window.
 
-    `kept` is oldest first. Raises UnknownError, naming what there is.
+    `kept` is oldest first. Raises UnknownError, which names the kept windows.
     """
     windows = _windows(kept, info.name)
     if not windows:
@@ -31,7 +31,7 @@ def find(kept: Sequence[Snapshot], info: ProbeInfo, number: int | None) -> tuple
 
 
 def _windows(kept: Sequence[Snapshot], probe: str) -> dict[int, list[Snapshot]]:
-    """By number; of the newest probe where more than one had the name, one after another."""
+    """Tables by window number; if several probes had the name in turn, of the newest."""
     windows: dict[int, list[Snapshot]] = {}
     for snapshot in kept:
         if snapshot.probe == probe:
@@ -42,9 +42,10 @@ def _windows(kept: Sequence[Snapshot], probe: str) -> dict[int, list[Snapshot]]:
 
 
 def _is_whole(tables: Sequence[Snapshot], info: ProbeInfo) -> bool:
-    """Metrics are published one by one; those of another generation may have been others.
+    """Whether all tables of a window are published.
 
-    A built-in probe's are published together.
+    Metrics are published one by one, and another generation may have other metrics. The tables of
+    a built-in probe are published together.
     """
     if not tables[0].is_metric or tables[0].generation != info.generation:
         return True
