@@ -1,1 +1,1 @@
-"""What is measured: controller, snapshots, a package for each built-in probe. Knows no screen."""
+"""The controller, snapshots, and a package for each built-in probe. Knows no screen."""

@@ -1,6 +1,4 @@
-"""What built-in probes share: sources that an operator edits, compiled and told apart, generations
-that come and go, and the maps that outlive them.
-"""
+"""Base of built-in probes: editable sources, two generations, and the maps that outlive them."""
 
 from __future__ import annotations
 
@@ -37,9 +35,9 @@ _NOTHING = Compatibility((), (), (), ())
 
 
 class BuiltinProbe(Generic[L]):
-    """One interface, and two generations: what runs, and what ran before it was edited.
+    """A probe on one interface, with the current and the previous generation of its programs.
 
-    Methods of those that are built on it may be called from any thread; they exclude one another.
+    Any thread may call the methods of subclasses; they exclude one another.
     """
 
     name: str
@@ -53,7 +51,7 @@ class BuiltinProbe(Generic[L]):
         self.generation = 1
         self.window = 0
         self.latest: tuple[Snapshot, ...] = ()
-        """The window that ended last."""
+        """Tables of the last window."""
         self._lock = threading.RLock()
         self._utc = UtcClock()
         self._previous: L | None = None
@@ -64,7 +62,7 @@ class BuiltinProbe(Generic[L]):
         return (self.interface,)
 
     def points(self) -> Sequence[ProbeHook]:
-        """The hooks where it sees packets."""
+        """Return the hooks where it sees packets."""
         raise NotImplementedError
 
     def dependents(self) -> tuple[str, ...]:
@@ -76,11 +74,11 @@ class BuiltinProbe(Generic[L]):
 
     @property
     def previous(self) -> int | None:
-        """The generation that `roll_back` would bring back."""
+        """Number of the generation that `roll_back` returns to."""
         return self.generation - 1 if self._previous else None
 
     def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
-        """Put the generation before in place again, under a new number."""
+        """Return to the previous generation, under a new number."""
         with self._lock:
             old = self._previous
             if old is None:
@@ -89,7 +87,7 @@ class BuiltinProbe(Generic[L]):
             return _NOTHING, self._become(old)
 
     def _become(self, new: L) -> tuple[Item, ...]:
-        """Put another generation in the place of the one that runs; the window that so ended."""
+        """Replace the current generation; return the window that this ends."""
         raise NotImplementedError
 
     def _forget_previous(self) -> None:
@@ -108,7 +106,7 @@ class BuiltinProbe(Generic[L]):
         swap_ns: int = 0,
         table: str = "",
     ) -> Snapshot:
-        """A table of the window that began at `_start_ns`; its drain began at `quiet_ns`."""
+        """Return a table of the window that began at `_start_ns`; its drain began at `quiet_ns`."""
         return Snapshot(
             probe=self.name,
             interface=self.interface.name,
@@ -129,11 +127,11 @@ class BuiltinProbe(Generic[L]):
 
 @dataclass(frozen=True, slots=True)
 class CompiledSides:
-    """A built-in probe with edited sources, compiled; its descriptors are closed by `close`."""
+    """A built-in probe with edited sources, compiled; `close` closes its descriptors."""
 
     config: ProbeConfig
     function: str
-    """The program that its hook calls."""
+    """Name of the program that the hook calls."""
     sides: Mapping[Side, Compiled]
 
     @property
@@ -141,15 +139,15 @@ class CompiledSides:
         return tuple(d for compiled in self.sides.values() for d in compiled.diagnostics)
 
     def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
-        """The program of each direction."""
+        """Return the program of each direction."""
         return ((side, compiled.programs[self.function]) for side, compiled in self.sides.items())
 
     def map_fds(self) -> Iterator[int]:
-        """Descriptors of the maps that were made to verify it."""
+        """Return the descriptors of the maps of compile time."""
         return (each.fd for compiled in self.sides.values() for each in compiled.maps.values())
 
     def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
-        """Bytes of kernel memory of new maps: its programs take over the probe's tables."""
+        """Return 0: its programs take over the maps of the running ones."""
         return 0
 
     def close(self) -> None:
@@ -158,7 +156,7 @@ class CompiledSides:
 
 
 def refuse_other_changes(here: ProbeConfig, given: ProbeConfig) -> None:
-    """UsageError where more than sources differ."""
+    """Raise UsageError if two configurations differ in more than their sources."""
     mine, theirs = _all_but_sources(here), _all_but_sources(given)
     if changed := [key for key in mine if theirs[key] != mine[key]]:
         raise UsageError(
@@ -171,14 +169,14 @@ def _all_but_sources(config: ProbeConfig) -> dict[str, Any]:
 
 
 def check_programs(compiled: Compiled, side: Side, functions: tuple[str, ...]) -> None:
-    """UsageError where a program is missing that user space loads."""
+    """Raise UsageError if one of `functions`, which user space loads, is missing."""
     for function in functions:
         if function not in compiled.programs:
             raise UsageError(f"{side}: the source must have the program {function}")
 
 
 def check_maps(compiled: Compiled, side: Side, expected: Mapping[str, tuple[object, ...]]) -> None:
-    """UsageError where a map, by name, is not of the `shape_of` that user space reads it by."""
+    """Raise UsageError if a map differs from its `shape_of` in `expected`, by name."""
     for name, shape in expected.items():
         found = compiled.maps.get(name)
         if found is None or shape_of(found) != shape:
@@ -187,12 +185,12 @@ def check_maps(compiled: Compiled, side: Side, expected: Mapping[str, tuple[obje
 
 
 def shape_of(declared: CompiledMap) -> tuple[object, ...]:
-    """What reading a map relies on."""
+    """Return the parts of a declaration that user space relies on."""
     return declared.spec, declared.key, declared.value
 
 
 class ProbeMaps:
-    """Maps that all programs of a probe, and all generations of it, work on."""
+    """Maps of a probe that all its programs and generations share."""
 
     def __init__(
         self,
@@ -200,7 +198,7 @@ class ProbeMaps:
         names: Iterable[str],
         entries: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Create the maps as a source declares them, some with other numbers of entries.
+        """Create the maps as a source declares them; `entries` overrides numbers of entries.
 
         Raises KernelError if memory is short.
         """
@@ -213,7 +211,7 @@ class ProbeMaps:
             raise
 
     def memory(self) -> int:
-        """Bytes of kernel memory."""
+        """Return the bytes of kernel memory that they take."""
         return sum(map_memory(fd) for fd in self.fds.values())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The control plane as front ends see it: this host's controller, or another's by its REST API."""
+"""The control plane as front ends see it: the controller of this host, or a remote one by REST."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 Listener = Callable[[Snapshot | Event], None]
 Value = Any
-"""A number, a text, a list, or a table of fields by name, as tables show and JSON has them."""
+"""A number, a text, a list, or a table of fields by name, as in JSON."""
 Entry = dict[str, Any]
 """`key` and `value`; `index` in place of `key` for an array."""
 
 
 class NoProbeError(UsageError):
-    """No probe of this name runs, or not any more."""
+    """No probe of this name runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One program's run time by BPF_PROG_TEST_RUN on a test frame, beside the live traffic."""
+    """One program's run time by BPF_PROG_TEST_RUN on a test frame."""
 
     side: Side
     ns: float
-    """For a TCP SYN; what an empty program takes is taken off."""
+    """For a TCP SYN, minus the time of an empty program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +47,34 @@ class Check:
     diagnostics: tuple[Diagnostic, ...]
     """Warnings and notes."""
     compatibility: Compatibility | None
-    """Against what runs under this name; None where nothing does."""
+    """Against the running probe of this name; None if no such probe runs."""
     seconds: float
     costs: tuple[Cost, ...]
     cuts: tuple[str, ...] = ()
-    """Directions that would let no packet pass any more. `add` and `replace` then want `force`."""
+    """Directions that would let no packet pass. `add` and `replace` then need `force`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeInfo:
-    """A probe that runs, or did until `failure`."""
+    """A probe that runs, or ran until `failure`."""
 
     name: str
     builtin: bool
     generation: int
     previous: int | None
-    """The generation that a roll-back would bring back."""
+    """Number of the generation that a roll-back returns to."""
     window: int
     programs: tuple[ProgramInfo, ...]
     metrics: tuple[str, ...]
     """`ingress.packets`."""
     failure: str
-    """Why it ended by itself; empty while it runs."""
+    """Error that ended it; empty while it runs."""
     config: ProbeConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A replacement or a roll-back that was made."""
+    """A finished replacement or roll-back."""
 
     generation: int
     seconds: float
@@ -87,12 +87,15 @@ class MemoryUse:
 
     used: int
     limit: int
-    """Probes that need more are refused; 0: this side does not know."""
+    """Bytes; the controller refuses probes that need more. 0: unknown."""
 
 
 class ControlPlane(Protocol):
-    """What screens, REST and scripts may ask. Every method may be called from any thread, may
-    take as long as a compile, and raises ProbedeckError (CompileError for a source)."""
+    """The interface for screens, REST and scripts.
+
+    Any thread may call a method. It may take as long as a compile, and raises ProbedeckError, or
+    CompileError for a source.
+    """
 
     history: History
     read_only: str
@@ -112,97 +115,102 @@ class ControlPlane(Protocol):
         """Why the compile helper could not confine itself; empty if it is confined."""
 
     def listen(self, listener: Listener) -> None:
-        """Have `listener` called, by any thread, with all that is published from now on."""
+        """Call `listener` with each published item from now on, in any thread.
+
+        A listener must not change probes: the publisher is often in the middle of a change.
+        """
 
     def publish(self, item: Snapshot | Event) -> None:
-        """Keep a snapshot in the history, and tell the listeners."""
+        """Add a snapshot to the history, and call the listeners."""
 
     def probes(self) -> tuple[ProbeInfo, ...]:
-        """All, in the order in which they were added."""
+        """Return all probes, oldest first."""
 
     def check(self, config: ProbeConfig) -> Check:
-        """Compile and verify without changing anything that runs."""
+        """Compile and verify a configuration; running probes do not change."""
 
     def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
-        """Start a probe; UsageError where one of this name runs, or has `cuts` without `force`."""
+        """Start a probe. Raises UsageError if its name is taken, or for `cuts` without `force`."""
 
     def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
-        """Put another generation in the place of the one of this name; no packet is lost.
+        """Replace the running generation of a probe; no packet is lost.
 
-        UsageError if it begins to have `cuts`, see `Check`, without `force`.
+        Raises UsageError if the new one has further `cuts`, see `Check`, without `force`.
         """
 
     def roll_back(self, name: str) -> Replacement:
-        """Put the generation before back, as a new one."""
+        """Return to the previous generation, under a new number."""
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
-        """Have the flow probe count other flows from now on (S4.3)."""
+        """Make the flow probe count other flows from now on (S4.3)."""
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Trace the path of every flow to an address, or of `flow` (S3.1), from now on.
 
-        The first destination starts the path probe. Asked again it changes nothing. Of one address
-        up to four flows are traced by themselves.
+        The first destination starts the path probe. A repeated call changes nothing. Up to
+        four flows of one address can be traced.
         """
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        """Stop that; of all its flows where none is given. The last one ends the path probe.
+        """Stop tracing a flow, or without `flow` the whole address. The last one ends the probe.
 
-        UsageError for what is not traced.
+        Raises UsageError if it is not traced.
         """
 
     def traced(self) -> tuple[Traced, ...]:
-        """What is traced, in the order in which it was asked for."""
+        """Return the traced destinations, oldest first."""
 
     def monitor(self) -> MonitorInfo | None:
-        """The monitor, its policies and applications; None where it does not run."""
+        """Return the monitor with its policies and applications; None if it does not run."""
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
-        """Add a policy, or put it in the place of the one of this name; nothing is stopped.
+        """Add or replace a policy; nothing stops meanwhile.
 
-        Applications that it runs and that are not loaded are; so is the monitor, where there is an
-        interface to watch. UsageError for what it names and there is not.
+        Loads the applications that it runs, and starts the monitor if there is an interface to
+        watch. Raises UsageError for an unknown name in the policy.
         """
 
     def remove_policy(self, name: str) -> None:
-        """Forget a policy; applications that no other has are inactive then, and stay loaded."""
+        """Remove a policy. Its applications stay loaded; other policies may run them."""
 
     def activate_policy(self, name: str) -> PolicyInfo:
-        """Have it run its applications now, until `deactivate_policy` (S2.12)."""
+        """Run its applications from now on, until `deactivate_policy` (S2.12)."""
 
     def deactivate_policy(self, name: str) -> PolicyInfo:
-        """End that, or what its condition began: after its cool-down it is armed again."""
+        """End an activation by an operator or a condition. After the cool-down it is armed."""
 
     def sketch(self, windows: int = 1) -> Sketch:
-        """The registers of the last windows merged, at most as many as are kept. UsageError where
-        there is no monitor or no window yet."""
+        """Return the merged registers of the last windows, at most as many as are kept.
+
+        Raises UsageError if no monitor runs, or before its first window.
+        """
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:
-        """End a probe; what it had collected is published, and returned."""
+        """End a probe; publish and return its last window."""
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
-        """End the probe's window now; its tables, which are published too."""
+        """End the probe's window now; publish and return its tables."""
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
-        """Return the entries of a probe's map; UsageError if it is unknown or not writable."""
+        """Return a map's entries. Raises UsageError if it is unknown or not writable."""
 
     def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        """Store an entry of a writable map; UsageError if a value does not fit its type."""
+        """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
 
     def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """Delete an entry of a writable map, of an array set it to zero; False if it is missing."""
+        """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
 
     def cost(self, name: str) -> tuple[Cost, ...]:
-        """Run time of the programs that run now, measured once for each generation."""
+        """Return the run time of each current program, measured once a generation."""
 
     def hook_status(self) -> tuple[HookStatus, ...]:
         """Return the attachment of each hook in use, and the programs that run before it."""
 
     def memory(self) -> MemoryUse:
-        """Kernel memory in use, and its limit."""
+        """Return the kernel memory in use, with generations kept for a roll-back, and its limit."""
 
     def failure(self) -> ProbedeckError | None:
-        """Why the built-in probe, or the connection, ended by itself; None while it runs."""
+        """Return the error that ended the flow probe or the connection; None while it runs."""
 
     def close(self) -> None:
-        """Poll every probe a last time, publish that, and detach everything."""
+        """Poll every probe a last time, publish the windows, and detach everything."""

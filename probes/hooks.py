@@ -21,21 +21,21 @@ from probes.snapshot import HookStatus
 
 
 class XdpRefusedError(KernelError):
-    """The driver refused native XDP, and nobody insists on it: TC can take its place."""
+    """The driver refused native XDP. The operator did not name the hook, so TC can replace it."""
 
 
 class HookKey(NamedTuple):
-    """Which place of which interface programs are put at."""
+    """A hook of an interface."""
 
     interface_index: int
 
     hook: Hook
     monitored: bool = False
-    """Behind the monitor of that hook, for packets that policies select."""
+    """Behind the monitor, for packets that policies select."""
 
 
 class ProbeChain(Protocol):
-    """Programs that packets come to one after another, as `bpf.attach.chain.Chain` has them."""
+    """Programs that run one after another, see `bpf.attach.chain.Chain`."""
 
     def append(self, stage: Stage, prog_fd: int) -> None: ...
 
@@ -62,20 +62,20 @@ class ProbeHook(Protocol):
 
     @property
     def macros(self) -> Mapping[str, int | str]:
-        """What a source is compiled with to run here."""
+        """Macros for sources that run here."""
 
     @property
     def shared(self) -> Mapping[str, int]:
-        """Maps, by name, that all programs here work on."""
+        """Maps, by name, that all programs here share."""
 
 
 class InterfaceHook:
-    """One hook of one interface. Packets pass it, with probes in its chain and without."""
+    """One hook of one interface. Packets pass it even if its chain is empty."""
 
     shared: Mapping[str, int] = {}
 
     def __init__(self, interface: Interface, choice: HookChoice) -> None:
-        """`choice` is why packets are to be seen at its hook."""
+        """`choice` has the hook, and the reason for it."""
         self.interface = interface
         self.hook = choice.hook
         self.choice = choice
@@ -83,13 +83,13 @@ class InterfaceHook:
         self.macros = macros_of(interface, self.hook)
         self.program_id = self.chain.info().id
         self.before: tuple[str, ...] = ()
-        """Other people's programs that run before this one, as `look` found them."""
+        """Programs of others that run first, as found by `look`."""
         self.removed = False
-        """Whether somebody else took the program off the interface."""
+        """Whether another process detached the program."""
         self.attachment: Attachment | None = None
-        """None before `attach`: only PROG_TEST_RUN brings packets then."""
+        """None before `attach`: until then only PROG_TEST_RUN brings packets."""
         self.users = 0
-        """Programs that have a place here; `Hooks` counts them."""
+        """Number of users; `Hooks` counts them."""
 
     def attach(self, *, by_link: bool = True) -> Attachment:
         """Attach the chain to the interface. Raises as bpf.attach.attachment.attach does."""
@@ -104,14 +104,14 @@ class InterfaceHook:
 
     @property
     def mode(self) -> str:
-        """How it is attached."""
+        """Mode of its attachment, see `HookStatus`."""
         if self.removed:
             return "removed"
         return self.attachment.mode if self.attachment else "not attached"
 
     @property
     def status(self) -> HookStatus:
-        """How packets are seen here."""
+        """Status for operators."""
         note = self.attachment.note if self.attachment else ""
         reason = "; ".join(filter(None, (self.choice.reason, note)))
         return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
@@ -124,7 +124,7 @@ class InterfaceHook:
         try:
             found = order.on_hook(self.hook, self.interface.index)
         except OSError:
-            return False  # the interface is gone, which pollers report
+            return False  # The interface is gone, and pollers report that.
         known = (self.before, self.removed)
         self.removed = self.program_id not in [program.id for program in found]
         earlier = takewhile(lambda program: program.id != self.program_id, found)
@@ -133,14 +133,14 @@ class InterfaceHook:
         return (self.before, self.removed) != known
 
     def close(self) -> None:
-        """Detach; the probes have left before."""
+        """Detach an empty hook."""
         if self.attachment:
             self.attachment.close()
         self.chain.close()
 
 
 class MonitoredHook:
-    """Behind the monitor of a hook, which is what attaches it."""
+    """A hook behind a monitor, which attaches it."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class MonitoredHook:
         prepare: Callable[[Compiled], None],
     ) -> None:
         self.prepare = prepare
-        """Has trials of a program, on the maps that it was compiled with, run as here."""
+        """Prepares the maps of compile time for trials of an application."""
         self.interface = point.interface
         self.hook = point.hook
         self._point = point
@@ -168,32 +168,32 @@ class MonitoredHook:
 
 
 def macros_of(interface: Interface, hook: Hook) -> dict[str, int | str]:
-    """What a source is compiled with for a hook."""
+    """Return the macros for sources of a hook."""
     return {hook.macro: 1, "LINK_ETHERNET": int(interface.ethernet)}
 
 
 class Hooks:
-    """Every hook in use, detached after its last user. For use by several threads."""
+    """Every hook in use, detached after its last user. Any thread may call it."""
 
     def __init__(self, attach: Callable[[InterfaceHook], None]) -> None:
-        """`attach` attaches a point, or does not where packets come from test runs alone."""
+        """`attach` attaches a hook; in tests it may do nothing."""
         self._attach = attach
         self._points: dict[HookKey, InterfaceHook] = {}
         self.maps = SharedMaps()
-        """Maps that programs of several hooks or probes use."""
+        """Maps that several programs share."""
         self._choices: dict[HookKey, HookChoice] = {}
-        """The last decision about each place."""
+        """The last decision about each hook."""
         self._refused: dict[int, str] = {}
-        """By interface, why its driver refused native XDP."""
+        """Reasons why drivers refused native XDP, by interface."""
         self._monitored: dict[int, MonitoredHook] = {}
         """By interface."""
         # Attaching publishes an event, and listeners may call back: hence the RLock.
         self._lock = threading.RLock()
 
     def choose(self, interface: Interface, wish: Hook | None, reason: str = "") -> HookChoice:
-        """Return where a probe is to see packets; None as `wish` leaves it open on ingress.
+        """Return the hook for a probe; None as `wish` leaves the choice on ingress open.
 
-        `reason` is why the wish is one, if the operator did not name the hook.
+        `reason` explains a wish that the operator did not express.
         """
         with self._lock:
             choice = self._choice(interface, wish, reason)
@@ -218,7 +218,7 @@ class Hooks:
             raise KernelError(f"{interface.name} is gone: {error.strerror}") from None
 
     def acquire(self, interface: Interface, hook: Hook) -> InterfaceHook:
-        """A hook, not yet attached if it is new; to be given back by `release`."""
+        """Return a hook, not yet attached if it is new. The caller must `release` it."""
         with self._lock:
             key = HookKey(interface.index, hook)
             point = self._points.get(key)
@@ -229,7 +229,7 @@ class Hooks:
             return point
 
     def place(self, interface: Interface, where: HookKey) -> ProbeHook:
-        """As `acquire`, or behind the interface's monitor; to be given back by `release`."""
+        """Return a hook as `acquire`, or the one behind the interface's monitor."""
         with self._lock:
             if not where.monitored:
                 return self.acquire(interface, where.hook)
@@ -238,19 +238,19 @@ class Hooks:
             return point
 
     def offer(self, point: MonitoredHook) -> None:
-        """Have programs put behind a monitor, until `withdraw`."""
+        """Offer a place behind a monitor to programs, until `withdraw`."""
         with self._lock:
             self._monitored[point.interface.index] = point
 
     def withdraw(self, point: MonitoredHook) -> None:
-        """UsageError while there are programs."""
+        """End an offer. Raises UsageError while it has programs."""
         with self._lock:
             if point.users:
                 raise UsageError("the monitor has applications", hint="remove them first")
             del self._monitored[point.interface.index]
 
     def monitored(self, interface: Interface) -> MonitoredHook:
-        """The place behind its monitor; UsageError where it has none."""
+        """Return the hook behind its monitor. Raises UsageError if it has no monitor."""
         with self._lock:
             point = self._monitored.get(interface.index)
             if point is None:
@@ -263,7 +263,7 @@ class Hooks:
     def attach(self, point: ProbeHook) -> None:
         """Attach a hook unless it is attached already. Raises as bpf.attach.attachment.attach does.
 
-        Raises XdpRefusedError if nobody insists on XDP: `choose` returns TC from then on.
+        Raises XdpRefusedError if the operator left the choice open: `choose` then returns TC.
         """
         with self._lock:
             if not isinstance(point, InterfaceHook) or point.attachment is not None:
@@ -284,7 +284,7 @@ class Hooks:
             return [point for point in attached if point.look(own)]
 
     def release(self, point: ProbeHook) -> None:
-        """Give a hook back; it is detached when nobody has it any more."""
+        """Release a hook; the last user's release detaches it."""
         with self._lock:
             point.users -= 1
             if isinstance(point, InterfaceHook) and not point.users:

@@ -1,4 +1,4 @@
-"""Reading what programs count by `lose()` of bpf/include/probe.h."""
+"""The losses that programs count by `lose()` of bpf/include/probe.h."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOSSES = "losses"
 
 
 def counts_losses(declared: CompiledMap) -> bool:
-    """Whether this is probe.h's map, and not one of a user's that has its name."""
+    """Return whether this is the map of probe.h, and no other map of its name."""
     return (
         declared.spec.name == LOSSES
         and declared.spec.type == MapType.PERCPU_ARRAY
@@ -26,7 +26,7 @@ def counts_losses(declared: CompiledMap) -> bool:
 
 
 def read_losses(counted: Map) -> dict[LossReason, Loss]:
-    """Return and clear the losses of a program that no packet reaches any more."""
+    """Return and clear the losses of an inactive program."""
     return _by_reason(reduce_cpus(counted.read(clear=True).values))
 
 
@@ -38,7 +38,7 @@ class LossTotals:
     """
 
     def __init__(self, counted: Map, reported: Array | None = None) -> None:
-        """Take over `counted`. Generations that share the map share `reported`."""
+        """Own `counted`. Generations that share the map share `reported`."""
         self._counted = counted
         self.reported = np.zeros(len(LossReason), counted.value) if reported is None else reported
         """Totals at the last report, shape (reasons,); updated in place."""

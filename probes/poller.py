@@ -1,4 +1,4 @@
-"""What the controller asks of a probe, and the thread that polls it."""
+"""The polling thread of a probe."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from probes.snapshot import Event, Item
 
 _NICE = -10
 _READING_NS = 100_000
-"""Longer readings of the clocks were interrupted."""
+"""A longer reading of the clocks was interrupted, and is repeated."""
 _CLOCK_SET_NS = 1_000_000
 _LOOK_S = 1.0
-"""How often it is seen whether the interfaces are still there."""
+"""Seconds between two checks of the interfaces."""
 Publish = Callable[[Item], None]
 
 
 class Probe(Protocol):
-    """Something that measures in windows."""
+    """A source of windows."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def interfaces(self) -> Sequence[Interface]:
-        """What it watches; with the last of them gone it ends."""
+        """Watched interfaces. The probe ends when the last of them goes away."""
 
     @property
     def alarm_fd(self) -> int:
-        """Becomes readable when the probe wants its window to end early; -1: it never does."""
+        """Descriptor that becomes readable when the window must end early; -1: none."""
 
     def export(self) -> Sequence[Item]:
-        """End the window: swap, wait, drain. What came of it, to be published."""
+        """End the window: swap, wait, drain. Return the items to publish."""
 
 
 class UtcClock:
-    """CLOCK_MONOTONIC as UTC, so that windows that adjoin do so in UTC too.
+    """Converts CLOCK_MONOTONIC to UTC, so that adjoining windows adjoin in UTC too.
 
-    The two clocks run alike until somebody sets one: smaller differences are only the time that
-    passes between reading the one and the other.
+    The offset changes only by more than a millisecond, when somebody sets the clock: smaller
+    differences come from the time between the two readings.
     """
 
     def __init__(self) -> None:
         self._offset_ns = 0
 
     def utc_ns(self, monotonic_ns: int) -> int:
-        """A moment of now or of shortly before, as nanoseconds since the epoch."""
+        """Return a recent moment as nanoseconds since the epoch."""
         while True:
             before, utc, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
             if after - before < _READING_NS:
@@ -64,16 +64,16 @@ class UtcClock:
 
 
 class Poller:
-    """One thread for one probe: polls at each interval's end, or earlier on the probe's alarm.
+    """One thread for one probe: polls at the end of each interval, or earlier on the probe's alarm.
 
-    The last window is polled and published when it is stopped. What goes wrong is published as an
-    Event, and ends it; the last of its interfaces going away does too, after a last poll.
+    `stop` polls and publishes the last window. An error is published as an Event and ends the
+    poller. If the last interface goes away, the poller polls once more and ends.
     """
 
     def __init__(
         self, probe: Probe, interval: float, publish: Publish, *, first: float | None = None
     ) -> None:
-        """`first` is how long the first window lasts; like all others where it is None."""
+        """The first window lasts `first` seconds; None: as long as the others."""
         self._probe = probe
         self._first = interval if first is None else first
         self._interval = interval
@@ -82,14 +82,14 @@ class Poller:
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name=f"poll {probe.name}", daemon=True)
         self.failure: ProbedeckError | None = None
-        """Why it ended by itself."""
+        """Error that ended the thread; None while it runs."""
 
     def start(self) -> None:
         self._thread.start()
 
     @property
     def interval(self) -> float:
-        """Seconds; 0: only the last window is polled. A new value ends the window."""
+        """Seconds; 0: only `stop` polls. A new value ends the window."""
         return self._interval
 
     @interval.setter
@@ -99,7 +99,7 @@ class Poller:
             os.eventfd_write(self._wake_fd, 1)
 
     def stop(self) -> None:
-        """Poll once more, publish that, and end; returns when the thread has ended."""
+        """Poll once more, publish the window, and join the thread."""
         self._stopping = True
         os.eventfd_write(self._wake_fd, 1)
         self._thread.join()
@@ -110,7 +110,8 @@ class Poller:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        # Packets are lost when it comes late, and the screen can wait. Without the right to: well.
+        # A late poll loses packets; a late screen does not. Without CAP_SYS_NICE the default
+        # priority stays.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
@@ -118,7 +119,7 @@ class Poller:
         except ProbedeckError as error:
             self._fail(error)
         except Exception as error:
-            # A fault of ours: it must be seen, and what is attached taken away in good order.
+            # A bug: publish it, so that the operator sees it and the probe is detached in order.
             self._fail(ProbedeckError(f"{self._probe.name} ended: {type(error).__name__}: {error}"))
 
     def _poll_until_stopped(self) -> None:
@@ -138,10 +139,10 @@ class Poller:
                     return
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._wake_fd)
-                    due = time.monotonic()  # the interval has changed
+                    due = time.monotonic()  # The interval has changed.
                 now = time.monotonic()
                 if now >= due and not self._stopping:
-                    # Windows that could not be kept are not made up for.
+                    # Late windows are skipped, not caught up.
                     due = max(due + self._interval, now) if self._interval else math.inf
                 self._look_at_interfaces(down, exported=ends)
 
@@ -150,7 +151,10 @@ class Poller:
             self._publish(item)
 
     def _look_at_interfaces(self, down: set[str], *, exported: bool) -> None:
-        """Tell of those that went down or up since the last look, by name in `down`."""
+        """Publish events of interfaces that went down or up; `down` has the names of those down.
+
+        Raises ProbedeckError if all interfaces are gone.
+        """
         interfaces = self._probe.interfaces
         if not any(interface.exists() for interface in interfaces):
             if not exported:

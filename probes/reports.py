@@ -1,4 +1,4 @@
-"""Reports of a probe: its programs in the kernel, and the effect of a replacement on its maps."""
+"""Reports of a probe: its programs in the kernel, and the effect of a replacement."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ if TYPE_CHECKING:
 
 
 class Fate(StrEnum):
-    """What a replacement does to the contents of a map."""
+    """Effect of a replacement on the contents of a map."""
 
     KEPT = "kept"
     """The new program works on the same map."""
     WINDOW = "new window"
-    """A snapshot metric's: the old window is exported, the next one starts empty as always."""
+    """A snapshot metric exports the old window; the next one starts empty as always."""
     EMPTY = "starts empty"
-    """Its layout, size or kind changed; what a metric shows of it is exported before."""
+    """Its layout, size or kind changed; its metrics export it before."""
     NEW = "new"
     AS_IT_WAS = "as it was"
-    """Of a roll-back: what it held when its program was replaced."""
+    """After a roll-back: its contents from the time of the replacement."""
     GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
 class MapFate:
-    """One map's."""
+    """Effect of a replacement on one map."""
 
     side: Side
     map: str
     fate: Fate
     reason: str
-    """Such as `value 8 bytes, was 4`; empty where the fate says all."""
+    """For example `value 8 bytes, was 4`; empty if the fate is clear."""
     line: int
-    """Of its declaration in the new source; 0 where it has none."""
+    """Line of its declaration in the new source; 0 if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """What a replacement keeps and what it loses, told before it is made."""
+    """Effects of a replacement, known before it happens."""
 
     maps: tuple[MapFate, ...]
     lost_metrics: tuple[str, ...]
     new_metrics: tuple[str, ...]
     warnings: tuple[str, ...]
-    """Such as another verdict for the test frames than the running program's."""
+    """For example a changed verdict for a test frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramInfo:
-    """A program of a probe, in the kernel."""
+    """A program of a probe in the kernel."""
 
     side: Side
     interface: str
     hook: str
     """`xdp`, `tc ingress` or `tc egress`."""
     mode: str
-    """How the hook is attached: `native`, `generic`, `tcx`, ..."""
+    """Attachment of the hook: `native`, `generic`, `tcx`, ..."""
     function: str
     program_id: int
     memory: int
-    """Bytes of its maps, of all its clones."""
+    """Bytes of the maps of all its clones."""

@@ -1,4 +1,4 @@
-"""Maps that several programs work on: of both directions of a probe, or of several probes."""
+"""Maps that several programs share: both directions of a probe, or several probes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probes.tables.map_layout import difference
 
 @dataclass(slots=True)
 class SharedMap:
-    """One map; it lives while it has a user."""
+    """One map; it exists while it has a user."""
 
     name: str
     """Name under which programs share it."""
@@ -25,7 +25,7 @@ class SharedMap:
 
 
 class SharedMaps:
-    """The shared maps of one controller. For use by several threads."""
+    """The shared maps of one controller. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,10 +46,10 @@ class SharedMaps:
     def take(
         self, name: str, probe: str, declared: CompiledMap, make: Callable[[], int]
     ) -> SharedMap:
-        """Return the map of this name, to be given back by `release`; `make` makes the first.
+        """Return the map of this name. The caller must `release` it; `make` makes the first.
 
         If the layout changed and only `probe` has the map, its new generation gets a new one.
-        Raises UsageError as `check`.
+        Raises UsageError as `check` does.
         """
         with self._lock:
             self._refuse_other(name, probe, declared)
@@ -60,14 +60,14 @@ class SharedMaps:
             return found
 
     def restore(self, shared: SharedMap) -> None:
-        """Have new users get this one again after a roll-back, if no other probe has a later."""
+        """Offer an older map again after a roll-back, unless another probe uses a newer one."""
         with self._lock:
             later = self._maps.get(shared.name)
             if later is None or set(later.users) <= set(shared.users):
                 self._maps[shared.name] = shared
 
     def release(self, shared: SharedMap, probe: str) -> None:
-        """Give a map back; it is closed after its last user."""
+        """Release a map; the last release closes it."""
         with self._lock:
             shared.users.remove(probe)
             if shared.users:

@@ -1,4 +1,4 @@
-"""What every probe gives: an immutable table of one window, with what is missing from it."""
+"""Snapshots: the immutable tables of a window, with their losses; events; the history of both."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Loss:
 
 
 Losses = Mapping[LossReason, Loss]
-"""What is not in a result, by reason; reasons that did not occur are left out."""
+"""Missing packets by reason; a reason that did not occur is left out."""
 
 
 def add_losses(total: dict[LossReason, Loss], more: Losses) -> None:
@@ -71,36 +71,36 @@ def add_losses(total: dict[LossReason, Loss], more: Losses) -> None:
 
 
 def lost_of(losses: Losses) -> Loss:
-    """Those that should be in the result and are not."""
+    """Return the sum over the reasons that are losses."""
     return sum((loss for reason, loss in losses.items() if reason.is_loss), Loss())
 
 
 @dataclass(frozen=True, slots=True)
 class HookStatus:
-    """How the packets of one direction of an interface are seen."""
+    """Attachment of one hook of an interface."""
 
     interface: str
     hook: str
     """`xdp`, `tc ingress` or `tc egress`."""
     mode: str
     """`native`, `generic`, `tcx`, `clsact`; `monitor` for an application; `removed` if another
-    program took ours away."""
+    process detached the program."""
     reason: str = ""
     """Why this hook was chosen; empty if the operator asked for it."""
     before: tuple[str, ...] = ()
-    """Other people's programs that run first: packets that they keep are not counted."""
+    """Programs of others that run first. Packets that they drop or redirect are not counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One window of one probe. Console, files and recordings read this and nothing else."""
+    """One table of one window. Console, files and the API read nothing else."""
 
     probe: str
     interface: str
     window: int
     """Number of the window, from 1, without gaps."""
     generation: int
-    """Number of the program that measured it, from 1: a new one at each reconfiguration."""
+    """Number of the probe's generation, from 1."""
     start_ns: int
     """CLOCK_MONOTONIC."""
     end_ns: int
@@ -108,31 +108,31 @@ class Snapshot:
     end_utc_ns: int
     """`end_ns` as UTC, nanoseconds since the epoch, by the clock of that moment."""
     rows: np.ndarray[Any, np.dtype[Any]]
-    """Structured array, read only, one row an item; its dtype is the probe's."""
+    """Structured array, read only; the probe defines its dtype."""
     losses: Losses
-    """What is not in `rows`."""
+    """Packets that `rows` lack."""
     occupancy: float
     """How full the fullest table was at the end, 0 to 1."""
     swap_ns: int
     """From the swap to the end of the grace period."""
     drain_ns: int
-    """From there until the rows were there."""
+    """From the end of the grace period until the rows were complete."""
     side: str = ""
     """Of a metric: `ingress` or `egress`."""
     metric: str = ""
-    """The metric's name. Of a built-in probe its table's: `hops` and `paths` of `path`, empty for
+    """Name of the metric, or of a built-in probe's table: `hops` and `paths` of `path`, empty for
     the flows."""
     schema: TableSchema | None = None
-    """What a metric's rows are; None for a built-in probe's."""
+    """Schema of a metric's rows; None for tables with a view in `app.outputs`."""
     hooks: tuple[HookStatus, ...] = ()
-    """The hooks that the packets were seen at."""
+    """Hooks that saw the packets."""
 
     def __post_init__(self) -> None:
         self.rows.flags.writeable = False
 
     @property
     def is_metric(self) -> bool:
-        """Whether a user's program measured it; else it is a built-in probe's table."""
+        """Whether its schema describes its rows; else a view of a built-in probe does."""
         return self.schema is not None
 
     @property
@@ -145,19 +145,19 @@ class Snapshot:
 
     @property
     def lost(self) -> Loss:
-        """Packets that should be in `rows` and are not."""
+        """Packets that should be in `rows`."""
         return lost_of(self.losses)
 
     def utc_ns(self, monotonic_ns: int) -> int:
-        """A moment of this window as UTC."""
+        """Return a moment of this window as UTC nanoseconds."""
         return self.end_utc_ns - (self.end_ns - monotonic_ns)
 
 
 class History:
     """The last snapshots of every table, as many as fit into a number of bytes.
 
-    Where they don't all fit, the table that takes most gives up its oldest: a probe that publishes
-    much leaves the others their past. Read and written by any thread.
+    If they do not fit, the largest table drops its oldest snapshot, so that a probe with large
+    tables leaves the others their past. Any thread may read and write.
     """
 
     def __init__(self, max_bytes: int = 64 << 20, max_snapshots: int = 3600) -> None:
@@ -186,7 +186,7 @@ class History:
         self._sizes[key] -= self._tables[key].popleft().rows.nbytes
 
     def snapshots(self, probe: str = "") -> tuple[Snapshot, ...]:
-        """Oldest first; of one probe, where one is given."""
+        """Return all snapshots, or those of one probe, oldest first."""
         with self._lock:
             found = [
                 snapshot
@@ -202,13 +202,13 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, for the log of events."""
+    """An entry of the event log."""
 
     utc_ns: int
     severity: str
     """`info`, `warning` or `error`."""
     source: str
-    """The probe, interface or part of probedeck that it is about."""
+    """The probe, the interface or the part of probedeck."""
     text: str
 
     @classmethod
@@ -219,4 +219,4 @@ class Event:
 REMOVED = "removed"
 """Text of the event, with the probe as its source, that follows the last snapshot of a probe."""
 Item = Snapshot | Event
-"""What is published."""
+"""A published item."""

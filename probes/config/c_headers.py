@@ -1,4 +1,4 @@
-"""Headers of a probe's own: files beside its C file, taken into the configuration as text."""
+"""Headers beside the C file of a probe; their text becomes part of the configuration."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def headers_beside(source: str, file: Path, where: str) -> dict[str, str]:
     """Return the headers that `source`, the text of `file`, includes by `#include "..."`.
 
     Keys are paths relative to the file's directory. Headers may include others. Files outside of
-    that directory are left out, also those that a symbolic link leads to: what is compiled as root
-    may be somebody else's, and diagnostics quote it.
-    Raises UsageError, `where` before it, for a header that is no text, or for too much of them.
+    that directory are left out, also behind symbolic links: root compiles them, somebody else may
+    own them, and diagnostics quote them.
+    Raises UsageError, which begins with `where`, for a header without text, or for too many bytes.
     """
     found: dict[str, str] = {}
     size = 0
@@ -44,7 +44,7 @@ def headers_beside(source: str, file: Path, where: str) -> dict[str, str]:
 
 
 def _candidates(name: str, including: str) -> Iterator[str]:
-    """Yield where a header may be, as `bpf.compiler.source.find_header` looks for it."""
+    """Yield the paths where `bpf.compiler.source.find_header` looks for a header."""
     for path in (posixpath.join(posixpath.dirname(including), name), name):
         normal = posixpath.normpath(path)
         if NAME.fullmatch(normal) and not normal.startswith(".."):

@@ -1,4 +1,4 @@
-"""A configuration's errors as one line: the file, the key, what is invalid, and what was meant."""
+"""Errors of a configuration as one line: the file, the key, the mistake, and a hint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bpf.errors import UsageError, did_you_mean
 
 _OWN = "probe"
 _SHOWN = 40
-"""Characters of an invalid value or key that are shown."""
+"""Characters of an invalid value or key in a message."""
 _TEXTS = {
     "missing": "it is missing",
     "extra_forbidden": "no such key",
@@ -25,13 +25,13 @@ _TEXTS = {
 
 
 def invalid(text: str, *, at: str = "", hint: str = "") -> PydanticCustomError:
-    """What a model's validator raises; `at` goes on from the place of the model."""
+    """Return the error for a model's validator to raise; `at` is a path below the model."""
     return PydanticCustomError(_OWN, "{text}", {"text": text, "at": at, "hint": hint})
 
 
 def config_error(error: ValidationError, model: type[BaseModel], where: str) -> UsageError:
-    """`where: key: what`, with a hint, for the error to mend first; and how many more."""
-    # A misspelled key is why another is missing.
+    """Return `where: key: text` and a hint for the most helpful error, and the number of others."""
+    # A misspelled key causes the error of a missing key.
     first, *others = sorted(
         error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden"
     )
@@ -46,7 +46,7 @@ def config_error(error: ValidationError, model: type[BaseModel], where: str) -> 
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """`ingress.metrics[0].map`."""
+    """Return such as `ingress.metrics[0].map`."""
     path = ""
     for part in location:
         if isinstance(part, int):
@@ -58,7 +58,7 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def _words(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
-    """What is invalid, and a hint."""
+    """Return the mistake and a hint."""
     kind, given = error["type"], _cut(ascii(error["input"]))
     if kind == "extra_forbidden":
         key = str(error["loc"][-1])
@@ -83,7 +83,7 @@ def _model_at(location: Sequence[int | str], model: type[BaseModel]) -> type[Bas
     is_key = False
     for part in location:
         if is_key or isinstance(part, int):
-            is_key = False  # of a table such as `maps`, whose keys are names
+            is_key = False  # The keys of a table such as `maps` are names.
             continue
         annotation = model.model_fields[part].annotation
         model = _model_in(annotation) or model
@@ -92,7 +92,7 @@ def _model_at(location: Sequence[int | str], model: type[BaseModel]) -> type[Bas
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model in a type such as `Model | None` or `tuple[Model, ...]`."""
+    """Return the model in a type such as `Model | None` or `tuple[Model, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -1,4 +1,4 @@
-"""Text, JSON and TOML from files that may be anything: each thing wrong is an error of one line."""
+"""Reads text, JSON and TOML files. Each mistake in a file is a UsageError of one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOML_PLACE = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|e
 
 
 def read_text(path: Path, limit: int, where: str) -> str:
-    """A text file of at most `limit` bytes; UsageError, `where` before it, where it is none."""
+    """Return a text of at most `limit` bytes. Raises UsageError, which begins with `where`."""
     try:
         with open(path, "rb", opener=_open) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -36,12 +36,12 @@ def read_text(path: Path, limit: int, where: str) -> str:
 
 
 def _open(path: str, flags: int) -> int:
-    """Without waiting for whoever is at the other end of a pipe."""
+    """Open a file; the open of a pipe without a writer does not block."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def why_no_text(data: bytes, limit: int) -> str:
-    """Why this is no text, or too much of it; empty where it is one."""
+    """Return why `data` is not a text of `limit` bytes at most; empty if it is."""
     if len(data) > limit:
         return f"it has more than {limit >> 20} MiB"
     if b"\0" in data:
@@ -55,7 +55,7 @@ def why_no_text(data: bytes, limit: int) -> str:
 
 
 def read_json(path: Path, limit: int) -> object:
-    """What a JSON file says; UsageError, with the place in it, where it says nothing."""
+    """Return the value in a JSON file. Raises UsageError with line and column."""
     where = str(path)
     text = read_text(path, limit, where)
 
@@ -81,7 +81,7 @@ def read_json(path: Path, limit: int) -> object:
 
 
 def read_toml(path: Path, limit: int) -> object:
-    """What a TOML file says; UsageError, with the place in it, where it says nothing."""
+    """Return the value in a TOML file. Raises UsageError with line and column."""
     where = str(path)
     text = read_text(path, limit, where)
     try:
@@ -99,9 +99,9 @@ def read_toml(path: Path, limit: int) -> object:
 
 
 def read_data(path: Path, limit: int, what: str) -> object:
-    """What a JSON or TOML file says, by its name; UsageError as `read_json` and `read_toml`.
+    """Return the value in a JSON or TOML file, by the end of its name.
 
-    `what` is what a file of another name is not, such as `a configuration`.
+    `what` is the expected content, such as `a configuration`. Raises UsageError.
     """
     readers = {".json": read_json, ".toml": read_toml}
     if path.suffix not in readers:

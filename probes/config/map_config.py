@@ -25,12 +25,12 @@ def _unicode(text: str) -> str:
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$")]
-"""A probe's or a metric's; it becomes part of a file's name."""
+"""Name of a probe or metric; it becomes part of file names."""
 _MACRO = r"^[A-Z_][A-Z0-9_]{0,63}$"
 Macro = Annotated[str, StringConstraints(pattern=_MACRO)]
 """A macro's name."""
 Text = Annotated[str, AfterValidator(_unicode)]
-"""Text that can be written out, unlike the halves of characters that JSON can spell."""
+"""Text without surrogates, which JSON can spell and UTF-8 cannot."""
 
 
 class Model(BaseModel):
@@ -50,33 +50,33 @@ class Expire(Model):
     """Removal of a map's entries by their age."""
 
     field: Text
-    """Path of the u64 that says when an entry was made, or used: `value.since`; nanoseconds of
+    """Path of the u64 with the time of an entry, such as `value.since`: nanoseconds of
     CLOCK_MONOTONIC."""
     seconds: Annotated[float | str, AfterValidator(_age)]
-    """Greatest age, a number or the name of one in `define`. If an entry is older at the end of a
-    window, that window's table shows it for the last time."""
+    """Greatest age: a number, or the name of a macro in `define`. The table of a window shows
+    entries that expire at its end for the last time."""
 
 
 class Metric(Model):
-    """One map whose contents leave the system (S1.9: no other map's do)."""
+    """One map whose contents leave the system; others stay inside (S1.9)."""
 
     name: Name
     map: Text
     """The map's name in the source."""
     help: Text = ""
     snapshot: bool = False
-    """Each window has its own map, read when no packet reaches it any more (S1.13)."""
+    """Each window has its own map, which is read once packets no longer reach it (S1.13)."""
     init: bool = False
-    """Emptied when it is read (S1.12); a snapshot metric always is. Counts of that moment may be
-    missing or appear twice, unless the map is a snapshot's, a queue or a stack."""
+    """A read empties the map (S1.12), as it does for every snapshot metric. Counts of that moment
+    may be lost or appear twice, unless the map is a snapshot's, a queue or a stack."""
     expire: Expire | None = None
     """Entries that a read removes from a hash without emptying it (S2.18)."""
     agg: Literal["", "sum", "avg", "min", "max"] = ""
-    """Over the CPUs of a per-CPU map; empty: one value for each CPU (S1.11)."""
+    """Aggregation over the CPUs of a per-CPU map; empty: one value a CPU (S1.11)."""
     export: bool = True
-    """False: only emptied at each export, never read (S1.18)."""
+    """False: each export empties the map without reading it (S1.18)."""
     types: dict[Text, Text] = Field(default_factory=dict)
-    """Types of fields whose C type does not tell enough: `{"key.saddr": "ipv4"}`."""
+    """Types of fields, where the C type is not enough: `{"key.saddr": "ipv4"}`."""
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
@@ -101,8 +101,8 @@ class MapOptions(Model):
     """Use of a map by other programs or by operators."""
 
     share: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_.-]{0,63})?$")] = ""
-    """`probe`: both directions work on one map. Another name: so do all probes that share a map
-    under this name. The source declares it everywhere, and everywhere alike."""
+    """`probe`: both directions share one map. Another name: all probes with that name share it.
+    Every source declares the map, and all declarations are alike."""
     writable: bool = False
     """Operators may read and write its entries: an allow list, rules, limits."""
     entries: tuple[MapEntry, ...] = ()

@@ -1,4 +1,4 @@
-"""What a configuration says of its maps, held against the maps that its source declares."""
+"""Checks of a configuration's metrics against the maps of the compiled source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probes.tables.conversion import type_findings
 
 
 def check_metrics(config: ProbeConfig, side: Side, maps: Mapping[str, CompiledMap]) -> None:
-    """Raise UsageError, naming the key, for the first metric of a direction that `maps` can't give.
+    """Raise UsageError, which names the key, for the first impossible metric of a direction.
 
     `maps` are those that the direction's source declares, by name.
     """
@@ -26,7 +26,7 @@ def check_metrics(config: ProbeConfig, side: Side, maps: Mapping[str, CompiledMa
 
 
 def _findings(metric: Metric, maps: Mapping[str, CompiledMap]) -> Iterator[tuple[str, str, str]]:
-    """What is wrong with a metric: the key in it, what, and a hint."""
+    """Yield the key, text and hint of each mistake in a metric."""
     name = metric.map
     if name not in maps:
         exportable = [n for n, m in maps.items() if m.spec.kind.shape]
@@ -87,7 +87,7 @@ def _is_time(member: Member) -> bool:
 
 
 def _fields(type_: CType | None, path: str) -> dict[str, Member]:
-    """The paths of a type and of the members in it; elements of arrays have none."""
+    """Return the members of a type by path, with the type itself; array elements have no path."""
     if type_ is None:
         return {}
     return {path: Member(type_, 0), **dict(_members(type_, path))}
@@ -100,7 +100,7 @@ def _members(type_: CType, path: str) -> Iterator[tuple[str, Member]]:
 
 
 def _no_number(type_: CType, path: str) -> str:
-    """Return why values can't be added up or compared field by field; empty if they can."""
+    """Return why values can't be aggregated field by field; empty if they can."""
     if type_.element is not None:
         if type_.element.dtype == np.dtype("i1"):
             return f"{path} is a text"

@@ -57,7 +57,7 @@ MAX_FILE = 4 << 20
 
 
 def _listed(features: Any) -> Any:
-    """A number stands for so many features, the first ones."""
+    """Expand a number n to the first n features."""
     if features == [] or features == ():
         raise invalid("must not be empty")
     if not isinstance(features, int) or isinstance(features, bool):
@@ -87,31 +87,30 @@ class NetflowFeatures(Model):
 
 
 class DirectionConfig(Model):
-    """The program of one direction, and what leaves it."""
+    """The program of one direction, and its metrics."""
 
     interface: Text = ""
     """Empty only in a file that is run with `-i`."""
     hook: Literal["xdp", "tc", "monitor"] | None = None
-    """None: TC for egress; for ingress where packets are seen best, or XDP if the source is written
-    for nothing else (S1.4). With `monitor` it is an application of the
-    monitor: it gets the packets that policies select (S2.16)."""
+    """None: TC for egress; for ingress XDP if the source needs it, else the hook that suits the
+    interface (S1.4). `monitor`: an application; policies select its packets (S2.16)."""
     source: str = ""
-    """eBPF C; in a file also the name of a file, relative to the configuration, that ends in .c."""
+    """eBPF C. A configuration file may name a .c file, relative to itself."""
     headers: dict[Text, str] = Field(default_factory=dict)
-    """Texts of the headers that the source includes by `#include "NAME"`, by name. A configuration
-    file needs none for headers beside the C file, or below its directory."""
+    """Texts of headers by name, for `#include "NAME"`. Headers beside the C file of a configuration
+    file, or below its directory, are found without this."""
     function: Text = ""
-    """The program, where the source has more than one."""
+    """Name of the program, if the source has several."""
     define: dict[Macro, int] = Field(default_factory=dict)
-    """Macros that the source is compiled with: what of it is meant to be chosen."""
+    """Macros for the compiler: the parameters of the source."""
     metrics: tuple[Metric, ...] = ()
     netflow: NetflowFeatures | None = None
-    """To have the source made, and a metric of its flows where no others are given."""
+    """Generates the source, and a metric of its flows if no other is given."""
     _file: str = PrivateAttr("")
 
     @property
     def file(self) -> str:
-        """The file that the source was read from; empty where it was given inline."""
+        """File of the source; empty for an inline source."""
         return self._file
 
     @field_validator("source")
@@ -154,21 +153,21 @@ class DirectionConfig(Model):
         return self
 
     def expiry(self, metric: Metric) -> tuple[str, float] | None:
-        """By which field, and after how many seconds, entries of its map are swept."""
+        """Return the field and the greatest age in seconds; None if entries do not expire."""
         if metric.expire is None:
             return None
         seconds = metric.expire.seconds
         return metric.expire.field, self.define[seconds] if isinstance(seconds, str) else seconds
 
     def metric_names(self) -> tuple[str, ...]:
-        """Of its metrics that are exported, and of the one that netflow brings."""
+        """Return the names of the exported metrics, or of the metric for `netflow`."""
         if self.netflow and not self.metrics:
             return (netflow.MAP,)
         return tuple(metric.name for metric in self.metrics if metric.export)
 
 
 def _alike(metric: Metric, earlier: Metric, at: str) -> None:
-    """A map is read once, for all metrics that show it."""
+    """Raise if two metrics of one map differ in its use: one read serves both."""
     for key in ("snapshot", "init", "expire"):
         if getattr(metric, key) != (other := getattr(earlier, key)):
             text = f"{earlier.name!r}, of the same map, has {str(other).lower()}"
@@ -188,13 +187,13 @@ def _contradiction(metric: Metric, maps: Mapping[str, MapOptions]) -> str:
 
 
 class Health(Model):
-    """What a new generation must show after a replacement, or the last good one comes back."""
+    """Conditions for a new generation; the controller rolls back one that fails them."""
 
     seconds: float = Field(5.0, ge=0.1, le=300)
-    """How long it is looked at."""
+    """Length of the health window."""
     metrics: tuple[Text, ...] = ()
-    """Metrics that must move while packets arrive, by name, `ingress.` or `egress.` before it where
-    both have it; empty: one of all."""
+    """Metrics that must move while packets arrive, with `ingress.` or `egress.` if both directions
+    have the name; empty: any metric."""
 
 
 def _list_formats(schema: dict[str, Any]) -> None:
@@ -203,23 +202,23 @@ def _list_formats(schema: dict[str, Any]) -> None:
 
 
 class ProbeConfig(Model):
-    """A probe: what the operator gives, and all that he gives (S1.5)."""
+    """A probe as the operator configures it (S1.5)."""
 
     name: Name
     format: Annotated[str, Field(json_schema_extra=_list_formats)] = "json"
     interval: float = 1.0
-    """Seconds between exports, 0.01 to 300; 0: only when asked for. In a file that is run by
-    `run --probe` what `--interval` says, if it is left out."""
+    """Seconds between exports, 0.01 to 300; 0: exports only by command. Default in files for
+    `run --probe`: the value of `--interval`."""
     ingress: DirectionConfig | None = None
     egress: DirectionConfig | None = None
     health: Health | None = None
     maps: dict[Text, MapOptions] = Field(default_factory=dict)
-    """Options of maps that C cannot express, by name: shared, or written by operators."""
+    """Options of maps by name, for sharing and for writes by operators."""
     _origin: str = PrivateAttr("")
 
     @property
     def origin(self) -> str:
-        """Where it came from, for what is said about it: a file's name, or `request`."""
+        """Origin for messages: the name of a file, or `request`."""
         return self._origin or self.name
 
     @field_validator("format")
@@ -265,19 +264,19 @@ class ProbeConfig(Model):
 
     @property
     def is_application(self) -> bool:
-        """Whether it gets its packets from a monitor."""
+        """Whether a monitor passes it its packets."""
         return self.ingress is not None and self.ingress.hook == "monitor"
 
     def directions(self) -> Iterator[tuple[Side, DirectionConfig]]:
-        """Those that have a program."""
+        """Yield the directions that have a program."""
         for side in SIDES:
             if (direction := getattr(self, side)) is not None:
                 yield side, direction
 
     def on(self, interface: str) -> ProbeConfig:
-        """The same probe, where a direction that names no interface is on this one.
+        """Return the same probe with `interface` for directions that do not name one.
 
-        Raises UsageError where there is none to name.
+        Raises UsageError if a direction needs it and `interface` is empty.
         """
         placed = self
         for side, direction in self.directions():
@@ -291,7 +290,7 @@ class ProbeConfig(Model):
 
     @property
     def has_interval(self) -> bool:
-        """Whether the configuration says how long a window lasts."""
+        """Whether the configuration sets the interval."""
         return "interval" in self.model_fields_set
 
     def every(self, interval: float) -> ProbeConfig:
@@ -299,25 +298,25 @@ class ProbeConfig(Model):
         return self.model_copy(update={"interval": interval})
 
     def with_source(self, side: Side, source: str) -> ProbeConfig:
-        """The same probe with another source in one direction.
+        """Return the same probe with another source in one direction.
 
-        Headers that it includes now and did not before are read if its file is known.
+        If the file of the source is known, its new headers are read.
         """
         edited: DirectionConfig = getattr(self, side).model_copy(update={"source": source})
         if edited.file and set(included(source)) - set(edited.headers):
-            # If a header cannot be read, the compiler complains, with file and line.
+            # The compiler reports unreadable headers, with file and line.
             with suppress(UsageError):
                 found = headers_beside(source, Path(edited.file), side)
                 edited = edited.model_copy(update={"headers": {**found, **edited.headers}})
         return self.model_copy(update={side: edited})
 
     def files(self) -> dict[str, str]:
-        """The files behind the names in diagnostics, as far as this process knows them."""
+        """Return the known files by their names in diagnostics."""
         known: dict[str, str] = {}
         for side, direction in self.directions():
             if direction.file:
                 folder = Path(direction.file).parent
-                # The verifier's log has the last part of a name only.
+                # The verifier's log has only the last part of a name.
                 parts = [Path(name).name for name in direction.headers]
                 for name, part in zip(direction.headers, parts, strict=True):
                     known[name] = str(folder / name)
@@ -328,7 +327,7 @@ class ProbeConfig(Model):
 
 
 def hook_of(side: Side, direction: DirectionConfig) -> Hook | None:
-    """Where a direction's program has to be attached; None: wherever the interface suggests."""
+    """Return the hook that a direction's program needs; None: any that suits the interface."""
     if side == "egress":
         return Hook.TC_EGRESS
     if direction.hook == "tc":
@@ -340,19 +339,19 @@ def hook_of(side: Side, direction: DirectionConfig) -> Hook | None:
 
 
 def load(path: str | Path) -> ProbeConfig:
-    """The configuration in a file, JSON or TOML by its name.
+    """Return the configuration in a JSON or TOML file.
 
-    Raises UsageError, naming file and key, for anything that is invalid.
+    Raises UsageError, which names file and key.
     """
     path = Path(path)
     return parse(read_data(path, MAX_FILE, "a configuration's name"), str(path), path.parent)
 
 
 def parse(data: object, where: str, directory: Path | None = None) -> ProbeConfig:
-    """A configuration as Python has it after JSON; `where` is what errors call it.
+    """Return the configuration in a value from JSON; `where` is its name in errors.
 
-    With a directory, a source that is a line ending in .c is a file there. Sources for netflow are
-    made. Raises UsageError, naming the key.
+    With a directory, a source of one line that ends in .c names a file there. Sources for netflow
+    are generated. Raises UsageError, which names the key.
     """
     try:
         config = ProbeConfig.model_validate(data)
@@ -368,12 +367,12 @@ def parse(data: object, where: str, directory: Path | None = None) -> ProbeConfi
 
 
 def dump(config: ProbeConfig) -> dict[str, Any]:
-    """What `parse` makes the same configuration of: JSON's types, without defaults."""
+    """Return the inverse of `parse`: a value for JSON, without defaults."""
     return config.model_dump(mode="json", exclude_defaults=True)
 
 
 def _completed(direction: DirectionConfig, where: str, directory: Path | None) -> DirectionConfig:
-    """With its source in it."""
+    """Return a direction with its source, from a file or from netflow."""
     if chosen := direction.netflow:
         metric = Metric(
             name=netflow.MAP,

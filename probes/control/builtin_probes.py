@@ -1,7 +1,7 @@
 """The built-in probes: an entry each, by which `Controller.start` starts one on an interface.
 
 Another probe needs an entry and a class. If its snapshots have a schema, as a user's metrics do,
-files, screens and the API show its tables without a view of their own.
+files and the API have its tables without further code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ O = TypeVar("O")  # noqa: E741 - options
 
 @dataclass(frozen=True, slots=True)
 class ProbeHost:
-    """What a controller lends to a probe that it starts."""
+    """Services of a controller for a probe that it starts."""
 
     compiler: Compiler
     hooks: Hooks

@@ -1,4 +1,4 @@
-"""The controller: flows, paths and the monitor, beside whatever else is to run."""
+"""The controller: built-in probes and their services, beside users' probes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 
 class Controller(ProbeRunner):
-    """The `ControlPlane` of this host: every probe, and those that come with probedeck."""
+    """The `ControlPlane` of this host."""
 
     def __init__(self, *, by_link: bool = True) -> None:
         unlock()
         super().__init__(Compiler(), by_link=by_link)
         self._tracing: tuple[str, PathOptions] | None = None
-        """Where and how paths are traced, once that is asked for."""
+        """Interface and options of path tracing; None if no interface is watched."""
         self._service: MonitorService | None = None
 
     def start(
@@ -83,21 +83,15 @@ class Controller(ProbeRunner):
 
     @property
     def interval(self) -> float:
-        """Seconds of a window of the flow probe; without it the longest interval of all probes.
-
-        0 if only exports end windows.
-        """
         intervals = {name: each.interval for name, each in tuple(self._running.items())}
         return intervals.get(FLOW_PROBE.name) or max(intervals.values(), default=0.0)
 
     @property
     def capture(self) -> str:
-        """The filter of the flows that the flow probe counts; empty if it counts every flow."""
         probe = self._probe_of(FLOW_PROBE)
         return probe.capture.text if probe else ""
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
-        """Have the flow probe count other flows from now on (S4.3)."""
         self._refuse_changes()
         self._find(FLOW_PROBE.name)
         probe = self._probe_of(FLOW_PROBE)
@@ -124,12 +118,11 @@ class Controller(ProbeRunner):
         self._tracing = interface_name, replace(options, ingress=ingress)
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        """Trace the path of every flow to an address, or of `flow` (S3.1), from now on."""
         self._refuse_changes()
         self.trace_flow(destination, flow)
 
     def trace_flow(self, destination: str, flow: TracedFlow | None) -> None:
-        """As `trace`, for a policy: not refused where an operator's changes are."""
+        """Trace for a policy, also if the controller is read-only."""
         with self._changing:
             probe = self._probe_of(PATH_PROBE)
             started = probe or self._start_path_probe()
@@ -141,12 +134,11 @@ class Controller(ProbeRunner):
                 raise
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        """Stop that, of all its flows where none is given. The last one ends the path probe."""
         self._refuse_changes()
         self.untrace_flow(destination, flow)
 
     def untrace_flow(self, destination: str, flow: TracedFlow | None) -> None:
-        """As `untrace`, for a policy."""
+        """Stop tracing for a policy, also if the controller is read-only."""
         with self._changing:
             probe = self._probe_of(PATH_PROBE)
             if probe is None:
@@ -158,7 +150,6 @@ class Controller(ProbeRunner):
         self._finish(running)
 
     def traced(self) -> tuple[Traced, ...]:
-        """What is traced, in the order in which it was asked for."""
         probe = self._probe_of(PATH_PROBE)
         return probe.traced() if probe else ()
 
@@ -174,7 +165,7 @@ class Controller(ProbeRunner):
         """Start the monitor on an interface (S2).
 
         Raises UsageError for an unknown interface and for policies that don't fit, KernelError or
-        ProbedeckError where it can't attach; what was begun of it is ended then.
+        ProbedeckError if it can't attach. On an error, nothing of it runs on.
         """
         from probes.monitor.service import MonitorService
 
@@ -191,22 +182,18 @@ class Controller(ProbeRunner):
             self.publish(Event.now("warning", MONITOR_PROBE.name, note))
 
     def monitor(self) -> MonitorInfo | None:
-        """The monitor, its policies and applications; None where it does not run."""
         service = self._running_service()
         return service.info() if service else None
 
     def applications(self) -> Sequence[ApplicationProbe]:
-        """Those that run behind the monitor."""
+        """Return the applications that run behind the monitor."""
         from probes.monitor.applications.application import ApplicationProbe
 
         every = [running.probe for running in tuple(self._running.values())]
         return [probe for probe in every if isinstance(probe, ApplicationProbe)]
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
-        """Add a policy, or put it in the place of the one of this name; nothing is stopped.
-
-        It starts the monitor where none runs, on the interface on which paths can be traced.
-        """
+        """Add or replace a policy. If no monitor runs, start one on the interface of tracing."""
         self._refuse_changes()
         with self._changing:
             if self._running_service() is None and self._tracing:
@@ -215,31 +202,27 @@ class Controller(ProbeRunner):
             return self._monitored().set_policy(policy)
 
     def remove_policy(self, name: str) -> None:
-        """Forget a policy; applications that no other has are inactive then, and stay loaded."""
         self._refuse_changes()
         with self._changing:
             self._monitored().remove_policy(name)
 
     def activate_policy(self, name: str) -> PolicyInfo:
-        """Have it run its applications now, until `deactivate_policy` (S2.12)."""
         self._refuse_changes()
         service = self._monitored()
         service.probe.activate(name)
         return service.policy(name)
 
     def deactivate_policy(self, name: str) -> PolicyInfo:
-        """End that, or what its condition began: after its cool-down it is armed again."""
         self._refuse_changes()
         service = self._monitored()
         service.probe.deactivate(name)
         return service.policy(name)
 
     def sketch(self, windows: int = 1) -> Sketch:
-        """The registers of the last windows merged, at most as many as are kept."""
         return self._monitored().probe.sketch(windows)
 
     def failure(self) -> ProbedeckError | None:
-        """Why the flow probe, or else every probe, ended by itself; None while one runs."""
+        """Return the error that ended the flow probe, or all probes; None while one runs."""
         failures = {name: running.failure for name, running in tuple(self._running.items())}
         own = failures.get(FLOW_PROBE.name)
         if own or not failures or not all(failures.values()):

@@ -1,4 +1,4 @@
-"""Looking at a new generation for a while, and bringing the last good one back if it is no good."""
+"""The health window of a new generation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _COUNTED_BY_PLACE = frozenset({TableKind.ARRAY, TableKind.HISTOGRAM})
 
 
 class HealthWatch:
-    """One generation's health window. Takes in what is published of its probe.
+    """The health window of one generation.
 
-    Good is: every metric named (or, where none is, any that is exported) has moved while packets
-    passed, and no error was published. At the end, or at the first error, `decide` is called with
-    why it is not good, or with nothing.
+    A generation is well if no error is published and if its metrics move while packets pass: every
+    metric that the configuration names, or else any exported one. At the end of the window, or at
+    the first error, `decide` gets the trouble in words, or an empty text.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class HealthWatch:
         export: Callable[[], object],
         decide: Callable[[str], None],
     ) -> None:
-        """`before` are the last rows, by metric, of maps that the generation took over.
+        """`before` has the last rows, by metric, of maps that the generation took over.
 
-        `export` ends the window, for metrics that did not show that they moved until the end.
+        `export` ends the probe's window, so that metrics with a long window can show movement.
         """
         assert config.health is not None
         self._name = config.name
@@ -60,7 +60,7 @@ class HealthWatch:
         self._thread.start()
 
     def take(self, item: Item) -> None:
-        """Look at something that was published."""
+        """Take a published item into account."""
         if isinstance(item, Event):
             if item.severity == "error" and item.source == self._name:
                 self._trouble = item.text
@@ -71,7 +71,7 @@ class HealthWatch:
                 self._moved |= {metric, item.metric}
 
     def cancel(self) -> None:
-        """Decide nothing any more."""
+        """End the window without a decision."""
         self._cancelled = True
         self._over.set()
 
@@ -79,18 +79,18 @@ class HealthWatch:
         self._over.wait(self._health.seconds)
         passed = self._passed() - self._packets
         if self._still() and not self._over.is_set():
-            # The window may be longer than this, or not end by itself at all.
+            # The probe's window may be longer, or end only by an export.
             with contextlib.suppress(ProbedeckError):
                 self._export()
         if not self._cancelled:
             self._decide(self._verdict(passed))
 
     def _passed(self) -> int:
-        """Packets that came to the interfaces so far, the way that is watched."""
+        """Return the packets of the watched directions so far."""
         return sum(interface.packets()[side == "egress"] for interface, side in self._watched)
 
     def _still(self) -> str:
-        """What should have moved and has not."""
+        """Return a text that names metrics without movement; empty if there are none."""
         if self._health.metrics:
             still = [name for name in self._health.metrics if name not in self._moved]
             return f"{', '.join(still)} did not move" if still else ""
@@ -104,7 +104,7 @@ class HealthWatch:
 
 
 def has_moved(snapshot: Snapshot, before: Array | None) -> bool:
-    """Whether a table shows that something was counted since `before`, or since it was empty."""
+    """Return whether a table counted something since `before`, or since it was empty."""
     rows = snapshot.rows
     if before is not None:
         return rows.tobytes() != before.tobytes()

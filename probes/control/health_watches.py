@@ -1,4 +1,4 @@
-"""The health windows that go on: what starts them, feeds them, and acts on their verdicts."""
+"""The health windows of all probes, and the roll-back after a bad one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class HealthWatches:
-    """Watches generations that have just replaced others, at most one of each probe.
-
-    A generation that is not good is rolled back.
-    """
+    """Watches new generations, at most one of each probe, and rolls a bad one back."""
 
     def __init__(
         self,
@@ -28,19 +25,19 @@ class HealthWatches:
         roll_back: Callable[[str], object],
         changing: threading.RLock,
     ) -> None:
-        """`changing` is held by whoever changes probes; `start` and `stop` need it."""
+        """`changing` is the lock of changes; callers of `start` and `stop` hold it."""
         self._publish = publish
         self._roll_back = roll_back
         self._changing = changing
         self._watches: dict[str, HealthWatch] = {}
 
     def take(self, item: Item) -> None:
-        """Look at something that was published."""
+        """Hand a published item to every health window."""
         for watch in tuple(self._watches.values()):
             watch.take(item)
 
     def start(self, running: RunningProbe, report: Compatibility) -> None:
-        """Watch the generation that runs now, if its configuration asks for that."""
+        """Watch the current generation if its configuration has a health window."""
         probe = running.probe
         if probe.config.health is None:
             return
@@ -60,13 +57,13 @@ class HealthWatches:
         watch.start()
 
     def stop(self, name: str) -> None:
-        """Decide nothing any more about a probe."""
+        """Cancel the health window of a probe."""
         watch = self._watches.pop(name, None)
         if watch is not None:
             watch.cancel()
 
     def stop_all(self) -> None:
-        """Decide nothing any more."""
+        """Cancel every health window."""
         for name in tuple(self._watches):
             self.stop(name)
 
@@ -88,7 +85,7 @@ class HealthWatches:
 
 
 def _kept_rows(running: RunningProbe, report: Compatibility) -> dict[str, Array]:
-    """The last rows, by `SIDE.METRIC`, of the maps that the new generation took over."""
+    """Return the last rows, by `SIDE.METRIC`, of the maps that the new generation took over."""
     probe = running.probe
     kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
     return {

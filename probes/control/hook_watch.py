@@ -1,4 +1,4 @@
-"""Events about hooks, and the thread that looks whether others come to run before us."""
+"""Events about hooks, and the thread that checks the order of programs on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PERIOD = 2.0
 
 
 class HookWatch:
-    """Calls `look` every PERIOD seconds, in the network namespace of the thread that starts it."""
+    """Calls `look` every PERIOD seconds, in the network namespace of the caller of `start`."""
 
     def __init__(self, look: Callable[[], None]) -> None:
         self._look = look

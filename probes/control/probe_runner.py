@@ -1,4 +1,4 @@
-"""Running probes, whatever they measure: started, polled, replaced, watched, rolled back, ended."""
+"""The life of running probes: start, poll, replace, watch, roll back, end."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _KEPT = 4
 
 
 class ProbeRunner:
-    """Runs probes, and tells its listeners of each window and event, from the probes' threads.
+    """Runs probes, and calls its listeners with each window and event, in the probes' threads.
 
-    Its methods may be called from any thread.
+    `ControlPlane` documents its public methods. Any thread may call them.
     """
 
     def __init__(self, compiler: Compiler, *, by_link: bool = True) -> None:
@@ -69,18 +69,13 @@ class ProbeRunner:
         self._health = HealthWatches(self.publish, self._roll_back, self._changing)
         self._listeners: tuple[Listener, ...] = ()
         self._checked: tuple[RunningProbe | None, CompiledConfig] | None = None
-        """What the last check compiled, and what ran under its name."""
+        """Result of the last check, and the probe that ran under its name."""
         self._closed = False
 
     def listen(self, listener: Listener) -> None:
-        """Have `listener` called, by any thread, with all that is published from now on.
-
-        It may ask, but change nothing: what publishes is often in the middle of a change.
-        """
         self._listeners = (*self._listeners, listener)
 
     def publish(self, item: Item) -> None:
-        """Keep a snapshot in the history, and tell the listeners."""
         if isinstance(item, Snapshot):
             self.history.append(item)
         self._health.take(item)
@@ -90,8 +85,7 @@ class ProbeRunner:
             self.publish(event)
 
     def probes(self) -> tuple[ProbeInfo, ...]:
-        """All, in the order in which they were added."""
-        # Without the lock: a change that waits for a slow listener keeps nobody from looking.
+        # Without the lock: a change that waits for a slow listener does not block readers.
         return tuple(running.info() for running in tuple(self._running.values()))
 
     def limit_maps(self, limit: int) -> None:
@@ -99,19 +93,17 @@ class ProbeRunner:
         self._compiler.map_limit = limit
 
     def memory(self) -> MemoryUse:
-        """Kernel memory in use, generations kept for a roll-back too, and its limit."""
         return MemoryUse(sum(held_maps().values()), self.memory_limit)
 
     def unconfined(self) -> str:
-        """Why the compile helper could not confine itself; empty if it is confined."""
         return self._compiler.unconfined()
 
     def check(self, config: ProbeConfig) -> Check:
-        """Compile and verify without changing anything that runs.
+        """Compile, verify and try a configuration; running probes do not change.
 
-        The result is kept until the next check: a replacement by the same configuration does
-        not compile again. Raises ReadOnlyError if the controller is read-only:
-        verifying loads the program, and its cost and verdicts are measured by running it.
+        The result is kept until the next check: `add` and `replace` of the same configuration do
+        not compile again. Raises ReadOnlyError if the controller is read-only, because a check
+        loads and runs the program.
         """
         self._refuse_changes()
         started = time.perf_counter()
@@ -127,11 +119,6 @@ class ProbeRunner:
         return Check(compiled.diagnostics, report, time.perf_counter() - started, costs, cut)
 
     def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
-        """Start a probe. Nothing changes on an error.
-
-        Raises UsageError if a probe of this name runs, and CutError, unless `force`, if a program
-        lets no test frame pass.
-        """
         self._refuse_changes()
         self._refuse_twice(config.name)
         return self._placed(lambda: self._add(config, force))
@@ -158,10 +145,6 @@ class ProbeRunner:
             return running.info()
 
     def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
-        """Put another generation in the place of the one of this name; no packet is lost.
-
-        Raises CutError, unless `force`, if it begins to let no test frame pass.
-        """
         self._refuse_changes()
         started = time.perf_counter()
         running = self._find(config.name)
@@ -186,12 +169,10 @@ class ProbeRunner:
             return report
 
     def roll_back(self, name: str) -> Replacement:
-        """Put the generation before back, as a new one."""
         self._refuse_changes()
         return self._roll_back(name)
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:
-        """End a probe; what it had collected is published, and returned."""
         self._refuse_changes()
         return self._remove(name)
 
@@ -204,28 +185,23 @@ class ProbeRunner:
         return self._finish(self._taken_out(name))
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
-        """End the probe's window now; its tables, which are published too."""
         return self._find(name).export_now()
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
-        """Return the entries of a writable map. UsageError if it is unknown or not writable."""
         return self._own(name).entries(map_name)
 
     def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        """Store an entry of a writable map; UsageError if a value does not fit its type."""
         self._refuse_changes()
         self._own(name).set_entry(map_name, key, value)
 
     def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """Delete an entry of a writable map, of an array set it to zero; False if it is missing."""
         self._refuse_changes()
         return self._own(name).delete_entry(map_name, key)
 
     def cost(self, name: str) -> tuple[Cost, ...]:
-        """Run time of the programs that run now, measured once for each generation.
+        """Return the run time of each program, measured once a generation on a loaded copy.
 
-        The measurement compiles and loads a copy. Raises ReadOnlyError if the controller is
-        read-only and this generation was not measured before.
+        Raises ReadOnlyError if the controller is read-only and has not measured this generation.
         """
         running = self._find(name)
         with running.measuring:
@@ -237,15 +213,13 @@ class ProbeRunner:
             return running.costs[1]
 
     def hook_status(self) -> tuple[HookStatus, ...]:
-        """How each hook in use is attached, and the programs that run before it."""
         return tuple(point.status for point in self._hooks.in_use())
 
     def hooks(self) -> Sequence[InterfaceHook]:
-        """Every hook in use."""
+        """Return every hook in use."""
         return self._hooks.in_use()
 
     def close(self) -> None:
-        """Poll every probe a last time, publish that, and detach everything."""
         with self._changing:
             self._closed = True
             self._health.stop_all()
@@ -269,7 +243,7 @@ class ProbeRunner:
         self.close()
 
     def _taken_out(self, name: str) -> RunningProbe:
-        """A probe that is to end; under its name another can be started from now on."""
+        """Remove a probe from the running ones, so that another can start under its name."""
         with self._changing:
             running = self._find(name)
             self._health.stop(name)
@@ -277,7 +251,7 @@ class ProbeRunner:
             return running
 
     def _finish(self, running: RunningProbe) -> tuple[Snapshot, ...]:
-        """End it. It publishes its last window: a slow listener is waited for."""
+        """End a probe and return its last window, once every listener has taken it."""
         running.stop()
         latest = running.close()
         self.publish(Event.now("info", running.name, REMOVED))
@@ -297,7 +271,7 @@ class ProbeRunner:
         return running
 
     def _own(self, name: str) -> ProgramProbe:
-        """A user's probe; UsageError for another."""
+        """Return a user's probe. Raises UsageError for a built-in one."""
         from probes.program import ProgramProbe
 
         probe = self._find(name).probe
@@ -314,7 +288,7 @@ class ProbeRunner:
     def _refuse_memory(self, name: str, needed: int, besides: CompiledConfig | None = None) -> None:
         """Raise UsageError if a probe needs more kernel memory than is left.
 
-        Maps of `besides` and of the last check do not count: their holders close them soon.
+        Maps of `besides` and of the last check do not count: they are closed soon.
         """
         refuse_over(self.memory_limit, self._memory_used(besides), needed, name)
 
@@ -335,7 +309,7 @@ class ProbeRunner:
     def _taken_check(
         self, config: ProbeConfig, running: RunningProbe | None
     ) -> CompiledConfig | None:
-        """What the last check compiled, if that was this configuration; now the caller's."""
+        """Give the caller the result of the last check, if it was of this configuration."""
         with self._changing:
             if self._checked is None:
                 return None
@@ -353,7 +327,7 @@ class ProbeRunner:
     def _compare(
         self, running: RunningProbe, compiled: CompiledConfig, verdicts: Verdicts
     ) -> Compatibility:
-        """The probe's report, with what the test frames tell."""
+        """Return the probe's report, with a warning for each changed verdict."""
         report = running.probe.compare(compiled)
         warnings = (*report.warnings, *changes(running.verdicts, verdicts))
         return Compatibility(report.maps, report.lost_metrics, report.new_metrics, warnings)
@@ -365,7 +339,7 @@ class ProbeRunner:
         verdicts: Verdicts,
         force: bool,
     ) -> Sequence[str]:
-        """Return what a forced change cuts off. Raises CutError for one that is not forced."""
+        """Return the cuts of a forced change. Raises CutError if the change is not forced."""
         found = cuts(running, compiled, verdicts)
         if found and not force:
             raise CutError(compiled.config.name, found)
@@ -400,7 +374,7 @@ class ProbeRunner:
                 self.publish(Event.now("warning", compiled.config.name, text))
 
     def _placed(self, make: Callable[[], _T]) -> _T:
-        """Call `make`; once more, which then chooses TC, if the driver refused native XDP."""
+        """Call `make`. If the driver refuses native XDP, call it again: it then chooses TC."""
         try:
             return make()
         except XdpRefusedError:
@@ -416,6 +390,6 @@ class ProbeRunner:
         self.publish(attached(point.status))
 
     def _look_at_hooks(self) -> None:
-        """Publish what changed about the order of programs."""
+        """Publish an event for each hook where the order of programs changed."""
         for status in [point.status for point in self._hooks.look()]:
             self.publish(order_changed(status))

@@ -1,4 +1,4 @@
-"""A probe that the controller runs: its poller, and who may end its window."""
+"""A probe that the controller runs, with its poller."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 Verdicts = Mapping[str, Mapping[str, int]]
-"""By direction and by the frame's name. A direction is missing if its program can't be tried."""
+"""By direction and frame. A direction is missing if a trial of its program is unsafe."""
 
 
 class CompiledConfig(Protocol):
-    """A configuration, compiled and verified, that no packet reaches yet."""
+    """A compiled and verified configuration; packets do not reach it yet."""
 
     @property
     def config(self) -> ProbeConfig: ...
@@ -32,13 +32,13 @@ class CompiledConfig(Protocol):
     def diagnostics(self) -> tuple[Diagnostic, ...]: ...
 
     def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
-        """The program of each direction, on maps of its own that nobody reads."""
+        """Yield the program of each direction; its maps are copies for the verifier."""
 
     def map_fds(self) -> Iterator[int]:
-        """Descriptors of those maps."""
+        """Yield the descriptors of these maps."""
 
     def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
-        """Bytes of kernel memory that it takes once loaded, without the maps in `kept`."""
+        """Return the bytes of kernel memory that its maps take, without the maps in `kept`."""
 
     def close(self) -> None: ...
 
@@ -46,7 +46,7 @@ class CompiledConfig(Protocol):
 class Replaceable(Probe, Protocol):
     """A probe whose programs can be replaced while it runs: a user's, or a built-in one.
 
-    A replacement takes what `compile` of the same probe gave, whatever type that has.
+    `compare` and `replace` take the result of `compile` of the same probe.
     """
 
     builtin: bool
@@ -83,16 +83,16 @@ class Replaceable(Probe, Protocol):
 
 
 class RunningProbe:
-    """One probe and its poller. Whoever ends a window publishes it before the next one ends."""
+    """One probe and its poller. Each window is published before the next one ends."""
 
     def __init__(self, probe: Replaceable, publish: Publish, first: float | None = None) -> None:
         self.probe = probe
         self.verdicts: Verdicts = {}
-        """What its programs say to the test frames, by direction."""
+        """Verdicts of its programs on the test frames."""
         self.costs: tuple[int, tuple[Cost, ...]] | None = None
-        """The generation whose run time was measured last, and its costs."""
+        """The last measured generation, and its costs."""
         self.measuring = threading.Lock()
-        """Held while costs are measured, so that one caller measures and the others wait."""
+        """Held during a measurement of costs, so that concurrent callers share one."""
         self._publish = publish
         self._lock = threading.RLock()
         self._verdicts_before: Verdicts = {}
@@ -118,20 +118,20 @@ class RunningProbe:
 
     @property
     def failure(self) -> ProbedeckError | None:
-        """Why it ended by itself."""
+        """Error that ended the poller; None while it runs."""
         return self._poller.failure
 
     def start(self) -> None:
         self._poller.start()
 
     def export(self) -> Sequence[Item]:
-        """End the window, and publish its items: the poller has none left to publish."""
+        """End the window and publish its items, so that the poller publishes nothing."""
         with self._lock:
             self._tell(self.probe.export())
         return ()
 
     def export_now(self) -> tuple[Snapshot, ...]:
-        """Export as `export` does; return the window's tables."""
+        """End and publish the window; return its tables."""
         with self._lock:
             if self._removed:
                 raise NoProbeError(f"probe {self.name} was removed meanwhile")
@@ -139,14 +139,14 @@ class RunningProbe:
             return self.probe.latest
 
     def replace(self, compiled: CompiledConfig, verdicts: Verdicts) -> None:
-        """Replace its programs; raises ProbedeckError, and then everything runs on as before."""
+        """Replace its programs. If that raises ProbedeckError, the old ones run on."""
         with self._lock:
             self._tell(self.probe.replace(compiled))
             self._verdicts_before, self.verdicts = self.verdicts, verdicts
             self._poller.interval = self.probe.interval
 
     def roll_back(self) -> Compatibility:
-        """Put the generation before in place again."""
+        """Return to the previous generation."""
         with self._lock:
             report, items = self.probe.roll_back()
             self._tell(items)
@@ -155,11 +155,11 @@ class RunningProbe:
             return report
 
     def stop(self) -> None:
-        """Publish the last window, and poll no more."""
+        """Publish the last window and end the poller."""
         self._poller.stop()
 
     def close(self) -> tuple[Snapshot, ...]:
-        """Detach it, when it is stopped; the last window's tables."""
+        """Detach a stopped probe; return the tables of its last window."""
         with self._lock:
             self._removed = True
             latest = self.probe.latest
@@ -167,7 +167,7 @@ class RunningProbe:
             return latest
 
     def info(self) -> ProbeInfo:
-        """What an operator is told of it."""
+        """Return the description of the probe for operators."""
         config = self.probe.config
         return ProbeInfo(
             self.name,

@@ -15,7 +15,7 @@ from probes.reports import ProgramInfo
 
 
 class CutError(UsageError):
-    """A program that would take every packet of its interface, and that nobody forced."""
+    """A change that is not forced and would let no packet of an interface pass."""
 
     def __init__(self, name: str, cuts: Sequence[str]) -> None:
         super().__init__(f"{name}: {cuts[0]}", hint="use --force to run it anyway")
@@ -50,7 +50,7 @@ def costs_of(compiled: CompiledConfig) -> tuple[Cost, ...]:
 
 
 def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
-    """Yield warnings: a monitoring program seldom means to pass other packets than it did."""
+    """Yield a warning for each changed verdict: seldom does an operator mean such a change."""
     for side, said in after.items():
         for frame, verdict in said.items():
             old = before.get(side, {}).get(frame, verdict)
@@ -61,16 +61,15 @@ def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
 def cuts(
     running: RunningProbe | None, compiled: CompiledConfig, verdicts: Verdicts
 ) -> tuple[str, ...]:
-    """Return what an operator must confirm before `compiled` runs, in place of `running` if any:
-    each direction that lets no test frame pass.
+    """Return the directions of `compiled` that let no test frame pass, each as a sentence.
 
-    A direction whose program said the same before is left out. An application is, too: the
-    monitor ignores its verdict.
+    The operator must confirm them. Directions whose verdicts are those of `running` do not count,
+    and applications do not either: the monitor ignores their verdicts.
     """
     if compiled.config.is_application:
         return ()
     if running and running.probe.builtin and not running.verdicts:
-        return ()  # The monitor, for one: its verdicts were never tried.
+        return ()  # The verdicts of the monitor and of path tracing are never tried.
     return tuple(_cuts(compiled, running.verdicts if running else {}, verdicts))
 
 

@@ -1,4 +1,4 @@
-"""What NetFlow v9 calls the features of a flow, and the methods of choosing among them."""
+"""Names of the flow features of NetFlow v9, and the methods of their selection."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Feature = Literal[
     "LAST_SWITCHED",
 ]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
-"""In the paper's order, which numbers them from 1 (S1.30)."""
+"""In the order of the paper, which numbers them from 1 (S1.30)."""
 ADDRESSES = frozenset({"IPV4_SRC_ADDR", "IPV4_DST_ADDR"})
 KEYS = ADDRESSES | {"PROTOCOL", "SRC_TOS", "L4_SRC_PORT", "L4_DST_PORT"}
-"""Features that tell flows apart; all others are of a flow."""
+"""Features that identify a flow; all others describe it."""
 IP_FEATURES = KEYS | {"SRC_AS", "DST_AS", "TCP_FLAGS"}
-"""Features for which a packet is parsed, and which only IPv4 packets have."""
+"""Features that need a parsed packet, and exist for IPv4 only."""
 
 
 class Method(StrEnum):
-    """How features are chosen (S1.31)."""
+    """Methods of selection (S1.31)."""
 
     FULLY_ADAPTIVE = "fully-adaptive"
-    """The program has the chosen ones and nothing else; to choose others is to swap the program."""
+    """The program has only the chosen features; another choice replaces the program."""
     ADAPTIVE = "adaptive"
-    """The program has all, and asks a map, packet by packet, which of them are on."""
+    """The program has all features; for each packet a map tells which are on."""
     NON_ADAPTIVE = "non-adaptive"
-    """The program has all, always."""
+    """The program has all features, always on."""

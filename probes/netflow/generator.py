@@ -1,11 +1,11 @@
-"""NetFlow features as C: one program, such as an engineer would write it, to be edited further.
+"""Generates one readable C program from NetFlow features, for further edits.
 
 `netflow.c.in` is the adaptive program with all features. After a line `//: NAMES`, lines
 are kept only if one of NAMES holds: a feature, or a condition such as `NO_KEY`.
 
 Flows are in one hash that all CPUs share, and counted by atomic operations. A per-CPU
-hash is as fast, 76 ns a packet against 75, but takes 25 times as long to make, and no one `agg`
-suits counters, flags, first and last times alike.
+hash is as fast, 76 ns a packet against 75, but its creation takes 25 times as long, and no single
+`agg` suits counters, flags, first and last times.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from pathlib import Path
 from probes.netflow.features import ADDRESSES, FEATURES, IP_FEATURES, KEYS, Feature, Method
 
 MAP = "flows"
-"""The map that has the flows."""
+"""Name of the map of flows."""
 _TEMPLATE = Path(__file__).with_name("netflow.c.in")
 _DIRECTIVE = "//:"
 _GUARD = re.compile(r"if \(ON\(\w+\)\)\n +|ON\(\w+\) && ")
 
 
 def source(features: Collection[Feature], method: Method = Method.FULLY_ADAPTIVE) -> str:
-    """A program that counts flows by `features`, one or more in any order.
+    """Return a program that counts flows by `features`, one or more in any order.
 
-    In an adaptive program they are those that are on at first; a non-adaptive one has all features
-    whatever is asked for.
+    In an adaptive program they are on at first. A non-adaptive one has all features.
     """
     has = _compiled_in(features, method)
     text = "\n".join(_lines_for(_names(has, method)))
@@ -41,7 +40,7 @@ def source(features: Collection[Feature], method: Method = Method.FULLY_ADAPTIVE
 
 
 def describe(features: Collection[Feature], method: Method = Method.FULLY_ADAPTIVE) -> str:
-    """A help text: what is counted, and by what."""
+    """Return the help text of the metric: its counters and its keys."""
     has = _compiled_in(features, method)
     values = ", ".join(name for name in has if name not in KEYS) or "flows"
     keys = ", ".join(name for name in has if name in KEYS)
@@ -51,7 +50,7 @@ def describe(features: Collection[Feature], method: Method = Method.FULLY_ADAPTI
 def field_types(
     features: Collection[Feature], method: Method = Method.FULLY_ADAPTIVE
 ) -> dict[str, str]:
-    """What fields of the map are beyond their C types, by path."""
+    """Return the types of the map's fields beyond C, by path."""
     return {f"key.{name}": "ipv4" for name in _compiled_in(features, method) if name in ADDRESSES}
 
 
@@ -61,7 +60,7 @@ def _compiled_in(features: Collection[Feature], method: Method) -> list[Feature]
 
 
 def _names(has: Collection[Feature], method: Method) -> set[str]:
-    """What lines can be for."""
+    """Return the names after `//:` that hold."""
     return {
         *has,
         "IP" if IP_FEATURES.intersection(has) else "NO_IP",

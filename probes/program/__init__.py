@@ -1,4 +1,4 @@
-"""A user's probe: any eBPF C, run by the one generic control plane (S1.5)."""
+"""User probes: any eBPF C under the generic control plane (S1.5)."""
 
 from probes.program.probe import ProgramProbe
 

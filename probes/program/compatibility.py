@@ -1,4 +1,4 @@
-"""What a replacement keeps and what it loses, found out before it is made."""
+"""Comparison of two generations: the maps and metrics that a replacement keeps and loses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AnySide = CompiledSide | LoadedSide
 
 
 def keeps(old: LoadedSide, new: CompiledSide) -> dict[str, int]:
-    """The maps, by name, that a new program takes over from the old one; the old one's."""
+    """Return the old program's maps, by name, that a new one takes over."""
     private = _private(new)
     return {
         name: fd
@@ -26,7 +26,7 @@ def keeps(old: LoadedSide, new: CompiledSide) -> dict[str, int]:
 def compare(
     old: Sequence[AnySide], new: Sequence[AnySide], *, returns: bool = False
 ) -> Compatibility:
-    """The report of a replacement of `old` by `new`, or of a return to `new`."""
+    """Return the report of a replacement of `old` by `new`; `returns`: of a roll-back to `new`."""
     before = {side.side: side for side in old}
     after = {side.side: side for side in new}
     sides = [*after, *(side for side in before if side not in after)]
@@ -68,7 +68,7 @@ def _fates(
 
 
 def _difference(name: str, old: AnySide, new: AnySide) -> str:
-    """Why the new program does not go on with a map of the old one; empty if it does."""
+    """Return why the new program does not take over a map of the old one; empty if it does."""
     was, now = (o.share if (o := side.options.get(name)) else "" for side in (old, new))
     if was != now:
         return f"shared as {now!r}" if now else "no longer shared"
@@ -76,7 +76,7 @@ def _difference(name: str, old: AnySide, new: AnySide) -> str:
 
 
 def _private(side: AnySide) -> set[str]:
-    """Maps that each clone has for itself."""
+    """Return the maps that each clone has a copy of."""
     return {m.name for m in side.metric_maps if m.private}
 
 

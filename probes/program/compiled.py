@@ -40,7 +40,7 @@ class CompiledSide:
 
     @property
     def shared(self) -> list[str]:
-        """Names of the maps that other programs work on too."""
+        """Names of the maps that it shares with other programs."""
         return [name for name, options in self.options.items() if options.share]
 
     @property
@@ -56,7 +56,7 @@ class CompiledSide:
 
 @dataclass(frozen=True, slots=True)
 class CompiledProbe:
-    """A configuration, compiled and verified; its descriptors are closed by `close`."""
+    """A configuration, compiled and verified; `close` closes its descriptors."""
 
     config: ProbeConfig
     sides: tuple[CompiledSide, ...]
@@ -66,18 +66,18 @@ class CompiledProbe:
         return tuple(d for side in self.sides for d in side.compiled.diagnostics)
 
     def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
-        """The program of each direction."""
+        """Return the program of each direction."""
         return ((side.side, side.program) for side in self.sides)
 
     def map_fds(self) -> Iterator[int]:
-        """Descriptors of the maps that were made to verify it."""
+        """Return the descriptors of the maps of compile time."""
         return (each.fd for side in self.sides for each in side.declared.values())
 
     def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
-        """Bytes of kernel memory that it takes once loaded.
+        """Return the bytes of kernel memory that it takes once loaded.
 
         A map of a snapshot metric counts twice. Maps in `kept`, by side and name, do not count:
-        they already belong to the generation before.
+        the previous generation has made them.
         """
         total = 0
         for side in self.sides:

@@ -1,4 +1,4 @@
-"""bcc's way to share a map: `BPF_TABLE("extern", ...)` names a map that another source declares."""
+"""Shared maps as in bcc: `BPF_TABLE("extern", ...)` names a map of another source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXTERN = re.compile(
 
 
 def externs(source: str) -> list[str]:
-    """Return the names of the maps that a source says another one declares."""
+    """Return the names of a source's extern maps."""
     code = code_of(source)
     return [m["name"] for m in _EXTERN.finditer(source) if code.startswith("BPF_TABLE", m.start())]
 
@@ -22,8 +22,8 @@ def externs(source: str) -> list[str]:
 def resolved(source: str, file: str, find: Callable[[str], CompiledMap | None]) -> str:
     """Return `source` with each extern map declared as `find` knows it. Lines keep their numbers.
 
-    The compiler could not find the map: it is another process, and has let go of the other source.
-    Raises CompileError, with a place in `file`, for a map that `find` does not know.
+    The compiler does not know the map: it no longer has the other source. Raises CompileError,
+    with the line in `file`, for a map that `find` does not know.
     """
     names = set(externs(source))
 

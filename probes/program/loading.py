@@ -1,8 +1,8 @@
-"""From a configuration to programs in the kernel that no packet reaches yet (Algorithm 1).
+"""Compiles and loads a configuration; packets do not reach its programs yet (Algorithm 1).
 
-Each direction is compiled once. If a metric is a snapshot, the program is loaded twice: the
-clone is the same bytecode on other maps. Maps of snapshot metrics are each clone's own, all others
-are shared between the clones, and with the generation before where their layout is the same.
+Each direction is compiled once. If it has a snapshot metric, the program is loaded twice: the
+clone has the same bytecode and its own maps for snapshot metrics. The clones share all other maps,
+also with the previous generation if the layout is the same.
 """
 
 from __future__ import annotations
@@ -51,17 +51,16 @@ from probes.tables.conversion import TableSchema, schema_of
 
 
 def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> CompiledProbe:
-    """Compile every direction, and hold the metrics against what was compiled.
+    """Compile every direction, and check the metrics against the result.
 
-    `hooks` knows what monitors there are, for applications of one.
-
-    Raises CompileError for a source, UsageError naming the key for anything else that is wrong.
+    `hooks` has the monitors, for applications. Raises CompileError for a source, and UsageError,
+    which names the key, for other mistakes.
     """
     sides: list[CompiledSide] = []
     maps = dict(config.maps)
 
     def find(name: str) -> CompiledMap | None:
-        """Return the declaration of an extern map, by the other direction or a shared map."""
+        """Return the declaration of an extern map in the other direction, or of a shared map."""
         for known in sides:
             if name in known.declared:
                 given = maps.get(name, MapOptions(share="probe"))
@@ -168,12 +167,12 @@ def _metric_maps(direction: DirectionConfig, compiled: Compiled) -> list[MetricM
 
 
 class Clone:
-    """One of a side's programs, and the maps of snapshot metrics that are its own."""
+    """One of the programs of a direction, with its own maps for snapshot metrics."""
 
     def __init__(self, side: CompiledSide, shared: Mapping[str, int], next_fd: int) -> None:
         self._own: dict[str, int] = {}
         self.maps: dict[str, Map] = {}
-        """By name, of snapshot metrics."""
+        """Maps of snapshot metrics, by name."""
         try:
             for metric_map in side.metric_maps:
                 if metric_map.private:
@@ -187,7 +186,7 @@ class Clone:
             raise
 
     def memory(self) -> int:
-        """Bytes of kernel memory of its own maps."""
+        """Return the bytes of kernel memory of the maps that it does not share."""
         return sum(map_memory(fd) for fd in self._own.values())
 
     def close(self) -> None:
@@ -202,7 +201,7 @@ class Clone:
 
 
 class LoadedSide:
-    """One direction of a generation: its clones, and the maps that they share."""
+    """One direction of a generation: its clones, and their shared maps."""
 
     def __init__(
         self,
@@ -211,11 +210,11 @@ class LoadedSide:
         kept: Mapping[str, int] | None = None,
         before: LoadedSide | None = None,
     ) -> None:
-        """Load it. `kept` are maps of other programs, by name; the caller still owns them.
+        """Load the programs. `kept` are maps of other programs, by name; the caller owns them.
 
-        `before` is the same side of the generation before; its maps are among `kept`.
+        `before` is this direction of the previous generation; its maps are among `kept`.
 
-        Raises KernelError or UsageError, and leaves nothing behind.
+        Raises KernelError or UsageError, and then leaves nothing behind.
         """
         self.side = compiled.side
         self.config = compiled.config
@@ -225,11 +224,11 @@ class LoadedSide:
         self.function = compiled.program.name
         self.metric_maps = compiled.metric_maps
         self.declared: Mapping[str, CompiledMap] = compiled.compiled.maps
-        """What its maps are like; their descriptors are no longer valid."""
+        """Declarations of its maps; their descriptors are closed."""
         self.lines = compiled.lines
         self.options = compiled.options
         self.codecs = codecs_of(compiled.options, self.declared)
-        """Of the maps that operators may write, by name."""
+        """Codecs of the writable maps, by name."""
         self.active = 0
         self.clones: list[Clone] = []
         self._fds: dict[str, int] = {}
@@ -268,15 +267,15 @@ class LoadedSide:
 
     @property
     def program(self) -> Program:
-        """The one that packets reach."""
+        """The active program."""
         return self.clones[self.active].program
 
     def map_of(self, metric_map: MetricMap, clone: Clone) -> Map:
-        """The map that a metric shows, of this clone where it is private."""
+        """Return the map of a metric, of this clone if it is private."""
         return clone.maps[metric_map.name] if metric_map.private else self._maps[metric_map.name]
 
     def entries(self, name: str) -> list[dict[str, Any]]:
-        """Return the entries of a map for operators, in the form in which they write them."""
+        """Return the entries of a writable map, in the form of `write`."""
         opened = open_map(self.declared[name], self._fds[name])
         try:
             return self.codecs[name].objects(rows_of(opened.read(), ""))
@@ -284,13 +283,13 @@ class LoadedSide:
             opened.close()
 
     def write(self, name: str, key: Any, value: Any) -> None:
-        """Store an entry of such a map. Raises UsageError if a value does not fit its type."""
+        """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
         where, codec = f"map {name}", self.codecs[name]
         packed = codec.key(key, where), codec.value(value, where)
         write_entry(self.declared[name], self._fds[name], *packed)
 
     def erase(self, name: str, key: Any) -> bool:
-        """Delete an entry of such a map, of an array set it to zero; False if it is missing."""
+        """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
         declared, packed = self.declared[name], self.codecs[name].key(key, f"map {name}")
         if declared.spec.kind.shape == Shape.ARRAY:
             write_entry(declared, self._fds[name], packed, bytes(declared.spec.value_size))
@@ -298,17 +297,17 @@ class LoadedSide:
         return map_delete(self._fds[name], packed)
 
     def losses(self) -> dict[LossReason, Loss]:
-        """What the program counted as lost by `lose()`, since the last call."""
+        """Return the losses that the program counted by `lose()` since the last call."""
         return self._losses.take() if self._losses is not None else {}
 
     def memory(self) -> int:
-        """Bytes of kernel memory of all its maps."""
+        """Return the bytes of kernel memory of all its maps."""
         return sum(map_memory(fd) for fd in self._fds.values()) + sum(
             clone.memory() for clone in self.clones
         )
 
     def _open_losses(self, before: LoadedSide | None) -> LossTotals | None:
-        """The counter of `lose()`, which goes on where `before` shares its map."""
+        """Return the counter of `lose()`; it continues the one of `before` on a shared map."""
         declared = self.declared[LOSSES]
         if not counts_losses(declared):
             return None

@@ -1,4 +1,4 @@
-"""Shared and writable maps: the configuration checked against the sources, and maps made by it."""
+"""Shared and writable maps: checks of their options, and their creation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def check_maps(
     sides: Sequence[CompiledSide],
     shared: SharedMaps,
 ) -> None:
-    """Raise UsageError, naming the key, for the first of `maps` that can't be so.
+    """Raise UsageError, which names the key, for the first impossible option of `maps`.
 
-    `maps` are the options in `config`, and options of the maps that its sources declare extern.
+    `maps` has the options in `config`, and those of extern maps.
     """
     for name, options in maps.items():
         where = f"{config.origin}: maps.{name}"
@@ -46,14 +46,14 @@ def check_maps(
 
 
 def shared_name(probe: str, map_name: str, share: str) -> str:
-    """Return the name of a shared map in SharedMaps: no other probe has `PROBE/MAP`."""
+    """Return the name of a shared map in SharedMaps; `PROBE/MAP` is private to a probe."""
     return f"{probe}/{map_name}" if share == "probe" else share
 
 
 def new_map(declared: CompiledMap, options: MapOptions | None) -> int:
-    """Return a new map with the entries that a configuration gives it; its descriptor.
+    """Create a map with the entries of its options; return its descriptor.
 
-    Raises KernelError if it can't be made, ProbedeckError if the kernel does not take an entry.
+    Raises KernelError if that fails, ProbedeckError if the kernel refuses an entry.
     """
     fd = make_map(declared)
     try:
@@ -79,7 +79,7 @@ def write_entry(declared: CompiledMap, fd: int, key: bytes, value: bytes) -> Non
 def codecs_of(
     options: Mapping[str, MapOptions], declared: Mapping[str, CompiledMap]
 ) -> dict[str, EntryCodec]:
-    """Return the codecs of the maps that operators may write, by name."""
+    """Return the codecs of the writable maps, by name."""
     return {
         name: EntryCodec(declared[name], each.types)
         for name, each in options.items()
@@ -88,7 +88,7 @@ def codecs_of(
 
 
 def inexact_metrics(compiled: Compiled, direction: DirectionConfig) -> Iterator[Diagnostic]:
-    """Yield a note for each exported map that is emptied while packets write it."""
+    """Yield a note for each exported map that an export empties while packets write it."""
     for metric in direction.metrics:
         found = compiled.maps[metric.map]
         if metric.export and metric.init and not (metric.snapshot or found.spec.kind.is_queue):
@@ -127,7 +127,7 @@ def _check_writable(where: str, options: MapOptions, declared: CompiledMap) -> N
 
 
 def _entries(where: str, declared: CompiledMap, options: MapOptions) -> list[tuple[bytes, bytes]]:
-    """The bytes of the entries of a configuration. Raises UsageError for one that is wrong."""
+    """Return the bytes of the entries of the options. Raises UsageError for an invalid one."""
     codec = EntryCodec(declared, options.types)
     return [
         (codec.key(entry.key, place), codec.value(entry.value, place))

@@ -1,7 +1,6 @@
 """The metrics exporter: from the maps of a program to the tables of a window (Algorithms 2 and 3).
 
-What is read, how, and what becomes of it is settled when a program is loaded; which system call
-that comes to is `bpf.maps.map`' business.
+The load of a program decides which maps are read and how; `bpf.maps.map` chooses the system calls.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ _AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximu
 
 @dataclass(frozen=True, slots=True)
 class MetricRows:
-    """One metric's rows, in a window."""
+    """The rows of one metric in a window."""
 
     metric: Metric
     schema: TableSchema
     rows: Array
-    """dtype `[("key", K), ("value", V)]`; V with a dimension for the CPUs where they stay apart."""
+    """Dtype `[("key", K), ("value", V)]`; V has a dimension for CPUs unless it is aggregated."""
     occupancy: float
-    """Entries against the map's size, 0 to 1; 0 for arrays, which are always full."""
+    """Share of the map that is full, 0 to 1; 0 for arrays, which are always full."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricMap:
-    """A map that metrics show. Two metrics may show one map, aggregated differently."""
+    """A map with metrics. Two metrics may aggregate one map differently."""
 
     declared: CompiledMap
     metrics: Sequence[tuple[Metric, TableSchema]]
     expiry: tuple[str, float] | None = None
-    """The field by which entries are swept, and after how many seconds."""
+    """Field and greatest age of entries, in seconds; None if they do not expire."""
 
     @property
     def name(self) -> str:
@@ -54,22 +53,22 @@ class MetricMap:
 
     @property
     def private(self) -> bool:
-        """Whether each clone of the program has one of its own (S1.14)."""
+        """Whether each clone of the program has a copy (S1.14)."""
         return any(metric.snapshot for metric, _ in self.metrics)
 
     def open(self, fd: int) -> Map:
-        """One map that is like it, see `open_map`.
+        """Open a map of this declaration, see `open_map`.
 
-        A program that deletes entries would hide others from a drain; a batch locks each bucket.
+        A map whose entries expire is read by batches: programs that delete entries would hide
+        others from a drain, and a batch locks each bucket.
         """
         return open_map(self.declared, fd, ReadMethod.BATCH if self.expiry else None)
 
     def read(self, source: Map, end_ns: int) -> list[MetricRows]:
-        """Take the tables of the window that ended then out of the map, emptying or sweeping it
-        where a metric asks for that.
+        """Read the tables of the window that ended at `end_ns`; empty or sweep the map if asked to.
 
-        An entry that is renewed between being read and being swept goes too. Raises ProbedeckError,
-        naming the map, where the kernel refuses.
+        A sweep also removes an entry that a packet renews after the read. Raises ProbedeckError,
+        which names the map, if the kernel refuses.
         """
         clears = self.private or any(metric.init for metric, _ in self.metrics)
         exported = [(metric, schema) for metric, schema in self.metrics if metric.export]
@@ -90,7 +89,7 @@ class MetricMap:
 
 
 def _expired(entries: Entries, field: str, seconds: float, end_ns: int) -> Array:
-    """Which entries are too old at that moment, shape (n,)."""
+    """Return which entries are too old at `end_ns`, shape (n,)."""
     part, *names = field.split(".")
     times = entries.keys if part == "key" else entries.values
     for name in names:
@@ -105,10 +104,10 @@ def open_map(
     *,
     entries: int | None = None,
 ) -> Map:
-    """Return the map behind `fd`, with the layout that its source describes.
+    """Return the map behind `fd`, with the layout of its declaration.
 
     The caller still owns `fd`. `entries` is the map's number of entries; None: as declared. Raises
-    UsageError for a layout that can't be read, KernelError if no routine works.
+    UsageError for an unreadable layout, KernelError if no read method works.
     """
     spec = sized(made_spec(declared), entries)
     if declared.unreadable:
@@ -122,12 +121,12 @@ def open_map(
 
 
 def made_spec(declared: CompiledMap) -> MapSpec:
-    """How a map is made: as it is declared, but an array so that it can be mapped."""
+    """Return the declared spec; arrays also get the flag for mmap."""
     return replace(declared.spec, flags=declared.spec.flags | _more_flags(declared))
 
 
 def make_map(declared: CompiledMap) -> int:
-    """A new map, or that of compile time for a kind that names another map; its descriptor."""
+    """Return a new map, or for maps of maps the one of compile time, as a descriptor."""
     if declared.spec.kind.nested:
         return os.dup(declared.fd)
     return create_like(declared, _more_flags(declared))
@@ -138,7 +137,7 @@ def _more_flags(declared: CompiledMap) -> int:
 
 
 def rows_of(entries: Entries, agg: str) -> Array:
-    """The rows of a table: keys beside values, aggregated over the CPUs where `agg` says how."""
+    """Return the rows of a table: keys and values, aggregated over the CPUs by `agg`."""
     values = aggregate(entries.values, agg) if agg else entries.values
     value = np.dtype((values.dtype, values.shape[1:]))
     rows = np.empty(len(entries), np.dtype([("key", entries.keys.dtype), ("value", value)]))
@@ -148,9 +147,9 @@ def rows_of(entries: Entries, agg: str) -> Array:
 
 
 def aggregate(values: Array, agg: str) -> Array:
-    """Per-CPU values, shape (n, CPUs), to one an entry (S1.11).
+    """Aggregate per-CPU values, shape (n, CPUs), to one value an entry (S1.11).
 
-    A sum is of 64 bits, so that it can't overflow where its parts don't; a mean is a float.
+    A sum has 64 bits, because it may overflow the type of its parts; a mean is a float.
     """
     wide = values.astype(_widened(values.dtype, agg)) if agg in ("sum", "avg") else values
     reduced = reduce_cpus(wide, _AGGREGATES[agg])

@@ -1,4 +1,4 @@
-"""A user's probe: its generations on its hooks, swapped, drained, replaced and rolled back."""
+"""A user's probe: swaps, drains, replaces and rolls back its generations."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from probes.snapshot import Event, Item, Loss, Losses, LossReason, Snapshot, add
 
 @dataclass(frozen=True, slots=True)
 class ChainSlot:
-    """A probe's place on a hook, shared by its generations."""
+    """The slot of a probe in the chain of a hook; its generations share it."""
 
     point: ProbeHook
     stage: Stage
 
     @property
     def is_reached(self) -> bool:
-        """Whether a program is there that gets packets."""
+        """Whether packets reach a program in the slot."""
         return self.stage.prog_fd >= 0
 
 
@@ -60,17 +60,17 @@ class ProgramGeneration:
 class ProgramProbe:
     """A user's probe (S1.13 to S1.26).
 
-    A window ends when it is exported, and when its program is replaced: either way other programs
-    get the packets from one write on, the grace period passes, and then the maps of those that were
-    active are read. The generation before the last replacement stays loaded, for a roll-back.
-    Every method may be called from any thread; they exclude one another (S1.23).
+    An export or a replacement ends a window: with one write, other programs get the packets; after
+    a grace period, the probe reads the maps of the programs that were active. The previous
+    generation stays loaded for a roll-back. Any thread may call the methods; they exclude one
+    another (S1.23).
     """
 
     builtin = False
     alarm_fd = -1
 
     def __init__(self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks) -> None:
-        """Load it and put it at the end of its hooks' chains; raises and leaves nothing behind."""
+        """Load the programs and append them to the chains. An error leaves nothing behind."""
         self.name = compiled.config.name
         self.window = 0
         self._compiler = compiler
@@ -82,7 +82,7 @@ class ProgramProbe:
         self._latest: tuple[Snapshot, ...] = ()
         self._full: set[str] = set()
         self._untold: dict[Side, dict[LossReason, Loss]] = {}
-        """Losses of windows without a table."""
+        """Losses that no table has reported yet."""
         self._current = ProgramGeneration(0, compiled.config, ())
         first = self._load(compiled, 1, ())
         self._start_ns = time.monotonic_ns()
@@ -103,7 +103,7 @@ class ProgramProbe:
 
     @property
     def previous(self) -> int | None:
-        """The generation that `roll_back` would bring back."""
+        """Number of the generation that `roll_back` returns to."""
         return self._previous.number if self._previous else None
 
     @property
@@ -112,11 +112,11 @@ class ProgramProbe:
 
     @property
     def latest(self) -> tuple[Snapshot, ...]:
-        """The tables of the window that ended last."""
+        """Tables of the last window."""
         return self._latest
 
     def programs(self) -> tuple[ProgramInfo, ...]:
-        """What of it is in the kernel."""
+        """Return its programs in the kernel."""
         with self._lock:
             return tuple(
                 ProgramInfo(
@@ -132,22 +132,22 @@ class ProgramProbe:
             )
 
     def entries(self, name: str) -> list[dict[str, Any]]:
-        """Return the entries of a map; UsageError if operators may not write it."""
+        """Return the entries of a map. Raises UsageError if it is not writable."""
         with self._lock:
             return self._writable(name).entries(name)
 
     def set_entry(self, name: str, key: Any, value: Any) -> None:
-        """Store an entry of such a map. Raises UsageError if a value does not fit its type."""
+        """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
         with self._lock:
             self._writable(name).write(name, key, value)
 
     def delete_entry(self, name: str, key: Any) -> bool:
-        """Delete an entry of such a map, of an array set it to zero; False if it is missing."""
+        """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
         with self._lock:
             return self._writable(name).erase(name, key)
 
     def _writable(self, name: str) -> LoadedSide:
-        """A direction that has the map."""
+        """Return a direction that has the map. Raises UsageError if it is not writable."""
         sides = self._current.sides
         for side in sides:
             if name in side.codecs:
@@ -157,7 +157,7 @@ class ProgramProbe:
         raise UsageError(f"probe {self.name} has no writable map {name!r}", hint=hint)
 
     def export(self) -> tuple[Item, ...]:
-        """End the window: swap where there is a clone, wait, and read (Algorithm 2)."""
+        """End the window: swap the clones, wait, and read (Algorithm 2)."""
         with self._lock:
             ended = [(side, side.clones[side.active]) for side in self._current.sides]
             started = time.monotonic_ns()
@@ -169,24 +169,25 @@ class ProgramProbe:
             return self._end_window(self._current, ended, started)
 
     def compile(self, config: ProbeConfig) -> CompiledProbe:
-        """Compile what could replace it."""
+        """Compile a replacement."""
         return compile_probe(self._compiler, config, self._hooks)
 
     def compare(self, compiled: CompiledProbe) -> Compatibility:
-        """What `replace` would keep and lose."""
+        """Return the effects of `replace`."""
         with self._lock:
             return compare(self._current.sides, compiled.sides)
 
     def replace(self, compiled: CompiledProbe) -> tuple[Item, ...]:
-        """Put a new generation in the place of the one that runs; the tables of the window that so
-        ended. Raises ProbedeckError, and then everything runs on as before.
+        """Replace the generation; return the tables of the window that this ends.
+
+        If it raises ProbedeckError, the old generation runs on.
         """
         with self._lock:
             new = self._load(compiled, self._current.number + 1, self._current.sides)
             return self._become(new)
 
     def roll_back(self) -> tuple[Compatibility, tuple[Item, ...]]:
-        """Put the generation before in place again, under a new number; as `replace`."""
+        """Return to the previous generation, under a new number, as `replace` does."""
         with self._lock:
             old = self._previous
             if old is None:
@@ -202,7 +203,7 @@ class ProgramProbe:
             return report, self._become(new)
 
     def close(self) -> None:
-        """Leave the hooks, and give everything back; `export` comes before."""
+        """Leave the hooks and release everything; the caller exports before."""
         with self._lock:
             current, previous = self._current, self._previous
             self._current = ProgramGeneration(self.generation, self.config, ())
@@ -215,9 +216,9 @@ class ProgramProbe:
     def _load(
         self, compiled: CompiledProbe, number: int, before: Sequence[LoadedSide]
     ) -> ProgramGeneration:
-        """A generation on the maps of the one before where it can.
+        """Load a generation, which takes over compatible maps of `before`.
 
-        Packets reach it only on hooks where nothing of this probe was.
+        Packets reach it at once only on hooks that are new to this probe.
         """
         old = {side.side: side for side in before}
         made: list[LoadedSide] = []
@@ -237,7 +238,7 @@ class ProgramProbe:
                     kept[name] = shared[-1].fd
                 made.append(LoadedSide(side, slot.stage.next_fd, kept, was))
                 undo.callback(made[-1].close)
-            # Last: what does not load must not touch an interface.
+            # Last: a program that does not load must not touch an interface.
             for side in compiled.sides:
                 self._hooks.attach(self._slots[side.hook_key].point)
             self._join(made)
@@ -245,16 +246,16 @@ class ProgramProbe:
         return ProgramGeneration(number, compiled.config, tuple(made), tuple(shared))
 
     def _take_shared(self, side: CompiledSide, name: str) -> SharedMap:
-        """A map of a direction that other programs work on too; to be released."""
+        """Return a shared map of a direction; the caller must release it."""
         declared, options = side.declared[name], side.options[name]
         known_as = shared_name(self.name, name, options.share)
         make = partial(new_map, declared, options)
         return self._hooks.maps.take(known_as, self.name, declared, make)
 
     def _join(self, sides: Sequence[LoadedSide]) -> None:
-        """Have packets reach those programs whose hooks have none of this probe's yet.
+        """Append programs to the chains where the probe's slot is empty.
 
-        Raises UsageError where a chain has no room, and then none is reached.
+        Raises UsageError if a chain is full, and then appends none.
         """
         with ExitStack() as undo:
             for side in sides:
@@ -265,7 +266,7 @@ class ProgramProbe:
             undo.pop_all()
 
     def _become(self, new: ProgramGeneration) -> tuple[Item, ...]:
-        """Have `new` get the packets from now on, and end the window of what ran before."""
+        """Direct packets to `new`, and end the window of the old generation."""
         old = self._current
         ended = [(side, side.clones[side.active]) for side in old.sides]
         here = {side.hook_key for side in old.sides}
@@ -289,7 +290,7 @@ class ProgramProbe:
         ended: Sequence[tuple[LoadedSide, Clone]],
         started_ns: int,
     ) -> tuple[Item, ...]:
-        """What is to be published of programs that were active until now."""
+        """Return the tables and events of the programs that were active until now."""
         end_ns = time.monotonic_ns()
         grace.wait()
         quiet = time.monotonic_ns()
@@ -308,7 +309,7 @@ class ProgramProbe:
                     continue
                 for table in tables:
                     read.append((side, table, losses))
-                    losses = {}  # they are the program's: told once
+                    losses = {}  # Only the first table reports them.
             self._untold[side.side] = losses
         start_ns, self._start_ns = self._start_ns, end_ns
         drained = time.monotonic_ns()
@@ -336,14 +337,14 @@ class ProgramProbe:
         return (*self._latest, *events, *self._fill_events())
 
     def _fill_events(self) -> list[Event]:
-        """A warning for each table that is full now, and was not in the window before."""
+        """Return a warning for each table that has become full."""
         full = {f"{s.side}.{s.metric}" for s in self._latest if s.occupancy >= 1}
         new, self._full = full - self._full, full
         text = "the map of {} is full: what did not fit is missing"
         return [Event.now("warning", self.name, text.format(name)) for name in sorted(new)]
 
     def _release_slots(self) -> None:
-        """Leave the hooks that no generation has a program on."""
+        """Leave the hooks that neither generation uses."""
         kept = (self._current, self._previous)
         used = {side.hook_key for held in kept if held for side in held.sides}
         for key in self._slots.keys() - used:
@@ -354,6 +355,6 @@ class ProgramProbe:
 
 
 def _leave(slot: ChainSlot) -> None:
-    """Have no packet reach a place any more, if any does."""
+    """Empty a slot."""
     if slot.is_reached:
         slot.point.chain.remove(slot.stage)

@@ -1,1 +1,1 @@
-"""Tables of metrics: from the bytes of map entries to columns."""
+"""Tables of metrics: the conversion of map entries to columns."""

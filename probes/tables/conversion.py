@@ -1,7 +1,7 @@
-"""Tables of metrics: what the bytes of a map's keys and values mean, and their conversion (S1.10).
+"""Tables of metrics: the schema of a map's keys and values, and their conversion (S1.10).
 
-A table is read in two ways: as flat rows with one scalar a column (`key.saddr`, `value.first[2]`),
-and as nested objects. A per-CPU value that is not aggregated is a row for each CPU, or a list.
+A table has two forms: flat rows with one scalar a column (`key.saddr`, `value.first[2]`), and
+nested objects. A per-CPU value without aggregation is a row for each CPU, or a list.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Array = NDArray[Any]
 DType = np.dtype[Any]
 _Convert = Callable[[Array], list[Any]]
 _PART = 8192
-"""Rows that are turned into Python's values at a time."""
+"""Rows in one conversion to Python's values."""
 
 
 class TableKind(StrEnum):
-    """What a map's entries are to a reader."""
+    """Kinds of tables."""
 
     HASH = "hash"
     ARRAY = "array"
@@ -53,23 +53,23 @@ class TableKind(StrEnum):
 
 
 _NUMBERED = {TableKind.ARRAY: "index", TableKind.QUEUE: "position", TableKind.STACK: "position"}
-"""What a key is called that is the entry's number."""
+"""Names of keys that are numbers of entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """What the rows of a metric are: dtype `[("key", K), ("value", V)]` or, for each CPU's value
-    apart, `[("key", K), ("value", V, (CPUs,))]`."""
+    """Schema of a metric's rows. Their dtype is `[("key", K), ("value", V)]`, or with a value for
+    each CPU `[("key", K), ("value", V, (CPUs,))]`."""
 
     kind: TableKind
     help: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What a field is beyond its C type, by path: `{"key.saddr": "ipv4"}`. A name of FIELD_TYPES;
-    a histogram's `slot` may be `linear`. An array's elements are `value.first[]`."""
+    """Types of fields by path, names of FIELD_TYPES: `{"key.saddr": "ipv4"}`. A histogram's `slot`
+    may be `linear`. The path of an array's elements is `value.first[]`."""
     names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    """Names of numbers, by path: of the enumerators of an enum."""
+    """Names of enumerators by number, by path."""
     bits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Shift and width of bit fields, by path, in the number or the bytes (V3) that stand there."""
+    """Shift and width of bit fields by path, in a number or in bytes (V3)."""
 
 
 def schema_of(
@@ -89,7 +89,7 @@ def schema_of(
     for path, type_ in (types or {}).items():
         if type_ == PLAIN and path in meaning.bits:
             continue
-        # What was guessed of it, of a part of it, or of what it is a part of does not hold.
+        # Drop the guesses for this field, its parts, and the fields that it is a part of.
         for each in list(fields):
             if _is_part(path, each) or _is_part(each, path):
                 del fields[each]
@@ -99,7 +99,7 @@ def schema_of(
 
 
 def type_findings(found: CompiledMap, types: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield a path of `types`, what is wrong with its type, and a hint."""
+    """Yield path, text and hint of each mistake in `types`."""
     dtypes = Meaning(found).dtypes
     histogram = _kind(found) == TableKind.HISTOGRAM
     paths = [*dtypes, SLOT] if histogram else list(dtypes)
@@ -134,17 +134,17 @@ def _is_part(path: str, of: str) -> bool:
 
 
 def columns(schema: TableSchema, dtype: DType) -> tuple[str, ...]:
-    """The columns of `flat_rows`; `dtype` is the rows'."""
+    """Return the columns of `flat_rows` for rows of a dtype."""
     return _Table(schema, dtype).columns
 
 
 def flat_rows(schema: TableSchema, rows: Array) -> Iterator[tuple[Any, ...]]:
-    """One scalar a column; without the empty slots at the end of a histogram."""
+    """Yield rows with one scalar a column, without the empty slots at the end of a histogram."""
     return _Table(schema, rows.dtype).flat(rows)
 
 
 def objects(schema: TableSchema, rows: Array) -> Iterator[dict[str, Any]]:
-    """Nested dicts and lists of numbers, texts and booleans, an entry each.
+    """Yield each entry as nested dicts and lists of numbers, texts and booleans.
 
     `key` and `value`; `index` in place of `key` for an array, `position` for a queue and a stack;
     `slot`, `low`, `high` and `count` for a histogram.
@@ -153,7 +153,7 @@ def objects(schema: TableSchema, rows: Array) -> Iterator[dict[str, Any]]:
 
 
 class _Scalar:
-    """A field that is one value to a reader."""
+    """A field with one value."""
 
     def __init__(self, convert: _Convert, cut: _Cut | None = None) -> None:
         self._convert = convert
@@ -213,7 +213,7 @@ _Columns = Sequence[tuple[str, _Node, Callable[[Array], Array]]]
 
 
 class _Table:
-    """A schema with a layout: how rows of it are turned into Python's values."""
+    """A schema with a layout: converts rows to Python's values."""
 
     def __init__(self, schema: TableSchema, dtype: DType) -> None:
         self._schema = schema
@@ -274,14 +274,14 @@ class _Table:
         )
 
     def _node(self, path: str, dtype: DType) -> _Node:
-        """What is at `path`."""
+        """Return the node of a path."""
         kind = self._schema.fields.get(path, "")
         place = self._schema.bits.get(path)
         cut = None
         if place and dtype.kind in "iuV":
             cut = _Cut(dtype, *place, kind == "signed")
             dtype = cut.dtype
-        # A sum or a mean is wider than what was aggregated, and no address.
+        # A sum or a mean is wider than its field, and is not an address.
         if kind in FIELD_TYPES and FIELD_TYPES[kind].takes(dtype):
             return _Scalar(FIELD_TYPES[kind].values, cut)
         if not (dtype.shape or dtype.names):
@@ -297,7 +297,7 @@ class _Table:
 
 
 def _plain(array: Array) -> list[Any]:
-    """Numbers and truth values, as their C type says."""
+    """Convert numbers and truth values by their C type."""
     if array.dtype.kind == "V":
         return unsigned(array)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -311,20 +311,20 @@ def _named(names: Mapping[int, str]) -> _Convert:
 
 
 class _Cut:
-    """Takes bit fields out of their words."""
+    """Extracts bit fields from their words."""
 
     def __init__(self, word: DType, shift: int, width: int, signed: bool) -> None:
-        """`signed` is of opaque words; other words know their sign."""
+        """`signed` is for opaque words; numpy knows the sign of others."""
         self._shift, self._width, self._signed = shift, width, signed
         self.dtype = word
-        """Of the bit fields."""
+        """Dtype of the bit fields."""
         if word.kind == "V":
             size = next(size for size in (1, 2, 4, 8, 16) if 8 * size >= width)
             self.dtype = np.dtype("V16" if size == 16 else f"{'i' if signed else 'u'}{size}")
 
     def __call__(self, array: Array) -> Array:
         if array.dtype.kind != "V":
-            # To the word's upper end and back: so the sign of a signed field is kept.
+            # Two shifts, to the upper end of the word and back, keep the sign.
             spare = 8 * array.dtype.itemsize - self._width
             shifted: Array = (array << (spare - self._shift)) >> spare
             return shifted
@@ -347,7 +347,7 @@ def _high(slots: Array) -> list[int]:
 
 
 def _range(slot: int) -> tuple[int, int]:
-    """The values that bpf_log2l() puts into a slot: 1 has 0 and 1, 2 has 2 and 3."""
+    """Return the range of a slot of bpf_log2l(): slot 1 has 0 and 1, slot 2 has 2 and 3."""
     if not 0 < slot <= 64:
         return slot, slot
     return (1 << slot) >> 1 if slot > 1 else 0, (1 << slot) - 1

@@ -31,7 +31,7 @@ class _MistakeError(ValueError):
 def value_of(text: str) -> Any:
     """Return the JSON value that a text is, or else the text itself.
 
-    So `80` and `{"port": 80}` need no quotes on a command line, and `192.0.2.1` does not either.
+    So `80`, `{"port": 80}` and `192.0.2.1` need no quotes on a command line.
     """
     try:
         return json.loads(text, parse_constant=_no_number)
@@ -40,7 +40,7 @@ def value_of(text: str) -> Any:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(text)  # NaN and Infinity are not of JSON.
+    raise ValueError(text)  # JSON has no NaN and no Infinity.
 
 
 class EntryCodec:

@@ -1,6 +1,6 @@
-"""What a field is beyond its C type: an address, a name, text. Told by its name, or by an operator.
+"""Types of fields beyond C, such as addresses and text: guesses by name, or an operator's choice.
 
-A guess never hides a value: what it gives can be turned back, and what is not known is a number.
+A guess keeps the value: every conversion can be undone, and an unknown field stays a number.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ _ENDS = frozenset({
     "src", "dst", "source", "dest", "destination", "local", "remote", "peer", "client", "server",
     "next", "hop", "nexthop", "gw", "gateway", "host", "router", "sender", "receiver",
 })  # fmt: skip
-"""Words that say whose address it is."""
+"""Words for the owner of an address."""
 _BESIDES = frozenset({
     "s", "d", "a", "b", "h", "0", "1", "2", "4", "6", "v4", "v6", "l3", "in", "out", "inner",
     "outer", "orig", "original", "reply", "prev", "bgp", "nat", "net", "network", "tun", "tunnel",
     "from", "to", "target", "victim", "attacker",
 })  # fmt: skip
-"""Words that may stand beside, and say nothing alone."""
+"""Words that may stand beside others, and mean nothing alone."""
 _MAC = frozenset({
     "mac", "macaddr", "smac", "dmac", "srcmac", "dstmac", "eth", "ether", "ethernet", "hw",
     "hwaddr", "ll", "lladdr", "sha", "tha", "saddr", "daddr", "addr", "address",
 })  # fmt: skip
 _BIG_ENDIAN = frozenset({"__be16", "__be32", "__be64", "__sum16"})
 _VERSIONS = frozenset({"v4", "v6", "ip4", "ip6"})
-"""Members of a union that is itself named as an address."""
+"""Members of a union with the name of an address."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """One meaning."""
+    """One type of fields."""
 
     about: str
-    """In words, for a manual."""
+    """Description for the manual."""
     needs: str
-    """What it can be of, in words."""
+    """Required C type, in words."""
     takes: Callable[[DType], bool]
-    """Whether a field of this dtype can be it."""
+    """Whether a field of a dtype can have this type."""
     values: Callable[[Array], list[Any]]
-    """From an array of such fields, shape (n,) and the field's own, to Python's values."""
+    """Converts an array of fields, shape (n, *field shape), to Python's values."""
 
 
 def packed(array: Array) -> list[bytes]:
-    """The bytes of each field of an array, shape (n,) and the field's own."""
+    """Return the bytes of each field of an array, shape (n, *field shape)."""
     size = array.dtype.itemsize
     if array.ndim > 1:
         array = array.reshape(len(array), -1)
@@ -69,7 +69,7 @@ def packed(array: Array) -> list[bytes]:
 
 
 def unsigned(array: Array) -> list[int]:
-    """Integers of up to 128 bits, from host order."""
+    """Convert integers of up to 128 bits in host order."""
     if array.dtype.kind == "V":
         return [int.from_bytes(each, sys.byteorder) for each in packed(array)]
     result: list[int] = array.view(f"u{array.dtype.itemsize}").tolist()
@@ -122,7 +122,7 @@ def _text(array: Array) -> list[str]:
 
 
 def _readable(raw: bytes) -> str:
-    """Text without control characters: `\\x07` for what can't be shown, so that nothing is lost."""
+    """Return text with escapes such as `\\x07` for control characters and invalid bytes."""
     text = raw.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
     if text.isprintable():
         return text
@@ -142,12 +142,12 @@ def _sized(size: int) -> Callable[[DType], bool]:
 
 
 def is_number(dtype: DType) -> bool:
-    """Whether it is one integer: `V16` is one of 128 bits."""
+    """Return whether a dtype is one integer; `V16` has 128 bits."""
     return not dtype.shape and (dtype.kind in "iu" or (dtype.names is None and dtype.kind == "V"))
 
 
 def _is_prefix(dtype: DType) -> bool:
-    """Whether it is a prefix length with an address: a key of an LPM trie."""
+    """Return whether a dtype is the key of an LPM trie: a prefix length and an address."""
     if dtype.names is None or len(dtype.names) != 2 or dtype.itemsize not in (8, 20):
         return False
     (_, first), (_, second) = (dtype.fields or {}).items()
@@ -176,10 +176,10 @@ FIELD_TYPES = {
     ),
     "hex": FieldType("hexadecimal digits", "anything", lambda dtype: True, _hex),
 }
-"""By the name that a configuration uses (`types`)."""
+"""By their names in `types` of a configuration."""
 
 PLAIN = "host"
-"""The type of a field that its C type describes, despite its name."""
+"""Overrides a guess: the C type alone describes the field."""
 SLOT = "slot"
 SLOT_TYPES = {"log2": "ranges of bpf_log2l()", "linear": "each slot is one value"}
 """Types of a histogram's slots."""
@@ -188,8 +188,8 @@ SLOT_TYPES = {"log2": "ranges of bpf_log2l()", "linear": "each slot is one value
 def guess(type_: CType, name: str, inside: str = "") -> str:
     """Return the name in FIELD_TYPES that fits a field; empty for a plain number or a record.
 
-    The typedefs of its type tell the meaning, and so do the names: `name` of the field, `inside` of
-    the enclosing struct or union.
+    The guess uses the typedefs, `name` of the field, and `inside`, the name of the struct or union
+    around it.
     """
     dtype = type_.dtype
     size, base = dtype.itemsize, dtype.base
@@ -226,7 +226,7 @@ def guess(type_: CType, name: str, inside: str = "") -> str:
 
 
 def _type_names(type_: CType) -> list[str]:
-    """Names of a type's typedefs and of the type itself; for an array, of its elements' too."""
+    """Return the names of a type, its typedefs, and the elements of an array."""
     names = list(type_.names)
     while type_.element is not None:
         type_ = type_.element
@@ -239,10 +239,10 @@ def _words(name: str) -> list[str]:
 
 
 def _is_address(words: list[str]) -> bool:
-    """Whether every word belongs to an address: `src_ip`, but neither `ip_len` nor `ip_count`."""
+    """Return whether every word fits an address: `src_ip`, but not `ip_len` or `ip_count`."""
     return _say(words, frozenset(word for word in words if _ADDRESS.fullmatch(word)))
 
 
 def _say(words: list[str], what: frozenset[str]) -> bool:
-    """Whether `words` are of `what`, beside words that fit any address."""
+    """Return whether `words` have one of `what`, and otherwise only words of addresses."""
     return not what.isdisjoint(words) and (what | _ENDS | _BESIDES).issuperset(words)

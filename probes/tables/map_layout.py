@@ -1,4 +1,4 @@
-"""Whether one map can be in the place of another."""
+"""Comparison of two map declarations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bpf.maps.ctype import CType, Member
 
 
 def difference(old: CompiledMap, new: CompiledMap) -> str:
-    """Return why `new` can't be in the place of `old`; empty if it can."""
+    """Return why `new` can't replace `old`; empty if it can."""
     was, now = old.spec, new.spec
     for what, before, after in (
         ("kind", was.type.name.lower(), now.type.name.lower()),
@@ -28,7 +28,7 @@ def difference(old: CompiledMap, new: CompiledMap) -> str:
 
 
 def _same(one: CType | None, other: CType | None) -> bool:
-    """Whether two types have the same fields at the same places; typedefs may differ."""
+    """Return whether two types have the same fields and offsets; typedefs may differ."""
     if one is None or other is None:
         return one is other
     return (

@@ -17,13 +17,13 @@ DType = np.dtype[Any]
 
 
 class Meaning:
-    """What is known of each path, such as `key.saddr` or `value.first[]`."""
+    """Types, names and bit fields of each path, such as `key.saddr` or `value.first[]`."""
 
     def __init__(self, found: CompiledMap) -> None:
         self.dtypes: dict[str, DType] = {}
-        """C types, by path; a bit field's is the declared one."""
+        """C types by path; a bit field has its declared type."""
         self.fields: dict[str, str] = {}
-        """As in TableSchema; so are the following."""
+        """As in TableSchema, like the following."""
         self.names: dict[str, dict[int, str]] = {}
         self.bits: dict[str, tuple[int, int]] = {}
         key, value = found.key_type, found.value_type
@@ -64,6 +64,6 @@ class Meaning:
 
     def _add_names(self, path: str, type_: CType) -> None:
         if type_.enumerators:
-            # Of two names of a number the first counts.
+            # If two enumerators have one number, the first counts.
             pairs = reversed(list(type_.enumerators.items()))
             self.names[path] = {number: name for name, number in pairs}
