@@ -174,12 +174,12 @@ def console(
         _need_terminal("probedeck probe list")
     elif script.tape is None:
         raise UsageError("--headless needs --tape or --exec here")
-    from app import console as screens
     from app.api.client import Remote
     from app.api.remote import RemoteController
+    from app.console import entry
 
     remote = RemoteController(Remote(url, token, ca))
-    return screens.connect(remote, url, settings, script)
+    return entry.connect(remote, url, settings, script)
 
 
 @cli.command(epilog=DOCTOR_EXAMPLES)
@@ -222,10 +222,10 @@ def _watch(
         return 0
     if output is None:
         _need_terminal(instead)
-    from app import console
+    from app.console import entry
 
     written = output if output is not None and output.out != "-" else None
-    return console.run(spec, settings, script, written)
+    return entry.run(spec, settings, script, written)
 
 
 def _need_terminal(instead: str) -> None:

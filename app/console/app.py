@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -232,10 +232,6 @@ class ConsoleApp(DiffApp[int]):
         with self.tapes.running(asked):
             await self.commands.run(asked)
 
-    def ask(self, asked: Invocation) -> Sequence[str]:
-        """Run a command for another thread, see Dispatcher.ask."""
-        return self.commands.ask(asked)
-
     def key_of(self, command: str) -> str:
         return self.commands.key_of(command)
 
@@ -248,13 +244,6 @@ class ConsoleApp(DiffApp[int]):
             return
         severity: SeverityLevel = "information" if isinstance(error, CancelError) else "error"
         self.notify(safe(str(error), REPLACED), severity=severity, markup=False)
-
-    def do_app_prompt(self, text: str = "") -> None:
-        self.commands.open_prompt(text)
-
-    def do_app_redraw(self) -> None:
-        if isinstance(self.screen, ConsoleScreen):
-            self.screen.refresh_terminal()
 
     # The screen in front
 

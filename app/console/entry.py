@@ -1,30 +1,33 @@
-"""A run of the console from its beginning to its exit code, on a terminal or on none."""
+"""A run of the console, on a terminal or without one, from its settings to its exit code."""
 
 from __future__ import annotations
 
+import gc
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.config.model import Settings
-from app.console.app import ConsoleApp
-from app.run.output_spec import OutputSpec
-from app.run.spec import RunSpec
+from app.console.terminal.capabilities import prepare
 from app.tape.options import NOTHING, Startup
 
 if TYPE_CHECKING:
+    from app.config.model import Settings
+    from app.console.app import ConsoleApp
+    from app.run.output_spec import OutputSpec
+    from app.run.spec import RunSpec
     from probes.control.controller import Controller
     from probes.control_plane import ControlPlane
 
 _FIRST_WINDOW = 0.25
-"""Seconds after which there is something to be seen."""
+"""Seconds of the first window: the screens soon show something."""
 
 
 def run(
-    spec: RunSpec, settings: Settings, script: Startup = NOTHING, output: OutputSpec | None = None
+    spec: RunSpec, settings: Settings, startup: Startup = NOTHING, output: OutputSpec | None = None
 ) -> int:
-    """Open the console on what is watched; returns the exit code. Raises ProbedeckError subclasses.
+    """Run a controller and its console; return the exit code. Raises ProbedeckError.
 
-    `script` is played first. Without a terminal, tables are written to `output` meanwhile.
+    The console plays `startup` first. A console without a terminal writes tables to `output`.
     """
     with ExitStack() as stack:
 
@@ -44,30 +47,42 @@ def run(
             from app.run.start import start
 
             first = min(spec.interval, _FIRST_WINDOW)
-            start(made[0], spec, stack, first=first, console=app.ask)
+            start(made[0], spec, stack, first=first, console=app.commands.ask)
 
         made: list[Controller] = []
+        settings = _prepared(settings)
+        from app.console.app import ConsoleApp
+
         app = ConsoleApp(
             plane, begin, spec.interface, spec.duration,
             first="overview" if spec.flows else "programs", names=spec.names, tour=spec.tour,
             settings=settings,
         )  # fmt: skip
-        return _run(app, script)
+        return _run(app, startup)
 
 
-def connect(plane: ControlPlane, url: str, settings: Settings, script: Startup = NOTHING) -> int:
-    """Open the console on another host's controller, and close the connection with it."""
+def connect(plane: ControlPlane, url: str, settings: Settings, startup: Startup = NOTHING) -> int:
+    """Run a console on another host's controller; close the connection with it."""
     with closing(plane):
-        app = ConsoleApp(lambda: plane, lambda: None, url, settings=settings)
-        return _run(app, script)
+        settings = _prepared(settings)
+        from app.console.app import ConsoleApp
+
+        return _run(ConsoleApp(lambda: plane, lambda: None, url, settings=settings), startup)
 
 
-def _run(app: ConsoleApp, script: Startup) -> int:
-    app.tapes.begin_with(script)
-    if script.shown or script.tape is None:
+def _prepared(settings: Settings) -> Settings:
+    """Resolve what the settings leave to the terminal, before the import of Textual."""
+    # Garbage collection during imports finds nothing; the console enables it after the first paint.
+    gc.disable()
+    return replace(settings, ui=prepare(settings.ui))
+
+
+def _run(app: ConsoleApp, startup: Startup) -> int:
+    app.tapes.begin_with(startup)
+    if startup.shown or startup.tape is None:
         code = app.run(mouse=app.terminal.ui.mouse)
     else:
-        code = app.run(headless=True, size=(script.tape.width, script.tape.height))
+        code = app.run(headless=True, size=(startup.tape.width, startup.tape.height))
     failure = app.failure or (app.plane.failure() if app.ready.is_set() else None)
     if failure is not None:
         raise failure

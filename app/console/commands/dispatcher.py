@@ -117,12 +117,6 @@ class Dispatcher:
             self._heard = None
             _HEARD.reset(token)
 
-    def open_prompt(self, text: str) -> None:
-        """Open the prompt for a command line that begins with a text."""
-        if text in REGISTRY and REGISTRY[text].parameters:
-            text += " "
-        front_screen(self._console.app).prompt.ask("", ":", "a command; tab completes it", text)
-
     def hear(self, error: ProbedeckError) -> None:
         """Note an error that is shown, if it belongs to a command of another thread."""
         if (heard := _HEARD.get()) is not None and heard is self._heard:

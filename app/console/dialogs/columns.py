@@ -56,7 +56,7 @@ class ColumnsScreen(DiffModalScreen[None]):
         usual = [column.id for column in table.columns if not column.hidden]
         shown = [name for name in table.chosen or usual if name in known]
         self._shown = set(shown)
-        self._order = [*shown, *(name for name in known if name not in self._shown)]
+        self._names = [*shown, *(name for name in known if name not in self._shown)]
         self._titles = {name: column.title for name, column in known.items()}
 
     def compose(self) -> ComposeResult:
@@ -73,7 +73,7 @@ class ColumnsScreen(DiffModalScreen[None]):
         self._show()
 
     def _show(self) -> None:
-        self._list.show(Rows.of(self._row(name) for name in self._order))
+        self._list.show(Rows.of(self._row(name) for name in self._names))
         self._fit()
 
     def on_resize(self) -> None:
@@ -81,7 +81,7 @@ class ColumnsScreen(DiffModalScreen[None]):
 
     def _fit(self) -> None:
         room = max(2, self.size.height - _OTHER_LINES)
-        self._list.styles.height = min(1 + len(self._order), room)
+        self._list.styles.height = min(1 + len(self._names), room)
 
     def _row(self, name: str) -> Row:
         shown = name in self._shown
@@ -96,7 +96,7 @@ class ColumnsScreen(DiffModalScreen[None]):
 
     def action_mark(self) -> None:
         """Show the column, or hide it."""
-        self._shown ^= {self._order[self._list.cursor_index]}
+        self._shown ^= {self._names[self._list.cursor_index]}
         self._show()
         self._list.action_move(1)
 
@@ -104,14 +104,14 @@ class ColumnsScreen(DiffModalScreen[None]):
         """Put the column before or after its neighbour."""
         at = self._list.cursor_index
         to = at + by
-        if 0 <= to < len(self._order):
-            self._order[at], self._order[to] = self._order[to], self._order[at]
+        if 0 <= to < len(self._names):
+            self._names[at], self._names[to] = self._names[to], self._names[at]
             self._list.move_to(at)
             self._show()
 
     def action_usual(self) -> None:
         """Go back to what the table usually has."""
-        self._order = list(self._titles)
+        self._names = list(self._titles)
         self._shown = {column.id for column in self._table.columns if not column.hidden}
         self._show()
 
@@ -122,7 +122,7 @@ class ColumnsScreen(DiffModalScreen[None]):
     def action_apply(self) -> None:
         """Show the table so."""
         usual = [column.id for column in self._table.columns if not column.hidden]
-        chosen = [name for name in self._order if name in self._shown]
+        chosen = [name for name in self._names if name in self._shown]
         # Without any there would be no table.
         if chosen:
             self._table.choose(() if chosen == usual else chosen)

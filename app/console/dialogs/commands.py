@@ -1,20 +1,28 @@
-"""Commands that open a dialog: keys, help, the palette, the loaded programs."""
+"""Commands that open the prompt or a dialog: keys, help, the palette, the loaded programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from app.commands import REGISTRY
 from app.console.dialogs.keys import KeysScreen
 from app.console.protocol import Console
+from app.console.screen import front_screen
 from bpf.errors import UsageError
 
 
 class DialogCommands:
-    """Runs the commands that open a dialog. Rare dialogs are imported when they open."""
+    """Runs the commands that open the prompt or a dialog, and imports rare dialogs."""
 
     def __init__(self, console: Console, offers: Callable[[str], bool]) -> None:
         """`offers` says whether a command means anything now."""
         self._console, self._offers = console, offers
+
+    def do_app_prompt(self, text: str = "") -> None:
+        if text in REGISTRY and REGISTRY[text].parameters:
+            text += " "
+        prompt = front_screen(self._console.app).prompt
+        prompt.ask("", ":", "a command; tab completes it", text)
 
     def do_help_keys(self) -> None:
         app, keymap = self._console.app, self._console.keymap

@@ -10,7 +10,7 @@ from app.console.terminal.capabilities import erases_in_color, has_shell
 from app.console.terminal.themes import THEMES, name_of
 from bpf.errors import UsageError
 from widgets.status import StatusItem
-from widgets.terminal.compositor import DiffApp, TerminalCaps
+from widgets.terminal.compositor import DiffApp, DiffScreen, TerminalCaps
 from widgets.terminal.link import FIRST, LinkEstimator
 from widgets.tones import Tone
 
@@ -69,6 +69,11 @@ class ConsoleTerminal:
             raise UsageError("there is no shell to go back to")
         # To all processes of the job, as the terminal itself would send it.
         os.kill(0, signal.SIGTSTP)
+
+    def do_app_redraw(self) -> None:
+        screen = self._app.screen
+        if isinstance(screen, DiffScreen) and not screen.is_modal:
+            screen.refresh_terminal()
 
     @property
     def slow(self) -> bool:

@@ -18,7 +18,7 @@ HEAVY = {
 }
 
 
-@pytest.mark.parametrize("module", ["app.cli.main", "app.console.entry"])
+@pytest.mark.parametrize("module", ["app.cli.main", "app.console.app"])
 def test_what_is_drawn_first_needs_no_library_that_takes_long(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(

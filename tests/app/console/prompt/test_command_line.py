@@ -188,7 +188,7 @@ async def test_another_thread_has_commands_done_and_hears_what_went_wrong() -> N
         await console.feed(flow(1, 10), flow(2, 30))
 
         async def ask(line: str) -> list[str]:
-            return list(await asyncio.to_thread(console.app.ask, parse(line)))
+            return list(await asyncio.to_thread(console.app.commands.ask, parse(line)))
 
         assert await ask("flow.reverse") == []
         await console.still()
@@ -203,7 +203,7 @@ async def test_another_thread_has_commands_done_and_hears_what_went_wrong() -> N
         with pytest.raises(UsageError, match="refused: it was started so"):
             await ask("path.trace 192.0.2.1")
     with pytest.raises(ProbedeckError, match="the console does not answer"):
-        console.app.ask(parse("view.flows"))
+        console.app.commands.ask(parse("view.flows"))
 
 
 async def test_an_answer_has_no_complaint_about_keys_that_were_pressed_meanwhile(
@@ -218,7 +218,7 @@ async def test_an_answer_has_no_complaint_about_keys_that_were_pressed_meanwhile
             app.complain(UsageError("about the command"))
 
         monkeypatch.setattr(app, "run_command", run_command)
-        answer = asyncio.create_task(asyncio.to_thread(app.ask, parse("flow.trace")))
+        answer = asyncio.create_task(asyncio.to_thread(app.commands.ask, parse("flow.trace")))
         await begun.wait()
         app.complain(UsageError("about a key"))
         go_on.set()
@@ -241,7 +241,7 @@ async def test_a_command_that_came_too_late_is_not_done_and_one_that_began_is_to
 
         async def ask(line: str) -> str:
             with pytest.raises(ProbedeckError) as error:
-                await asyncio.to_thread(app.ask, parse(line))
+                await asyncio.to_thread(app.commands.ask, parse(line))
             return str(error.value)
 
         said = await asyncio.gather(ask("flow.reverse"), ask("flow.reverse"))
@@ -251,5 +251,5 @@ async def test_a_command_that_came_too_late_is_not_done_and_one_that_began_is_to
             "flow.reverse is not done: the console is busy; try again",
         ]
         go_on.set()
-        assert [*await asyncio.to_thread(app.ask, parse("flow.trace"))] == []
+        assert [*await asyncio.to_thread(app.commands.ask, parse("flow.trace"))] == []
         assert done == ["flow.reverse", "flow.trace"]
