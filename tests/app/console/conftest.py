@@ -12,4 +12,4 @@ def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     be_prompt(monkeypatch)
     monkeypatch.setattr("app.console.terminal.updates.SHORTEST_INTERVAL", 0.01)
     # A busy machine is no probe that stands still.
-    monkeypatch.setattr("app.console.app._STALE_AFTER", 60.0)
+    monkeypatch.setattr("app.console.status._STALE_AFTER", 60.0)
