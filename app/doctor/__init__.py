@@ -1,6 +1,6 @@
-"""`probedeck doctor`: names what monitoring uses, what of it is missing, and the remedies.
+"""`probedeck doctor`: checks the requirements of monitoring and names remedies.
 
-Features are tried, never derived from versions; nothing on the machine is changed.
+Features are tried, never derived from versions. The machine stays as it is.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _DETAIL_COLUMN = 28
 
 
 def run(interface: str | None, out: TextIO = sys.stdout) -> int:
-    """Print what was found, each as soon as it is known; returns the exit code.
+    """Print each check as soon as it is complete, and return the exit code.
 
-    0 where monitoring can run, 4 where it can't. Raises UsageError for an unknown interface.
+    The code is 0 if monitoring can run, else 4. Raises UsageError for an unknown interface.
     """
     sections: list[tuple[str, Iterable[HostCheck]]] = [
         ("privileges", privileges()),
@@ -52,7 +52,7 @@ def run(interface: str | None, out: TextIO = sys.stdout) -> int:
 
 
 def _lines(check: HostCheck) -> str:
-    """A line for the check, and one for its remedy; longer only where the kernel's words are."""
+    """Return the lines of a check: the result, then the remedy."""
     indent = " " * _DETAIL_COLUMN
     lines = [_wrap(check.detail, f"  {check.status:<8}{check.name:<18}", indent)]
     if check.remedy:

@@ -1,29 +1,36 @@
-"""What one look of the doctor found."""
+"""Results of the doctor's checks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 
 class Status(StrEnum):
-    """How a thing is, from best to worst."""
+    """Result of a check, from best to worst."""
 
     OK = "ok"
     NOTE = "note"
-    """Worse than it could be, or not known; monitoring goes on without."""
+    """Not the best, or unknown; monitoring works."""
     MISSING = "missing"
-    """A part of monitoring will not work."""
+    """A part of monitoring does not work."""
     FATAL = "fatal"
-    """Nothing can be monitored."""
+    """Monitoring does not work."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """A thing that monitoring uses, and how it is here."""
+    """The result of a check."""
 
-    name: str
     status: Status
+    name: str
     detail: str
     remedy: str = ""
-    """What to do about it, in one line; empty where there is nothing."""
+    """The remedy in one line, or empty."""
+
+
+ok = partial(HostCheck, Status.OK)
+note = partial(HostCheck, Status.NOTE)
+missing = partial(HostCheck, Status.MISSING)
+fatal = partial(HostCheck, Status.FATAL)

@@ -1,11 +1,11 @@
-"""One network interface."""
+"""Checks of a network interface."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import takewhile
 
-from app.doctor.check import HostCheck, Status
+from app.doctor.check import HostCheck, missing, note, ok
 from bpf import features
 from bpf.attach import ingress, order
 from bpf.attach.hook import Hook
@@ -13,15 +13,15 @@ from bpf.attach.interface import Interface
 
 
 def device(interface: Interface) -> Iterator[HostCheck]:
-    """What watching this interface will be like; nothing is attached to it."""
+    """Check an interface without attaching a program."""
     name = interface.name
     if interface.is_up():
-        yield HostCheck("state", Status.OK, "up")
+        yield ok("state", "up")
     else:
-        yield HostCheck("state", Status.MISSING, "down", f"ip link set {name} up")
-    yield HostCheck("driver", Status.OK, features.driver(name) or "none")
+        yield missing("state", "down", f"ip link set {name} up")
+    yield ok("driver", features.driver(name) or "none")
     if not interface.ethernet:
-        yield HostCheck("framing", Status.NOTE, "no Ethernet: ingress is watched by TC, not XDP")
+        yield note("framing", "no Ethernet: ingress is watched by TC, not XDP")
     yield _native_xdp(interface)
     yield from _auto(interface)
     for hook in (Hook.TC_INGRESS, Hook.TC_EGRESS):
@@ -32,33 +32,33 @@ def device(interface: Interface) -> Iterator[HostCheck]:
 def _native_xdp(interface: Interface) -> HostCheck:
     match features.native_xdp(interface.index):
         case True:
-            return HostCheck("native XDP", Status.OK, "the driver has it")
+            return ok("native XDP", "the driver has it")
         case False:
             detail = "not in this driver; --ingress xdp would be generic"
-            return HostCheck("native XDP", Status.OK, detail)
+            return ok("native XDP", detail)
         case None:
-            return HostCheck("native XDP", Status.NOTE, "unknown: this kernel does not tell")
+            return note("native XDP", "unknown: this kernel does not tell")
 
 
 def _auto(interface: Interface) -> Iterator[HostCheck]:
-    """Where `--ingress auto` counts incoming packets, and whether XDP interrupts traffic."""
+    """Yield the hook of `--ingress auto`, and whether XDP interrupts traffic."""
     choice = ingress.choose(interface)
     native = choice.hook is Hook.XDP
     where = "native XDP" if native else "TC"
-    yield HostCheck("ingress auto", Status.OK, f"{where}: {choice.reason}")
+    yield ok("ingress auto", f"{where}: {choice.reason}")
     if interruption := ingress.interruption(interface):
         if native:
-            yield HostCheck("XDP interrupts", Status.NOTE, interruption, "--ingress tc does not")
+            yield note("XDP interrupts", interruption, "--ingress tc does not")
         else:
-            yield HostCheck("XDP interrupts", Status.OK, f"only with --ingress xdp: {interruption}")
+            yield ok("XDP interrupts", f"only with --ingress xdp: {interruption}")
 
 
 def _order(hook: Hook, interface: Interface) -> HostCheck:
-    """Programs of others on a hook, and whether they see packets before probedeck's."""
+    """Check whether foreign programs on a hook see packets before probedeck's."""
     label = f"{hook.value} order"
     found = order.on_hook(hook, interface.index)
     if not found:
-        return HostCheck(label, Status.OK, "no program is there yet")
+        return ok(label, "no program is there yet")
     ours = [program for program in found if program.name == order.OWN_NAME]
     if ours:
         first = [str(each) for each in takewhile(lambda each: each not in ours, found)]
@@ -68,11 +68,11 @@ def _order(hook: Hook, interface: Interface) -> HostCheck:
         first = [str(each) for each in found if each.kind == "XDP"]
         lost = "probedeck counts at TC, behind it"
     if first:
-        return HostCheck(label, Status.NOTE, f"{' and '.join(first)} runs first: {lost}")
+        return note(label, f"{' and '.join(first)} runs first: {lost}")
     count = len(found) - len(ours)
     others = ", ".join(str(each) for each in found if each not in ours) or "no other program"
     verb = "come" if count > 1 else "comes"
-    return HostCheck(label, Status.OK, f"{others} {verb} behind probedeck's" if count else others)
+    return ok(label, f"{others} {verb} behind probedeck's" if count else others)
 
 
 def _offloads(name: str) -> HostCheck:
@@ -81,13 +81,12 @@ def _offloads(name: str) -> HostCheck:
     try:
         on = features.receive_offloads(name)
     except OSError:
-        return HostCheck(label, Status.OK, "none known")
+        return ok(label, "none known")
     if not on:
-        return HostCheck(label, Status.OK, "none in the way of XDP")
+        return ok(label, "none in the way of XDP")
     can_change = [offload for offload, changeable in on.items() if changeable]
-    return HostCheck(
+    return note(
         label,
-        Status.NOTE,
         f"{' and '.join(on)} on: the driver may refuse native XDP",
         f"ethtool -K {name} {' '.join(f'{offload} off' for offload in can_change)}"
         if can_change

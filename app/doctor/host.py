@@ -1,4 +1,4 @@
-"""Privileges, the kernel's settings and the compiler."""
+"""Checks of privileges, kernel settings and the compiler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.doctor.check import HostCheck, Status
+from app.doctor.check import HostCheck, fatal, note, ok
 from bpf import features
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
@@ -32,13 +32,13 @@ int trial(struct xdp_md *ctx)
 
 
 def privileges() -> Iterator[HostCheck]:
-    """The capabilities, and whether bpf(2) is open with them."""
+    """Check the capabilities and bpf(2)."""
     held = features.capabilities()
     is_all_powerful = Capability.CAP_SYS_ADMIN in held
     if Capability.CAP_BPF in features.known_capabilities():
         for capability in (Capability.CAP_BPF, Capability.CAP_PERFMON):
             if is_all_powerful and capability not in held:
-                yield HostCheck(capability.name, Status.OK, "CAP_SYS_ADMIN stands in for it")
+                yield ok(capability.name, "CAP_SYS_ADMIN stands in for it")
             else:
                 yield _capability(capability, held)
     else:
@@ -47,9 +47,8 @@ def privileges() -> Iterator[HostCheck]:
     if Capability.CAP_SYS_NICE in held:
         yield _capability(Capability.CAP_SYS_NICE, held)
     else:
-        yield HostCheck(
+        yield note(
             Capability.CAP_SYS_NICE.name,
-            Status.NOTE,
             "not held: a swap waits 10 ms, not 50 us",
             _get(Capability.CAP_SYS_NICE),
         )
@@ -57,7 +56,7 @@ def privileges() -> Iterator[HostCheck]:
 
 
 def can_load() -> bool:
-    """Whether bpf(2) is open to this process."""
+    """Whether this process may use bpf(2)."""
     try:
         features.try_bpf()
     except OSError:
@@ -66,39 +65,32 @@ def can_load() -> bool:
 
 
 def kernel() -> Iterator[HostCheck]:
-    """The kernel's settings, as far as they matter to monitoring."""
+    """Check the settings of the kernel."""
     system = os.uname()
-    yield HostCheck("kernel", Status.OK, f"{system.release} {system.machine}")
+    yield ok("kernel", f"{system.release} {system.machine}")
     is_mounted = " bpf " in Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
-    yield HostCheck(
-        "bpffs",
-        Status.OK,
-        "mounted" if is_mounted else "not mounted, and not needed: nothing is pinned",
-    )
+    yield ok("bpffs", "mounted" if is_mounted else "not mounted, and not needed: nothing is pinned")
     if Path("/sys/kernel/btf/vmlinux").exists():
-        yield HostCheck("BTF", Status.OK, "/sys/kernel/btf/vmlinux")
+        yield ok("BTF", "/sys/kernel/btf/vmlinux")
     else:
-        yield HostCheck(
-            "BTF",
-            Status.NOTE,
-            "none; packet probes do without",
-            "a kernel with CONFIG_DEBUG_INFO_BTF has it",
+        yield note(
+            "BTF", "none; packet probes do without", "a kernel with CONFIG_DEBUG_INFO_BTF has it"
         )
     yield _jit()
     yield _lockdown()
     if grace.is_realtime():
-        yield HostCheck("PREEMPT_RT", Status.NOTE, "yes: a swap waits 10 ms, not 50 us")
+        yield note("PREEMPT_RT", "yes: a swap waits 10 ms, not 50 us")
     else:
-        yield HostCheck("PREEMPT_RT", Status.OK, "no")
+        yield ok("PREEMPT_RT", "no")
     yield _unprivileged()
 
 
 def compiler() -> Iterator[HostCheck]:
-    """The headers and the compile helper, by compiling a small program."""
+    """Check the headers and the compile helper: compile a small program."""
     if UAPI_HEADER.exists():
-        yield HostCheck("UAPI headers", Status.OK, str(UAPI_HEADER))
+        yield ok("UAPI headers", str(UAPI_HEADER))
     else:
-        yield HostCheck("UAPI headers", Status.FATAL, f"no {UAPI_HEADER}", install("headers"))
+        yield fatal("UAPI headers", f"no {UAPI_HEADER}", install("headers"))
     yield from _compile()
 
 
@@ -116,31 +108,30 @@ def _compile() -> Iterator[HostCheck]:
             subprocess.run(
                 [client.SYSTEM_PYTHON, "-I", "-c", "import bcc"], capture_output=True, check=True
             )
-            yield HostCheck(name, Status.NOTE, "installed; compiling needs the privileges above")
+            yield note(name, "installed; compiling needs the privileges above")
             return
     except ProbedeckError as error:
-        yield HostCheck(name, Status.FATAL, error.message, error.hint or remedy)
+        yield fatal(name, error.message, error.hint or remedy)
         return
     except (OSError, subprocess.CalledProcessError) as error:
-        yield HostCheck(name, Status.FATAL, f"the compile helper does not start: {error}", remedy)
+        yield fatal(name, f"the compile helper does not start: {error}", remedy)
         return
     seconds = time.perf_counter() - started
-    yield HostCheck(name, Status.OK, f"a trial compiles, {seconds:.2f} s with the helper's start")
+    yield ok(name, f"a trial compiles, {seconds:.2f} s with the helper's start")
     if unconfined:
-        yield HostCheck(
+        yield note(
             "confinement",
-            Status.NOTE,
             f"none ({unconfined}): the API takes no sources by TCP",
             "allow mounts in the container, or use a kernel with Landlock (5.13)",
         )
     else:
-        yield HostCheck("confinement", Status.OK, "sees no files but libraries and headers")
+        yield ok("confinement", "sees no files but libraries and headers")
 
 
 def _capability(capability: Capability, held: frozenset[Capability]) -> HostCheck:
     if capability in held:
-        return HostCheck(capability.name, Status.OK, "held")
-    return HostCheck(capability.name, Status.FATAL, "not held", _get(capability))
+        return ok(capability.name, "held")
+    return fatal(capability.name, "not held", _get(capability))
 
 
 def _get(capability: Capability) -> str:
@@ -155,33 +146,26 @@ def _bpf() -> HostCheck:
         features.try_bpf()
     except OSError as error:
         if error.errno == errno.ENOSYS:
-            return HostCheck(
-                name,
-                Status.FATAL,
-                "this kernel has none",
-                "a kernel with CONFIG_BPF_SYSCALL has",
-            )
+            return fatal(name, "this kernel has none", "a kernel with CONFIG_BPF_SYSCALL has")
         if Capability.CAP_BPF not in features.capabilities():
-            return HostCheck(name, Status.FATAL, "not allowed", "get the capabilities above")
-        return HostCheck(
+            return fatal(name, "not allowed", "get the capabilities above")
+        return fatal(
             name,
-            Status.FATAL,
             f"refused ({os.strerror(error.errno or 0)}) in spite of the capabilities",
             "leave the container's user namespace or seccomp profile; ulimit -l unlimited",
         )
-    return HostCheck(name, Status.OK, "works")
+    return ok(name, "works")
 
 
 def _jit() -> HostCheck:
     try:
         is_on = features.jit_works()
     except OSError:
-        return HostCheck("JIT", Status.NOTE, "not tried: no program can be loaded")
+        return note("JIT", "not tried: no program can be loaded")
     if is_on:
-        return HostCheck("JIT", Status.OK, "on")
-    return HostCheck(
+        return ok("JIT", "on")
+    return note(
         "JIT",
-        Status.NOTE,
         "off: programs are interpreted, several times slower",
         "sysctl -w net.core.bpf_jit_enable=1",
     )
@@ -192,16 +176,15 @@ def _lockdown() -> HostCheck:
     try:
         modes = LOCKDOWN.read_text(encoding="ascii")
     except OSError:
-        return HostCheck("lockdown", Status.OK, "none seen")
+        return ok("lockdown", "none seen")
     mode = modes.partition("[")[2].partition("]")[0]
     if mode == "confidentiality":
-        return HostCheck(
+        return note(
             "lockdown",
-            Status.NOTE,
             "confidentiality: packets can be watched, kernel memory can't",
             "boot with lockdown=integrity where a probe needs more",
         )
-    return HostCheck("lockdown", Status.OK, mode)
+    return ok("lockdown", mode)
 
 
 def _unprivileged() -> HostCheck:
@@ -209,12 +192,11 @@ def _unprivileged() -> HostCheck:
     try:
         value = int(Path("/proc/sys/kernel/unprivileged_bpf_disabled").read_text(encoding="ascii"))
     except OSError:
-        return HostCheck(name, Status.OK, "this kernel does not say")
+        return ok(name, "this kernel does not say")
     if value == 0:
-        return HostCheck(
+        return note(
             name,
-            Status.NOTE,
             "open to every user",
             "sysctl -w kernel.unprivileged_bpf_disabled=2; nothing here needs it",
         )
-    return HostCheck(name, Status.OK, f"closed (kernel.unprivileged_bpf_disabled = {value})")
+    return ok(name, f"closed (kernel.unprivileged_bpf_disabled = {value})")

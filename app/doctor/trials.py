@@ -1,4 +1,4 @@
-"""Kernel features, each by trying it; what is tried on an interface is tried on one of its own."""
+"""Checks of kernel features, by trials. Trials on an interface use a new namespace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 
-from app.doctor.check import HostCheck, Status
+from app.doctor.check import HostCheck, fatal, missing, note, ok
 from app.lab import netns
 from bpf import features
 from bpf.attach import interface
@@ -22,9 +22,9 @@ _NOT_ALLOWED = (errno.EPERM, errno.EACCES)
 
 
 def try_features() -> Iterator[HostCheck]:
-    """One check for each feature."""
+    """Yield a check for each feature."""
     yield from _attachments()
-    unwatched, fatal = "flows are not watched without", Status.FATAL
+    unwatched = "flows are not watched without"
     untraced = "paths are not traced without"
     entries, batches = "drained entry by entry, slower", "drained in batches, slower"
     yield _trial("ring buffer", features.try_ring_buffer, unwatched, "5.8", fatal)
@@ -38,14 +38,14 @@ def try_features() -> Iterator[HostCheck]:
 
 
 def _attachments() -> Iterator[HostCheck]:
-    """Attach to `lo` of a namespace that was made for it, so that nothing real is touched."""
+    """Attach to `lo` of a new namespace: no real interface changes."""
     names = {Hook.XDP: "XDP bpf_link", Hook.TC_EGRESS: "TCX bpf_link"}
     try:
         namespace = netns.fresh()
     except OSError as error:
         for name in names.values():
             reason = os.strerror(error.errno or 0)
-            yield HostCheck(name, Status.NOTE, f"not tried in a namespace: {reason}")
+            yield note(name, f"not tried in a namespace: {reason}")
         return
     try:
         for hook, name in names.items():
@@ -61,7 +61,7 @@ def _attach(name: str, hook: Hook) -> HostCheck:
         program = features.load_passing(hook)
     except OSError as error:
         if error.errno in _NOT_ALLOWED:
-            return HostCheck(name, Status.NOTE, "not tried: no program can be loaded")
+            return note(name, "not tried: no program can be loaded")
         return _unattachable(name, hook, f"no such programs ({error.strerror})")
     try:
         attachment = attach(hook, program, interface.find("lo"))
@@ -71,40 +71,34 @@ def _attach(name: str, hook: Hook) -> HostCheck:
         os.close(program)
     attachment.close()
     if attachment.mode in ("native", "generic", "tcx"):
-        return HostCheck(name, Status.OK, "works")
-    return HostCheck(
+        return ok(name, "works")
+    return note(
         name,
-        Status.NOTE,
         f"none; {attachment.mode} is used, removed at the end or next start",
         "kernel 6.6 has it",
     )
 
 
 def _unattachable(name: str, hook: Hook, reason: str) -> HostCheck:
-    """Egress is watched by TC alone; ingress without XDP by TC too."""
+    """Return the failure of a hook. Only TC counts egress; TC replaces XDP for ingress."""
     if hook is Hook.XDP:
-        return HostCheck(name, Status.MISSING, reason, "--ingress auto counts at TC")
-    return HostCheck(
-        name, Status.FATAL, reason, "a kernel with CONFIG_NET_CLS_BPF and CONFIG_BPF_JIT"
-    )
+        return missing(name, reason, "--ingress auto counts at TC")
+    return fatal(name, reason, "a kernel with CONFIG_NET_CLS_BPF and CONFIG_BPF_JIT")
 
 
 def _trial(
-    name: str,
-    trial: Callable[[], None],
-    without: str,
-    release: str,
-    status: Status = Status.NOTE,
-) -> HostCheck:
-    """Try a feature. `without` and `status` describe kernels older than `release`."""
+    name: str, trial: Callable[[], None], without: str, release: str,
+    result: Callable[..., HostCheck] = note,
+) -> HostCheck:  # fmt: skip
+    """Try a feature. `without` and `result` describe kernels older than `release`."""
     try:
         trial()
     except OSError as error:
         if error.errno in _NOT_ALLOWED:
-            return HostCheck(name, Status.NOTE, "not tried: not allowed")
+            return note(name, "not tried: not allowed")
         reason = os.strerror(error.errno or 0)
-        return HostCheck(name, status, f"{reason}: {without}", f"kernel {release} has it")
-    return HostCheck(name, Status.OK, "works")
+        return result(name, f"{reason}: {without}", f"kernel {release} has it")
+    return ok(name, "works")
 
 
 def _statistics() -> HostCheck:
@@ -113,13 +107,12 @@ def _statistics() -> HostCheck:
         features.try_statistics()
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        return HostCheck(
+        return missing(
             name,
-            Status.MISSING,
             f"{reason}: no cost of probes",
             "run with CAP_SYS_ADMIN, or sysctl -w kernel.bpf_stats_enabled=1",
         )
-    return HostCheck(name, Status.OK, "works")
+    return ok(name, "works")
 
 
 def _memory() -> HostCheck:
@@ -128,37 +121,32 @@ def _memory() -> HostCheck:
     try:
         sizes = TableSizes.within(memory.flow_share(limit))
     except UsageError as error:
-        return HostCheck(name, Status.FATAL, error.message, error.hint)
+        return fatal(name, error.message, error.hint)
     try:
         features.try_bpf()
     except OSError:
-        return HostCheck(name, Status.NOTE, "not tried: no map can be made")
+        return note(name, "not tried: no map can be made")
     unlock()
     try:
         features.try_memory(sizes.memory)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        return HostCheck(
+        return fatal(
             name,
-            Status.FATAL,
             f"{reason} for {memory.size_text(sizes.memory)} of flow tables",
             "ulimit -l unlimited, or LimitMEMLOCK=infinity in a unit; or a smaller --memory",
         )
-    return HostCheck(
-        name,
-        Status.OK,
-        f"flow tables take {sizes.summary} (--memory: {memory.size_text(limit)})",
-    )
+    return ok(name, f"flow tables take {sizes.summary} (--memory: {memory.size_text(limit)})")
 
 
 def _grace() -> HostCheck:
     try:
         waited = grace.wait()
     except OSError as error:
-        return HostCheck("grace period", Status.NOTE, f"not tried: {error.strerror}")
+        return note("grace period", f"not tried: {error.strerror}")
     took = f"{waited.seconds * 1e6:.0f} us by {waited.method}"
     if waited.method == "visit":
-        return HostCheck("grace period", Status.OK, took)
+        return ok("grace period", took)
     reserved = sorted(reserved_cpus())
     why = f"; isolated or nohz_full: {len(reserved)} CPUs" if reserved else ""
-    return HostCheck("grace period", Status.NOTE, f"{took}, slower than by visit{why}")
+    return note("grace period", f"{took}, slower than by visit{why}")
