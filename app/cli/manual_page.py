@@ -11,7 +11,7 @@ import click
 from app.commands import REGISTRY
 from app.commands.keys import spoken
 from app.console.screens import SCREENS
-from app.tape.syntax_help import EXIT, FORMS
+from app.tape.grammar import EXIT, FORMS
 from probes.tables.field_types import FIELD_TYPES, PLAIN, SLOT, SLOT_TYPES
 
 _EXIT_CODES = (

@@ -11,7 +11,7 @@ from app import VERSION
 from app.cli.command import CommandGroup, argument
 from app.cli.decorator import takes
 from app.config.model import Settings
-from app.tape.syntax_help import EXIT, FORMS
+from app.tape.grammar import EXIT, FORMS
 from bpf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _check(name: str, settings: Settings) -> int:
 def _facts(tape: Tape) -> Iterator[str]:
     count = len(tape.steps)
     yield f"{count} step" if count == 1 else f"{count} steps"
-    places = (step.place for step in tape.steps if step.writes)
+    places = (step.place for step in tape.steps if step.instruction.writes)
     writing = dict.fromkeys(f"{place.file}:{place.line}" for place in places)
     if writing:
         yield f"changes what runs at {', '.join(writing)}: needs --allow-write"

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
-from app.commands import REGISTRY, Invocation, parse
-from app.commands.export_target import PICTURE, PICTURES, SUFFIXES, suffix_of, target
-from app.commands.keys import key_name
+from app.commands import REGISTRY
 from app.commands.model import Saved
-from app.commands.registry import OVERWRITE
-from app.console.screens import SCREENS
-from app.tape.condition import read_condition
-from app.tape.keys import MODIFIERS, VERBS, held
+from app.tape.keys import MODIFIERS, VERBS
 from app.tape.line import TapeLine, TapeLineError, duration
-from app.tape.model import (
-    Action,
-    Expect,
-    Export,
-    Fault,
-    Press,
-    Requirement,
-    ScreenPattern,
-    Screenshot,
-    Sleep,
-    TapeInstruction,
-    TapePlace,
-    TapeStep,
-    Type,
-    Wait,
-)
-from bpf.errors import TextError, UsageError, did_you_mean
+from app.tape.model import Fault, Requirement, TapePlace, TapeStep
+from app.tape.steps import STEPS, Action, Forms, Head, Press, TapeInstruction, Wait
+from bpf.errors import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +44,6 @@ _COMPARED = re.compile(r"[=!<>]+")
 COMPARISONS = ("==", "!=", ">=", "<=", ">", "<")
 """Of versions."""
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
-_NO_TABLE = "overview"
-"""A view that there is only a picture of."""
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 _SIZES = {"Width": (20, 1000), "Height": (5, 500)}
 """The smallest and the largest, in characters."""
@@ -96,36 +74,30 @@ def _statement(line: TapeLine, place: TapePlace, saved: Saved) -> Statement:
     head = _HEAD.fullmatch(word)
     if (head is None and "." in word) or word in REGISTRY:
         line.at = begin
-        return _step(line, begin, place, Action(_command(line, saved)))
+        return _step(line, begin, place, Action.read(line, Head("", None, begin, saved)))
     verb, joined, time = head.groups() if head else (word, "", None)
     if verb in MODIFIERS:
-        return _step(line, begin, place, _held(line, begin, verb, joined, time))
+        return _step(line, begin, place, Press.read_held(line, begin, verb, joined, time))
     if verb not in STATEMENTS and verb not in VERBS:
         names = (*STATEMENTS, *VERBS, *MODIFIERS, *REGISTRY)
         hint = did_you_mean(verb, names)
         hint = hint if hint.startswith("did you") else f"verbs are {', '.join(STATEMENTS)} and keys"
         line.refuse(f"there is no verb or command {word!r}", begin, hint=hint)
-    if joined and verb != "Wait":
-        # Wait says which it takes.
+    step = STEPS.get(verb)
+    if joined and not (step and step.joins):
         line.refuse(f"{verb} takes no {joined!r}", begin + len(verb))
-    if time is not None and verb not in (*_TIMED, *VERBS, "Wait"):
+    if time is not None and verb not in VERBS and not (step and step.timed):
         line.refuse(f"{verb} takes no time", begin + len(verb) + len(joined))
     seconds = None
     if time is not None:
-        at = begin + len(word) - len(time)
-        seconds = duration(line, at, time, zero=verb != "Wait")
+        seconds = duration(line, begin + len(word) - len(time), time, zero=step is not Wait)
     line.skip()
-    if verb == "Wait":
-        return _step(line, begin, place, _wait(line, begin + len(verb), joined, seconds))
-    if verb == "Action":
-        return _step(line, begin, place, _action(line, saved))
     if verb in VERBS:
-        return _step(line, begin, place, _press(line, VERBS[verb], seconds))
-    if verb in _TIMED:
-        return _step(line, begin, place, _TIMED[verb](line, seconds))
-    if verb in _STEPS:
-        return _step(line, begin, place, _STEPS[verb](line))
-    other = _OTHERS[verb](line, place)
+        return _step(line, begin, place, Press(VERBS[verb], line.count(), seconds))
+    if step:
+        opening = Head(joined, seconds, begin + len(verb), saved)
+        return _step(line, begin, place, step.read(line, opening))
+    other = _OTHERS[verb][0](line, place)
     line.end(verb)
     return other
 
@@ -134,142 +106,6 @@ def _step(line: TapeLine, begin: int, place: TapePlace, instruction: TapeInstruc
     text = line.text[begin : line.at].strip()
     line.end(text.split()[0])
     return TapeStep(place, text, instruction)
-
-
-# Keys
-
-
-def _held(line: TapeLine, begin: int, verb: str, joined: str, time: str | None) -> Press:
-    words = re.findall(r"\+([^+]+|\+)", joined)
-    if not words:
-        line.refuse(f"{verb} needs a key", begin, hint=f"such as {verb}+P")
-    *more, key = words
-    at = begin + len(verb) + len(joined) - len(key)
-    for word in more:
-        if word not in MODIFIERS:
-            line.refuse(f"{word!r} is not held with another key", begin + len(verb) + 1,
-                        hint=f"there are {', '.join(MODIFIERS)}")  # fmt: skip
-    try:
-        name = held([verb, *more], key)
-    except UsageError as error:
-        line.refuse(error.message, at, hint=error.hint)
-    seconds = None
-    if time is not None:
-        seconds = duration(line, at + len(key) + 1, time, zero=True)
-    line.skip()
-    return _press(line, name, seconds)
-
-
-def _press(line: TapeLine, key: str, seconds: float | None) -> Press:
-    return Press(key, line.count(), seconds)
-
-
-def _key(line: TapeLine, seconds: float | None) -> Press:
-    begin = line.at
-    text = line.text_or_word("a key")
-    try:
-        name = key_name(text)
-    except UsageError as error:
-        line.refuse(error.message, begin, hint=error.hint)
-    line.skip()
-    return _press(line, name, seconds)
-
-
-def _type(line: TapeLine, seconds: float | None) -> Type:
-    words = [line.text_or_word("text to type")]
-    line.skip()
-    while not line.over:
-        words.append(line.text_or_word(""))
-        line.skip()
-    text = " ".join(words)
-    for character in text:
-        if not (character.isprintable() or character == "\t"):
-            line.refuse(f"{character!a} cannot be typed", line.text.index(character))
-    return Type(text, seconds)
-
-
-# Commands
-
-
-def _action(line: TapeLine, saved: Saved) -> Action:
-    if line.over:
-        line.refuse("a command is missing", hint="such as Action flow.sort rate")
-    return Action(_command(line, saved))
-
-
-def _command(line: TapeLine, saved: Saved) -> Invocation:
-    """The command from here to the end, or to a comment."""
-    begin = line.at
-    end = _end(line.text, begin)
-    line.at = end
-    text = line.text[begin:end]
-    try:
-        asked = parse(text, saved)
-    except TextError as error:
-        line.refuse(error.problem, begin + error.column - 1, hint=error.hint)
-    if asked.command.name.startswith("macro."):
-        name = asked.command.name
-        line.refuse(f"{name} is nothing for a tape", begin, hint="Source plays another")
-    return asked
-
-
-def _end(text: str, begin: int) -> int:
-    """Where a comment begins that is not in quotes, or else the text's end."""
-    quoted = False
-    for at in range(begin, len(text)):
-        if text[at] == '"':
-            quoted = not quoted
-        elif text[at] == "#" and text[at - 1].isspace() and not quoted:
-            return at
-    return len(text)
-
-
-def _export(line: TapeLine) -> Export:
-    begin = line.at
-    view = line.text_or_word("a view")
-    if view not in SCREENS:
-        line.refuse(f"there is no view {view!r}", begin, hint=did_you_mean(view, SCREENS))
-    line.skip()
-    at = line.at
-    path = _file(line, SUFFIXES)
-    if view == _NO_TABLE and suffix_of(Path(path)) != PICTURE:
-        line.refuse(f"{view} has no table", at, hint=f"a picture of it ends in .{PICTURE}")
-    # An exported file is the tape's result: the next run replaces it.
-    command = Invocation(REGISTRY["view.export"], (path, OVERWRITE))
-    return Export(Invocation(REGISTRY[f"view.{view}"]), command, path)
-
-
-def _screenshot(line: TapeLine) -> Screenshot:
-    return Screenshot(_file(line, PICTURES))
-
-
-def _file(line: TapeLine, suffixes: Sequence[str]) -> str:
-    begin = line.at
-    path = line.text_or_word("a file")
-    try:
-        target(path, suffixes)
-    except UsageError as error:
-        line.refuse(error.message, begin, hint=error.hint)
-    return path
-
-
-# Time and state
-
-
-def _wait(line: TapeLine, at: int, joined: str, seconds: float | None) -> Wait:
-    if joined not in ("", "+Screen", "+Line"):
-        line.refuse(f"Wait takes no {joined!r}", at, hint="there are Wait+Screen and Wait+Line")
-    if joined or line.text[line.at : line.at + 1] == "/":
-        return Wait(ScreenPattern(line.pattern(), joined != "+Line"), seconds)
-    return Wait(None if line.over else read_condition(line), seconds)
-
-
-def _expect(line: TapeLine) -> Expect:
-    return Expect(read_condition(line))
-
-
-def _sleep(line: TapeLine) -> Sleep:
-    return Sleep(line.duration(zero=True))
 
 
 # What is no step
@@ -323,16 +159,33 @@ def _source(line: TapeLine, place: TapePlace) -> Source:
     return Source(TapePlace(place.file, place.line, begin + 1), path)
 
 
-_TIMED: Mapping[str, Callable[[TapeLine, float | None], TapeInstruction]] = {
-    "Type": _type,
-    "Key": _key,
-}
-"""Those that take a time, as keys do; beside Wait."""
-_STEPS: Mapping[str, Callable[[TapeLine], TapeInstruction]] = {
-    "Expect": _expect, "Sleep": _sleep, "Export": _export, "Screenshot": _screenshot,
+_OTHERS: Mapping[str, tuple[Callable[[TapeLine, TapePlace], Statement], Forms]] = {
+    "Source": (_source, (
+        ("Source FILE", "Play another tape's steps; FILE is beside this tape. At most 8 deep."),
+    )),
+    "Require": (_require, (
+        ("Require probedeck [OPERATOR VERSION]", "End at once with exit code 3 if the version "
+         "differs: == != < <= > >=. The name console is the same. Require PROGRAM needs that "
+         "program."),
+    )),
+    "Set": (_set, (
+        ("Set WaitTimeout TIME", "Seconds that later steps wait if they state no time: 15s."),
+        ("Set TypingSpeed TIME", "Pause after each key of later steps: 0."),
+        ("Set Width N, Set Height N", "Size of a screen that is not shown: 120 x 40; before the "
+         "first step."),
+    )),
 }  # fmt: skip
-_OTHERS: Mapping[str, Callable[[TapeLine, TapePlace], TapeSetting | Requirement | Source]] = {
-    "Set": _set, "Require": _require, "Source": _source,
-}  # fmt: skip
-STATEMENTS = ("Action", "Wait", *_TIMED, *_STEPS, *_OTHERS)
-"""What a line begins with that is no command and no key."""
+"""Lines that are no steps, by verb, with their help."""
+STATEMENTS = (*STEPS, *_OTHERS)
+"""First words of lines, besides commands and keys."""
+FORMS = (
+    *(form for step in STEPS.values() for form in step.forms),
+    *(form for _, forms in _OTHERS.values() for form in forms),
+    ("# TEXT", "A comment, also after a step. A comment in the first line is the tape's title."),
+)
+"""Forms of lines and their help, in the order of help."""
+EXIT = (
+    "A tape with mistakes does not begin: exit code 2, every mistake as FILE:LINE:COLUMN. A step"
+    " that fails, or changes what runs without --allow-write, ends it: FILE:LINE, the reason,"
+    " exit code 3."
+)

@@ -12,17 +12,8 @@ from pathlib import Path
 from app.commands.model import Saved
 from app.files import as_invoker
 from app.tape.grammar import Source, Statement, TapeSetting, read
-from app.tape.model import (
-    TIMEOUT,
-    Fault,
-    Press,
-    Requirement,
-    Tape,
-    TapeError,
-    TapePlace,
-    TapeStep,
-    Type,
-)
+from app.tape.model import TIMEOUT, Fault, Requirement, Tape, TapeError, TapePlace, TapeStep
+from app.tape.steps import Press, Type
 from bpf.errors import UsageError
 
 NESTING = 8

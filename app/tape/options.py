@@ -34,7 +34,7 @@ class Startup:
         for place, reason in unmet(self.tape, VERSION):
             raise StepError(place, reason)
         for step in self.tape.steps:
-            if step.writes and not self.allow_write:
+            if step.instruction.writes and not self.allow_write:
                 raise StepError(step.place, refused(step.text))
 
 

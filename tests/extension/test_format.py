@@ -106,7 +106,7 @@ from pathlib import Path
 from app.commands import REGISTRY, parse
 from app.console.tables.export import TableContent, write_view
 from app.tape.grammar import read
-from app.tape.syntax_help import FORMS
+from app.tape.grammar import FORMS
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows
 

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from textual import events
 from textual.app import App
 from textual.dom import DOMNode
 
-from app.commands.export_target import target
-from app.commands.keys import NAMES
+from app.commands import Invocation
 from app.console.protocol import Console
 from app.console.tables.export import write
-from app.files import make_directory
-from app.tape.condition import StateCondition, shown
-from app.tape.keys import character_of
-from app.tape.model import (
-    PATIENCE,
-    Action,
-    Expect,
-    Export,
-    Press,
-    ScreenPattern,
-    Screenshot,
-    Sleep,
-    StepError,
-    Tape,
-    TapeStep,
-    Type,
-    Wait,
-)
+from app.tape.model import StepError, Tape, TapeStep
 from app.tape.named_state import StateValue
 from app.tape.search import found
 from bpf.errors import ProbedeckError
@@ -83,7 +66,7 @@ class Player:
         for number, step in enumerate(self.tape.steps, 1):
             self.number, self.step = number, step
             if self._ended:
-                raise self._failure(step, "the console has ended before this")
+                self.fail("the console has ended before this")
             self._console.show_status()
             try:
                 await self._do(step)
@@ -98,108 +81,67 @@ class Player:
 
     async def _do(self, step: TapeStep) -> None:
         try:
-            await self._done(step)
+            await step.instruction.play(self)
             if self._ended:
                 return
-            if not isinstance(step.instruction, Wait | Expect | Sleep):
-                await self._idle(step)
+            if step.instruction.settles:
+                await self.idle(self.patience)
         except ProbedeckError as error:
             if isinstance(error, StepError):
                 raise
-            raise self._failure(step, str(error)) from None
-        self._look(step)
+            self.fail(str(error))
+        self._look()
 
-    async def _done(self, step: TapeStep) -> None:
-        instruction = step.instruction
-        if isinstance(instruction, Action):
-            await self._console.run_command(instruction.asked)
-        elif isinstance(instruction, Type):
-            for character in instruction.text:
-                key = NAMES.get(character, character)
-                await self._press(step, key, character, instruction.pause or 0)
-        elif isinstance(instruction, Press):
-            for _ in range(instruction.count):
-                await self._press(
-                    step, instruction.key, character_of(instruction.key), instruction.pause or 0
-                )
-        elif isinstance(instruction, Sleep):
-            await self._sleep(step, instruction.seconds)
-        elif isinstance(instruction, Screenshot):
-            self._picture(target(instruction.path))
-        elif isinstance(instruction, Export):
-            _make_room(target(instruction.path))
-            await self._console.run_command(instruction.view)
-            await self._idle(step)
-            await self._console.run_command(instruction.command)
-        elif isinstance(instruction, Expect):
-            await self._expect(step, instruction.condition)
-        else:
-            await self._wait(step, instruction)
+    # The stage of steps
 
-    async def _press(self, step: TapeStep, key: str, character: str | None, pause: float) -> None:
+    @property
+    def patience(self) -> float:
+        assert self.step is not None
+        return self.step.patience
+
+    async def run_command(self, asked: Invocation) -> None:
+        await self._console.run_command(asked)
+
+    async def press(self, key: str, character: str | None, pause: float) -> None:
         self._sending = events.Key(key, character)
         self._app.post_message(self._sending)
         await self._settle(focused=True)
-        self._look(step)
+        self._look()
         if pause:
-            await self._sleep(step, pause)
+            await self.sleep(pause)
 
-    def _picture(self, path: Path) -> None:
-        """Write what the screen shows, as a picture or as text."""
+    def picture(self, path: Path) -> None:
         if path.suffix.lower() == ".svg":
             text = self._app.export_screenshot(title=f"probedeck: {self._app.current_mode}")
         else:
             text = "".join(f"{line.rstrip()}\n" for line in lines_of(self._app))
-        _make_room(path)
         write(path, [text.encode()])
 
-    # Waiting
+    def state(self, name: str) -> StateValue:
+        return self._state_of(name)
 
-    async def _expect(self, step: TapeStep, condition: StateCondition) -> None:
-        if not await self._until(step, PATIENCE, lambda: self._holds(condition)):
-            actual = shown(self._state_of(condition.state))
-            raise self._failure(step, f"it is {actual}")
-
-    async def _wait(self, step: TapeStep, instruction: Wait) -> None:
-        seconds = step.patience if instruction.timeout is None else instruction.timeout
-        until = instruction.until
-        if until is None:
-            await self._idle(step, seconds)
-        elif isinstance(until, StateCondition):
-            if not await self._until(step, seconds, lambda: self._holds(until)):
-                actual = shown(self._state_of(until.state))
-                raise self._failure(step, f"it is {actual} after {seconds:g} s")
-        elif not await self._until(step, seconds, lambda: self._sees(until)):
-            where = "on the screen" if until.whole else "in the line of the cursor"
-            raise self._failure(step, f"not {where} within {seconds:g} s")
-
-    def _holds(self, condition: StateCondition) -> bool:
-        return condition.holds(self._state_of(condition.state))
-
-    def _sees(self, seen: ScreenPattern) -> bool:
+    def sees(self, pattern: re.Pattern[str], *, whole: bool) -> bool:
         lines = lines_of(self._app)
-        if not seen.whole:
+        if not whole:
             at = cursor_line(self._app)
             lines = lines[at : at + 1] if at is not None else []
-        return found(seen.pattern, "\n".join(lines))
+        return found(pattern, "\n".join(lines))
 
-    async def _until(self, step: TapeStep, seconds: float, holds: Callable[[], bool]) -> bool:
+    async def until(self, seconds: float, holds: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() >= deadline:
                 return False
-            await self._sleep(step, _LOOK)
+            await self.sleep(_LOOK)
         return True
 
-    async def _sleep(self, step: TapeStep, seconds: float) -> None:
+    async def sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(left, _LOOK))
-            self._look(step)
+            self._look()
 
-    async def _idle(self, step: TapeStep, seconds: float | None = None) -> None:
-        """Wait until all that was asked for is done, and drawn."""
-        seconds = step.patience if seconds is None else seconds
+    async def idle(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while True:
             await self._settle()
@@ -207,8 +149,12 @@ class Player:
             if not self._console.tasks.busy:
                 return
             left = deadline - time.monotonic()
-            if not await self._until(step, left, lambda: not self._console.tasks.busy):
-                raise self._failure(step, f"not done within {seconds:g} s")
+            if not await self.until(left, lambda: not self._console.tasks.busy):
+                self.fail(f"not done within {seconds:g} s")
+
+    def fail(self, reason: str) -> NoReturn:
+        assert self.step is not None
+        raise StepError(self.step.place, f"{self.step.text}: {safe(reason, REPLACED)}")
 
     async def _settle(self, *, focused: bool = False) -> None:
         """Have all that is shown, or what is on the way of a key, handle what it was told."""
@@ -226,17 +172,12 @@ class Player:
         if self._app.screen.call_after_refresh(painted.set):
             await _soon(painted.wait())
 
-    # What goes wrong
-
-    def _look(self, step: TapeStep) -> None:
-        """Raise what has come up meanwhile."""
+    def _look(self) -> None:
+        """Raise an error that came up meanwhile."""
         if self._stopping:
             raise _StoppedError
         if self._complaint is not None:
-            raise self._failure(step, str(self._complaint))
-
-    def _failure(self, step: TapeStep, reason: str) -> StepError:
-        return StepError(step.place, f"{step.text}: {safe(reason, REPLACED)}")
+            self.fail(str(self._complaint))
 
 
 async def _soon(what: Awaitable[Any]) -> None:
@@ -257,11 +198,3 @@ def cursor_line(app: App[Any]) -> int | None:
         return None
     at = getattr(focused, "cursor_screen_offset", None)
     return at.y if at is not None else None
-
-
-def _make_room(path: Path) -> None:
-    """Make the directory of a file. Raises ProbedeckError."""
-    try:
-        make_directory(path.parent)
-    except OSError as error:
-        raise ProbedeckError(f"{path} cannot be written: {error.strerror}") from None

@@ -7,18 +7,8 @@ import pytest
 from app.commands import parse
 from app.tape.condition import StateCondition
 from app.tape.grammar import Source, Statement, TapeSetting, read
-from app.tape.model import (
-    Action,
-    Expect,
-    Press,
-    Requirement,
-    ScreenPattern,
-    Sleep,
-    TapeInstruction,
-    TapeStep,
-    Type,
-    Wait,
-)
+from app.tape.model import Requirement, TapeStep
+from app.tape.steps import Action, Expect, Press, ScreenPattern, Sleep, TapeInstruction, Type, Wait
 from bpf.errors import ProbedeckError
 
 SAVED = {"web": "tcp dport:80,443"}

@@ -10,8 +10,9 @@ import pytest
 from app import VERSION
 from app.tape import store as shelf
 from app.tape.load import NESTING, load, of_commands, of_text
-from app.tape.model import Action, Press, StepError, Tape, TapeError, Type
+from app.tape.model import StepError, Tape, TapeError
 from app.tape.options import Startup
+from app.tape.steps import Action, Press, Type
 from app.tape.store import TapeStore, shipped
 from bpf.errors import UsageError
 

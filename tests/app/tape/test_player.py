@@ -118,7 +118,7 @@ async def test_what_is_named_is_known_to_a_screen_that_was_not_turned_to_before(
 async def test_what_does_not_come_out_as_the_tape_says_ends_it(
     line: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0.1)
+    monkeypatch.setattr("app.tape.steps.PATIENCE", 0.1)
     monkeypatch.setattr("app.tape.search.LONGEST", 0.05)
     async with desk(controller=FakePlane(config())) as console:
         await console.feed(flow(1, 10), flow(2, 30))
@@ -143,7 +143,7 @@ async def test_what_is_played_first_ends_the_console_or_hands_over(
     text: str, shown: bool, code: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.console.tapes.control._FIRST", 0)
-    monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0)
+    monkeypatch.setattr("app.tape.steps.PATIENCE", 0)
     plane = cast("ControlPlane", FakePlane())
     app = ConsoleApp(lambda: plane, lambda: None, "eth0", names=False)
     app.tapes.begin_with(Startup(of_text(text, "x.tape"), shown=shown))
@@ -194,7 +194,7 @@ async def test_a_console_that_ends_before_its_tape_says_so(monkeypatch: pytest.M
 
 
 async def test_a_step_waits_for_what_the_one_before_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0)
+    monkeypatch.setattr("app.tape.steps.PATIENCE", 0)
     plane = FakePlane(config())
     plane.gate.clear()
     async with desk(controller=plane) as console:
@@ -257,7 +257,7 @@ async def test_a_tape_that_fails_is_complained_of_and_the_console_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("app.console.tapes.player.PATIENCE", 0.1)
+    monkeypatch.setattr("app.tape.steps.PATIENCE", 0.1)
     (tmp_path / "bad.tape").write_text('Expect view == "events"\n')
     (tmp_path / "wrong.tape").write_text("Enterr\n")
     (tmp_path / "writes.tape").write_text("flow.capture tcp\n")

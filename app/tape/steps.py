@@ -1,0 +1,396 @@
+"""Steps of tapes. A step is one class: its syntax, its help, and how it is played."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NoReturn, Protocol, Self
+
+from app.commands import REGISTRY, Invocation, parse
+from app.commands.export_target import PICTURE, PICTURES, SUFFIXES, TEXT, VALUES, suffix_of, target
+from app.commands.keys import NAMES, key_name
+from app.commands.model import Saved
+from app.commands.registry import OVERWRITE
+from app.console.screens import SCREENS
+from app.files import make_directory
+from app.tape.condition import StateCondition, read_condition, shown
+from app.tape.keys import MODIFIERS, character_of, held
+from app.tape.line import TapeLine, duration
+from app.tape.named_state import StateValue
+from bpf.errors import ProbedeckError, TextError, UsageError, did_you_mean
+
+PATIENCE = 1.0
+"""Seconds for an `Expect` to hold: the screen may be a frame late."""
+_NO_TABLE = "overview"
+"""The view that only a picture can be exported of."""
+_SUFFIXES = " ".join(f".{suffix}" for suffix in (*VALUES, TEXT))
+Forms = tuple[tuple[str, str], ...]
+"""Forms of a line, and their help."""
+
+
+class Stage(Protocol):
+    """The console as steps see it. Methods raise StepError once the step has failed."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds for a step that states no time."""
+
+    async def run_command(self, asked: Invocation) -> None: ...
+
+    async def press(self, key: str, character: str | None, pause: float) -> None:
+        """Press a key; wait until it is handled, and for `pause` seconds."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    async def idle(self, seconds: float) -> None:
+        """Wait until all requested work is done and drawn."""
+
+    async def until(self, seconds: float, holds: Callable[[], bool]) -> bool:
+        """Wait for a condition; False if it does not hold in time."""
+
+    def state(self, name: str) -> StateValue: ...
+
+    def sees(self, pattern: re.Pattern[str], *, whole: bool) -> bool:
+        """Search the whole screen, or the line with the cursor."""
+
+    def picture(self, path: Path) -> None:
+        """Write the screen to a file, as a picture or as text."""
+
+    def fail(self, reason: str) -> NoReturn: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The start of a line, such as `Wait+Screen@5s`."""
+
+    joined: str
+    """Text from the first plus sign on."""
+    seconds: float | None
+    joined_at: int
+    saved: Saved
+
+
+class TapeInstruction(ABC):
+    """One kind of step."""
+
+    forms: ClassVar[Forms]
+    timed: ClassVar[bool] = False
+    """The verb may have a time."""
+    joins: ClassVar[bool] = False
+    """The verb may be joined to others with a plus sign."""
+    settles: ClassVar[bool] = True
+    """The next step waits until the console is idle."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        """Read the values after the verb. Raises TapeLineError."""
+
+    @abstractmethod
+    async def play(self, stage: Stage) -> None: ...
+
+    @property
+    def writes(self) -> bool:
+        """The step changes what runs. The effect of a key is known only when it is pressed."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Action(TapeInstruction):
+    """`Action flow.sort rate`, or the command by itself."""
+
+    asked: Invocation
+    forms = (
+        ("Action COMMAND [VALUE]", "Run a command, such as Action flow.sort bytes; the word Action "
+         "may be left out."),
+    )  # fmt: skip
+
+    @classmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        """Read a command to the end of the line, or to a comment."""
+        if line.over:
+            line.refuse("a command is missing", hint="such as Action flow.sort rate")
+        begin = line.at
+        line.at = end = _end(line.text, begin)
+        try:
+            asked = parse(line.text[begin:end], head.saved)
+        except TextError as error:
+            line.refuse(error.problem, begin + error.column - 1, hint=error.hint)
+        name = asked.command.name
+        if name.startswith("macro."):
+            line.refuse(f"{name} is nothing for a tape", begin, hint="Source plays another")
+        return cls(asked)
+
+    async def play(self, stage: Stage) -> None:
+        await stage.run_command(self.asked)
+
+    @property
+    def writes(self) -> bool:
+        return self.asked.command.writes
+
+
+def _end(text: str, begin: int) -> int:
+    """Return the start of a comment outside of quotes, or else the text's end."""
+    quoted = False
+    for at in range(begin, len(text)):
+        if text[at] == '"':
+            quoted = not quoted
+        elif text[at] == "#" and text[at - 1].isspace() and not quoted:
+            return at
+    return len(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Type(TapeInstruction):
+    """`Type@50ms "text"`."""
+
+    text: str
+    pause: float | None = None
+    """Seconds after each character; None: the value of `Set TypingSpeed`."""
+    forms = (
+        ("Type[@TIME] TEXT", "Type a text, with a pause of TIME after each character. Text in "
+         "\"...\", '...' or `...` is taken literally, without escapes. Words without quotes are "
+         "joined by one space."),
+    )  # fmt: skip
+    timed = True
+
+    @classmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        words = [line.text_or_word("text to type")]
+        line.skip()
+        while not line.over:
+            words.append(line.text_or_word(""))
+            line.skip()
+        text = " ".join(words)
+        for character in text:
+            if not (character.isprintable() or character == "\t"):
+                line.refuse(f"{character!a} cannot be typed", line.text.index(character))
+        return cls(text, head.seconds)
+
+    async def play(self, stage: Stage) -> None:
+        for character in self.text:
+            await stage.press(NAMES.get(character, character), character, self.pause or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Press(TapeInstruction):
+    """`Enter 2`, `Ctrl+P`, `Key "f13"`."""
+
+    key: str
+    """The console's name: `ctrl+p`, `question_mark`."""
+    count: int = 1
+    pause: float | None = None
+    """Seconds after each press; None: the value of `Set TypingSpeed`."""
+    forms = (
+        ("Enter[@TIME] [N]", "Press a key, N times. Other keys: Tab Up Down Left Right Escape "
+         "Space Backspace Delete Insert Home End PageUp PageDown F1 to F12."),
+        ("Ctrl+P[@TIME] [N]", "Press a key with Ctrl, Alt or Shift held; also Ctrl+Shift+Left."),
+        ('Key[@TIME] "NAME" [N]', "Press any key by its name in key maps: Key \"?\", Key f13."),
+    )  # fmt: skip
+    timed = True
+
+    @classmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        begin = line.at
+        text = line.text_or_word("a key")
+        try:
+            name = key_name(text)
+        except UsageError as error:
+            line.refuse(error.message, begin, hint=error.hint)
+        line.skip()
+        return cls(name, line.count(), head.seconds)
+
+    @classmethod
+    def read_held(
+        cls, line: TapeLine, begin: int, verb: str, joined: str, time: str | None
+    ) -> Self:
+        """Read `Ctrl+Shift+P@50ms 2`; `begin` is where the modifier begins."""
+        words = re.findall(r"\+([^+]+|\+)", joined)
+        if not words:
+            line.refuse(f"{verb} needs a key", begin, hint=f"such as {verb}+P")
+        *more, key = words
+        at = begin + len(verb) + len(joined) - len(key)
+        for word in more:
+            if word not in MODIFIERS:
+                line.refuse(f"{word!r} is not held with another key", begin + len(verb) + 1,
+                            hint=f"there are {', '.join(MODIFIERS)}")  # fmt: skip
+        try:
+            name = held([verb, *more], key)
+        except UsageError as error:
+            line.refuse(error.message, at, hint=error.hint)
+        seconds = None
+        if time is not None:
+            seconds = duration(line, at + len(key) + 1, time, zero=True)
+        line.skip()
+        return cls(name, line.count(), seconds)
+
+    async def play(self, stage: Stage) -> None:
+        for _ in range(self.count):
+            await stage.press(self.key, character_of(self.key), self.pause or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenPattern:
+    """A text to wait for on the screen."""
+
+    pattern: re.Pattern[str]
+    whole: bool
+    """Search the whole screen; else only the line with the cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(TapeInstruction):
+    """`Wait`, `Wait+Screen@5s /text/`, `Wait@5s program.state == "ready"`."""
+
+    until: ScreenPattern | StateCondition | None = None
+    """None: until all requested work is done."""
+    timeout: float | None = None
+    """Seconds; None: the value of `Set WaitTimeout`."""
+    forms = (
+        ("Wait[@TIME]", "Wait until all requested work is done, as each step does."),
+        ("Wait[+Screen|+Line][@TIME] /RE/", "Wait until the screen, or the line with the cursor, "
+         "matches a regular expression of Python, with \\/ for a slash."),
+        ("Wait[@TIME] STATE OPERATOR VALUE", "Wait until a state has a value; see probedeck tape "
+         "states."),
+    )  # fmt: skip
+    timed = joins = True
+    settles = False
+
+    @classmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        joined, at = head.joined, head.joined_at
+        if joined not in ("", "+Screen", "+Line"):
+            line.refuse(f"Wait takes no {joined!r}", at, hint="there are Wait+Screen and Wait+Line")
+        if joined or line.text[line.at : line.at + 1] == "/":
+            return cls(ScreenPattern(line.pattern(), joined != "+Line"), head.seconds)
+        return cls(None if line.over else read_condition(line), head.seconds)
+
+    async def play(self, stage: Stage) -> None:
+        until = self.until
+        seconds = stage.patience if self.timeout is None else self.timeout
+        if until is None:
+            await stage.idle(seconds)
+        elif isinstance(until, StateCondition):
+            if not await stage.until(seconds, lambda: until.holds(stage.state(until.state))):
+                stage.fail(f"it is {shown(stage.state(until.state))} after {seconds:g} s")
+        elif not await stage.until(seconds, lambda: stage.sees(until.pattern, whole=until.whole)):
+            where = "on the screen" if until.whole else "in the line of the cursor"
+            stage.fail(f"not {where} within {seconds:g} s")
+
+
+@dataclass(frozen=True, slots=True)
+class Expect(TapeInstruction):
+    """`Expect program.state == "ready"`."""
+
+    condition: StateCondition
+    forms = (
+        ("Expect STATE OPERATOR VALUE", "End with exit code 3 if the state does not have the value "
+         "within a second: == != for all, < <= > >= for numbers, =~ /RE/ and !~ /RE/ for text. "
+         'Values are "text", true, 3, 10k, 10Mbit/s, 50ms, 5%.'),
+    )  # fmt: skip
+    settles = False
+
+    @classmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        return cls(read_condition(line))
+
+    async def play(self, stage: Stage) -> None:
+        condition = self.condition
+        name = condition.state
+        if not await stage.until(PATIENCE, lambda: condition.holds(stage.state(name))):
+            stage.fail(f"it is {shown(stage.state(name))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep(TapeInstruction):
+    """`Sleep 500ms`."""
+
+    seconds: float
+    forms = (("Sleep TIME", "Wait for a time: 500ms, 2s, 1m, or a number of seconds."),)
+    settles = False
+
+    @classmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        return cls(line.duration(zero=True))
+
+    async def play(self, stage: Stage) -> None:
+        await stage.sleep(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Export(TapeInstruction):
+    """`Export flows "flows.csv"`."""
+
+    view: Invocation
+    command: Invocation
+    path: str
+    forms = (
+        ("Export VIEW FILE", f"Turn to a view and write its table: {_SUFFIXES}; or a picture of "
+         "it: .svg. Directories are made, and an existing file is replaced."),
+    )  # fmt: skip
+
+    @classmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        begin = line.at
+        view = line.text_or_word("a view")
+        if view not in SCREENS:
+            line.refuse(f"there is no view {view!r}", begin, hint=did_you_mean(view, SCREENS))
+        line.skip()
+        at = line.at
+        path = _file(line, SUFFIXES)
+        if view == _NO_TABLE and suffix_of(Path(path)) != PICTURE:
+            line.refuse(f"{view} has no table", at, hint=f"a picture of it ends in .{PICTURE}")
+        # An exported file is the tape's result: the next run replaces it.
+        command = Invocation(REGISTRY["view.export"], (path, OVERWRITE))
+        return cls(Invocation(REGISTRY[f"view.{view}"]), command, path)
+
+    async def play(self, stage: Stage) -> None:
+        _make_directory(target(self.path))
+        await stage.run_command(self.view)
+        await stage.idle(stage.patience)
+        await stage.run_command(self.command)
+
+
+@dataclass(frozen=True, slots=True)
+class Screenshot(TapeInstruction):
+    """`Screenshot "x.svg"`."""
+
+    path: str
+    forms = (("Screenshot FILE", "Write the screen to a file: .svg or .txt."),)
+
+    @classmethod
+    def read(cls, line: TapeLine, head: Head) -> Self:
+        return cls(_file(line, PICTURES))
+
+    async def play(self, stage: Stage) -> None:
+        path = target(self.path)
+        _make_directory(path)
+        stage.picture(path)
+
+
+def _file(line: TapeLine, suffixes: Sequence[str]) -> str:
+    begin = line.at
+    path = line.text_or_word("a file")
+    try:
+        target(path, suffixes)
+    except UsageError as error:
+        line.refuse(error.message, begin, hint=error.hint)
+    return path
+
+
+def _make_directory(path: Path) -> None:
+    """Make the directory of a file. Raises ProbedeckError."""
+    try:
+        make_directory(path.parent)
+    except OSError as error:
+        raise ProbedeckError(f"{path} cannot be written: {error.strerror}") from None
+
+
+STEPS: Mapping[str, type[TapeInstruction]] = {
+    "Action": Action, "Type": Type, "Key": Press, "Wait": Wait, "Expect": Expect, "Sleep": Sleep,
+    "Export": Export, "Screenshot": Screenshot,
+}  # fmt: skip
+"""The steps by their verbs."""
