@@ -9,23 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from probes.filter import Domain, Filter, parse
+from probes.filter import Domain, Filter, fields, parse
 from probes.filter.domain import NONE
-from probes.filter.fields import (
-    BIT_RATES,
-    PLAIN,
-    RATES,
-    SIZES,
-    Addresses,
-    Codes,
-    Field,
-    Flags,
-    Ports,
-    Quantity,
-    ip_version,
-    protocol,
-    times,
-)
 from probes.filter.match import EVERYTHING, KEY_SIZE, Match
 from probes.filter.network import PROTOCOLS, address_text, protocol_name
 from probes.flow.records import FlowDirection
@@ -36,32 +21,32 @@ __all__ = [
 ]  # fmt: skip
 
 
-def key_fields(*, named: bool) -> dict[str, Field]:
+def key_fields(*, named: bool) -> dict[str, fields.Field]:
     """Fields of a flow's key."""
     return {
-        "proto": protocol(),
-        "port": Ports("either port"),
-        "sport": Ports("source port", ("source",)),
-        "dport": Ports("destination port", ("destination",)),
-        "net": Addresses("either address is within", prefixes_only=True),
-        "host": Addresses("either host", named=named),
-        "src": Addresses("source host or prefix", ("source",), named=named),
-        "dst": Addresses("destination host or prefix", ("destination",), named=named),
-        "ip": ip_version(),
+        "proto": fields.protocol(),
+        "port": fields.Ports("either port"),
+        "sport": fields.Ports("source port", ("source",)),
+        "dport": fields.Ports("destination port", ("destination",)),
+        "net": fields.Addresses("either address is within", prefixes_only=True),
+        "host": fields.Addresses("either host", named=named),
+        "src": fields.Addresses("source host or prefix", ("source",), named=named),
+        "dst": fields.Addresses("destination host or prefix", ("destination",), named=named),
+        "ip": fields.ip_version(),
     }
 
 
 BARE = ("proto", "port", "net")
 """Fields of a bare word, if rows have a flow's key."""
 _DIRECTIONS = {"in": int(FlowDirection.INGRESS), "out": int(FlowDirection.EGRESS)}
-_COUNTED: dict[str, Field] = {
-    "dir": Codes("direction", "direction, seen from this host", "direction", _DIRECTIONS),
-    "rate": Quantity("bit_rate", "bits per second", BIT_RATES),
-    "packet_rate": Quantity("packet_rate", "packets per second", RATES),
-    "pps": Quantity("packet_rate", "packets per second", RATES),
-    "packets": Quantity("packets", "packets", PLAIN),
-    "bytes": Quantity("bytes", "bytes of frames", SIZES),
-    "flags": Flags(),
+_COUNTED: dict[str, fields.Field] = {
+    "dir": fields.Codes("direction", "direction, seen from this host", "direction", _DIRECTIONS),
+    "rate": fields.Quantity("bit_rate", "bits per second", fields.BIT_RATES),
+    "packet_rate": fields.Quantity("packet_rate", "packets per second", fields.RATES),
+    "pps": fields.Quantity("packet_rate", "packets per second", fields.RATES),
+    "packets": fields.Quantity("packets", "packets", fields.PLAIN),
+    "bytes": fields.Quantity("bytes", "bytes of frames", fields.SIZES),
+    "flags": fields.Flags(),
 }
 WINDOW_FLOWS = Domain("flows", {**key_fields(named=False), **_COUNTED}, BARE, "host")
 """Flows of a window: dtype FLOW, with columns `bit_rate` and `packet_rate`."""
@@ -70,9 +55,9 @@ LIVE_FLOWS = Domain(
     {
         **key_fields(named=True),
         **_COUNTED,
-        "age": times("age", "time since the first packet", "s", column_ns=1),
-        "idle": times("idle", "time since the last packet", "s", column_ns=1),
-        "rtt": times("rtt", "round-trip time to the other end, if it is traced", "ms",
+        "age": fields.times("age", "time since the first packet", "s", column_ns=1),
+        "idle": fields.times("idle", "time since the last packet", "s", column_ns=1),
+        "rtt": fields.times("rtt", "round-trip time to the other end, if it is traced", "ms",
                      column_ns=1e9),
     },
     BARE,

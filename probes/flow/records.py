@@ -34,22 +34,11 @@ RECORD = np.dtype(
 """`struct flow_record` of flow.c: 64 bytes. `tcp_flags` is the highest byte of `packets`."""
 _PACKETS = np.uint64((1 << 56) - 1)
 
-FLOW = np.dtype(
-    [
-        ("source", "u1", (16,)),
-        ("destination", "u1", (16,)),
-        ("source_port", ">u2"),
-        ("destination_port", ">u2"),
-        ("protocol", "u1"),
-        ("version", "u1"),
-        ("direction", "u1"),
-        ("tcp_flags", "u1"),
-        ("packets", "u8"),
-        ("bytes", "u8"),
-        ("first_ns", "i8"),
-        ("last_ns", "i8"),
-    ]
-)
+FLOW = np.dtype([
+    ("source", "u1", (16,)), ("destination", "u1", (16,)), ("source_port", ">u2"),
+    ("destination_port", ">u2"), ("protocol", "u1"), ("version", "u1"), ("direction", "u1"),
+    ("tcp_flags", "u1"), ("packets", "u8"), ("bytes", "u8"), ("first_ns", "i8"), ("last_ns", "i8"),
+])  # fmt: skip
 """A flow in a window, one direction. Addresses are in network order, IPv4 in the first four bytes;
 bytes are of frames without FCS. Times are CLOCK_MONOTONIC: the kernel's last tick before the
 packet, but never outside the window."""

@@ -1,3 +1,2 @@
-"""The monitor (S2): an always-on sketch of all packets, policies over what it says,
-and applications that are given the packets which those select.
-"""
+"""The monitor (S2): an always-on sketch of all packets, policies over its metrics, and applications
+that get the packets which active policies select."""

@@ -1,19 +1,19 @@
 """Policies as state machines: each window decides whose applications run (S2.11, S2.12, S2.23).
 
-    triggered   ARMED -> ACTIVE             its condition holds
-                ACTIVE -> HOLD              its reason is over, and the minimum time is not
-                HOLD -> ACTIVE              its condition holds again
+    triggered   ARMED -> ACTIVE             the condition holds
+                ACTIVE -> HOLD              the reason is over, the minimum time is not
+                HOLD -> ACTIVE              the condition holds again
                 ACTIVE or HOLD -> COOLDOWN  both are over, or an operator ends it
-                COOLDOWN -> ARMED           that is over; the same window may make it ACTIVE
-                any -> ACTIVE               an operator activates it: only he ends it (forced)
-    operator    OFF <-> ACTIVE              an operator says so
+                COOLDOWN -> ARMED           after a time; the same window may make it ACTIVE
+                any -> ACTIVE               an operator forces it: only an operator ends it
+    operator    OFF <-> ACTIVE              an operator decides
     permanent   ACTIVE                      always
 
-The reason is over when `deactivate` holds or, where there is none, when `condition` does not. What
-is not known, such as a baseline of the first windows, changes nothing. Without a cool-down it goes
-to ARMED instead, and is looked at again after the next window.
+The reason is over when `deactivate` holds, or without one when `condition` does not hold. An
+unknown result, such as a baseline of the first windows, changes nothing. Without a cool-down a
+policy turns to ARMED instead, and its condition is evaluated after the next window.
 
-There is no thread and no clock in here: times, of CLOCK_MONOTONIC, are arguments. It is for one
+This module has no thread and no clock: times, of CLOCK_MONOTONIC, are arguments. Use it from one
 thread at a time.
 """
 
@@ -39,43 +39,43 @@ _FIRST = {
     "permanent": PolicyState.ACTIVE,
     "operator": PolicyState.OFF,
 }
-"""By mode, where a policy begins, and where it is when it ended."""
+"""By mode, a policy's state at its begin and after its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyTransition:
-    """A policy's way from one state to another."""
+    """A policy's change of state."""
 
     policy: str
     before: PolicyState
     after: PolicyState
     at_ns: int
     cause: str
-    """In words, with the values that a condition was compared with."""
+    """Text with the compared values."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
-    """A policy, and where it stands."""
+    """A policy and its state."""
 
     policy: Policy
     state: PolicyState
     since_ns: int
-    """Since when it is in its state."""
+    """When it entered the state."""
     active_ns: int
-    """Since when its applications run, or did when they last ran; 0: never."""
+    """When its applications last began to run; 0: never."""
     forced: bool = False
     """Whether an operator activated it."""
     cause: str = ""
-    """Of its last transition."""
+    """Cause of the last transition."""
     outcome: ConditionOutcome | None = None
-    """Of what was looked at after the last window; None where that is nothing, or failed."""
+    """Result of the condition after the last window; None if none was evaluated."""
     failure: str = ""
-    """Why the condition could not be looked at; empty where it could."""
+    """Error of the condition's evaluation; empty if it succeeded."""
 
     @property
     def until_ns(self) -> int:
-        """When HOLD or COOLDOWN is over; 0 in other states."""
+        """When HOLD or COOLDOWN ends; 0 in other states."""
         if self.state is PolicyState.HOLD:
             return self.active_ns + round(self.policy.hold * 1e9)
         if self.state is PolicyState.COOLDOWN:
@@ -84,7 +84,7 @@ class PolicyStatus:
 
 
 class _Machine:
-    """One policy's."""
+    """State machine of one policy."""
 
     def __init__(self, policy: Policy, now_ns: int) -> None:
         self._condition = Condition.parse(policy.condition) if policy.condition else None
@@ -92,12 +92,12 @@ class _Machine:
         first = _FIRST[policy.mode]
         self.standing = PolicyStatus(policy, first, now_ns, now_ns if first.runs else 0)
         self.span = max((c.span for c in (self._condition, self._deactivate) if c), default=0.0)
-        """Seconds that its conditions ask for."""
+        """Seconds of history that the conditions need."""
         self._quiet = WindowSeries(self.span)
-        """What baselines are made of: windows in which it did not run, and had no reason to."""
+        """Windows for baselines: the policy did not run, and its condition did not hold."""
 
     def follow(self, old: _Machine) -> None:
-        """Go on from where the one of this name was."""
+        """Take over the state of the old policy of this name."""
         policy = self.standing.policy
         self.standing = replace(old.standing, policy=policy, outcome=None, failure="")
         self._quiet = old._quiet
@@ -106,7 +106,7 @@ class _Machine:
     def move(
         self, after: PolicyState, at_ns: int, cause: str, forced: bool = False
     ) -> PolicyTransition:
-        """To another state, whatever that is for."""
+        """Change to another state."""
         before = self.standing
         starts = after.runs and not before.state.runs
         self.standing = replace(
@@ -120,13 +120,13 @@ class _Machine:
         return PolicyTransition(before.policy.name, before.state, after, at_ns, cause)
 
     def end(self, at_ns: int, cause: str) -> PolicyTransition:
-        """To where it waits."""
+        """Change to the state that waits."""
         policy = self.standing.policy
         after = PolicyState.COOLDOWN if policy.cooldown else _FIRST[policy.mode]
         return self.move(after, at_ns, cause)
 
     def force(self, at_ns: int) -> PolicyTransition | None:
-        """Have it run until an operator ends it."""
+        """Run the policy until an operator ends it."""
         standing, cause = self.standing, "an operator activated it"
         if standing.policy.mode == "permanent" or standing.forced:
             return None
@@ -138,7 +138,7 @@ class _Machine:
     def window(
         self, series: WindowSeries, row: Array, end_ns: int, seconds: float
     ) -> list[PolicyTransition]:
-        """What the last window of `series`, which `row` is, changes."""
+        """Take in the last window of `series`, which is `row`. Returns the transitions."""
         before = self.standing.state
         self._look(series)
         transitions = list(self._decide(end_ns))
@@ -148,7 +148,7 @@ class _Machine:
         return transitions
 
     def _look(self, series: WindowSeries) -> None:
-        """At the condition that may change the state now."""
+        """Evaluate the condition that may change the state now."""
         ends = self._deactivate if self.standing.state is PolicyState.ACTIVE else None
         if condition := ends or self._condition:
             outcome, failure = None, ""
@@ -159,7 +159,7 @@ class _Machine:
             self.standing = replace(self.standing, outcome=outcome, failure=failure)
 
     def _decide(self, at_ns: int) -> Iterator[PolicyTransition]:
-        """By what was seen, after a window that ended then."""
+        """Decide by the outcome of a window that ended at `at_ns`."""
         before, outcome = self.standing, self.standing.outcome
         over = at_ns >= before.until_ns
         if before.state is PolicyState.COOLDOWN and over:
@@ -182,18 +182,18 @@ class _Machine:
 
 
 class Engine:
-    """All policies, in the order in which they came."""
+    """All policies, in the order of their addition."""
 
     def __init__(self) -> None:
         self._machines: dict[str, _Machine] = {}
         self._series = WindowSeries()
 
     def set(self, policy: Policy, now_ns: int) -> PolicyTransition | None:
-        """Add a policy, or put it in the place of the one of this name.
+        """Add a policy, or replace the one of this name.
 
-        With the same mode it stays in the state in which that was, forced or not: what is changed,
-        the condition too, counts from the next window on. With another one it begins anew; the
-        transition that this is, if any. UsageError for what can't be one more, or is no condition.
+        With the same mode it keeps the state of the old policy, forced or not; changes count from
+        the next window. With another mode it begins anew. Returns the resulting transition, if any.
+        Raises UsageError if there are too many policies or a condition is invalid.
         """
         old = self._machines.get(policy.name)
         if old is None and len(self._machines) >= MAX_POLICIES:
@@ -216,12 +216,12 @@ class Engine:
         return transition
 
     def remove(self, name: str) -> None:
-        """Forget a policy; UsageError where there is none of this name."""
+        """Remove a policy. Raises UsageError if the name is unknown."""
         self._named(name)
         del self._machines[name]
 
     def window(self, row: Array, end_ns: int, seconds: float) -> list[PolicyTransition]:
-        """What a window changes; `row` is of dtype METRIC, shape ()."""
+        """Take in a window and return all transitions; `row` has dtype METRIC, shape ()."""
         self._series.append(row, end_ns, seconds)
         transitions = []
         for machine in self._machines.values():
@@ -229,13 +229,13 @@ class Engine:
         return transitions
 
     def activate(self, name: str, now_ns: int) -> PolicyTransition | None:
-        """Have a policy run, until `deactivate`. None where its state stays the same."""
+        """Run a policy until `deactivate`. Returns None if its state stays the same."""
         return self._named(name).force(now_ns)
 
     def deactivate(self, name: str, now_ns: int) -> PolicyTransition | None:
-        """End a policy, whatever made it run. None where it does not.
+        """End a policy, forced or not. Returns None if it does not run.
 
-        UsageError for a permanent one.
+        Raises UsageError for a permanent policy.
         """
         machine = self._named(name)
         policy = machine.standing.policy
@@ -248,7 +248,7 @@ class Engine:
         return machine.end(now_ns, "an operator deactivated it")
 
     def policies(self) -> tuple[PolicyStatus, ...]:
-        """Where each policy stands."""
+        """The status of each policy."""
         return tuple(machine.standing for machine in self._machines.values())
 
     def active(self) -> tuple[str, ...]:
@@ -256,7 +256,7 @@ class Engine:
         return tuple(s.policy.name for s in self.policies() if s.state.runs)
 
     def rows(self) -> Array:
-        """Where each policy stands, of dtype POLICY (n,); `selected` is zero."""
+        """The status of each policy as rows of dtype POLICY (n,); `selected` is 0."""
         rows = np.zeros(len(self._machines), POLICY)
         for row, standing in zip(rows, self.policies(), strict=True):
             row["policy"] = standing.policy.name

@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from probes.monitor.policy import Policy
 
 Measured = float
-"""NaN where it could not be measured."""
+"""NaN if it could not be measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyInfo:
-    """A policy and where it stands."""
+    """A policy and its state."""
 
     policy: Policy
     state: PolicyState
     since_utc_ns: int
-    """Since when it is in that state."""
+    """When it entered the state."""
     until_utc_ns: int
-    """When HOLD or COOLDOWN is over; 0 in other states."""
+    """When HOLD or COOLDOWN ends; 0 in other states."""
     forced: bool
-    """Whether an operator activated it: it stays so until an operator ends it."""
+    """Whether an operator activated it: only an operator ends it."""
     cause: str
-    """Of its last transition, in words; empty where it made none."""
+    """Cause of the last transition; empty if there was none."""
     selected: int
-    """Packets that its selection gave to its applications, since it was there."""
+    """Packets that it selected for its applications since it was added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class ApplicationInfo:
     """An application of the monitor."""
 
     name: str
-    """Its probe's name too."""
+    """The name of its probe, too."""
     summary: str
     active: bool
-    """Whether any packets go to it now: some policy that runs it is active."""
+    """Whether packets go to it now: an active policy runs it."""
     packets: int
-    """Packets, or telemetry records, that it was given since it was loaded."""
+    """Packets or telemetry records that it got since it was loaded."""
     ns: Measured
-    """For each of them, measured when it was loaded."""
+    """Nanoseconds a packet, measured at load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class MonitorInfo:
     interval: float
     """Seconds."""
     offload: str
-    """What became of a wish for it, in one line; empty where there was none."""
+    """Result of the request to offload, in one line; empty without a request."""
     policies: tuple[PolicyInfo, ...]
     applications: tuple[ApplicationInfo, ...]
     profiles: Mapping[str, tuple[str, ...]]

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * The monitor (S2.5 to S2.9): every packet counted by protocol, and its flow in a
- * HyperLogLog; where a policy is active, packets that it selects go to the applications.
+ * The monitor (S2.5 to S2.9): counts every packet by protocol, and its flow in a HyperLogLog.
+ * Packets that an active policy selects go to the applications.
  *
- * `monitor` parses for all. A register keeps the largest hash value that it has seen, not its
- * number of leading zeros: that takes no counting of zeros here, and tells user space more
- * (probes/monitor/sketch.py). Each CPU counts for itself (S2.21). There are two generations of
- * this program, each with `sketches` of its own: one is written while the other is read (S2.8).
- * Up to `count` it has no state: a NIC could do that much (S2.20).
+ * `monitor` parses for all. A register keeps the largest hash value, not its number of leading
+ * zeros: that saves the counting here, and tells user space more (probes/monitor/sketch.py). Each
+ * CPU counts for itself (S2.21). The program has two halves with `sketches` each: one is written
+ * while the other is read (S2.8). Up to `count` it has no state: a NIC could do as much (S2.20).
  *
- * `route` looks a packet up in match+action tables, and calls the applications that it is for, each
- * of which calls the next; `finish` is behind the last one.
+ * `route` looks a packet up in match+action tables and calls its applications, each of which calls
+ * the next one; `finish` comes last.
  *
  * CPUS, REGISTERS (a power of two), RECORDS (1, unless TELEMETRY), TELEMETRY, VERDICT_END,
  * VERDICT_OTHERS, HASH_0 .. HASH_5 (odd secrets) and LINK_ETHERNET come from
@@ -25,28 +24,28 @@
 #define TABLES 8
 #define RULES 16384
 
-#define NO_PROTOCOL 256 /* not IP, or not to be parsed */
+#define NO_PROTOCOL 256 /* not IP, or not parsed */
 
-/* What one CPU has seen in this window. */
+/* Counters of one CPU in this window. */
 struct sketch {
     struct wire_size
-        tallies[NO_PROTOCOL + 1]; /* by protocol: user space makes the eight counters of it */
+        tallies[NO_PROTOCOL + 1]; /* by protocol: user space adds up the eight counters */
     u32 unused;
-    u32 routed; /* whether a policy may be active: spares packets the router, and a look-up */
+    u32 routed;               /* whether a policy may be active: else packets skip the router */
     u32 registers[REGISTERS]; /* 0: empty */
 };
 
-/* What user space tells the programs. */
+/* User space's settings for the programs. */
 struct control {
-    u32 active;     /* bit n: policy n is */
+    u32 active;     /* bit n: policy n is active */
     u32 everything; /* policies that select every packet */
-    u32 tables;     /* in use */
+    u32 tables;     /* tables in use */
     u32 unused;
-    u32 applications[POLICIES];    /* by policy; bit n: it runs application n */
-    struct flow_key masks[TABLES]; /* by table: what its rules look at */
+    u32 applications[POLICIES];    /* by policy; bit n: runs application n */
+    struct flow_key masks[TABLES]; /* by table: the bits that its rules compare */
 };
 
-/* A match: what its table's mask leaves of a flow is as here. */
+/* A match: a flow key after its table's mask. */
 struct rule {
     struct flow_key key;
     u64 table;
@@ -54,7 +53,7 @@ struct rule {
 
 BPF_F_TABLE("array", u32, struct sketch, sketches, CPUS, BPF_F_MMAPABLE);
 BPF_F_TABLE("array", u32, struct control, controls, 1, BPF_F_MMAPABLE);
-BPF_HASH(rules, struct rule, u32, RULES);      /* which policies the rule is of */
+BPF_HASH(rules, struct rule, u32, RULES);      /* policies of the rule */
 BPF_PERCPU_ARRAY(chosen, u64, POLICIES);       /* packets that a policy selected while active */
 BPF_HASH(receivers, struct flow_key, u8, 256); /* outer 5-tuples of telemetry */
 BPF_PROG_ARRAY(router, 1);
@@ -100,7 +99,7 @@ static __always_inline u64 observe(struct sketch *sketch, struct packet *packet,
 
 #if TELEMETRY
 
-/* Turn a record into what its packet would have been parsed to. */
+/* Turn a record into a parsed packet. */
 static __always_inline void decapsulate(struct record *record, struct selected *selected) {
     u64 ports = (u64)record->source_port | (u64)record->destination_port << 16;
     *selected = (struct selected){};
@@ -143,7 +142,7 @@ static __always_inline bool find_telemetry(CONTEXT *ctx, struct cursor *c) {
     return false;
 }
 
-/* Count the records in a datagram, and have them selected; false: it is none of ours. */
+/* Count the records in a datagram, and have them selected. Returns whether it is telemetry. */
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct cursor c;
     if (!find_telemetry(ctx, &c))
@@ -179,7 +178,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
 
 #else
 
-/* Count a packet, and have it selected; true: whatever it is, it is ours. */
+/* Count a packet, and have it selected. Returns true: every packet is to be counted. */
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct wire_size size = size_on_wire(ctx);
     struct packet packet = {};
@@ -209,7 +208,7 @@ int monitor(CONTEXT *ctx) {
     return observe_frame(ctx, sketch) ? VERDICT_END : VERDICT_OTHERS;
 }
 
-/* Policies that select a flow, by the tables; those that select every packet are among them. */
+/* Policies that select a flow, including those that select every packet. */
 static __always_inline u32 policies_of(struct control *control, struct flow_key *key) {
     u32 found = control->everything, tables = control->tables;
     struct rule rule = {};

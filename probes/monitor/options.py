@@ -1,4 +1,4 @@
-"""How the monitor measures: what an operator chooses."""
+"""Operator's options of the monitor."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _TALLIES = 257 * 16
 """Bytes of a CPU's counters by protocol."""
 _REGISTER = 4
 BITS = (4, 14)
-"""Least and most bits that choose a register."""
+"""Fewest and most bits that choose a register."""
 
 
 class Input(StrEnum):
-    """What the packets of the interface are (S2.3)."""
+    """Kind of the interface's packets (S2.3)."""
 
     REGULAR = "regular"
-    """The host's own traffic: measured as it is, and handed on."""
+    """The host's own traffic: measured and passed on."""
     MIRRORED = "mirrored"
-    """Copies of others' traffic: measured as they are, and not for this host: they end here."""
+    """Copies of other hosts' traffic: measured and dropped."""
     TELEMETRY = "telemetry"
-    """Records of packets that switches saw, in UDP datagrams to `receivers` (S2.1, S2.2). They end
-    here; all other packets are handed on and not measured."""
+    """Records of packets that switches saw, in UDP datagrams to `receivers` (S2.1, S2.2), which are
+    dropped; other packets are passed on and not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Receiver:
     destination_port: int
 
     def check(self) -> None:
-        """UsageError for what no datagram can have."""
+        """Raises UsageError if no datagram can match."""
         try:
             versions = {ipaddress.ip_address(a).version for a in (self.source, self.destination)}
         except ValueError as error:
@@ -59,20 +59,21 @@ class MonitorOptions:
     bits: int = 12
     """2**bits registers: the estimate's standard error is about 1 / sqrt(2**bits) (S2.7)."""
     interval: float = 1.0
-    """Seconds: conditions are looked at after each."""
+    """Seconds of a window; conditions are evaluated after each."""
     input: Input = Input.REGULAR
     receivers: tuple[Receiver, ...] = ()
     ingress: Hook | None = None
-    """XDP or TC_INGRESS; None: where packets are seen best (`probes.hooks.Hooks.choose`)."""
+    """XDP or TC_INGRESS; None: the best one (`probes.hooks.Hooks.choose`)."""
     seed: str = ""
     """Key of the hash; registers of equal seeds merge, so hosts of a fleet share one.
 
     Empty: the boot's id. Every local user can read that id, and can then choose addresses and ports
-    that spoil the estimate; a seed of a file that only root reads prevents it."""
+    that spoil the estimate. A seed from a file that only root reads prevents this.
+    """
     offload: bool = False
-    """Whether the driver is asked to run it on the NIC (S2.20)."""
+    """Whether to ask the driver to run the monitor on the NIC (S2.20)."""
     drop_others: bool = False
-    """Whether packets that are no telemetry end here too, instead of being handed on (S2.1)."""
+    """Whether packets other than telemetry are dropped, too (S2.1)."""
 
     @property
     def memory(self) -> int:
@@ -80,7 +81,7 @@ class MonitorOptions:
         return _HALVES * possible_cpus() * (_TALLIES + (_REGISTER << self.bits))
 
     def check(self) -> None:
-        """Raises UsageError for what is not possible."""
+        """Raises UsageError if options are out of range or contradict each other."""
         least, most = BITS
         if not least <= self.bits <= most:
             raise UsageError(f"bits = {self.bits} is not between {least} and {most}")

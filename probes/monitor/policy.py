@@ -1,10 +1,10 @@
-"""Policies of the monitor as an operator gives them: which condition runs which applications.
+"""Operator's policies of the monitor: which condition runs which applications.
 
-The same model serves files, REST and the console. The short form says all of it in one line:
+Files, REST and the console use the same model. The short form is one line:
 
     NAME: CONDITION [until CONDITION] [hold 5s] [cooldown 10s] -> RUN[, RUN...] [on FILTER [or ...]]
 
-`always` in place of the condition is the permanent mode, `operator` the one that only an operator
+`always` instead of the condition is the permanent mode; `operator` the mode that only an operator
 activates (S2.12). RUN is an application, a profile, or `trace:N`: the paths of the N top flows.
 """
 
@@ -45,15 +45,15 @@ BUILT_IN = ("accounting", "dns", "half_open", "heavy_hitters", "port_scan")
 """Applications that come with the monitor."""
 TRACE = "trace"
 TOP_FLOWS = 3
-"""What `trace` traces without a number."""
+"""Flows that `trace` traces without a number."""
 MAX_TRACED = 16
 MAX_SECONDS = 86400
-"""Of a hold or a cool-down: a day."""
+"""Longest hold or cool-down: a day."""
 FORM = (
     "a policy is NAME: CONDITION -> RUN, or NAME: CONDITION hold 5s cooldown 10s -> RUN on FILTER"
 )
 _WORDS: dict[str, Mode] = {"always": "permanent", "operator": "operator"}
-"""In the place of a condition."""
+"""Words instead of a condition."""
 _UNITS = {"": 1.0} | TIMES
 _DURATION = re.compile(rf"([0-9]+(?:\.[0-9]+)?)\s*({'|'.join(_UNITS)})")
 _CLAUSE = re.compile(r"(?<!\S)(until|hold|cooldown)(?!\S)")
@@ -62,7 +62,7 @@ _THEN = re.compile(r"\s*([^\s,]+(?:\s*,\s*[^\s,]+)*)(?:\s+on\s+(\S.*?))?\s*", re
 
 
 def _seconds(value: object) -> object:
-    """A number is of seconds; text has a unit too."""
+    """Seconds of a number, or of a text with a unit."""
     if not isinstance(value, str):
         return value
     if not (found := _DURATION.fullmatch(value.strip())):
@@ -71,7 +71,7 @@ def _seconds(value: object) -> object:
 
 
 def _traced(value: object, name: Callable[[object], str]) -> str:
-    """`trace:N`, or else a name."""
+    """Check `trace:N`, or else a name."""
     what, colon, count = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not colon or what != TRACE:
         return name(value)
@@ -117,18 +117,18 @@ class Policy(_Model):
 
     name: Name
     mode: Mode = "operator"
-    """Where there is a condition and no mode is given, it is `triggered`. A triggered policy can be
-    activated by an operator as well."""
+    """`triggered` if only a condition is given. An operator can also activate a triggered
+    policy."""
     condition: Text = ""
-    """Of a triggered policy: it becomes active when this holds (`probes.monitor.condition`)."""
+    """A triggered policy becomes active when this holds (`probes.monitor.condition`)."""
     deactivate: Text = ""
-    """It ends when this holds (hysteresis); empty: as soon as `condition` does not."""
+    """The policy ends when this holds (hysteresis); empty: when `condition` does not hold."""
     hold: Seconds = 0.0
-    """For how long it is active at least; a number, or text such as `500ms`."""
+    """Minimum time of activity: a number of seconds, or text such as `500ms`."""
     cooldown: Seconds = 0.0
-    """For how long its condition is not looked at after that."""
+    """Time after the end before the condition is evaluated again."""
     select: tuple[Select, ...] = ()
-    """Filters (`probes.flow.filter`) of which a packet must pass one; none: every packet."""
+    """Filters (`probes.flow.filter`); a packet must pass one of them. Empty: every packet."""
     run: Annotated[tuple[Run, ...], AfterValidator(_some)]
 
     @model_validator(mode="before")
@@ -160,7 +160,7 @@ class Policy(_Model):
 
     @classmethod
     def parse(cls, data: object, where: str) -> Policy:
-        """A policy as Python has it after JSON. Raises UsageError: `where`, the key, what."""
+        """Check a policy of JSON's types. Raises UsageError with `where` and the key."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -168,7 +168,7 @@ class Policy(_Model):
 
     @classmethod
     def parse_short(cls, text: str) -> Policy:
-        """A policy in its short form. Raises UsageError, naming the policy and the key."""
+        """Parse the short form. Raises UsageError with the policy's name and the key."""
         head, arrow, then = text.partition("->")
         name, colon, when = head.partition(":")
         if not (colon and arrow):
@@ -199,12 +199,12 @@ class Policy(_Model):
 
     @property
     def when(self) -> str:
-        """Its condition, or the word in the place of one."""
+        """The condition, or the word instead of one."""
         words = {mode: word for word, mode in _WORDS.items()}
         return words.get(self.mode, self.condition)
 
     def to_short(self) -> str:
-        """Of which `parse_short` makes the same policy."""
+        """The short form: `parse_short` reads it back."""
         when = [self.when]
         if self.deactivate:
             when.append(f"until {self.deactivate}")
@@ -219,7 +219,7 @@ class Policy(_Model):
         return f"{self.name}: {' '.join(when)} -> {' '.join(then)}"
 
     def dump(self) -> dict[str, Any]:
-        """What `parse` makes the same policy of: JSON's types, without defaults."""
+        """The policy in JSON's types, without defaults: `parse` reads it back."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -255,7 +255,7 @@ class Monitor(_Model):
         return self
 
     def options(self) -> MonitorOptions:
-        """As the monitor takes them."""
+        """As options of the monitor."""
         receivers = tuple(Receiver(**receiver.model_dump()) for receiver in self.receivers)
         return MonitorOptions(**{**dict(self), "receivers": receivers})
 
@@ -268,7 +268,7 @@ def _possible(options: MonitorOptions | Receiver, at: str = "") -> None:
 
 
 class PolicyFile(_Model):
-    """A file of policies, and what they need."""
+    """A file of policies, with profiles, applications and options."""
 
     policy: tuple[Policy, ...] = ()
     profiles: dict[Name, Annotated[tuple[Name, ...], AfterValidator(_some)]] = Field(
@@ -282,7 +282,7 @@ class PolicyFile(_Model):
 
     @property
     def applications(self) -> tuple[ProbeConfig, ...]:
-        """What those files say."""
+        """The configurations in those files."""
         return self._applications
 
     @model_validator(mode="after")
@@ -297,9 +297,9 @@ class PolicyFile(_Model):
 
 
 def load(path: str | Path) -> PolicyFile:
-    """The policies in a file, JSON or TOML by its name, with the applications that it names.
+    """Read a file of policies, JSON or TOML by its name, and the applications that it names.
 
-    Raises UsageError, naming file and key, for anything that is invalid.
+    Raises UsageError with the file and the key of any mistake.
     """
     path = Path(path)
     where = str(path)
@@ -339,7 +339,7 @@ def check_names(
     profiles: Mapping[str, Collection[str]],
     where: str = "",
 ) -> None:
-    """Whether all that is to run exists. Raises UsageError, `where` before it, with a hint."""
+    """Check that all names exist. Raises UsageError, after `where`, with a hint."""
     for profile, names in profiles.items():
         if profile in (*applications, TRACE):
             what = "path tracing" if profile == TRACE else "an application"
@@ -357,8 +357,7 @@ def check_names(
 
 
 def resolve(policy: Policy, profiles: Mapping[str, Collection[str]]) -> tuple[tuple[str, ...], int]:
-    """Its applications, each once and in the order in which they are named, and of how many top
-    flows the paths are traced."""
+    """A policy's applications, each once and in order, and the number of top flows to trace."""
     names: dict[str, None] = {}
     traced = 0
     for name in policy.run:

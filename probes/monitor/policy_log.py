@@ -36,9 +36,9 @@ class PolicyLog:
         self._selected.pop(name, None)
 
     def tables(self, selected: Mapping[str, int]) -> dict[str, Array]:
-        """Return the policies' rows (dtype POLICY) and, if any are new, those of transitions.
+        """Return the rows of policies (dtype POLICY) and, if there are new ones, of transitions.
 
-        `selected`: packets of each policy up to now. The rows have those of this window.
+        `selected`: packets of each policy up to now; the rows count only this window's packets.
         """
         rows = self._engine.rows()
         for row in rows:

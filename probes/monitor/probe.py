@@ -1,4 +1,4 @@
-"""The monitor as a probe: its programs, swapped and read, and the policies over what they say."""
+"""The monitor as a probe: swaps and reads its programs, and runs its policies."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ _SKETCHES = 16 << 20
 """Bytes of registers of past windows that are kept."""
 _MAX_SKETCHES = 3600
 _CALLS = 2
-"""Of the kernel's tail calls: to `route`, and to `finish`."""
+"""Tail calls of the kernel: to `route`, and to `finish`."""
 
 
 class MonitorProbe(BuiltinProbe[MonitorGeneration]):
-    """Metrics of all packets that come in (S2.5 to S2.8), and policies over them (S2.9)."""
+    """Metrics of all incoming packets (S2.5 to S2.8), and policies over them (S2.9)."""
 
     name = PROBE
 
@@ -78,8 +78,9 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         hooks: Hooks,
         options: MonitorOptions = MonitorOptions(),  # noqa: B008 - immutable
     ) -> None:
-        """Join the hook's chain, and let applications be put behind it.
+        """Join the hook's chain, and offer applications a hook behind it.
 
+        `changed` gets the policies that became active or inactive, in the thread that changed them.
         Raises ProbedeckError, and then leaves nothing behind.
         """
         options.check()
@@ -110,7 +111,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self.close()
             raise
         self.offload = _ask_for_offload(interface) if options.offload else ""
-        """What became of a wish for it, in one line; empty where there was none (S2.20)."""
+        """Result of the request to offload, in one line; empty without a request (S2.20)."""
         self._start_ns = time.monotonic_ns()
 
     def points(self) -> Sequence[ProbeHook]:
@@ -135,7 +136,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         self._point.chain.append(self._stage, self._current.halves[0].program.fd)
         self._point.chain.reserve(_CALLS)
         self._reserved = _CALLS
-        # Last: what does not load must not touch the interface.
+        # Last: a program that does not load must not touch the interface.
         self._registry.attach(self._point)
         macros = macros_of(self.options, self.interface, self._point.hook)
         given = {name: self._shared.fds[name] for name in GIVEN}
@@ -153,7 +154,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
 
     @property
     def config(self) -> ProbeConfig:
-        """As a user's probe would be described; of it, the source can be replaced."""
+        """The configuration that a user's probe would have; only its source can be replaced."""
         from probes.config import model as config  # pydantic, which the first paint does without
 
         metrics = (config.Metric(name=METRICS_TABLE, map="sketches", snapshot=True),)
@@ -169,33 +170,33 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     def set_policy(
         self, policy: Policy, applications: Sequence[str], matches: Sequence[Match]
     ) -> None:
-        """Add a policy, or put it in the place of the one of this name; nothing is stopped."""
+        """Add a policy, or replace the one of this name; other policies run on."""
         with self._lock:
             self.router.set_policy(policy.name, applications, matches)
-            # It refuses nothing that the router takes, and that a policy was made of.
+            # Cannot fail: the router has accepted the policy, and Policy has validated it.
             transition = self._engine.set(policy, time.monotonic_ns())
             self.router.activate(self._engine.active())
             self._made_now(transition)
 
     def remove_policy(self, name: str) -> None:
-        """Forget a policy. UsageError where there is none of this name."""
+        """Remove a policy. Raises UsageError if the name is unknown."""
         with self._lock:
             self._engine.remove(name)
             self.router.remove_policy(name)
             self._log.forget(name)
 
     def activate(self, name: str) -> None:
-        """Have a policy run until `deactivate`."""
+        """Run a policy until `deactivate`."""
         with self._lock:
             self._made_now(self._engine.activate(name, time.monotonic_ns()))
 
     def deactivate(self, name: str) -> None:
-        """End a policy, whatever made it run."""
+        """End a policy, forced or not."""
         with self._lock:
             self._made_now(self._engine.deactivate(name, time.monotonic_ns()))
 
     def policies(self) -> tuple[PolicyInfo, ...]:
-        """Each policy, and where it stands."""
+        """Each policy and its state."""
         with self._lock:
             selected = self.router.selected()
             return tuple(
@@ -204,7 +205,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             )
 
     def sketch(self, windows: int = 1) -> Sketch:
-        """The last windows' registers, merged. UsageError where there is no window yet."""
+        """The last windows' registers, merged. Raises UsageError if no window has ended yet."""
         with self._lock:
             if windows < 1:
                 raise UsageError(f"a sketch of {windows} windows")
@@ -214,7 +215,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             return last.merged(*others)
 
     def export(self) -> tuple[Item, ...]:
-        """End the window: swap, wait, read; then look at every policy."""
+        """End the window: swap, wait, read; then evaluate every policy."""
         with self._lock:
             started = time.monotonic_ns()
             old = self._current.halves[self._active]
@@ -224,7 +225,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             return self._end_window(old, started)
 
     def compile(self, config: ProbeConfig) -> CompiledSides:
-        """Compile another source. Raises CompileError, and UsageError for what can't change."""
+        """Compile another source. Raises CompileError, or UsageError for other changes."""
         refuse_other_changes(self.config, config)
         assert config.ingress
         compiled = self._compile(config.ingress.source)
@@ -238,7 +239,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         return sides
 
     def compare(self, compiled: CompiledSides) -> Compatibility:
-        """What `replace` would keep: rules and applications; each window starts empty anyway."""
+        """Maps that `replace` would keep: rules and applications; each window starts empty
+        anyway."""
         fates = (
             MapFate("ingress", "sketches", Fate.WINDOW, "", 0),
             *(MapFate("ingress", name, Fate.KEPT, "", 0) for name in SHARED),
@@ -246,14 +248,15 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         return Compatibility(fates, (), (), ())
 
     def replace(self, compiled: CompiledSides) -> tuple[Item, ...]:
-        """Put an edited source's programs in the place of those that run; the window that ended."""
+        """Replace the running programs by those of an edited source. Returns the window that
+        ended."""
         with self._lock:
             assert compiled.config.ingress
             source = compiled.config.ingress.source
             return self._become(self._load(source, compiled.sides["ingress"]))
 
     def programs(self) -> tuple[ProgramInfo, ...]:
-        """What of it is in the kernel."""
+        """The monitor's program in the kernel."""
         with self._lock:
             assert self._shared
             return (
@@ -269,7 +272,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             )
 
     def close(self) -> None:
-        """Leave the hook. UsageError while there are applications."""
+        """Leave the hook. Raises UsageError while applications are loaded."""
         with self._lock:
             if self._behind:
                 self._registry.withdraw(self._behind)
@@ -298,7 +301,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         return items
 
     def _end_window(self, ended: SketchHalf, started_ns: int) -> tuple[Item, ...]:
-        """The window of a program that was swapped out just now, and what it changes."""
+        """End the window of a program that was just swapped out, and apply its transitions."""
         end_ns = time.monotonic_ns()
         grace.wait()
         quiet_ns = time.monotonic_ns()
@@ -329,7 +332,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         return (*self.latest, *self._log.events())
 
     def _made_now(self, transition: PolicyTransition | None) -> None:
-        """An operator's."""
+        """Apply an operator's transition."""
         if transition:
             self._apply([transition], np.zeros((), METRIC))
 
@@ -341,7 +344,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
                 self.changed(changes)
 
     def _route_to(self, loaded: MonitorGeneration) -> None:
-        """Have packets go to this source's router, and come back to it."""
+        """Route packets to this source's router, and back to its exit."""
         assert self._shared
         set_router(self._shared, loaded)
         self.router.set_exit(loaded.finish_fd, [each.route for each in loaded.halves])

@@ -1,4 +1,4 @@
-"""The monitor's programs, and the maps that they work on."""
+"""The monitor's programs and their maps."""
 
 from __future__ import annotations
 
@@ -31,30 +31,24 @@ GIVEN = ("selections", "applications", "given")
 SHARED = (*GIVEN, "controls", "rules", "chosen", "receivers", "router")
 """Maps that all programs and generations share."""
 RECORDS = 45
-"""Telemetry records that one datagram may have: what fits into 1500 bytes."""
+"""Most telemetry records of one datagram: they fit into 1500 bytes."""
 POLICY_BITS = 32
 MATCH_TABLES = 8
 APPLICATIONS = 16
 
-CONTROL = np.dtype(
-    [
-        ("active", "u4"),
-        ("everything", "u4"),
-        ("tables", "u4"),
-        ("_", "u4"),
-        ("applications", "u4", (POLICY_BITS,)),
-        ("masks", "u8", (MATCH_TABLES, 5)),
-    ]
-)
+CONTROL = np.dtype([
+    ("active", "u4"), ("everything", "u4"), ("tables", "u4"), ("_", "u4"),
+    ("applications", "u4", (POLICY_BITS,)), ("masks", "u8", (MATCH_TABLES, 5)),
+])  # fmt: skip
 """`struct control` of monitor.c."""
 _FACTORS = 6
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROTOCOLS = {"tcp": [6], "udp": [17], "icmp": [1, 58]}
-"""IANA's numbers, by what the metrics are called."""
+"""IANA's protocol numbers by the metrics' names."""
 
 
 def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict[str, int | str]:
-    """What applications, and the monitor itself, are compiled with."""
+    """Macros for applications and the monitor itself."""
     return {
         hook.macro: 1,
         "LINK_ETHERNET": int(interface.ethernet),
@@ -64,13 +58,13 @@ def macros_of(options: MonitorOptions, interface: Interface, hook: Hook) -> dict
 
 
 def own_macros(options: MonitorOptions) -> dict[str, int | str]:
-    """What only the monitor is compiled with."""
+    """Macros for the monitor only."""
     ends = options.input is not Input.REGULAR
     return {
         "TELEMETRY": int(options.input is Input.TELEMETRY),
         "VERDICT_END": "VERDICT_DROP" if ends else "VERDICT_PASS",
         "VERDICT_OTHERS": "VERDICT_DROP" if options.drop_others else "VERDICT_PASS",
-        "CPUS": 1,  # for the compiler
+        "CPUS": 1,  # the compiler's own map; `SketchHalf` makes larger ones
         "REGISTERS": 1 << options.bits,
     }
 
@@ -83,7 +77,7 @@ def hash_factors(seed: str) -> tuple[int, ...]:
 
 
 def seed_id(seed: str) -> str:
-    """What tells sketches of different seeds apart, and does not tell the seed."""
+    """An id of the seed that does not reveal it; equal ids let sketches merge."""
     factors = np.array(hash_factors(seed), "u8").tobytes()
     return hashlib.sha256(factors).hexdigest()[:16]
 
@@ -97,10 +91,10 @@ def receiver_key(receiver: Receiver) -> bytes:
 
 
 class SketchHalf:
-    """One of the two `monitor` programs, and user space's view of what it counts."""
+    """One of the two `monitor` programs, and user space's view of its counters."""
 
     def __init__(self, compiled: Compiled, shared: Mapping[str, int], next_fd: int) -> None:
-        # Possible CPUs, not only those that are online: this program has no ring for the others.
+        # Possible CPUs, not only the online ones: this program has no ring for late ones.
         entries = {"sketches": possible_cpus()}
         self.program = Program(compiled, FUNCTION, shared=shared, next_fd=next_fd, entries=entries)
         self._maps = {
@@ -112,9 +106,10 @@ class SketchHalf:
         self._sketches = self._maps["sketches"].view()
 
     def read(self) -> tuple[Array, Array]:
-        """A row of dtype METRIC, shape (), without its flows; and registers, u4 (CPUs, 2**bits).
+        """Return a row of dtype METRIC, shape (), without flows, and the registers u4 (CPUs,
+        2**bits).
 
-        Exact only when no CPU runs the program any more.
+        Exact only after the last CPU has left the program.
         """
         row = np.zeros((), METRIC)
         tallies = self._sketches["tallies"]
@@ -126,15 +121,15 @@ class SketchHalf:
         return row, self._sketches["registers"]
 
     def route(self, routed: bool) -> None:
-        """Whether packets are to come to the router."""
+        """Set whether packets go to the router."""
         self._sketches["routed"] = routed
 
     def losses(self) -> dict[LossReason, Loss]:
-        """What is in no flow; counted from 0 again."""
+        """Losses since the last call."""
         return read_losses(self._maps["losses"])
 
     def clear(self) -> None:
-        """Forget what was counted."""
+        """Reset all counters."""
         for name in ("tallies", "registers"):
             self._sketches[name] = 0
 
@@ -147,7 +142,7 @@ class SketchHalf:
 
 @dataclass(frozen=True, slots=True)
 class MonitorGeneration:
-    """One source, loaded: two generations of `monitor`, and what they lead to."""
+    """One loaded source: two halves with `monitor`, and the programs behind them."""
 
     source: str
     halves: tuple[SketchHalf, ...]
@@ -160,7 +155,7 @@ class MonitorGeneration:
         return self.steps[1].fd
 
     def memory(self) -> int:
-        """Bytes of kernel memory of the maps that are its own."""
+        """Bytes of kernel memory of the halves' maps."""
         return sum(each.program.memory() for each in self.halves)
 
     def close(self) -> None:
@@ -171,14 +166,14 @@ class MonitorGeneration:
 
 
 def load(source: str, compiled: Compiled, shared: ProbeMaps, next_fd: int) -> MonitorGeneration:
-    """Programs that no packet reaches yet, or an error and none at all."""
+    """Load programs that no packet reaches yet, or raise and load none."""
     halves: list[SketchHalf] = []
     steps: list[Program] = []
     try:
         for _ in range(2):
             halves.append(SketchHalf(compiled, shared.fds, next_fd))  # noqa: PERF401
         one = halves[0].program
-        # What only `monitor` counts in is not made again for those that never touch it.
+        # The steps share the maps of `monitor`: they need no counters of their own.
         every = {name: one.map_fd(name) for name in compiled.maps}
         for name in (ROUTE, FINISH):
             steps.append(  # noqa: PERF401 - what came before an error is closed
@@ -191,5 +186,5 @@ def load(source: str, compiled: Compiled, shared: ProbeMaps, next_fd: int) -> Mo
 
 
 def set_router(shared: ProbeMaps, loaded: MonitorGeneration) -> None:
-    """Have packets that policies may want go to this source's router."""
+    """Send packets that policies may select to this source's router."""
     prog_array_set(shared.fds["router"], 0, loaded.steps[0].fd)

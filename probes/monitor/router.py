@@ -1,7 +1,7 @@
-"""The router's side of user space: which applications there are, and whose packets they get (S2.9).
+"""User space's side of the router: its applications, and the policies that select packets (S2.9).
 
-To an application's probe this is a hook's chain, in which it has its place. No packet comes to that
-place unless an active policy runs it: activation is one store into memory that the programs read.
+Offers applications the interface of a hook's chain. Packets reach an application only while an
+active policy runs it: activation is one store to memory that the programs read.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class _Placed:
     applications: tuple[str, ...]
     matches: tuple[Match, ...]
     before: int
-    """What the kernel had counted for that bit before; less what an older policy of the same name
-    had selected."""
+    """The kernel's count for the bit before this policy, less the count of an older policy of the
+    same name."""
 
 
 class PolicyRouter:
-    """Applications and policies in the kernel's tables. For use by several threads."""
+    """Applications and policies in the kernel's tables. Thread-safe."""
 
     def __init__(
         self, compiled: Compiled, shared: ProbeMaps, reserve: Callable[[int], None]
     ) -> None:
-        """`reserve` keeps tail calls of the hook for applications, or gives them back (S2.15)."""
+        """`reserve` reserves tail calls of the hook for applications, or frees them (S2.15)."""
         self._reserve = reserve
         self._fds = shared.fds
         self._maps = {
@@ -55,7 +55,7 @@ class PolicyRouter:
         self._lock = threading.RLock()
         self._stages: list[Stage | None] = [None] * APPLICATIONS
         self._given = np.zeros(APPLICATIONS, "u8")
-        """What the kernel had counted for each place before its application came."""
+        """The kernel's count for each slot before its application came."""
         self._policies: dict[str, _Placed] = {}
         self._active: frozenset[str] = frozenset()
         self._finish_fd = -1
@@ -66,8 +66,8 @@ class PolicyRouter:
         map_update(self._fds["receivers"], key, b"\1")
 
     def set_exit(self, finish_fd: int, gates: Sequence[Callable[[bool], None]]) -> None:
-        """Have packets go to program `finish_fd` after their last application; `gates` say whether
-        they come to the router at all."""
+        """Continue with program `finish_fd` after the last application. `gates` set whether packets
+        come to the router at all."""
         with self._lock:
             self._finish_fd = finish_fd
             self._gates = gates
@@ -76,7 +76,7 @@ class PolicyRouter:
             self._write_active()
 
     def append(self, stage: Stage, prog_fd: int) -> None:
-        """Give an application, by its stage's name, a place. UsageError where there is no room."""
+        """Give an application a slot, by its stage's name. Raises UsageError if all are taken."""
         with self._lock:
             if None not in self._stages:
                 raise UsageError(f"the monitor takes at most {APPLICATIONS} applications")
@@ -90,13 +90,13 @@ class PolicyRouter:
             self._write_policies()
 
     def replace(self, stage: Stage, prog_fd: int) -> None:
-        """Swap an application's program. The old one may run until the grace period is over."""
+        """Swap an application's program. The old one may run until the grace period ends."""
         with self._lock:
             prog_array_set(self._fds["applications"], self._stages.index(stage), prog_fd)
             stage.prog_fd = prog_fd
 
     def remove(self, stage: Stage) -> grace.Grace:
-        """Take an application out; on return no CPU runs it any more."""
+        """Remove an application; on return no CPU runs it."""
         with self._lock:
             slot = self._stages.index(stage)
             self._stages[slot] = None
@@ -109,8 +109,8 @@ class PolicyRouter:
             return waited
 
     def set_policy(self, name: str, applications: Sequence[str], matches: Sequence[Match]) -> None:
-        """Add a policy, or put it in the place of the one of this name: no packet meets half of
-        either. UsageError where it does not fit, and then nothing is changed."""
+        """Add a policy, or replace the one of this name; every packet meets the old or the new one
+        in full. Raises UsageError if it does not fit, and then changes nothing."""
         with self._lock:
             old = self._policies.get(name)
             taken = {placed.bit for placed in self._policies.values()}
@@ -128,20 +128,20 @@ class PolicyRouter:
                 self._policies[name] = replace(placed, before=before - so_far)
 
     def remove_policy(self, name: str) -> None:
-        """Forget it."""
+        """Remove a policy."""
         with self._lock:
             old = self._policies.pop(name)
             self._write_policies()
             self._forget(old)
 
     def activate(self, names: Collection[str]) -> None:
-        """Have these policies' applications run, and no others'."""
+        """Run the applications of exactly these policies."""
         with self._lock:
             self._active = frozenset(names)
             self._write_active()
 
     def selected(self) -> Mapping[str, int]:
-        """Packets that each policy has selected while it was active, since it was set."""
+        """Packets that each policy selected while active, since it was set."""
         with self._lock:
             counts = self._counts("chosen")
             return {
@@ -150,7 +150,7 @@ class PolicyRouter:
             }
 
     def given(self) -> Mapping[str, int]:
-        """Packets or records that each application was given, since it was loaded."""
+        """Packets or records that each application got since it was loaded."""
         with self._lock:
             counts = self._counts("given") - self._given
             return {
@@ -160,7 +160,7 @@ class PolicyRouter:
             }
 
     def running(self) -> frozenset[str]:
-        """Applications that packets may come to now."""
+        """Applications that packets may reach now."""
         with self._lock:
             here = {stage.name for stage in self._stages if stage}
             wanted = (p.applications for n, p in self._policies.items() if n in self._active)
@@ -172,14 +172,14 @@ class PolicyRouter:
             owned.close()
 
     def _forget(self, old: _Placed) -> int:
-        """What it selected."""
-        grace.wait()  # a packet may have been selected by it, and not yet counted
+        """Remove a policy's rules. Returns the number of packets that it selected."""
+        grace.wait()  # a selected packet may not be counted yet
         self._rules.remove(old.bit, old.matches)
         self._control["applications"][old.bit] = 0
         return int(self._counts("chosen")[old.bit]) - old.before
 
     def _write_policies(self) -> None:
-        """What each policy runs, of the applications that are here; and who is active."""
+        """Write the loaded applications of each policy, and the active policies."""
         bits = {stage.name: 1 << slot for slot, stage in enumerate(self._stages) if stage}
         for placed in self._policies.values():
             runs = sum(bits.get(name, 0) for name in placed.applications)
@@ -187,7 +187,8 @@ class PolicyRouter:
         self._write_active()
 
     def _write_active(self) -> None:
-        """One store says who; policies that run nothing here cost no packet anything."""
+        """Write the active policies in one store; those without loaded applications cost
+        nothing."""
         active = 0
         for name, placed in self._policies.items():
             if name in self._active and self._control["applications"][placed.bit]:
@@ -197,7 +198,7 @@ class PolicyRouter:
             gate(active != 0)
 
     def _counts(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-        """Sums over the CPUs."""
+        """Sums over all CPUs."""
         counts: np.ndarray[tuple[int], np.dtype[np.uint64]]
         counts = self._maps[name].read().values.sum(axis=1, dtype="u8")
         return counts

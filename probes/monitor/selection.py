@@ -1,7 +1,7 @@
-"""Match+action tables: which policies a packet's flow is of (S2.9).
+"""Match+action tables: the policies that select a packet's flow (S2.9).
 
-A table has one mask, and rules that say what the masked flow key must be; each rule's action is the
-set of policies that it is of. A packet visits every table, and what matched in each adds up.
+A table has one mask and rules with values of the masked flow key. A rule's action is a set of
+policies. A packet visits every table, and the matches add up.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ MAX_RULES = 16384
 
 
 def matches_of(select: Sequence[str]) -> tuple[Match, ...]:
-    """What a policy's filters, of which one must pass, select; nothing said is everything.
+    """The matches of a policy's filters; a packet must pass one filter. No filters: everything.
 
-    Raises UsageError for a filter that is none, or can't select.
+    Raises UsageError if a filter is invalid or cannot select packets.
     """
     found = dict.fromkeys(m for text in select for m in FlowFilter.parse(text).matches())
     return (EVERYTHING,) if not found or EVERYTHING in found else tuple(found)
 
 
 class Rules:
-    """The rules of all policies, in the kernel's tables. Each change of a rule is one write."""
+    """The rules of all policies in the kernel's tables. Each change of a rule is one write."""
 
     def __init__(self, rules_fd: int, control: Array) -> None:
         """`control` is the kernel's own, of dtype CONTROL, shape ()."""
         self._fd = rules_fd
         self._control = control
         self._policies: dict[Match, int] = {}
-        """Bits of the policies that a rule is of."""
+        """Bits of each rule's policies."""
         self._masks: list[bytes | None] = []
-        """By table; None: not in use."""
+        """Mask of each table; None: free."""
         self._rules: Counter[bytes] = Counter()
-        """How many there are with a mask."""
+        """Number of rules with each mask."""
 
     def add(self, bit: int, matches: Sequence[Match]) -> None:
-        """Have `matches` select for a policy too.
+        """Let `matches` select packets for a policy, too.
 
-        UsageError where they don't fit, and then nothing is changed.
+        Raises UsageError if they do not fit, and then changes nothing.
         """
         new = [match for match in matches if match != EVERYTHING]
         self._refuse_too_many(new)
@@ -56,7 +56,7 @@ class Rules:
             self._write(match, self._policies.get(match, 0) | 1 << bit)
 
     def remove(self, bit: int, matches: Iterable[Match]) -> None:
-        """Have them do so no more."""
+        """Stop `matches` from selecting packets for a policy."""
         for match in matches:
             if match == EVERYTHING:
                 self._control["everything"] &= ~np.uint32(1 << bit)
@@ -85,10 +85,10 @@ class Rules:
         del self._policies[match]
         self._rules[match.mask] -= 1
         if not self._rules[match.mask]:
-            self._masks[table] = None  # packets go on looking there, and find nothing
+            self._masks[table] = None  # packets still look there, and find nothing
 
     def _table_of(self, mask: bytes) -> int:
-        """The table with that mask; a free one becomes it."""
+        """The table with this mask; a free one gets it."""
         if mask in self._masks:
             return self._masks.index(mask)
         if None in self._masks:

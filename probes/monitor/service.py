@@ -1,4 +1,4 @@
-"""The monitor under a controller: policies, and the applications that they run."""
+"""The monitor under a controller: its policies, and the applications that they run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """What a controller does for it."""
+    """Services of a controller."""
 
     history: History
 
@@ -37,8 +37,8 @@ class Host(Protocol):
 
 
 class MonitorService:
-    """One monitor, and what comes with it. For use by several threads; changes exclude one another
-    by the controller's lock."""
+    """One monitor with its applications and traces. Thread-safe; the controller's lock serialises
+    changes."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class MonitorService:
         self._host = host
         self._profiles = dict(profiles)
         self._traced: dict[str, TraceRequest] = {}
-        """By policy, what it has traced while it is active."""
+        """By policy, the flows that it traces while active."""
         self._tracing = Tracing(host.history, host.trace_flow, host.untrace_flow, host.publish)
         self.probe = probe
         probe.changed, probe.ends = self._follow, self._tracing.close
 
     def info(self) -> MonitorInfo:
-        """All of it."""
+        """State of the monitor, its policies and applications."""
         probe = self.probe
         running = probe.router.running()
         applications = {each.name: each for each in self._host.applications()}
@@ -82,7 +82,7 @@ class MonitorService:
         )
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
-        """Add a policy, or put it in the place of the one of this name; see ControlPlane."""
+        """Add a policy, or replace the one of this name; see ControlPlane."""
         loaded = [*self.probe.router.given()]
         check_names([policy], {*loaded, *BUILT_IN}, self._profiles)
         applications, traced = resolve(policy, self._profiles)
@@ -99,7 +99,7 @@ class MonitorService:
         return info
 
     def remove_policy(self, name: str) -> None:
-        """Forget it; what it has traced is traced no more."""
+        """Remove a policy, and end its traces."""
         self.probe.remove_policy(name)
         if self._traced.pop(name).count:
             self._tracing.request(TraceRequest(name))

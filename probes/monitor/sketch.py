@@ -1,21 +1,21 @@
-"""How many distinct flows there were, by HyperLogLog registers that keep more than a rank (S2.7).
+"""Number of distinct flows, by HyperLogLog registers that keep more than a rank (S2.7).
 
-Of a flow's 64-bit hash the lower bits choose one of m registers, which keeps the largest
-`hash >> 32 | 1`; 0 where there was none. Let U be what a register leaves of 1, 1 - value / 2**32, P
-the mean of all U, and D the number of registers in use. Those of n flows are below x_1 .. x_m with
-probability (mean x)**n, so the likelihood of n is n! / (n - D)! * (1 - P)**(n - D): that of n
-trials, had they had D successes of probability P each. Hence
+The lower bits of a flow's 64-bit hash choose one of m registers, which keeps the largest `hash >>
+32 | 1`; 0: empty. Let U be 1 - value / 2**32 of a register, P the mean of all U, and D the number
+of used registers. The registers of n flows are below x_1 .. x_m with probability (mean x)**n, so
+the likelihood of n is n! / (n - D)! * (1 - P)**(n - D): that of n trials with D successes of
+probability P each. Hence
 
 - it is largest at n = D / P: one formula for any n, with no table and no linear counting;
-- that is too large by c / P, c = 1 - L / (exp(L) - 1), L = n / m, but for terms of second order in
-  1 / m: the estimate is (D - c) / P;
+- this is too large by c / P, c = 1 - L / (exp(L) - 1), L = n / m, except terms of second order in 1
+  / m: the estimate is (D - c) / P;
 - given the registers, n - D is negative binomial (with 1 / n as the prior): the band. It is nearly
-  exact where flows are few.
+  exact for few flows.
 
-A value is the middle of a cell that is 2**-31 wide, which matters where n is as large as m * 2**28:
-the likelihood of D cells is exp(-L * m * P) * sinh(L / 2**32)**D, and largest where
-L = 2**32 * atanh(D / S), S = 2**32 * m * P. With that the estimate is right to n = m * 2**31, and
-the band, which does not widen with cells, to m * 2**30.
+A value is the middle of a cell of width 2**-31, which matters if n is as large as m * 2**28: the
+likelihood of D cells is exp(-L * m * P) * sinh(L / 2**32)**D, and largest for L = 2**32 * atanh(D /
+S), S = 2**32 * m * P. So the estimate is right up to n = m * 2**31, and the band, which does not
+widen with cells, up to m * 2**30.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from probes.monitor.records import Array
 _T = TypeVar("_T", int, str)
 
 _FULL = 1 << 32
-"""What an empty register leaves."""
+"""U of an empty register, in units of 2**-32."""
 _SPREADS = 10.0
-"""Standard deviations to each side that a band is looked for in."""
+"""The band is searched within so many standard deviations to each side."""
 _HARDLY = 0.1
-"""Flows, of which it is not worth to say that there may be so many more."""
+"""A smaller number of possible further flows is not shown."""
 _POINTS = 2000
-"""At most so many counts are weighed for a band: each of them, or evenly spaced ones."""
+"""Most counts that are weighed for a band: every count, or evenly spaced ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sketch:
-    """Distinct flows of a window, of several, or of several hosts."""
+    """Distinct flows of one or several windows or hosts."""
 
     bits: int
     registers: Array
-    """(2**bits,) u4, read only: the largest `hash >> 32 | 1` of each, 0: none."""
+    """(2**bits,) u4, read-only: the largest `hash >> 32 | 1` of each register, 0: empty."""
     seed: str
-    """Which key the flows were hashed with: registers of different keys have nothing in common."""
+    """Id of the hash's key: registers of different keys cannot be compared."""
 
     def __post_init__(self) -> None:
         least, most = BITS
@@ -68,7 +68,7 @@ class Sketch:
 
     @classmethod
     def of(cls, hashes: Array, bits: int, seed: str) -> Sketch:
-        """What the kernel would have kept of hashes (n,) u8."""
+        """The sketch that the kernel would keep of hashes (n,) u8."""
         registers = np.zeros(1 << bits, "u4")
         values = (hashes >> np.uint64(32)).astype("u4") | np.uint32(1)
         np.maximum.at(registers, hashes & np.uint64(len(registers) - 1), values)
@@ -76,14 +76,14 @@ class Sketch:
 
     @classmethod
     def of_cpus(cls, registers: Array, bits: int, seed: str) -> Sketch:
-        """What the CPUs kept, (cpus, 2**bits) u4, copied."""
+        """The sketch of all CPUs' registers (cpus, 2**bits) u4, copied."""
         return cls(bits, registers.max(axis=0), seed)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, object]) -> Sketch:
-        """What `to_dict` gave: of `bits`, `seed` and `registers`; the rest follows from them.
+        """Read `bits`, `seed` and `registers` of a `to_dict` document; the rest follows from them.
 
-        UsageError says which of these is missing or wrong.
+        Raises UsageError if one is missing or wrong.
         """
         bits = _field(document, "bits", int)
         seed = _field(document, "seed", str)
@@ -114,7 +114,7 @@ class Sketch:
         }
 
     def merged(self, *others: Sketch) -> Sketch:
-        """That of the flows that are in any of them, exactly: a flow in several counts once."""
+        """The sketch of all flows in any of these, exactly: a flow in several counts once."""
         for other in others:
             if other.bits != self.bits:
                 raise UsageError(
@@ -132,26 +132,25 @@ class Sketch:
     def ranks(self) -> Array:
         """(2**bits,) u1: the registers of a classic HyperLogLog, for other tools.
 
-        Of one that takes the register by the hash's lowest bits, and as the rank the place, 1 to
-        32, of the first 0 (others: of the first 1) among its upper 31 bits. 0: empty.
+        It chooses the register by the lowest bits of the hash. The rank is the position, 1 to 32,
+        of the first 0 (in others: the first 1) among the hash's upper 31 bits. 0: empty.
         """
         zero = 32 - np.frexp(~self.registers >> np.uint32(1))[1]
         return np.where(self.registers, zero, 0).astype("u1")
 
     def estimate(self) -> float:
-        """Of the number of distinct flows: its standard error is 1 / sqrt(2**bits - 2) of it at
-        most, and it has no bias."""
+        """Unbiased estimate of the number of distinct flows, with a standard error of at most 1 /
+        sqrt(2**bits - 2) of it."""
         return self._moments()[1]
 
     def flows(self) -> float:
-        """The estimate, whole where hardly any two flows share a register: five are five then, and
-        `flows > 5` does not hold. What that takes off is a tenth of a flow at most."""
+        """The estimate, rounded to the used registers if hardly any two flows share one: so five
+        flows are 5, and `flows > 5` does not hold. The rounding is a tenth of a flow at most."""
         used, estimate, _ = self._moments()
         return float(used) if estimate - used < _HARDLY else estimate
 
     def band(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Limits between which the number of distinct flows lies with that confidence, with the
-        estimate between them."""
+        """Limits of the number of distinct flows at this confidence, around the estimate."""
         if not 0 < confidence < 1:
             raise UsageError(f"a confidence of {confidence:g} is not between 0 and 1")
         used, estimate, chance = self._moments()
@@ -160,11 +159,11 @@ class Sketch:
         mean = used * (1 - chance) / chance
         spread = math.sqrt(mean / chance)
         least = math.floor(max(0.0, mean - _SPREADS * spread))
-        # One more: where flows are few, a spread is less than one flow.
+        # One more: with few flows a spread is less than one flow.
         most = math.ceil(mean + _SPREADS * (spread + 1))
         hidden = least + np.arange(0, most - least, max(1.0, (most - least) / _POINTS))
-        # ln((hidden + used - 1)! / hidden! * (1 - chance)**hidden) by Stirling's series, put so
-        # that no large number is subtracted from another.
+        # ln((hidden + used - 1)! / hidden! * (1 - chance)**hidden) by Stirling's series, written
+        # without differences of large numbers.
         weight = (
             (hidden + 0.5) * np.log1p((used - 1) / (hidden + 1))
             + (used - 1) * np.log(hidden + used)
@@ -177,7 +176,7 @@ class Sketch:
         return min(float(low), estimate), max(float(high), estimate)
 
     def _moments(self) -> tuple[int, float, float]:
-        """D, the estimate, and P with the correction for cells in it."""
+        """D, the estimate, and P corrected for cells."""
         used = int(np.count_nonzero(self.registers))
         if not used:
             return 0, 0.0, 1.0
@@ -190,7 +189,7 @@ class Sketch:
 
 
 def _field(document: Mapping[str, object], name: str, kind: type[_T]) -> _T:
-    """A field of the document, checked to be there and of that type."""
+    """A field of the document. Raises UsageError if it is missing or of another type."""
     if name not in document:
         raise UsageError(f"sketch: no {name}")
     value = document[name]

@@ -1,11 +1,11 @@
-"""Names of the monitor and its tables, and where a policy may stand; imported without numpy."""
+"""Names of the monitor and its tables, and policies' states; imported without numpy."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 PROBE = "monitor"
-"""Name of the probe that is the monitor."""
+"""Name of the monitor's probe."""
 METRICS_TABLE = "metrics"
 POLICIES_TABLE = "policies"
 TRIGGERS_TABLE = "triggers"
@@ -15,17 +15,17 @@ MAX_POLICIES = 31
 
 
 class PolicyState(IntEnum):
-    """Where a policy stands. Its applications run in ACTIVE and HOLD, and in no other."""
+    """State of a policy. Its applications run in ACTIVE and HOLD only."""
 
     OFF = 0
     """Only an operator activates it."""
     ARMED = 1
-    """Its condition is looked at after each window."""
+    """Its condition is evaluated after each window."""
     ACTIVE = 2
     HOLD = 3
-    """Its reason is over, and it stays active until it has been so for the minimum time."""
+    """Its reason is over, but the minimum time is not."""
     COOLDOWN = 4
-    """It was active, and is not looked at for a while."""
+    """It was active; its condition is not evaluated for a while."""
 
     @property
     def runs(self) -> bool:

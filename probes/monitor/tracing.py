@@ -1,4 +1,4 @@
-"""Tracing the paths of the flows that a policy is about, as long as it is active."""
+"""Traces the paths of an active policy's flows."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _ANSWER = {
     "protocol": "protocol",
     "version": "version",
 }
-"""Where the fields of an answer's flow come from."""
+"""Each field of an answer's flow, and the field of the flow that it equals."""
 _KEY = np.dtype([(name, FLOW[name]) for name in _ANSWER])
 
 
 FlowTrace = tuple[str, TracedFlow]
 """A destination, and one flow to it."""
 _RENEW = 5.0
-"""Seconds after which it is looked whether other flows are to be traced."""
+"""Seconds between two checks for other flows to trace."""
 _GONE = 10.0
-"""Seconds without a packet after which a flow is traced no more, if there is another."""
+"""Seconds without a packet after which another flow may take the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """What a policy has traced; nothing: it is not active any more."""
+    """The flows that a policy traces; count 0: the policy is not active."""
 
     policy: str
     select: tuple[str, ...] = ()
@@ -48,8 +48,10 @@ class TraceRequest:
 
 
 def top_flows(rows: Array, select: Sequence[str]) -> list[FlowTrace]:
-    """Of the flows that come in and pass one of the filters, those that this host answers, busiest
-    first: where their answers go, which is what can be traced. Rows are of dtype FLOW (n,).
+    """Return the reverse flows of incoming flows that this host answers, busiest first.
+
+    If there are filters, a flow must pass one. Only answers can be traced. Rows are of dtype FLOW
+    (n,).
     """
     incoming = rows[rows["direction"] == FlowDirection.INGRESS]
     outgoing = rows[rows["direction"] == FlowDirection.EGRESS]
@@ -73,9 +75,9 @@ def top_flows(rows: Array, select: Sequence[str]) -> list[FlowTrace]:
 
 
 class Tracing:
-    """A thread that traces what policies request: starting to may take as long as a compile.
+    """A thread that starts and ends traces for policies: a start may take as long as a compile.
 
-    As long as a policy is active, flows that have ended make room for others.
+    While a policy is active, new flows replace ended ones.
     """
 
     def __init__(
@@ -92,15 +94,15 @@ class Tracing:
         self._requests: SimpleQueue[TraceRequest | None] = SimpleQueue()
         self._active: dict[str, TraceRequest] = {}
         self._traced: dict[str, list[FlowTrace]] = {}
-        """By policy, what it began to trace."""
+        """By policy, the flows that it traces."""
         threading.Thread(target=self._run, name="trace for policies", daemon=True).start()
 
     def request(self, request: TraceRequest) -> None:
-        """Have it done; returns at once."""
+        """Queue a request."""
         self._requests.put(request)
 
     def close(self) -> None:
-        """Begin nothing more, after what is under way; what is traced goes on."""
+        """End the thread after the request in progress; traces go on."""
         self._requests.put(None)
 
     def _run(self) -> None:
@@ -123,7 +125,7 @@ class Tracing:
                     self._publish(Event.now("warning", PROBE, text))
 
     def _renew(self, request: TraceRequest) -> str:
-        """Trace as many flows as are requested; why there are fewer, if it is more than that."""
+        """Trace up to the requested number of flows. Returns a reason if there are fewer."""
         windows = self._history.snapshots("flow")
         since = windows[-1].end_ns - _GONE * 1e9 if windows else 0
         recent = [window.rows for window in windows if window.end_ns > since]

@@ -89,26 +89,12 @@ FLOW_KEY = (
 """The flow of a probe. Addresses are in network order, IPv4 in the first four bytes. ICMP echo has
 its identifier as source port and type * 256 as destination port."""
 
-HOP = np.dtype(
-    [
-        *FLOW_KEY,
-        ("hop", "u1"),
-        ("outcome", "u1"),
-        ("sent_ns", "i8"),
-        ("received_ns", "i8"),
-        ("responder", "u1", (16,)),
-        ("labels", "u4", (4,)),
-        ("sequence", "u4"),
-        ("packet_bytes", "u4"),
-        ("ttl", "u1"),
-        ("icmp_type", "u1"),
-        ("icmp_code", "u1"),
-        ("quoted_ttl", "u1"),
-        ("quoted_tos", "u1"),
-        ("label_count", "u1"),
-        ("_", "V2"),
-    ]
-)
+HOP = np.dtype([
+    *FLOW_KEY, ("hop", "u1"), ("outcome", "u1"), ("sent_ns", "i8"), ("received_ns", "i8"),
+    ("responder", "u1", (16,)), ("labels", "u4", (4,)), ("sequence", "u4"), ("packet_bytes", "u4"),
+    ("ttl", "u1"), ("icmp_type", "u1"), ("icmp_code", "u1"), ("quoted_ttl", "u1"),
+    ("quoted_tos", "u1"), ("label_count", "u1"), ("_", "V2"),
+])  # fmt: skip
 """One finished probe. `hop` is its TTL or hop limit; times are CLOCK_MONOTONIC (`received_ns` 0
 without an answer, `sent_ns` the time of reading for an overrun); `responder` is the router that
 answered, `ttl` the answer's when received; `labels` are the MPLS label stack entries (RFC 3032) of
@@ -116,35 +102,14 @@ RFC 4950, outermost first, `label_count` of them; `sequence` numbers the destina
 `packet_bytes` is the length of the packet that caused the probe, before segmentation; `quoted_*`
 are the probe's fields as the router saw them."""
 
-PATH = np.dtype(
-    [
-        *FLOW_KEY,
-        ("hop", "u1"),
-        ("kind", "u1"),
-        ("at_ns", "i8"),
-        ("responder", "u1", (16,)),
-        ("previous", "u1", (16,)),
-        ("sent", "u4"),
-        ("answered", "u4"),
-        ("lost", "u4"),
-        ("dropped", "u4"),
-        ("loss_low", "f4"),
-        ("loss_high", "f4"),
-        ("last_ns", "i8"),
-        ("min_ns", "i8"),
-        ("median_ns", "i8"),
-        ("p95_ns", "i8"),
-        ("max_ns", "i8"),
-        ("jitter_ns", "i8"),
-        ("amount_ns", "i8"),
-        ("since_ns", "i8"),
-        ("amount", "i4"),
-        ("alternatives", "u2"),
-        ("cleared", "u1"),
-        ("label_count", "u1"),
-        ("labels", "u4", (4,)),
-    ]
-)
+PATH = np.dtype([
+    *FLOW_KEY, ("hop", "u1"), ("kind", "u1"), ("at_ns", "i8"), ("responder", "u1", (16,)),
+    ("previous", "u1", (16,)), ("sent", "u4"), ("answered", "u4"), ("lost", "u4"),
+    ("dropped", "u4"), ("loss_low", "f4"), ("loss_high", "f4"), ("last_ns", "i8"),
+    ("min_ns", "i8"), ("median_ns", "i8"), ("p95_ns", "i8"), ("max_ns", "i8"), ("jitter_ns", "i8"),
+    ("amount_ns", "i8"), ("since_ns", "i8"), ("amount", "i4"), ("alternatives", "u2"),
+    ("cleared", "u1"), ("label_count", "u1"), ("labels", "u4", (4,)),
+])  # fmt: skip
 """State of one hop of one flow, found out at `at_ns` and true since `since_ns` (CLOCK_MONOTONIC). A
 SUMMARY has the counts and round-trip times since the last one (-1: none), the 95 % limits of its
 loss rate (0 to 1), `amount_ns` of queue at this hop, the number of routers at this hop for all

@@ -23,32 +23,14 @@ class SlotState(IntEnum):
     ANSWERED = 4
 
 
-SLOT = np.dtype(
-    [
-        ("state", "u8"),
-        ("sent_ns", "i8"),
-        ("source", "u1", (16,)),
-        ("source_port", ">u2"),
-        ("destination_port", ">u2"),
-        ("word", "u4"),
-        ("packet_bytes", "u4"),
-        ("length", ">u2"),
-        ("hop", "u1"),
-        ("protocol", "u1"),
-        ("tos", "u1"),
-        ("unused", "u1", (15,)),
-        ("received_ns", "i8"),
-        ("responder", "u1", (16,)),
-        ("ttl", "u1"),
-        ("icmp_type", "u1"),
-        ("icmp_code", "u1"),
-        ("quoted_ttl", "u1"),
-        ("quoted_tos", "u1"),
-        ("extension_size", "u1"),
-        ("unused_too", "u1", (2,)),
-        ("extension", "u1", (32,)),
-    ]
-)
+SLOT = np.dtype([
+    ("state", "u8"), ("sent_ns", "i8"), ("source", "u1", (16,)), ("source_port", ">u2"),
+    ("destination_port", ">u2"), ("word", "u4"), ("packet_bytes", "u4"), ("length", ">u2"),
+    ("hop", "u1"), ("protocol", "u1"), ("tos", "u1"), ("unused", "u1", (15,)),
+    ("received_ns", "i8"), ("responder", "u1", (16,)), ("ttl", "u1"), ("icmp_type", "u1"),
+    ("icmp_code", "u1"), ("quoted_ttl", "u1"), ("quoted_tos", "u1"), ("extension_size", "u1"),
+    ("unused_too", "u1", (2,)), ("extension", "u1", (32,)),
+])  # fmt: skip
 """`struct slot` of path.h: 128 bytes."""
 
 _SENT_FIELDS = ("source", "sent_ns", "packet_bytes", "hop", "protocol")

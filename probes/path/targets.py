@@ -22,29 +22,13 @@ from probes.path.traced import Traced
 FLOWS = 4
 """Flows of one destination that are traced, unless all are."""
 
-TARGET = np.dtype(
-    [
-        ("interval_ns", "u8"),
-        ("credit_ns", "u8"),
-        ("only", "u8", (FLOWS,)),
-        ("live", "u4"),
-        ("asked", "u4"),
-        ("ready", "u4"),
-        ("unused", "u4"),
-        ("next_ns", "u8"),
-        ("sequence", "u8"),
-        ("packets", "u8"),
-        ("matched", "u8"),
-        ("unmatched", "u8"),
-        ("round", "u4"),
-        ("done", "u4"),
-        ("ttl", "u4"),
-        ("remarked", "u4"),
-        ("escaped", "u4"),
-        ("unused_too", "u4"),
-        ("sent", "u8", (32,)),
-    ]
-)
+TARGET = np.dtype([
+    ("interval_ns", "u8"), ("credit_ns", "u8"), ("only", "u8", (FLOWS,)), ("live", "u4"),
+    ("asked", "u4"), ("ready", "u4"), ("unused", "u4"), ("next_ns", "u8"), ("sequence", "u8"),
+    ("packets", "u8"), ("matched", "u8"), ("unmatched", "u8"), ("round", "u4"), ("done", "u4"),
+    ("ttl", "u4"), ("remarked", "u4"), ("escaped", "u4"), ("unused_too", "u4"),
+    ("sent", "u8", (32,)),
+])  # fmt: skip
 """`struct target` of path.h: 384 bytes."""
 
 SHARED = np.dtype([("clones", "u8"), ("unused", "u8", (7,)), ("watched", "u8", (64,))])

@@ -1,4 +1,4 @@
 """Applications that come with the monitor (S2.16).
 
-Each has a configuration NAME.toml, its C NAME.c, and in NAME.py what a reader sees of its metrics.
+Each has a configuration NAME.toml, its C NAME.c, and in NAME.py the view of its metrics.
 """

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Traffic accounting (S2.17): packets and bytes by destination, or by any key that is chosen.
+ * Traffic accounting (S2.17): packets and bytes by destination, or by another chosen key.
  *
- * What finds no room is a counted loss. A full table is not asked again before the next tick:
- * looking for room takes longer than all the rest.
+ * Traffic without room in the table is a counted loss. After that the table is not asked again
+ * before the next tick: searching for room takes longer than all the rest.
  *
  * ENTRIES, the most keys of a window, and the macros of key.h come from the configuration.
  */
@@ -16,7 +16,7 @@ struct traffic {
 };
 
 BPF_PERCPU_HASH(accounts, struct key, struct traffic, ENTRIES);
-BPF_PERCPU_ARRAY(full_at, u64, 1); /* when there was no room, on this CPU */
+BPF_PERCPU_ARRAY(full_at, u64, 1); /* when the table was last full, on this CPU */
 
 APPLICATION(accounting) {
     u32 zero = 0;

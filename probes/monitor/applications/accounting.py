@@ -1,4 +1,4 @@
-"""Traffic accounting as a reader sees it (S2.17): the keys with the most bytes."""
+"""View of traffic accounting (S2.17): the keys with the most bytes."""
 
 from __future__ import annotations
 

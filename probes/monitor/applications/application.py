@@ -1,4 +1,4 @@
-"""An application as a probe: a user's, whose windows are looked at for what stands out."""
+"""An application as a probe: a user's probe whose windows are searched for findings."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from probes.snapshot import Event, Item
 
 
 class ApplicationProbe(ProgramProbe):
-    """Behind the monitor of its interface; packets that policies select come to it (S2.16)."""
+    """A probe behind the monitor of its interface; it gets the packets that policies select
+    (S2.16)."""
 
     def __init__(self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks) -> None:
         self._told: frozenset[str] = frozenset()
-        """What the findings of the last window were about."""
+        """Subjects of the last window's findings."""
         self.ns = math.nan
-        """What a packet costs, measured once; NaN where it could not be."""
+        """Nanoseconds a packet, measured once; NaN if that failed."""
         for _, program in compiled.programs():
             with suppress(OSError):
                 self.ns = trial.cost(program.fd, program.type)
@@ -39,7 +40,7 @@ class ApplicationProbe(ProgramProbe):
     ) -> tuple[Item, ...]:
         items = super()._end_window(generation, ended, started_ns)
         found = findings(self.name, catalog.defines(generation.config), self.latest)
-        # By what each is about, its first word: its numbers change with every window.
+        # By subject, the first word: the numbers change with every window.
         about = {text.partition(" ")[0]: text for text in reversed(found)}
         new = [text for subject, text in reversed(about.items()) if subject not in self._told]
         self._told = frozenset(about)

@@ -1,4 +1,4 @@
-"""The applications that come with the monitor, and what the monitor does for any of them."""
+"""The applications that come with the monitor, and helpers for all applications."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def built_in(name: str, interface: str) -> ProbeConfig:
 
 
 def defines(config: ProbeConfig) -> Mapping[str, int]:
-    """What it is compiled with."""
+    """Macros of the application."""
     return config.ingress.define if config.ingress else {}
 
 
 def summary(config: ProbeConfig) -> str:
-    """What it tells: the help of its first metric."""
+    """Summary of an application: the help of its first metric."""
     metrics = config.ingress.metrics if config.ingress else ()
     return next((metric.help for metric in metrics if metric.help), "")
 
 
 def seed_trial_packet(compiled: Compiled) -> None:
-    """Have a trial of a compiled application take a TCP SYN, as if it had been selected."""
+    """Give a compiled application's trial a TCP SYN, as if a policy had selected it."""
     declared = compiled.maps["selections"]
     with open_map(declared, declared.fd) as selections:
         values = selections.read().values

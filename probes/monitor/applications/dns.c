@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * DNS flows (S2.19): what a client asks of a server, and what it is answered; each port of a client
- * is the same flow.
+ * DNS flows (S2.19): a client's queries to a server, and the responses; all ports of a client are
+ * one flow.
  *
- * By ports, as the bytes are out of reach: what comes from PORT is a response, also where it goes
- * to PORT. A response in fragments has its ports in the first one only: later ones of a datagram
- * from a server to a client that it has answered are counted with that, as far as they are
- * selected.
+ * Ports decide, because the bytes are out of reach: a packet from PORT is a response, also if it
+ * goes to PORT. Only the first fragment of a response has ports. Later fragments count as a
+ * response if the server has answered this client already, and if a policy selects them.
  *
- * Flows are common to all CPUs, as neither times nor the largest response could be added up. What
- * finds no room is a counted loss; a full table is not asked again before the next tick.
+ * All CPUs share the flows, because neither times nor the largest response can be added up. A flow
+ * without room is a counted loss; after that the table is not asked again before the next tick.
  *
  * PORT, and ENTRIES, the most flows of a window, come from the configuration.
  */
@@ -20,13 +19,13 @@
 struct dns_flow {
     u64 client_address[2];
     u64 server_address[2];
-    u64 protocol; /* TCP's packets without data, as its handshake, are counted too */
+    u64 protocol; /* packets without data, such as TCP's handshake, count too */
 };
 
 struct messages {
     u64 packets;
     u64 bytes;
-    u64 first_ns; /* CLOCK_MONOTONIC, to a tick's resolution; 0: there were none */
+    u64 first_ns; /* CLOCK_MONOTONIC, to a tick's resolution; 0: none yet */
     u64 last_ns;
 };
 
@@ -37,7 +36,7 @@ struct exchange {
 };
 
 BPF_HASH(flows, struct dns_flow, struct exchange, ENTRIES);
-BPF_PERCPU_ARRAY(full_at, u64, 1); /* when there was no room, on this CPU */
+BPF_PERCPU_ARRAY(full_at, u64, 1); /* when the table was last full, on this CPU */
 
 static __always_inline void add(struct messages *messages, struct selected *packet) {
     lock_xadd(&messages->packets, packet->packets);
@@ -47,7 +46,7 @@ static __always_inline void add(struct messages *messages, struct selected *pack
     messages->last_ns = packet->now_ns;
 }
 
-/* Several CPUs may be about it: tried until none was faster, or what it wrote is larger. */
+/* Several CPUs may race: retry until no other CPU was faster, or stored a larger value. */
 static __always_inline void keep_largest(u64 *largest, u64 value) {
 #pragma unroll
     for (u32 attempt = 0; attempt < 4; attempt++) {

@@ -1,8 +1,8 @@
-"""DNS as a reader sees it (S2.19): who asks how much of whom, and what comes back.
+"""View of DNS (S2.19): clients, servers, queries and responses.
 
-The amplification is the bytes of responses against those of queries. Where responses come to a host
-that did not ask, somebody may have asked in its name; on a host's own interface its queries are not
-seen either, as they go out.
+The amplification is the ratio of the bytes of responses to the bytes of queries. If a host gets
+responses without having asked, somebody may have asked in its name. On a host's own interface its
+queries go out, and so are not seen either.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MEASURES = ("queries/s", "responses/s", "bytes/response", "largest", "amplifica
 
 @dataclass(frozen=True, slots=True)
 class _Alarm:
-    """What is a finding where there is more of it than THRESHOLD."""
+    """A finding if there are more than THRESHOLD."""
 
     end: str
     direction: str
@@ -51,7 +51,7 @@ _ALARMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Exchanges added up, all of shape (n,)."""
+    """Sums of exchanges, all of shape (n,)."""
 
     packets: Mapping[str, Array]
     """By direction, `queries` and `responses`."""
@@ -60,7 +60,7 @@ class _Sums:
 
     @classmethod
     def of(cls, values: Array, groups_: Array, count: int) -> _Sums:
-        """Of `struct exchange` (m,), of which each belongs to one of `count` groups."""
+        """Sums of `struct exchange` (m,) by group; `groups_` (m,) are below `count`."""
         packets, size = (
             {d: np.bincount(groups_, values[d][unit], count) for d in ("queries", "responses")}
             for unit in ("packets", "bytes")
@@ -70,11 +70,11 @@ class _Sums:
         return cls(packets, size, most)
 
     def top(self, most: int) -> Array:
-        """Those with the most packets."""
+        """The indices with the most packets."""
         return largest(self.packets["queries"] + self.packets["responses"], most)
 
     def columns(self, at: Array, seconds: float) -> tuple[list[Cell], ...]:
-        """The _MEASURES of some."""
+        """The _MEASURES of some indices."""
         queries, responses = (self.packets[d][at] for d in ("queries", "responses"))
         asked, answered = (self.bytes[d][at] for d in ("queries", "responses"))
         return (
@@ -88,20 +88,20 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class _Hosts:
-    """Clients, or servers, of a window."""
+    """Clients or servers of a window."""
 
     end: str
     rows: Array
-    """The metric's, (m,)."""
+    """Rows of the metric, (m,)."""
     first: Array
-    """A row of each host, (n,)."""
+    """One row of each host, (n,)."""
     of: Array
-    """Which host each row has, (m,)."""
+    """Host of each row, (m,)."""
     sums: _Sums
 
     @classmethod
     def at(cls, end: str, rows: Array) -> _Hosts:
-        """Those at one end of each exchange."""
+        """The hosts at one end of each exchange."""
         first, of = groups(rows["key"][f"{end}_address"])
         return cls(end, rows, first, of, _Sums.of(rows["value"], of, len(first)))
 
@@ -109,7 +109,7 @@ class _Hosts:
         return addresses(self.rows["key"][f"{self.end}_address"][self.first[hosts]])
 
     def peers(self, hosts: Array, there: Array) -> list[int]:
-        """How many others each of some has, in the rows that are `there`, bool (m,)."""
+        """Number of peers of some hosts, in the rows `there`, bool (m,)."""
         wanted = np.zeros(len(self.first), bool)
         wanted[hosts] = True
         rows = np.flatnonzero(wanted[self.of] & there)
@@ -135,7 +135,7 @@ def _flows(window: Snapshot, most: int) -> TopTable:
     key, value = window.rows["key"], window.rows["value"]
     sums = _Sums.of(value, np.arange(len(key)), len(key))
     top = sums.top(most)
-    # A direction that there was nothing of has no first time.
+    # A direction without packets has no first time.
     starts = [value[d]["first_ns"][top] for d in ("queries", "responses")]
     first = np.minimum(*(np.where(each, each, np.iinfo("u8").max) for each in starts))
     last = np.maximum(*(value[d]["last_ns"][top] for d in ("queries", "responses")))
@@ -169,7 +169,7 @@ def _findings(
         return ()
     limit = define["THRESHOLD"] * window.seconds
     values = window.rows["value"]
-    # Most windows have so little of everything that it need not be added up by host.
+    # Most windows stay below the limit in all: no need to add up by host.
     alarms = [a for a in _ALARMS if values[a.direction]["packets"].sum() > limit]
     hosts = {end: _Hosts.at(end, window.rows) for end in {alarm.end for alarm in alarms}}
     least = "at least " if is_incomplete(snapshots) else ""
@@ -182,7 +182,7 @@ def _findings(
 def _lines(
     alarm: _Alarm, hosts: _Hosts, limit: float, seconds: float, least: str, most: int
 ) -> Iterator[tuple[int, str]]:
-    """Of hosts with more packets than the limit the `most` largest: how many, and what is said."""
+    """Yield packets and text of the `most` largest hosts above the limit."""
     packets = hosts.sums.packets[alarm.direction]
     above = np.flatnonzero(packets > limit)
     top = above[largest(packets[above], most)]
@@ -205,7 +205,7 @@ def _times(answered: float, asked: float) -> str:
 
 
 def _ratio(answered: float, asked: float) -> Cell:
-    """The amplification; there is none where nothing was asked."""
+    """The amplification, if there was a query."""
     return answered / asked if asked else "no query"
 
 

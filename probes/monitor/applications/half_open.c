@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Half-open TCP (S2.18): connections that were asked for by a SYN, and that the client has neither
- * confirmed by an ACK nor given up by a RST. Only its own packets are seen: whether the server
- * answered is not known, nor whether an ACK is of the right number.
+ * Half-open TCP (S2.18): connections with a SYN that the client has neither confirmed by an ACK nor
+ * given up by a RST. Only the client's packets are seen: whether the server answered is unknown,
+ * and whether an ACK has the right number.
  *
- * `handshakes` has them since the first SYN of each; user space sweeps what is too old (`expire`).
- * When a flood has filled it, further SYNs find no room, and are counted as lost; but which
- * destination they are for is counted all the same. `destinations` and `sources` are of one window.
- * Whoever sends much is in the latter early, even where senders are forged at random.
+ * `handshakes` keeps them from the first SYN on; user space removes old ones (`expire`). If a flood
+ * has filled it, further SYNs are counted as lost, but still counted for their destination.
+ * `destinations` and `sources` are of one window. A source that sends much enters the table early,
+ * even among randomly forged ones.
  *
- * A full table is not asked again before the next tick: looking for room takes longer than the
+ * A full table is not asked again before the next tick: searching for room takes longer than the
  * rest.
  *
  * HANDSHAKES, DESTINATIONS and SOURCES, the most entries of each, come from the configuration.
@@ -43,10 +43,10 @@ struct counts {
     u64 syns;
     u64 completed;
     u64 resets;
-    u64 missed; /* SYNs that would have begun a handshake, had there been room */
+    u64 missed; /* SYNs of new handshakes without room */
 };
 
-/* When a table had no room, on this CPU. */
+/* When each table was last full, on this CPU. */
 struct full {
     u64 handshakes;
     u64 destinations;

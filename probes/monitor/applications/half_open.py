@@ -1,8 +1,8 @@
-"""Half-open TCP as a reader sees it (S2.18): whom SYNs flood, from where, and what came of them.
+"""View of half-open TCP (S2.18): SYN floods by destination and source, and their outcome.
 
 A connection is half-open from its first SYN until the client's ACK or RST, and is reported in the
-window in which it is older than TIMEOUT. Where a flood has filled the table, the SYNs that found no
-room in it say the rest.
+window in which it is older than TIMEOUT. If a flood has filled the table, the SYNs without room
+tell the rest.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from probes.monitor.applications.top import (
 from probes.snapshot import Snapshot
 
 _COUNTS = {"syns": "SYNs", "completed": "completed", "resets": "reset", "missed": "no room"}
-"""What is counted of an end in a window, and what it is called."""
+"""Counts of an end in a window, and their titles."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """What there is of each destination, or each source; all of shape (n,)."""
+    """State of each destination or source; all of shape (n,)."""
 
     keys: Array
-    """(n, 2 or 3) u8: the address, and of a destination the port."""
+    """(n, 2 or 3) u8: the address, and for a destination the port."""
     half_open: Array
     old: Array
-    """Those that are half-open for too long."""
+    """Connections that are half-open for too long."""
     counts: Mapping[str, Array]
     known: Array
-    """False where `counts` had no room for it."""
+    """False if `counts` had no room for it."""
 
     @classmethod
     def of(cls, end: str, handshakes: Snapshot, counted: Snapshot, old: Array) -> _Ends:
-        """By `destination` or `source`, with `old` of the handshakes."""
+        """Group by `destination` or `source`; `old` (m,) bool marks old handshakes."""
         key = handshakes.rows["key"]
         ours = [key[end], *([key["destination_port"]] if end == "destination" else [])]
         theirs = [counted.rows["key"][part] for part in ("address", "port")[: len(ours)]]
@@ -61,7 +61,7 @@ class _Ends:
 
 
 def _ages(handshakes: Snapshot, define: Mapping[str, int]) -> tuple[Array, Array]:
-    """For how many seconds each connection is half-open, and whether that is too long."""
+    """Age in seconds of each half-open connection, and whether it is too old."""
     since = handshakes.rows["value"]["since"]
     old: Array = since < max(0, handshakes.end_ns - define["TIMEOUT"] * 10**9)
     return (handshakes.end_ns - since.astype("i8")) / 1e9, old
@@ -97,7 +97,7 @@ def _table(end: str, ends: _Ends, define: Mapping[str, int], most: int) -> TopTa
 
 
 def _oldest(old: Array, seconds: Array, define: Mapping[str, int], most: int) -> TopTable:
-    """Connections that are reported now, those that are oldest."""
+    """The oldest of the connections that are reported now."""
     top = largest(seconds, most)
     key = old["key"][top]
     columns = {
@@ -120,7 +120,7 @@ def _findings(
         return ()
     ends = _Ends.of("destination", handshakes, counted, _ages(handshakes, define)[1])
     old, half_open, missed = ends.old, ends.half_open, ends.counts["missed"]
-    # All of a full table grows old at once; before that, what found no room tells.
+    # A full table grows old at once; until then the SYNs without room tell.
     limit = define["THRESHOLD"]
     flooded = np.flatnonzero((old > limit) | ((half_open > limit) & (missed > limit)))
     top = flooded[largest((half_open + missed)[flooded], most)]

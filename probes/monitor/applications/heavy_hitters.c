@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * Heavy hitters: flows, or other keys, that have a large share of a window's traffic.
+ * Heavy hitters: flows, or other keys, with a large share of a window's traffic.
  *
- * `hitters` has those that have, or had, a quarter of that share, and counts them exactly from then
+ * `hitters` has the flows that reached a quarter of that share, and counts them exactly from then
  * on. All others are candidates, counted by Space-Saving (Metwally et al., 2005) in sets of 8 by a
- * keyed hash: where a set is full, a newcomer takes the place of the one that has least. What the
- * newcomer had before is not known, but is not more than what has so been forgotten: that is how
- * much it may have missed, and goes along with it. So whatever the traffic,
+ * keyed hash: in a full set a newcomer replaces the smallest candidate. The newcomer's earlier
+ * count is unknown, but at most the largest forgotten count: this is how much it may have missed.
+ * So for any traffic,
  *
- * - a flow has at least what is counted, and at most what is counted and what is missed;
- * - a flow that is not in `hitters` has less than a quarter of the share.
+ * - a flow has at least its count, and at most its count plus the missed amount;
+ * - a flow outside of `hitters` has less than a quarter of the share.
  *
- * With fewer flows than candidates, nearly all miss nothing: their counts are exact. Each CPU does
- * this for itself, with its own total (S2.21): user space adds up. Where `hitters` is full, what
- * was counted for a flow is counted as lost.
+ * With fewer flows than candidates, nearly all counts are exact. Each CPU counts for itself, with
+ * its own total (S2.21), and user space adds up. If `hitters` is full, a flow's count is a loss.
  *
  * SHARE, in thousandths; BY_BYTES, 0 for shares of packets; ENTRIES of `hitters`, SETS of
  * candidates on each CPU (a power of two), and the macros of key.h come from the configuration,
@@ -38,7 +37,7 @@ struct hitter {
 struct counts {
     u64 packets;
     u64 bytes;
-    u64 missed; /* at most: bytes, or packets where shares are of them */
+    u64 missed; /* at most: bytes, or packets for shares of packets */
 };
 
 struct total {
@@ -53,16 +52,16 @@ struct candidate {
 };
 
 struct set {
-    u64 window;     /* all that follows is of this one */
-    u64 missed;     /* by any that is not in the set */
-    u64 most[WAYS]; /* what a candidate has at most; 0: the place is free */
+    u64 window;     /* window of all other fields */
+    u64 missed;     /* at most, by any flow outside of the set */
+    u64 most[WAYS]; /* upper limit of each candidate; 0: the place is free */
     u32 tag[WAYS];  /* of the hash; 0: the place is free */
     struct candidate candidates[WAYS];
 };
 
 BPF_HASH(hitters, struct hitter, struct counts, ENTRIES);
 BPF_PERCPU_ARRAY(totals, struct total, 1);
-BPF_PERCPU_ARRAY(windows, u64, 1); /* how many there were, on this CPU */
+BPF_PERCPU_ARRAY(windows, u64, 1); /* number of windows so far, on this CPU */
 BPF_PERCPU_ARRAY(sets, struct set, SETS);
 
 static __always_inline bool same_key(struct key *a, struct key *b) {
@@ -71,7 +70,7 @@ static __always_inline bool same_key(struct key *a, struct key *b) {
            left[3] == right[3] && left[4] == right[4];
 }
 
-/* Count it among the candidates, or have it leave them. */
+/* Count a packet among the candidates, or promote its flow to a hitter. */
 static __always_inline void consider(struct set *set, u32 tag, struct hitter *hitter,
                                      struct selected *packet, u64 total) {
     u32 at = 0;

@@ -1,7 +1,7 @@
-"""Heavy hitters as a reader sees them: each flow's share, and the bounds between which it lies.
+"""View of heavy hitters: each flow's share with its limits.
 
-What heavy_hitters.c tells of each CPU is added up. On a CPU that has no row of a flow it may have
-had a quarter of the share that makes a heavy hitter there, less one byte or packet, at most.
+The counts of all CPUs are added up. On a CPU without a row of a flow, the flow may have had at most
+a quarter of the share that makes a heavy hitter there, less one byte or packet.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from probes.monitor.applications.top import (
 from probes.snapshot import Snapshot
 
 _NOTICED = 4
-"""A flow is in the table from so many parts of the share on."""
+"""A flow enters the table at this fraction of the share."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Hitters:
-    """Flows of a window, all CPUs together; arrays of shape (n,)."""
+    """Flows of a window, summed over the CPUs; arrays of shape (n,)."""
 
     keys: Array
     """`struct key`."""
     packets: Array
     bytes: Array
-    """Counted: there were so many at least."""
+    """Counted, so a lower limit."""
     least: Array
     most: Array
-    """Bounds of the share, 0 to 1, of bytes or packets."""
+    """Limits of the share, 0 to 1, of bytes or packets."""
     seconds: float
 
 
 def _hitters(define: Mapping[str, int], snapshots: Sequence[Snapshot]) -> _Hitters | None:
-    """Those that may have the share; None where the window has no tables, or no packets."""
+    """The flows that may have the share; None if the window has no tables or no packets."""
     window, totals = metric(snapshots, "hitters"), metric(snapshots, "totals")
     if window is None or totals is None:
         return None
@@ -57,7 +57,7 @@ def _hitters(define: Mapping[str, int], snapshots: Sequence[Snapshot]) -> _Hitte
     noticed = by_cpu * define["SHARE"] / (1000 * _NOTICED)
     seen = np.bincount(of, noticed[key["cpu"]], len(first))
     missed = np.bincount(of, value["missed"], len(first)) + noticed.sum() - seen
-    # A flow that found no room in the table is not there with what was counted until then.
+    # A flow without room in the table lacks its count up to then.
     missed += getattr(window.lost, unit) + getattr(totals.lost, unit)
     least = counted[unit] / total
     most = np.minimum((counted[unit] + missed) / total, 1)
@@ -73,7 +73,7 @@ def _hitters(define: Mapping[str, int], snapshots: Sequence[Snapshot]) -> _Hitte
 
 
 def unit_of(define: Mapping[str, int]) -> str:
-    """What shares are of."""
+    """Unit of the shares."""
     return "bytes" if define["BY_BYTES"] else "packets"
 
 
@@ -115,7 +115,7 @@ def _findings(
 
 
 def _share(least: float, most: float) -> str:
-    """`12.3 %`, or `12.3 to 12.5 %` where that is all that is known."""
+    """`12.3 %`, or `12.3 to 12.5 %` if it is uncertain."""
     low, high = f"{100 * least:.1f}", f"{100 * most:.1f}"
     return f"{low} %" if low == high else f"{low} to {high} %"
 

@@ -1,4 +1,4 @@
-"""Keys that are chosen by macros (bpf/include/key.h), as text."""
+"""Keys chosen by macros (bpf/include/key.h), as text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _PARTS = {
     "destination port": "KEY_DESTINATION_PORT",
     "protocol": "KEY_PROTOCOL",
 }
-"""What may be in a key, and the macro that says whether it is."""
+"""Possible parts of a key, and the macro of each."""
 
 
 def parts(define: Mapping[str, int]) -> tuple[str, ...]:
-    """What is in the key, in the order in which it is shown."""
+    """Parts of the key, in the order of display."""
     return tuple(part for part, macro in _PARTS.items() if define[macro])
 
 
 def columns(define: Mapping[str, int], keys: Array) -> list[list[Cell]]:
-    """Those parts of `struct key` (n,), each a list of n; a network as `192.0.2.0/24`."""
+    """The parts of `struct key` (n,), each a list of n; a network as `192.0.2.0/24`."""
     return [_column(define, keys, part) for part in parts(define)]
 
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
  * Port scans: how many ports each source tries (a vertical scan), and how many hosts it tries at
- * one port (a horizontal one). What tries a port is UDP, or TCP with neither ACK nor RST: a SYN, or
- * what no connection has, as FIN, null and Xmas scans send. All of it is of one window.
+ * one port (a horizontal one). A packet tries a port if it is UDP, or TCP with neither ACK nor RST:
+ * a SYN, or the packets of FIN, null and Xmas scans send. All counts are of one window.
  *
- * Whether a source's port, or a host at it, has come before is asked of `seen`: one slot, by a
- * keyed hash. So a count is exact but for those whose slot another had taken; the counts add up to
- * the slots taken, from which user space knows how many those are. It takes no sketch for each
- * source, and a source with few ports is as exact as one with all.
+ * `seen` tells whether a source's port, or a host at it, came before: one slot, by a keyed hash. So
+ * a count is exact except for flows whose slot another flow had taken. The counts add up to the
+ * taken slots, from which user space estimates the missing ones. Sources need no sketch of their
+ * own, and a source with few ports is as exact as one with all.
  *
- * Each port that a source tries takes an entry of `targets`, up to FOLLOWED of them: else a single
- * vertical scan would fill it. A full table is not asked again before the next tick: looking for
+ * Each port of a source takes an entry of `targets`, up to FOLLOWED ports: otherwise a single
+ * vertical scan would fill it. A full table is not asked again before the next tick: searching for
  * room takes longer than the rest.
  *
- * UDP from a port below ANSWERS to one from there on is taken for an answer: each query to a
- * resolver has a port of its own, to which it answers.
+ * UDP from a port below ANSWERS to a port from there on counts as an answer, because a resolver
+ * answers each query to another port of the client.
  *
  * SOURCES and TARGETS, the most entries, LINES of 64 slots (a power of two), FOLLOWED and ANSWERS
  * come from the configuration, HASH_0 .. HASH_5 from probes/monitor/programs.py.
@@ -55,7 +55,7 @@ struct line {
     u8 slots[SLOTS];
 };
 
-/* When a table had no room, on this CPU. */
+/* When each table was last full, on this CPU. */
 struct full {
     u64 sources;
     u64 targets;
@@ -66,7 +66,7 @@ BPF_HASH(targets, struct target, struct reached, TARGETS);
 BPF_ARRAY(seen, struct line, LINES);
 BPF_PERCPU_ARRAY(full, struct full, 1);
 
-/* The port that a packet tries, host order; 0: it tries none, or is a fragment. */
+/* The port that a packet tries, host order; 0: none, or a fragment. */
 static __always_inline u32 port_of(struct packet *packet) {
     u64 protocol = PROTOCOL(&packet->key);
     u32 from = bpf_ntohs(SOURCE_PORT(&packet->key)), to = bpf_ntohs(DESTINATION_PORT(&packet->key));
@@ -75,7 +75,7 @@ static __always_inline u32 port_of(struct packet *packet) {
     return protocol != IPPROTO_UDP || (from < ANSWERS && to >= ANSWERS) ? 0 : to;
 }
 
-/* Whether nothing took this hash's slot before; now it is taken. */
+/* Take this hash's slot. Returns whether it was free. */
 static __always_inline bool is_new(u64 hash) {
     u32 at = hash >> 32 & (LINES - 1);
     struct line *line = seen.lookup(&at);

@@ -1,9 +1,9 @@
-"""Port scans as a reader sees them: who tries many ports, and who tries many hosts at one.
+"""View of port scans: sources that try many ports, or many hosts at one port.
 
-A count is of the slots of `seen` that a source took first (see port_scan.c); what hit a slot that
-was taken is missing. Where a share f of all slots is taken in the end, and they were taken evenly,
-there were n = count * -ln(1 - f) / f (linear counting). The error has what is missing where all
-came before, or after, the others', and twice the standard deviation.
+A count is the number of slots of `seen` that a source took first (see port_scan.c); flows that hit
+a taken slot are missing. If a share f of all slots is taken at the end, evenly, there were n =
+count * -ln(1 - f) / f (linear counting). The error includes the extreme cases, in which all of a
+source's flows came before or after the others, and twice the standard deviation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from probes.monitor.applications.top import (
 from probes.snapshot import Snapshot
 
 _SLOTS = 64
-"""Of a line."""
+"""Slots of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Scan:
     title: str
     metric: str
     of: str
-    """What is counted; in capitals the macro of how many make a finding."""
+    """The counted field; in capitals the macro with the limit of a finding."""
 
 
 _SCANS = (_Scan("ports", "sources", "ports"), _Scan("hosts at one port", "targets", "hosts"))
@@ -45,7 +45,7 @@ _SCANS = (_Scan("ports", "sources", "ports"), _Scan("hosts at one port", "target
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What sources have tried, the most first; all of shape (n,)."""
+    """Sources and their counts, the largest first; all of shape (n,)."""
 
     scan: _Scan
     window: Snapshot
@@ -55,9 +55,9 @@ class _Tried:
 
 
 def estimate(counts: Array, taken: float) -> tuple[Array, Array]:
-    """How many there were, (n,) f8, by counts (n,) and the share of slots that are taken, below 1;
-    and the error, a share of that: so much more or less it is at most, with 95 % confidence."""
-    counts = np.maximum(counts, 1).astype("f8")  # what has an entry was there
+    """Estimate the true numbers (n,) f8 from counts (n,) and the share of taken slots, below 1.
+    Also returns their relative errors at 95 % confidence."""
+    counts = np.maximum(counts, 1).astype("f8")  # an entry stands for one at least
     factor = -np.log1p(-taken) / taken if taken else 1.0
     estimates = counts * factor
     most = (counts + 2 * np.sqrt(counts * taken)) / (1 - taken)
@@ -65,7 +65,7 @@ def estimate(counts: Array, taken: float) -> tuple[Array, Array]:
 
 
 def _tried(define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int) -> Iterator[_Tried]:
-    """Of each kind of scan the `most` largest."""
+    """The `most` largest sources of each kind of scan."""
     found = [(scan, window) for scan in _SCANS if (window := metric(snapshots, scan.metric))]
     slots = define["LINES"] * _SLOTS
     counted = sum(int(window.rows["value"][scan.of].sum()) for scan, window in found)
@@ -109,7 +109,7 @@ def _findings(
 
 
 def _lines(tried: _Tried, limit: int) -> Iterator[str]:
-    """Sources that have tried more than that."""
+    """Yield a text for each source above the limit."""
     key = tried.rows["key"]
     names = addresses(key["address"])
     what = [f"hosts at {port}" for port in _ports(key)] if _has_port(key) else ["ports"] * len(key)

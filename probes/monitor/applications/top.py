@@ -1,4 +1,4 @@
-"""What readers of applications share: tables of the largest, and addresses as text."""
+"""Shared parts of the applications' views: top tables, addresses as text, grouping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.snapshot import Snapshot
 Array = np.ndarray[Any, np.dtype[Any]]
 Cell = str | int | float
 _MAPPED = bytes(10) + b"\xff\xff"
-"""What an IPv4 address follows where it stands in the place of an IPv6 one (RFC 4291, 2.5.5.2)."""
+"""Prefix of an IPv4 address in place of an IPv6 one (RFC 4291, 2.5.5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +30,26 @@ class TopTable:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationView:
-    """How one application's metrics are read.
+    """View of one application's metrics.
 
-    Both take the macros that it was compiled with, the snapshots of one window (one a metric, in
-    any order), and how many rows or findings there may be.
+    Both functions take the application's macros, the snapshots of one window (one a metric, in any
+    order), and the maximum of rows or findings.
     """
 
     tables: Callable[[Mapping[str, int], Sequence[Snapshot], int], tuple[TopTable, ...]]
     findings: Callable[[Mapping[str, int], Sequence[Snapshot], int], tuple[str, ...]]
-    """One line each, most important first: what an operator should know of."""
+    """One line for each finding, most important first."""
 
 
 def metric(snapshots: Iterable[Snapshot], name: str) -> Snapshot | None:
-    """The snapshot of a metric; None where the window has none."""
+    """The snapshot of a metric; None if the window lacks it."""
     return next((snapshot for snapshot in snapshots if snapshot.metric == name), None)
 
 
 def largest(values: Array, most: int) -> Array:
-    """Indices of the `most` largest of `values` (n,), largest first; of equal ones the first."""
+    """Indices of the `most` largest of `values` (n,), largest first; among equal ones the first."""
     if len(values) > most:
-        # Only what is at least as large as the last one to be shown is put in order.
+        # Sort only values that are at least as large as the last one shown.
         limit = np.partition(values, len(values) - most)[len(values) - most]
         kept = np.flatnonzero(values >= limit)
     else:
@@ -59,7 +59,7 @@ def largest(values: Array, most: int) -> Array:
 
 
 def address(raw: bytes) -> str:
-    """16 bytes as applications keep an address: IPv6, or IPv4 mapped into it."""
+    """The text of an application's 16-byte address: IPv6, or IPv4 mapped into it."""
     if raw[:12] == _MAPPED:
         return address_text(raw[12:], 4)
     return address_text(raw, 6)
@@ -72,18 +72,18 @@ def addresses(column: Array) -> list[str]:
 
 
 def groups(keys: Array) -> tuple[Array, Array]:
-    """The first row of each distinct key, (k,), and which of them each row has, (n,).
+    """The first row of each distinct key, (k,), and the index of each row's key, (n,).
 
     `keys` has shape (n,) or (n, m), and at most KEY_WORDS words of 8 bytes in a row.
     """
     width = keys.itemsize * int(np.prod(keys.shape[1:])) // 8
     words = np.ascontiguousarray(keys).view("u8").reshape(len(keys), width)
     filled = np.zeros((len(words), KEY_WORDS), "u8")
-    # As in bpf/include/hash.h: else the upper bits of words would hardly matter.
+    # As fold64 in bpf/include/hash.h: else the upper bits of words would hardly matter.
     filled[:, : words.shape[1]] = words ^ words >> np.uint64(32)
     _, first, of = np.unique(hash_keys(filled), return_index=True, return_inverse=True)
     if not (words[first[of]] == words).all():
-        # Two keys share a hash: by the keys themselves, at ten times the price.
+        # Two keys share a hash: group by the keys themselves, ten times slower.
         _, first, of = np.unique(words, axis=0, return_index=True, return_inverse=True)
     return first, of.reshape(-1)
 
@@ -100,5 +100,5 @@ def counted(number: int, noun: str) -> str:
 
 
 def is_incomplete(snapshots: Iterable[Snapshot]) -> bool:
-    """Whether something of the window is lost: what was counted is the least that there was."""
+    """Whether the window has losses: then the counts are lower limits."""
     return any(snapshot.lost.packets for snapshot in snapshots)

@@ -1,4 +1,4 @@
-"""What a reader sees of an application's metrics: tables of the largest, and findings."""
+"""Views of applications' metrics: top tables and findings."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ VIEWS: dict[str, ApplicationView] = {
 }
 """By the application's name."""
 _NOT_ITS_OWN = (LookupError, ValueError)
-"""What a view runs into where an operator's edit took a macro, or a field, away that it shows."""
+"""Errors of a view after an operator's edit removed a macro or a field that it shows."""
 
 
 def tables(
     name: str, define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int = 20
 ) -> tuple[TopTable, ...]:
-    """The largest of what an application has measured in one window, `most` rows a table at most.
+    """Top tables of an application's window, with at most `most` rows each.
 
-    `define` are the macros that it was compiled with, `snapshots` the window's, one a metric. An
-    application without a view has its metrics' rows, largest number first.
+    `define` are the application's macros, `snapshots` the window's, one a metric. An application
+    without a view shows its metrics' rows, largest number first.
     """
     if view := VIEWS.get(name):
         with suppress(*_NOT_ITS_OWN):
@@ -43,7 +43,7 @@ def tables(
 def findings(
     name: str, define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int = 20
 ) -> tuple[str, ...]:
-    """What an operator should know of the window, a line each; most important first."""
+    """Findings of a window, one line each; most important first."""
     if view := VIEWS.get(name):
         with suppress(*_NOT_ITS_OWN):
             return view.findings(define, snapshots, most)
@@ -51,7 +51,7 @@ def findings(
 
 
 def _plain(snapshot: Snapshot, most: int) -> TopTable:
-    """Rows by the largest number that a value of theirs has."""
+    """Rows of a snapshot by their largest number."""
     assert snapshot.schema
     names = columns(snapshot.schema, snapshot.rows.dtype)
     rows = list(flat_rows(snapshot.schema, snapshot.rows))

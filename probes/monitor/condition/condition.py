@@ -14,27 +14,27 @@ from probes.monitor.condition.terms import WindowSelection
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """See the package's docstring for the language."""
+    """A parsed condition; the package's docstring describes the language."""
 
     text: str
-    """In one way of writing it."""
+    """The condition in normalised spelling."""
     span: float
-    """Seconds: the longest time that it asks for; 0 where it is of the last window only."""
+    """The longest time in it in seconds; 0 if it needs the last window only."""
     _root: Logic = field(repr=False, compare=False)
 
     @classmethod
     def parse(cls, text: str, where: str = "condition") -> Condition:
-        """Read one. ConditionError, with the column and `where` before it, for what is none."""
+        """Parse a condition. Raises ConditionError, with the column, after `where`."""
         root, span = parse(text, where)
         return cls(str(root), span, root)
 
     def evaluate(self, series: WindowSeries, quiet: WindowSeries | None = None) -> ConditionOutcome:
-        """What comes of it in the last window of `series`.
+        """Evaluate the condition in the last window of `series`.
 
-        `quiet` has what is usual: the windows before this one in which the policy was not active
-        and its condition did not hold; None: all windows of `series` before this one. A baseline is
-        of the last ones in it, however long ago they were, so that it stays as it was for as long
-        as the policy is active. Both keep as many windows as this takes from now on.
+        `quiet` has the windows for baselines: before this one, without those in which the policy
+        was active or the condition held; None: all windows of `series` before this one. Baselines
+        use its last windows, however old, and so stay the same while the policy is active. From now
+        on both series keep as many windows as this needs.
         """
         for windows in (series, quiet):
             if windows is not None:

@@ -1,4 +1,4 @@
-"""What is wrong with a condition, and where."""
+"""Mistakes in a condition, with their column."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from bpf.errors import UsageError, did_you_mean
 
 
 class ConditionError(UsageError):
-    """A condition that is none."""
+    """A mistake in a condition."""
 
     def __init__(
         self, problem: str, *, column: int, hint: str = "", where: str = "condition"
     ) -> None:
         super().__init__(f"{where}, column {column}: {problem}", hint=hint)
         self.problem = problem
-        """The message without the place."""
+        """The message without its place."""
         self.column = column
-        """Of the first character in question, from 1; behind the last one where something is
+        """Column of the mistake's first character, from 1; behind the last one if something is
         missing there."""
 
 
 def shown(what: object) -> str:
-    """A part of a condition in a message, quoted, and not all of it where it is long."""
+    """A quoted part of a condition for messages, cut if it is long."""
     text = str(what)
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`did_you_mean`, whatever the case."""
+    """`did_you_mean`, ignoring case."""
     known = list(names)
     alike = (other for other in known if other.lower() == name.lower())
     return did_you_mean(next(alike, name.lower()), known)

@@ -1,4 +1,4 @@
-"""Comparisons, what joins them, and what comes of them."""
+"""Comparisons, logical operators, and their results."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ OPERATORS: dict[str, Callable[[Samples, Samples], Samples]] = {
 }
 OPPOSITES = {">": "<=", ">=": "<", "<": ">=", "<=": ">", "==": "!=", "!=": "=="}
 MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "==": "==", "!=": "!="}
-"""With its sides exchanged."""
+"""The operator after its sides are exchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of one."""
+    """Result of a comparison."""
 
     of: Compare
     value: float
-    """Its left side, where what is measured is; NaN where that is not known, or is 0 / 0."""
+    """The left, measured side; NaN if it is unknown, or 0 / 0."""
     low: float
     high: float
-    """Between which it lies, by the error of the estimate of flows, and by what was not seen."""
+    """Limits of the value, from the error of the estimate of flows and from unseen windows."""
     threshold: float
-    """Its right side; NaN as above."""
+    """The right side; NaN as above."""
     holds: bool | None
-    """None where it is not known."""
+    """None: unknown."""
     certain: bool
-    """Whether it is the same at all limits of both sides."""
+    """Whether the result is the same at all limits of both sides."""
 
     @property
     def text(self) -> str:
@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        """`udp_packets / packets 93 % > 80 %`; what holds, or why that can't be said."""
+        """`udp_packets / packets 93 % > 80 %`: the true relation, or why it is unknown."""
         left, symbol, right = self.of.left, self.of.symbol, self.of.right
         if self.holds is None:
             return f"{self.text} is not known yet"
@@ -73,20 +73,20 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class ConditionOutcome:
-    """What came of a condition."""
+    """Result of a condition."""
 
     holds: bool | None
-    """None where it is not known: that is no reason to activate, nor to deactivate."""
+    """None: unknown, which neither activates nor deactivates."""
     certain: bool
-    """Whether it is known, and the same wherever the number of flows lies within its limits."""
+    """Whether the result is known, and the same for any number of flows within the limits."""
     comparisons: tuple[Comparison, ...]
-    """All, in their order."""
+    """All comparisons, in order."""
     reasons: tuple[Comparison, ...]
-    """Those that decided: where it is not known, those that are not."""
+    """The deciding comparisons; if the result is unknown, the unknown ones."""
 
     @property
     def deciding(self) -> Comparison:
-        """The first of those."""
+        """The first reason."""
         return self.reasons[0]
 
     @property
@@ -103,11 +103,11 @@ class ConditionOutcome:
 
 
 class Judgement(NamedTuple):
-    """What came of a part of a condition."""
+    """Result of a part of a condition."""
 
     holds: bool | None
     sure: bool | None
-    """The same by the limits: None where it depends on where between them a value is."""
+    """The result at all limits; None if it differs between them."""
     comparisons: tuple[Comparison, ...]
     reasons: tuple[Comparison, ...]
 
@@ -146,7 +146,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class NotCondition:
-    """The contrary."""
+    """Negation."""
 
     of: Logic
 
@@ -160,7 +160,7 @@ class NotCondition:
 
 @dataclass(frozen=True, slots=True)
 class JoinedConditions:
-    """Several, of which all (`and`) or one (`or`) must hold."""
+    """Several conditions: all (`and`) or one (`or`) must hold."""
 
     word: str
     of: tuple[Logic, ...]
@@ -198,7 +198,7 @@ def _contrary(verdict: bool | None) -> bool | None:
 
 
 def _by_limits(symbol: str, left: Band, right: Band) -> bool | None:
-    """Whether it holds wherever the two are; None where that depends."""
+    """Whether the comparison holds at all limits; None if it differs between them."""
     if symbol in ("<", "<="):
         return _by_limits(MIRRORED[symbol], right, left)
     if symbol == "!=":
@@ -213,7 +213,7 @@ def _by_limits(symbol: str, left: Band, right: Band) -> bool | None:
 
 
 def _figures(a: float, b: float) -> tuple[str, str]:
-    """Two numbers with as many digits as they need to be told apart."""
+    """Two numbers with enough digits to differ."""
     short = _figure(a), _figure(b)
     return short if short[0] != short[1] or a == b else (f"{a:.9g}", f"{b:.9g}")
 

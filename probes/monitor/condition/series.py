@@ -1,4 +1,4 @@
-"""The last windows of the monitor, as conditions look at them (S2.11, S2.23)."""
+"""The last windows of the monitor, as conditions use them (S2.11, S2.23)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ METRIC_NAMES = (
     "other_bytes",
     "flows",
 )
-"""What a condition can name. `other` is all that is neither TCP nor UDP nor ICMP."""
+"""Metrics in conditions. `other` is everything except TCP, UDP and ICMP."""
 MIN_WINDOWS = 4
-"""Windows that are kept however long they are: a baseline is of three before the last."""
+"""Windows that are always kept: a baseline needs three before the last one."""
 
 _COLUMNS = {
     name: number
@@ -32,7 +32,7 @@ _COLUMNS = {
 
 
 class WindowSeries:
-    """Windows in their order, as long as somebody may ask for them. For one thread at a time."""
+    """Windows in order, as long as conditions need them. For one thread at a time."""
 
     def __init__(self, keep_seconds: float = 0.0) -> None:
         self._keep = keep_seconds
@@ -44,11 +44,11 @@ class WindowSeries:
         return self._end - self._first
 
     def keep(self, seconds: float) -> None:
-        """From now on keep windows for so long at least."""
+        """Keep windows for at least so long from now on."""
         self._keep = max(self._keep, seconds)
 
     def append(self, row: Array, end_ns: int, seconds: float) -> None:
-        """Add a window of dtype METRIC, shape (), that ended then (CLOCK_MONOTONIC)."""
+        """Add a window: dtype METRIC, shape (), and its end (CLOCK_MONOTONIC)."""
         if self._end == self._table.shape[1]:
             self._make_room()
         values = row.item()
@@ -63,7 +63,7 @@ class WindowSeries:
             self._seen - seconds / 2,
         )
         self._end += 1
-        # One more than is asked for: it tells that the others are all of that time.
+        # One more than needed: it shows that the others cover the whole time.
         middles = self._table[_COLUMNS["seen"]]
         oldest = self._seen - self._keep
         while len(self) > MIN_WINDOWS and middles[self._first + 1] <= oldest:
@@ -74,13 +74,13 @@ class WindowSeries:
         return self._table[_COLUMNS[name], self._first : self._end]
 
     def recent(self, seconds: float) -> tuple[slice, bool]:
-        """The windows more than half of which lies in the last `seconds`, the last one anyway, and
-        whether these are all of that time rather than what there is of it."""
+        """Windows that lie mostly within the last `seconds` (at least the newest), and whether they
+        cover all of it."""
         return self._since("middle", seconds, len(self), 1)
 
     def usual(self, seconds: float, before: int, least: int) -> slice:
-        """The last `before` windows but for those that are older than `seconds` of windows, gaps
-        between them not counted; `least` of them anyway."""
+        """The part of the first `before` windows within their last `seconds`, gaps not counted; at
+        least `least` windows."""
         return self._since("seen", seconds, before, least)[0]
 
     def _since(self, axis: str, seconds: float, stop: int, least: int) -> tuple[slice, bool]:
@@ -89,7 +89,7 @@ class WindowSeries:
         middles, lengths = self.column(axis)[:stop], self.column("seconds")
         oldest = middles[-1] + lengths[stop - 1] / 2 - seconds
         start = min(int(middles.searchsorted(oldest, "right")), max(stop - least, 0))
-        # Up to half a window may be missing, as where one lies half in that time.
+        # Up to half a window may be missing: one may lie half within that time.
         return slice(start, stop), bool(middles[0] - lengths[0] <= oldest)
 
     def _make_room(self) -> None:

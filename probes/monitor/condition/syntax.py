@@ -1,10 +1,11 @@
-"""The language of conditions: text to `logic` and `terms`, or an error with its column."""
+"""The language of conditions: parses text to `logic` and `terms`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
+from probes.monitor.condition import terms
 from probes.monitor.condition.error import ConditionError, nearest, shown
 from probes.monitor.condition.logic import (
     MIRRORED,
@@ -15,36 +16,20 @@ from probes.monitor.condition.logic import (
     NotCondition,
 )
 from probes.monitor.condition.series import METRIC_NAMES
-from probes.monitor.condition.terms import (
-    BASELINE,
-    FUNCTIONS,
-    Arithmetic,
-    Expression,
-    MetricTerm,
-    Negative,
-    Number,
-    Operand,
-    Over,
-    Rate,
-    measured,
-    parts,
-    rate_hint,
-    resolved,
-)
 from probes.monitor.condition.tokens import WORDS, Token, tokens
 from probes.monitor.condition.units import COUNTS, RATIO
 
 MAX_LENGTH = 1000
 MAX_DEPTH = 20
-"""Of parentheses, functions, `not` and `-`, one in another."""
+"""Nested parentheses, functions, `not` and `-`."""
 MAX_TIME = 3600.0
 """Seconds."""
 EXAMPLE = "such as flows > 10000"
-Node: TypeAlias = Expression | Logic
+Node: TypeAlias = terms.Expression | Logic
 
 
 def parse(text: str, where: str) -> tuple[Logic, float]:
-    """The condition, and the longest time in it in seconds. ConditionError where it is none."""
+    """Return the condition and its longest time in seconds. Raises ConditionError."""
     try:
         if len(text) > MAX_LENGTH:
             problem = f"it is longer than {MAX_LENGTH} characters"
@@ -135,21 +120,21 @@ class _Parser:
             symbol, column = self._token.text, self._token.column
             self._next()
             begin = self._token.column
-            steps.append(Operand(symbol, self._term(operand(), begin), column))
-        return Arithmetic(self._term(first, start), tuple(steps)) if steps else first
+            steps.append(terms.Operand(symbol, self._term(operand(), begin), column))
+        return terms.Arithmetic(self._term(first, start), tuple(steps)) if steps else first
 
     def _factor(self) -> Node:
         if self._token.text != "-":
             return self._primary()
         self._enter()
         column = self._token.column
-        negative = Negative(self._term(self._factor(), column))
+        negative = terms.Negative(self._term(self._factor(), column))
         self._depth -= 1
         return negative
 
     def _primary(self) -> Node:
         token = self._token
-        if isinstance(token.value, Number):
+        if isinstance(token.value, terms.Number):
             self._next()
             return token.value
         if token.kind == "name" and token.text not in WORDS:
@@ -160,7 +145,7 @@ class _Parser:
             self._close(token)
             return inner
         if token.kind == "time":
-            hint = f"only {', '.join(FUNCTIONS)} take one"
+            hint = f"only {', '.join(terms.FUNCTIONS)} take one"
             self._fail(f"{token.text} is a time", hint)
         if token.kind == "wrong":
             self._fail(*token.problem)
@@ -168,19 +153,19 @@ class _Parser:
             self._fail(f"nothing follows {self._before!r}", "a metric or a number should")
         self._fail(f"{token.text!r} where a metric or a number should be", EXAMPLE)
 
-    def _metric(self) -> Expression:
+    def _metric(self) -> terms.Expression:
         token = self._token
-        functions = ("rate", *FUNCTIONS)
+        functions = ("rate", *terms.FUNCTIONS)
         if token.text in functions:
             self._next()
             return self._called(token)
         if token.text in METRIC_NAMES:
             self._next()
             if self._token.text == "(":
-                hint = f"write {token.text}, or {FUNCTIONS[0]}({token.text}, 60s)"
+                hint = f"write {token.text}, or {terms.FUNCTIONS[0]}({token.text}, 60s)"
                 problem = f"{token.text!r} is no function"
                 raise ConditionError(problem, column=token.column, hint=hint)
-            return MetricTerm(token.text)
+            return terms.MetricTerm(token.text)
         if token.text == "s":
             self._fail("'s' is no metric", "rate(packets) is packets per second")
         self._next()
@@ -190,7 +175,7 @@ class _Parser:
         problem = f"{shown(token.text)} is no {what}"
         raise ConditionError(problem, column=token.column, hint=nearest(token.text, names))
 
-    def _called(self, name: Token) -> Expression:
+    def _called(self, name: Token) -> terms.Expression:
         function = name.text
         example = "rate(packets)" if function == "rate" else f"{function}(packets, 60s)"
         opening = self._token
@@ -198,11 +183,11 @@ class _Parser:
             problem, hint = f"{function} is a function", f"such as {example}"
             raise ConditionError(problem, column=name.column, hint=hint)
         self._enter()
-        if self._token.text == ")" or (self._token.kind == "time" and function != BASELINE):
+        if self._token.text == ")" or (self._token.kind == "time" and function != terms.BASELINE):
             self._fail(f"{function}() without what it is of", f"such as {example}")
         of = None
         start = self._token.column
-        if function != BASELINE or self._token.kind != "time":
+        if function != terms.BASELINE or self._token.kind != "time":
             of = self._term(self._sum(), start)
             self._check_of(of, function, start, example)
         if function == "rate":
@@ -210,7 +195,7 @@ class _Parser:
             if self._token.text == ",":
                 self._fail("rate() has no time", f"write avg(rate({of}), 60s)")
             self._close(opening)
-            return Rate(of)
+            return terms.Rate(of)
         if of:
             if self._token.text == ")":
                 self._fail(f"{function}() without a time", f"write {function}({of}, 60s)")
@@ -218,16 +203,16 @@ class _Parser:
                 self._not_continued(opening)
         time, seconds = self._time(function)
         self._close(opening)
-        return Over(function, of, seconds, time, name.column, alone=of is None)
+        return terms.Over(function, of, seconds, time, name.column, alone=of is None)
 
-    def _check_of(self, of: Expression, function: str, column: int, example: str) -> None:
-        for part in parts(of):
-            if isinstance(part, Over):
+    def _check_of(self, of: terms.Expression, function: str, column: int, example: str) -> None:
+        for part in terms.parts(of):
+            if isinstance(part, terms.Over):
                 inner = f"{part.function}(rate({part.of}), {part.time})"
                 hint = f"write {inner}" if function == "rate" and part.of else ""
                 problem = f"{shown(part)} can't be within {function}()"
                 raise ConditionError(problem, column=part.column, hint=hint)
-        if not measured(of):
+        if not terms.measured(of):
             problem = f"{shown(of)} in {function}() is no metric"
             raise ConditionError(problem, column=column, hint=f"such as {example}")
         if (unit := of.unit) not in COUNTS and function == "rate":
@@ -239,7 +224,7 @@ class _Parser:
         if token.kind == "wrong":
             self._fail(*token.problem)
         if not isinstance(token.value, float):
-            plain = isinstance(token.value, Number) and not token.value.suffix
+            plain = isinstance(token.value, terms.Number) and not token.value.suffix
             hint = f"write {token.text}s" if plain else "such as 60s"
             self._fail(f"{function}() needs a time here", hint)
         if not 0 < token.value <= MAX_TIME:
@@ -269,7 +254,7 @@ class _Parser:
             self._not_continued(opening)
         self._depth -= 1
 
-    def _term(self, node: Node, column: int) -> Expression:
+    def _term(self, node: Node, column: int) -> terms.Expression:
         if isinstance(node, Logic):
             hint = "and, or and not join conditions"
             problem = f"{shown(node)} is a condition, not a quantity"
@@ -279,7 +264,7 @@ class _Parser:
     def _logic(self, node: Node, column: int) -> Logic:
         if not isinstance(node, Logic):
             self._check_continued()
-            example = f"flows > {node}" if isinstance(node, Number) else f"{node} > 10000"
+            example = f"flows > {node}" if isinstance(node, terms.Number) else f"{node} > 10000"
             problem = f"{shown(node)} alone is no condition"
             raise ConditionError(problem, column=column, hint=f"compare it, such as {example}")
         return node
@@ -289,7 +274,7 @@ class _Parser:
             self._not_continued()
 
     def _not_continued(self, opening: Token | None = None) -> NoReturn:
-        """What comes after something complete is nothing that can."""
+        """Raise ConditionError: the next token cannot follow a complete part."""
         token = self._token
         if token.kind == "end" and opening:
             raise ConditionError(f"{opening.text!r} is not closed", column=opening.column)
@@ -313,28 +298,32 @@ class _Parser:
         raise ConditionError(problem, column=self._token.column, hint=hint)
 
 
-def _weight(term: Expression) -> int:
-    """How much it is what is compared: more than what it is compared with."""
-    return measured(term) + any(isinstance(part, MetricTerm) for part in parts(term))
+def _weight(term: terms.Expression) -> int:
+    """Rank as the measured side: the higher one is compared with the lower one."""
+    return terms.measured(term) + any(
+        isinstance(part, terms.MetricTerm) for part in terms.parts(term)
+    )
 
 
-def _given(term: Expression, other: Expression) -> Expression:
-    """With `other`, the other side of the comparison, for a baseline alone."""
-    unnamed = not measured(other) or any(isinstance(part, Over) for part in parts(other))
-    for part in parts(term):
-        if isinstance(part, Over) and part.of is None and unnamed:
+def _given(term: terms.Expression, other: terms.Expression) -> terms.Expression:
+    """The term, with `other` (the other side of the comparison) for a bare baseline."""
+    unnamed = not terms.measured(other) or any(
+        isinstance(part, terms.Over) for part in terms.parts(other)
+    )
+    for part in terms.parts(term):
+        if isinstance(part, terms.Over) and part.of is None and unnamed:
             problem = f"{part} can't be of {shown(other)}, the other side"
-            hint = f"say of what it is: baseline(flows, {part.time})"
+            hint = f"name the metric: baseline(flows, {part.time})"
             raise ConditionError(problem, column=part.column, hint=hint)
-    return resolved(term, other)
+    return terms.resolved(term, other)
 
 
-def _check_units(left: Expression, right: Expression, column: int) -> None:
+def _check_units(left: terms.Expression, right: terms.Expression, column: int) -> None:
     units = left.unit, right.unit
     if units[0].fits(units[1]):
         return
-    hint = rate_hint((left, units[0]), (right, units[1]))
+    hint = terms.rate_hint((left, units[0]), (right, units[1]))
     if not hint and RATIO in units:
-        hint = "a ratio is that of two alike, as udp_packets / packets"
+        hint = "a ratio has one unit twice, as udp_packets / packets"
     problem = f"{units[0].label} can't be compared with {units[1].label}"
     raise ConditionError(problem, column=column, hint=hint)

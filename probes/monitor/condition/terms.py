@@ -1,6 +1,4 @@
-"""Quantities: numbers, metrics, and what is made of them, evaluated with the limits between which
-they lie.
-"""
+"""Quantities: numbers, metrics and expressions, evaluated with their limits."""
 
 from __future__ import annotations
 
@@ -16,37 +14,36 @@ from probes.monitor.condition.series import WindowSeries
 from probes.monitor.condition.units import BYTES, COUNTS, FLOWS, PACKETS, Unit
 
 Samples: TypeAlias = Any
-"""np.float64, or an array of them (n,) where there are several windows."""
+"""np.float64, or an array of it (n,) for several windows."""
 LEAST_WINDOWS = 3
-"""Of which a baseline is made."""
+"""Fewest windows of a baseline."""
 LEAST_SHARE = 0.25
-"""Of the time that a baseline is asked for."""
+"""Least part of a baseline's time that must be covered."""
 BASELINE = "baseline"
 NAN, INFINITE = np.float64(np.nan), np.float64(np.inf)
 
 
 class Band(NamedTuple):
-    """A value, and the limits between which it may lie."""
+    """A value and its limits."""
 
     value: Samples
     low: Samples
-    """NaN, as `high` is, where it may be 0 / 0."""
+    """NaN, like `high`, if it may be 0 / 0."""
     high: Samples
     exact: bool = False
-    """Whether there are no other limits than the value."""
+    """Whether both limits equal the value."""
     seen: bool = True
-    """Whether `value` is what was measured, with the estimate of flows within its limits; else
-    only the limits are of use, as some of the windows are not there."""
+    """False: some windows are missing; use `low` and `high` only."""
 
 
 class WindowSelection(NamedTuple):
-    """The windows for which a quantity is asked."""
+    """The windows over which a quantity is evaluated."""
 
     series: WindowSeries
     quiet: WindowSeries | None
-    """Of what baselines are made; None: of `series`."""
+    """Windows for baselines; None: `series`."""
     key: int | slice | None
-    """Of `series`: one or several; None: a window that was not seen."""
+    """One or several windows of `series`; None: an unseen window."""
 
     def metric(self, name: str) -> Band:
         """One of METRIC_NAMES."""
@@ -60,7 +57,7 @@ class WindowSelection(NamedTuple):
 
     @property
     def seconds(self) -> Samples:
-        """How long each is."""
+        """Length of each window."""
         return 1.0 if self.key is None else self.series.column("seconds")[self.key]
 
 
@@ -121,7 +118,7 @@ class Negative:
 
 
 class Operand(NamedTuple):
-    """A link of a chain."""
+    """An operator and its right operand."""
 
     symbol: str
     term: Expression
@@ -141,7 +138,7 @@ class Arithmetic:
 
     @property
     def unit(self) -> Unit:
-        """ConditionError where a sum is of what is not alike."""
+        """Unit of the result. Raises ConditionError if a sum mixes units."""
         unit = self.first.unit
         for symbol, term, column in self.steps:
             other = term.unit
@@ -196,17 +193,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A function of the windows of a time."""
+    """A function over the windows of a time."""
 
     function: str
     of: Expression | None
-    """None: the other side of the comparison, until `resolved` says what that is."""
+    """None: the other side of the comparison, set by `resolved`."""
     seconds: float
     time: str
-    """As it is written."""
+    """The time in the text."""
     column: int
     alone: bool
-    """Whether what it is of is not written."""
+    """Whether the argument is missing in the text."""
 
     @property
     def unit(self) -> Unit:
@@ -257,7 +254,7 @@ class Over:
         return Band(value, low, high, seen=False)
 
     def _learnt(self, lengths: Samples) -> bool:
-        # To half a window, as with every time.
+        # Up to half a window may be missing, as with every time.
         needed = LEAST_SHARE * self.seconds
         return len(lengths) >= LEAST_WINDOWS and lengths.sum() > needed - lengths[-1] / 2
 
@@ -266,7 +263,7 @@ Expression: TypeAlias = Number | MetricTerm | Negative | Arithmetic | Rate | Ove
 
 
 def parts(term: Expression) -> Iterator[Expression]:
-    """The term, and all of which it is made."""
+    """The term and all its parts."""
     yield term
     match term:
         case Negative(of) | Rate(of) | Over(of=of) if of:
@@ -278,7 +275,7 @@ def parts(term: Expression) -> Iterator[Expression]:
 
 
 def rate_hint(*sides: tuple[Expression, Unit]) -> str:
-    """How to write one of two sides that differ, where it is only not per second."""
+    """A hint to write one of two sides per second, if that is their only difference."""
     for (term, unit), (_, other) in zip(sides, reversed(sides), strict=True):
         if unit.seconds == 0 and unit._replace(seconds=-1).fits(other):
             return f"write {written}" if (written := _per_second(term)) else ""
@@ -296,7 +293,7 @@ def _per_second(term: Expression) -> str:
 
 
 def measured(term: Expression) -> bool:
-    """Whether it says what is measured now, rather than a number or what is usual."""
+    """Whether the term depends on the last window, unlike a number or a baseline."""
     match term:
         case MetricTerm():
             return True
@@ -310,7 +307,7 @@ def measured(term: Expression) -> bool:
 
 
 def resolved(term: Expression, other: Expression) -> Expression:
-    """With `other` as that of which a baseline is that is alone."""
+    """The term with `other` as the argument of a bare baseline."""
     match term:
         case Over(of=None):
             return replace(term, of=other)
@@ -335,11 +332,11 @@ _REDUCE: dict[str, Callable[[Samples, Samples], Samples]] = {
     BASELINE: _median,
 }
 FUNCTIONS = tuple(_REDUCE)
-"""Of the windows of a time."""
+"""Functions over the windows of a time."""
 
 
 def _product(a: Band, low: Samples, high: Samples) -> tuple[Samples, Samples]:
-    """Limits of a times what lies between `low` and `high`."""
+    """Limits of `a` times a value between `low` and `high`."""
     corners = np.array([a.low * low, a.low * high, a.high * low, a.high * high])
     return corners.min(axis=0), corners.max(axis=0)
 

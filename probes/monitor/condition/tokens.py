@@ -1,4 +1,4 @@
-"""A condition's text as words: names, numbers with their units, times and symbols."""
+"""The tokens of a condition: names, numbers with units, times and symbols."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from probes.monitor.condition.terms import Number
 from probes.monitor.condition.units import RATIO, SUFFIXES, TIMES
 
 WORDS = ("and", "or", "not")
-"""Names that are none."""
+"""Reserved names."""
 _INSTEAD = {
     "=": "==", "===": "==", "&&": "and", "&": "and", "||": "or", "|": "or", "!": "not",
     "<>": "!=", "=>": ">=", "=<": "<=", "\u2265": ">=", "\u2264": "<=", "\u2260": "!=",
     "\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-",
 }  # fmt: skip
-"""What others write, by what it is here."""
+"""Spellings of other languages, and the right ones."""
 _SYMBOLS = frozenset("()+-*/,") | frozenset(OPERATORS)
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
@@ -33,7 +33,7 @@ _PER_SECOND = re.compile(r"\s*/\s*s(?![A-Za-z_0-9(])")
 
 
 class Token(NamedTuple):
-    """One of the text."""
+    """A token."""
 
     kind: str
     """number, time, name, symbol, end, or wrong."""
@@ -41,11 +41,11 @@ class Token(NamedTuple):
     column: int
     value: Number | float | None = None
     problem: tuple[str, str] = ("", "")
-    """Of a wrong one, with a hint."""
+    """Message and hint of a wrong token."""
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Up to the end, and that for ever."""
+    """Yield the text's tokens, then `end` for ever."""
     at = 0
     while True:
         found = _TOKEN.match(text, at)
@@ -66,7 +66,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def _number(text: str, digits: str, column: int, at: int) -> tuple[Token, int]:
-    """The token of a number with its unit, and where it ends."""
+    """Return the token of a number with its unit, and its end."""
     found = _UNIT.match(text, at)
     assert found
     name = found["name"] or ""

@@ -1,4 +1,4 @@
-"""What quantities are counted in, so that only what is alike is added and compared."""
+"""Units of quantities: only like units can be added and compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """Powers of what is multiplied; None: any, as a number's without a unit."""
+    """Powers of the base units; None: any, as of a number without a unit."""
 
     packets: int | None = 0
     bytes: int | None = 0
@@ -19,11 +19,11 @@ class Unit(NamedTuple):
         return all(a is None or b is None or a == b for a, b in pairs)
 
     def joined(self, other: Unit) -> Unit:
-        """Of the sum of two that fit."""
+        """Unit of the sum of two that fit."""
         return Unit(*(b if a is None else a for a, b in zip(self, other, strict=True)))
 
     def times(self, other: Unit) -> Unit:
-        """Of the product."""
+        """Unit of the product."""
         if PLAIN in (self, other):
             return other if self == PLAIN else self
         powers = [
@@ -32,19 +32,19 @@ class Unit(NamedTuple):
         return Unit(*powers)
 
     def inverse(self) -> Unit:
-        """Of 1 / x."""
+        """Unit of 1 / x."""
         return Unit(*(None if a is None else -a for a in self))
 
     @property
     def _reduced(self) -> Unit:
-        """Flows per packet are a share, and may be compared with one."""
+        """Flows per packet are a ratio."""
         if self.packets is not None and self.flows == -self.packets:
             return self._replace(packets=0, flows=0)
         return self
 
     @property
     def label(self) -> str:
-        """`bytes per packet`, `a ratio`; `a number per second` where the rest is open."""
+        """`bytes per packet`, `a ratio`, or `a number per second` if the rest is open."""
         over = [name[:-1] for name, power in self._asdict().items() for _ in range(-(power or 0))]
         of = [name for name, power in self._asdict().items() for _ in range(power or 0)]
         if self == RATIO:
@@ -61,7 +61,7 @@ _SIZE = Unit(packets=None, bytes=1, flows=None)
 
 
 class Suffix(NamedTuple):
-    """What may follow a number."""
+    """A unit behind a number, as a scale of the base unit."""
 
     scale: float
     unit: Unit

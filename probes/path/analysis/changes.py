@@ -19,15 +19,10 @@ MAX_SEEN = 65536
 
 _ACTIVE_NS = 10_000_000_000
 
-FACTS = np.dtype(
-    [
-        ("responder", "u1", (16,)),
-        ("answers", "i8"),
-        ("first_ns", "i8"),
-        ("last_ns", "i8"),
-        ("told", "?"),
-    ]
-)
+FACTS = np.dtype([
+    ("responder", "u1", (16,)), ("answers", "i8"), ("first_ns", "i8"), ("last_ns", "i8"),
+    ("told", "?"),
+])  # fmt: skip
 """One hop of a flow: its router, the number of answers, and when the probes of the first and the
 last answer were sent. `told`: it was reported as balanced."""
 

@@ -17,16 +17,10 @@ _HALF_LIFE_NS = 30e9
 _MARGIN_NS = 500_000_000
 """Time between a timeout and the poll that reports it."""
 
-GAP = np.dtype(
-    [
-        ("newest_ns", "i8"),
-        ("sequence", "u4"),
-        ("probes", "i8"),
-        ("usual_ns", "f8"),
-        ("from_ns", "i8"),
-        ("to_ns", "i8"),
-    ]
-)
+GAP = np.dtype([
+    ("newest_ns", "i8"), ("sequence", "u4"), ("probes", "i8"), ("usual_ns", "f8"),
+    ("from_ns", "i8"), ("to_ns", "i8"),
+])  # fmt: skip
 """One flow: when its newest probe was sent, and its number; probes so far; the longest pause, which
 shrinks with time; limits of an uncertain pause (0: none)."""
 

@@ -17,22 +17,11 @@ FLOOR_NS = 1_000_000
 MIN_ANSWERS = 3
 """A series with fewer answers in a block is left out of it."""
 
-LEVEL = np.dtype(
-    [
-        ("base", "f8"),
-        ("level", "f8"),
-        ("noise", "f8"),
-        ("median", "f8"),
-        ("low", "f8"),
-        ("spread", "f8"),
-        ("run_low", "f8"),
-        ("run_high", "f8"),
-        ("since_ns", "i8"),
-        ("blocks", "i4"),
-        ("run", "i4"),
-        ("quiet", "?"),
-    ]
-)
+LEVEL = np.dtype([
+    ("base", "f8"), ("level", "f8"), ("noise", "f8"), ("median", "f8"), ("low", "f8"),
+    ("spread", "f8"), ("run_low", "f8"), ("run_high", "f8"), ("since_ns", "i8"), ("blocks", "i4"),
+    ("run", "i4"), ("quiet", "?"),
+])  # fmt: skip
 """One series: `base` is the lowest tenth without queueing, `level` the usual median, `noise` the
 usual distance of the quartiles; `median`, `low` and `spread` are the last block's; `run` is the
 number of successive blocks outside of the level (negative: below it), `since_ns` when they began,

@@ -6,16 +6,10 @@ import numpy as np
 
 from probes.path.records import Array
 
-QUEUE = np.dtype(
-    [
-        ("amount", "f8"),
-        ("most", "f8"),
-        ("since_ns", "i8"),
-        ("below_ns", "i8"),
-        ("blocks", "i4"),
-        ("on", "?"),
-    ]
-)
+QUEUE = np.dtype([
+    ("amount", "f8"), ("most", "f8"), ("since_ns", "i8"), ("below_ns", "i8"), ("blocks", "i4"),
+    ("on", "?"),
+])  # fmt: skip
 """One hop of a flow: `amount` of queue now and the `most` since it began, ns; `since_ns` when the
 queue began, `below_ns` when it vanished (0: it is there), `blocks` how many successive blocks had
 it; `on`: it was reported."""

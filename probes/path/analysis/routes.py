@@ -8,17 +8,10 @@ import numpy as np
 
 from probes.path.records import Array
 
-ROUTE = np.dtype(
-    [
-        ("current", "u8"),
-        ("latest", "u8"),
-        ("run", "i8"),
-        ("switches", "i8"),
-        ("run_ns", "i8"),
-        ("held_ns", "i8"),
-        ("mixed", "?"),
-    ]
-)
+ROUTE = np.dtype([
+    ("current", "u8"), ("latest", "u8"), ("run", "i8"), ("switches", "i8"), ("run_ns", "i8"),
+    ("held_ns", "i8"), ("mixed", "?"),
+])  # fmt: skip
 """One hop of a flow: `current` is the router on the path, `latest` the one that answered last
 (address ids, 0: none); `run` counts the successive answers of `latest`, the first of which was sent
 at `run_ns`; `switches` counts recent changes from one router to another; `held_ns` is when
