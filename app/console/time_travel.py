@@ -15,7 +15,7 @@ from widgets.tones import Tone
 
 if TYPE_CHECKING:
     from app.console.live.paths import PathView
-    from app.console.live.state import Frame, State
+    from app.console.live.state import Frame, LiveState
     from app.console.live.timeline import Timeline
 
 SPANS = (60.0, 300.0, 900.0, 3600.0, math.inf)
@@ -26,7 +26,7 @@ _MINUTE = 60.0
 class TimeTravel:
     """Pauses at frames of the past, steps through them, and compares two of them."""
 
-    state: State
+    state: LiveState
     present: Frame
     """The state at the last update, paused or not."""
     frame: Frame
@@ -49,10 +49,10 @@ class TimeTravel:
     def open(self) -> None:
         """Begin to take windows in; there is no frame before."""
         # numpy and the probes' tables: the first paint does without them.
-        from app.console.live.state import State
+        from app.console.live.state import LiveState
         from app.console.live.timeline import Timeline
 
-        self.state, self.timeline = State(), Timeline()
+        self.state, self.timeline = LiveState(), Timeline()
         self.frame = self.present = self.state.frame()
 
     @property

@@ -1,1 +1,1 @@
-"""Live state of the console: frames, the timeline, and what builds them from snapshots."""
+"""Live state of the console: builders of views, frames and the timeline."""

@@ -1,4 +1,4 @@
-"""Flows over many windows: what a screen shows of them."""
+"""Totals of flows over many windows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LiveView:
     left_out: int
     """Flows that the last window had no room for in `rows`, because there were too many."""
     to_utc_ns: int = 0
-    """What makes UTC of the rows' times."""
+    """Nanoseconds from CLOCK_MONOTONIC to UTC."""
 
 
 class LiveFlows:

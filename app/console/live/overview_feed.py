@@ -1,4 +1,4 @@
-"""What screen 1 keeps of each window: how much passed, and whether its probe keeps up."""
+"""Traffic and health of probes, of each window, for screen 1."""
 
 from __future__ import annotations
 
@@ -32,82 +32,82 @@ TRAFFIC = np.dtype(
         ("lost", "u8"),
     ]
 )
-"""One window's packets and bytes, by direction and by protocol; ICMP is that of both IP versions.
-`end_ns` is CLOCK_MONOTONIC, `lost` counts packets that are in none of the others."""
+"""Packets and bytes of a window, by direction and protocol; ICMP of both IP versions. `end_ns` is
+CLOCK_MONOTONIC; `lost` counts packets that the other fields lack."""
 WINDOWS = 1200
-"""That are looked back at."""
+"""Windows that are kept."""
 _FEW = 64
-"""That there is room for at first."""
+"""First capacity, in windows."""
 _ICMP = (1, 58)
 _TCP, _UDP = 6, 17
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Whether a probe keeps up, by the windows that came of it."""
+    """Health of a probe, by its windows."""
 
     name: str
     generation: int
     interval: float
-    """Seconds: the longest window of this generation, as windows end early for many reasons."""
+    """Seconds of the longest window of this generation: many windows end early."""
     poll: float
-    """Seconds that the last swap and drain took."""
+    """Seconds of the last swap and drain."""
     occupancy: float
-    """How full its fullest table was, 0 to 1."""
+    """Used share of its fullest table, 0 to 1."""
     came_at: float
-    """When its last window came, `time.monotonic()`."""
+    """Arrival of the last window, `time.monotonic()`."""
     end_utc_ns: int
-    """When that window ended."""
+    """End of that window."""
     window: int
     last: Losses
-    """Of the last window."""
+    """Losses of the last window."""
     losses: Losses
-    """Since the start."""
+    """Losses since the start."""
 
     @property
     def share(self) -> float:
-        """Of its interval, that polling takes."""
+        """Share of its interval that polling takes."""
         return self.poll / self.interval if self.interval > 0 else 0.0
 
     @property
     def lost(self) -> Loss:
-        """Since the start."""
+        """All losses since the start."""
         return lost_of(self.losses)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pulses:
-    """Traffic and probes at a moment. Never changed."""
+    """Traffic and probes at a moment; immutable."""
 
     probes: Mapping[str, Pulse] = field(default_factory=dict)
-    """By name, in the order in which they came."""
+    """By name, in the order of their first windows."""
     flows: Array = field(default_factory=lambda: np.empty(0, TRAFFIC))
-    """dtype TRAFFIC (n,), oldest first: windows of the flow probe."""
+    """Windows of the flow probe, dtype TRAFFIC (n,), oldest first."""
     monitor: Array = field(default_factory=lambda: np.empty(0, TRAFFIC))
-    """Those of the monitor, which sees incoming packets only."""
+    """Windows of the monitor, which sees only incoming packets."""
 
     @property
     def both_ways(self) -> bool:
-        """Whether there is outgoing traffic in `traffic`."""
+        """Whether `traffic` has outgoing packets."""
         return FLOW in self.probes
 
     @property
     def traffic(self) -> Array:
-        """dtype TRAFFIC (n,), oldest first, of who sees more."""
+        """Windows of the probe that sees more, dtype TRAFFIC (n,), oldest first."""
         return self.flows if self.both_ways else self.monitor
 
 
 class _Tail:
-    """The last windows. What it gave is never written again, so that all of it shares memory."""
+    """The last windows. Arrays that it gave share its memory, which is never written again."""
 
     def __init__(self) -> None:
         self._rows = np.empty(_FEW, TRAFFIC)
         self._size = 0
 
     def with_row(self, row: Array) -> Array:
-        """The windows with one more; that one alone where its time is before theirs."""
+        """Return the windows with one more; only the new one if it is older than them."""
         if self._size and self._rows["end_ns"][self._size - 1] >= row["end_ns"][0]:
-            # The probe was started anew, or time was turned back.
+            # The probe restarted, or the clock went back.
             self._rows, self._size = np.empty_like(self._rows), 0
         if self._size == len(self._rows):
             last = self._rows[-WINDOWS:]
@@ -119,7 +119,7 @@ class _Tail:
 
 
 class LivePulses:
-    """Takes in every probe's windows. `add` is called by their threads, `view` by any."""
+    """Builds Pulses from windows. Probes' threads call `add`, any thread calls `view`."""
 
     def __init__(self) -> None:
         self._view = Pulses()
@@ -130,7 +130,7 @@ class LivePulses:
         return self._view
 
     def add(self, snapshot: Snapshot) -> None:
-        """Take in a table of a window."""
+        """Add a table of a window."""
         with self._lock:
             view = self._view
             pulse = _pulse(view.probes.get(snapshot.probe), snapshot)
@@ -148,7 +148,7 @@ class LivePulses:
 def _pulse(before: Pulse | None, snapshot: Snapshot) -> Pulse:
     same = before is not None and before.window == snapshot.window
     losses = dict(before.losses) if before else {}
-    # A window of several tables comes as several snapshots.
+    # Each table of a window is a snapshot.
     last = dict(before.last) if before and same else {}
     for total in (losses, last):
         add_losses(total, snapshot.losses)

@@ -1,5 +1,4 @@
-"""What filters can ask of paths as they are now: of those by their destinations and flows, and of
-their hops."""
+"""Filters of live paths and of their hops."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ PATHS = Domain(
     ("proto", "port", "net"),
     "host",
 )
-"""Paths by destination and flow. Times are in seconds, as those of hops."""
+"""Paths by destination and flow. Times of paths and hops are in seconds."""
 HOPS = Domain(
     "hops",
     {
@@ -53,10 +52,9 @@ HOPS = Domain(
 
 
 def parse(text: str, saved: Mapping[str, str]) -> tuple[Filter, Filter]:
-    """A filter of paths and one of hops. Raises TextError.
+    """Return a filter of paths and one of hops. Raises TextError.
 
-    Terms that both know are for both; or for hops, where another is for hops only: then it is hops
-    that are looked for.
+    Terms that both know are for both. If one term is for hops only, all of those are for hops.
     """
     of_paths, of_hops = parts(text, (PATHS, HOPS), saved)
     if of_paths.missing:

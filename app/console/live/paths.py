@@ -1,4 +1,4 @@
-"""Paths over the last minutes: what a screen shows of them."""
+"""Paths over the last minutes: series, responders, samples and changes."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ SERIES = np.dtype(
         ("queue_ns", "i8"),
     ]
 )
-"""One hop of one flow. `id` is the same as long as it is here; `first_ns` and `seen_ns` are when it
-came and when a probe of it last came to its end; `last_ns` is the last round-trip time, -1 where
-there was none; the counts are since it came; `queue_ns` is what a queue at this hop holds packets
-up, 0 without one; `cleared` is that of the last summary."""
+"""A series: one hop of one flow. `id` stays the same until the series leaves; `first_ns` is its
+begin, `seen_ns` the end of its last probe; `last_ns` is the last round-trip time, or -1; counts
+begin at `first_ns`; `queue_ns` is the delay of a queue at this hop, or 0; `cleared` is a field of
+the last summary."""
 
 RESPONDER = np.dtype(
     [
@@ -58,17 +58,17 @@ RESPONDER = np.dtype(
 """A router that answered at a hop: `series` is that hop's id; the labels are of its last answer."""
 
 SAMPLE = np.dtype([("id", "u8"), ("sent_ns", "i8"), ("rtt_ns", "i8")])
-"""One probe of the series `id`; `rtt_ns` is -1 where it was lost."""
+"""One probe of the series `id`; `rtt_ns` is -1 for a lost probe."""
 
 BIN = np.dtype([("rtt_ns", "f8"), ("answered", "u4"), ("lost", "u4")])
 """The probes of a series that were sent within one second; `rtt_ns` is the sum of the answered."""
 
 SECONDS = 240
-"""How far back the bins go."""
+"""Seconds of bins."""
 BLOCK = 16
-"""Seconds of bins that are kept together: views share those in which nothing was added."""
+"""Seconds of a block of bins; views share unchanged blocks."""
 IDLE_NS = 60_000_000_000
-"""Without a probe for longer a series leaves; samples are kept as long."""
+"""A series without a probe for this long leaves; samples last as long."""
 MAX_SERIES = 2048
 MAX_RESPONDERS = 4 * MAX_SERIES
 MAX_SAMPLES = 1 << 20
@@ -81,14 +81,14 @@ _COUNTED = np.zeros(256, bool)
 _COUNTED[
     [ProbeOutcome.ANSWERED, ProbeOutcome.UNREACHABLE, ProbeOutcome.UNANSWERED, ProbeOutcome.DROPPED]
 ] = True
-"""By outcome whether it tells of the way."""
+"""Whether the outcome of a probe says something of the path, by outcome."""
 _Chunk = tuple[int, Array]
-"""Samples (n,) ascending by id, and when the last of them came to its end."""
+"""End of the last sample, and samples (n,) ascending by id."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PathView:
-    """Paths at a moment. Never changed: the next view has arrays of its own."""
+    """Paths at a moment; immutable: the next view has other arrays."""
 
     series: Array
     """dtype SERIES, (n,), ascending by `id`."""
@@ -101,9 +101,9 @@ class PathView:
     now_ns: int = 0
     """End of the last window, CLOCK_MONOTONIC."""
     utc_offset_ns: int = 0
-    """What makes a time of that clock UTC."""
+    """Nanoseconds from that clock to UTC."""
     generation: int = 0
-    """Another one wherever series came or left."""
+    """Incremented when series come or leave."""
     _chunks: tuple[_Chunk, ...] = ()
 
     @property
@@ -112,9 +112,9 @@ class PathView:
         return self.now_ns // SECOND_NS
 
     def recent(self, places: Array, seconds: int) -> Array:
-        """Bins (len(places), seconds) of the series at `places`, of the last seconds in order.
+        """Return bins (len(places), seconds) of the series at `places`, of the last seconds.
 
-        Those before what is kept are empty.
+        Bins of forgotten seconds are empty.
         """
         wanted = max(0, seconds)
         kept = min(wanted, SECONDS)
@@ -128,30 +128,26 @@ class PathView:
         return result
 
     def samples(self, ids: Array) -> Array:
-        """Samples of dtype SAMPLE of the series `ids`, (n,) ascending, in the last minute.
+        """Return samples of the series `ids` (n,), ascending, of the last minute, dtype SAMPLE.
 
-        They are series after series, each in the order in which its probes came to their end.
+        They stand series after series, in the order in which the probes ended.
         """
         found = ((chunk, *_found(chunk, ids)) for _, chunk in self._chunks)
         return _in_order(no_rows(SAMPLE), [(chunk[at], places) for chunk, at, places in found])[0]
 
 
 class RecentTimes:
-    """Round-trip times of some series in the last minute; the next view is asked for those that it
-    has more than the last one."""
+    """Round-trip times of some series in the last minute; it keeps those of known chunks."""
 
     def __init__(self, ids: Array) -> None:
-        """`ids` (n,) ascending are those of the series."""
+        """`ids` (n,), ascending, identify the series."""
         self.ids = ids
         self._found: dict[int, tuple[Array, Array, Array]] = {}
-        """By the identity of a chunk: itself, so that it stays the only one with that, then times
-        and places of what is in it."""
+        """By `id` of a chunk: the chunk, which keeps its `id` taken, then its times and places."""
 
     def of(self, view: PathView) -> tuple[Array, Array]:
-        """Times (m,) in ns, -1 for a loss, and the places in `ids` (m,) of their series.
-
-        They are in the order of PathView.samples.
-        """
+        """Return times (m,) in ns, -1 for a loss, and the places in `ids` (m,) of their series,
+        in the order of PathView.samples."""
         self._found = {
             id(chunk): self._found.get(id(chunk)) or self._times(chunk) for _, chunk in view._chunks
         }
@@ -164,7 +160,7 @@ class RecentTimes:
 
 
 def _found(chunk: Array, ids: Array) -> tuple[Array, Array]:
-    """Where samples of the series `ids` are in a chunk (m,), and their series' places (m,)."""
+    """Return the places of samples of the series `ids` in a chunk, and of their series, (m,)."""
     known = np.ascontiguousarray(chunk["id"])
     first = known.searchsorted(ids, "left")
     counts = known.searchsorted(ids, "right") - first
@@ -174,9 +170,9 @@ def _found(chunk: Array, ids: Array) -> tuple[Array, Array]:
 
 
 def _in_order(none: Array, parts: Iterable[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """What was found in chunks, series after series, and the places of their series.
+    """Return rows of chunks, series after series, and the places of their series.
 
-    `parts` are both for each chunk, (m,), and `none` is like the first, without a row.
+    `parts` has both for each chunk, (m,); `none` is an empty array of the rows' dtype.
     """
     found, places = zip((none, np.empty(0, "u2")), *parts, strict=True)
     of = np.concatenate(places)
@@ -186,16 +182,16 @@ def _in_order(none: Array, parts: Iterable[tuple[Array, Array]]) -> tuple[Array,
 
 
 class LivePaths:
-    """Takes in the two tables of the probe `path`. `add` is called by its thread, `view` by any.
+    """Builds PathViews from the tables of the probe `path`; its thread calls `add`, any `view`.
 
-    A flow without a probe for a minute leaves; of more than MAX_SERIES hops of flows the longest
-    idle ones. Medians and the like are made of the samples of what is looked at, by who looks.
+    A series without a probe for a minute leaves. Above MAX_SERIES the longest idle ones leave.
+    Callers compute medians and the like from samples of the series that they show.
     """
 
     def __init__(self) -> None:
         self._series = no_rows(SERIES)
         self._bins = [np.zeros((0, BLOCK), BIN)] * _BLOCKS
-        """As those of a view, and shared with views: never changed, but replaced."""
+        """Views share these arrays: they are replaced, never changed."""
         self._responders = no_rows(RESPONDER)
         self._changes = no_rows(PATH)
         self._chunks: deque[_Chunk] = deque()
@@ -204,11 +200,11 @@ class LivePaths:
         self._utc_offset_ns = 0
         self._generation = 0
         self._view: PathView | None = None
-        """What there is, where that was asked since the last table."""
+        """The present view; None since the last table."""
         self._lock = threading.Lock()
 
     def view(self) -> PathView:
-        """What there is now; the same object until there is something else."""
+        """Return the present view; the same object until the next table."""
         with self._lock:
             if self._view is None:
                 self._view = PathView(
@@ -218,7 +214,7 @@ class LivePaths:
             return self._view
 
     def add(self, snapshot: Snapshot) -> None:
-        """Take in a window's table, `hops` or `paths`."""
+        """Add a window's table, `hops` or `paths`."""
         with self._lock:
             self._view = None
             self._utc_offset_ns = snapshot.end_utc_ns - snapshot.end_ns
@@ -229,7 +225,7 @@ class LivePaths:
                 self._probe(rows)
 
     def _advance(self, now_ns: int) -> None:
-        """Make room in the bins for the seconds that began; let go of what is old."""
+        """Begin the bins of new seconds; forget old series and samples."""
         before, now = self._now_ns // SECOND_NS, now_ns // SECOND_NS
         self._now_ns = now_ns
         if before == now:
@@ -241,7 +237,7 @@ class LivePaths:
             self._samples -= len(self._chunks.popleft()[1])
 
     def _keep(self, kept: Array) -> None:
-        """Let go of the series that are not in the mask `kept`."""
+        """Forget the series that are not in the mask `kept`."""
         if kept.all():
             return
         self._series = self._series[kept]
@@ -250,8 +246,8 @@ class LivePaths:
         self._generation += 1
 
     def _probe(self, rows: Array) -> None:
-        """Take in probes, dtype HOP, that came to their end."""
-        # In each series the last one is then the one that was answered last, if any was.
+        """Add ended probes, dtype HOP."""
+        # The last one of each series is then the one with the last answer, if any.
         ids = _series_ids(rows)
         order = np.lexsort((rows["received_ns"], ids))
         ids = ids[order]
@@ -264,7 +260,7 @@ class LivePaths:
             ids, order, places = ids[known], order[known], places[known]
         if not len(ids):
             return
-        # Rows are long: only what is needed of them is put in order.
+        # Rows are long: only the needed fields are sorted.
         sent, received, outcome = (rows[name][order] for name in _TOLD)
         answered = received > 0
         rtt = np.where(answered, received - sent, -1)
@@ -285,7 +281,7 @@ class LivePaths:
         self._store(ids, sent, rtt, answered | lost)
 
     def _meet(self, ids: Array, rows: Array) -> None:
-        """Begin series `ids` (n,), ascending; `rows` (n,) of dtype HOP say what they are."""
+        """Begin series `ids` (n,), ascending, of `rows` (n,) of dtype HOP."""
         fresh = np.zeros(len(rows), SERIES)
         for name in (*(part[0] for part in FLOW_KEY), "hop"):
             fresh[name] = rows[name]
@@ -306,7 +302,7 @@ class LivePaths:
     def _fill(
         self, places: Array, seconds: Array, rtt: Array, answered: Array, lost: Array
     ) -> None:
-        """Add probes to the second in which they were sent, however late they are known."""
+        """Add probes to the bins of the seconds in which they were sent."""
         newest = self._now_ns // SECOND_NS
         kept = (seconds > newest - SECONDS) & (seconds <= newest)
         for begin in np.unique(seconds[kept] // BLOCK).tolist():
@@ -322,13 +318,13 @@ class LivePaths:
                 into[name] += np.bincount(cells[mask], of, len(into)).astype(BIN[name])
 
     def _block_of(self, second: int) -> Array:
-        """The bins (n, BLOCK) that a second is in, to be written to."""
+        """Return a writable copy of the bins (n, BLOCK) of a second."""
         number = second % SECONDS // BLOCK
         self._bins[number] = block = self._bins[number].copy()
         return block
 
     def _hear(self, ids: Array, rows: Array, at: Array) -> None:
-        """Count who answered: rows of dtype HOP at places `at` (n,), of the series `ids` (n,)."""
+        """Count responders of rows of dtype HOP at places `at` (n,), of the series `ids` (n,)."""
         responders = rows["responder"][at].view("u8")
         pairs = ids + address_ids(responders)
         pairs, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
@@ -357,7 +353,7 @@ class LivePaths:
         chunk["id"], chunk["sent_ns"], chunk["rtt_ns"] = ids[kept], sent_ns[kept], rtt[kept]
         self._samples += len(chunk)
         if self._chunks and self._chunks[-1][0] // SECOND_NS == self._now_ns // SECOND_NS:
-            # Windows may be short, and samples are looked for chunk by chunk.
+            # Windows may be short; fewer chunks are searched faster.
             chunk = np.concatenate((self._chunks.pop()[1], chunk))
             chunk = chunk[np.argsort(chunk["id"], kind="stable")]
         chunk.flags.writeable = False
@@ -366,7 +362,7 @@ class LivePaths:
             self._samples -= len(self._chunks.popleft()[1])
 
     def _find_out(self, rows: Array) -> None:
-        """Take in what an analysis says, dtype PATH."""
+        """Add findings of the analysis, dtype PATH."""
         places, known = _find(self._series["id"], _series_ids(rows))
         rows_known, places = rows[known], places[known]
         queues = self._series["queue_ns"]
@@ -383,12 +379,12 @@ class LivePaths:
 
 
 def _series_ids(rows: Array) -> Array:
-    """What identifies flow and hop: hashes (n,) of rows of dtype HOP or PATH."""
+    """Return hashes (n,) of flow and hop of rows of dtype HOP or PATH."""
     return hash_keys(words_of(rows)[:, :KEY_WORDS] & KEY_MASK)
 
 
 def _find(known: Array, ids: Array) -> tuple[Array, Array]:
-    """Where `ids` (n,) are in `known`, which ascends: places (n,), and which of them are there."""
+    """Return the places of `ids` (n,) in the ascending `known`, and whether each is there (n,)."""
     places = np.searchsorted(known, ids)
     places[places == len(known)] = 0
     there = known[places] == ids if len(known) else np.zeros(len(ids), bool)

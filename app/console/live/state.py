@@ -1,4 +1,4 @@
-"""What the screens show, and how the probes' threads hand it over."""
+"""The state that probes' threads fill, and the immutable frames that screens show."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from app.console.live.flows import Focus, LiveFlows, LiveView
+from app.console.live.monitor import LiveMonitor, MonitorView
 from app.console.live.overview_feed import LivePulses, Pulses
 from app.console.live.paths import LivePaths, PathView
-from app.console.screens.triggers.model import LiveMonitor, MonitorView
 from probes.monitor.state import PROBE as MONITOR
 from probes.snapshot import Event, Loss, LossReason, Snapshot, add_losses, lost_of
 
 MAX_EVENTS = 2000
 _RANKS = {"flow": 3, MONITOR: 2, "path": 1}
-"""Whose last window is told of, where several probes run."""
+"""The status strip shows the window of the probe with the highest rank."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """All that the screens show, at a moment. Never changed, so a pause is to keep one."""
+    """Everything that screens show, at a moment; immutable, so a pause keeps one."""
 
     flows: LiveView
     paths: PathView
@@ -32,37 +32,36 @@ class Frame:
     """The last table of each metric of each probe."""
     monitor: MonitorView = field(default_factory=MonitorView)
     last: Snapshot | None = None
-    """The window that the moment is the end of, without its rows; None before the first."""
+    """The window that ends at the moment, without its rows; None before the first."""
     at: float = 0.0
-    """When `last` came, `time.monotonic()`."""
+    """Arrival of `last`, `time.monotonic()`."""
     lost: int = 0
-    """Packets, and results of probes, lost until then."""
+    """Packets, and results of probes, lost until the moment."""
     pulses: Pulses = field(default_factory=Pulses)
 
     @property
     def utc_ns(self) -> int:
-        """When that was, by the clock of the host that measures; 0 before the first window."""
+        """End of the window by the clock of the measuring host; 0 before the first window."""
         return self.last.end_utc_ns if self.last is not None else 0
 
 
 @dataclass(slots=True)
-class State:
-    """Filled by `take`, called from any thread; read by the screens."""
+class LiveState:
+    """The present. Any thread calls `take`; screens read frames."""
 
     last: Snapshot | None = None
-    """Of the flow probe; where none runs, of the monitor or the path probe; else of any. It has no
-    rows."""
+    """The last window of the probe with the highest rank, without rows."""
     last_at: float = 0.0
-    """When `last` came, `time.monotonic()`: its own times may be another host's."""
+    """Arrival of `last`, `time.monotonic()`: its own times may be another host's."""
     _flows: LiveFlows = field(default_factory=LiveFlows)
     _paths: LivePaths = field(default_factory=LivePaths)
     _monitor: LiveMonitor = field(default_factory=LiveMonitor)
     _pulses: LivePulses = field(default_factory=LivePulses)
     _live: Mapping[str, LivePaths | LiveMonitor] = field(init=False)
-    """Who takes a built-in probe's tables, where it is not the flows."""
+    """Builders of views by probe; `_flows` takes the tables of all others."""
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _newest_first: tuple[Event, ...] | None = ()
-    """The events, as frames share them; None where there are others since."""
+    """The events, as frames share them; None after another event."""
     _metrics: dict[tuple[str, str, str], Snapshot] = field(default_factory=dict)
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -75,7 +74,7 @@ class State:
         self._flows.focus = focus
 
     def take(self, item: Snapshot | Event) -> None:
-        """Take in what a probe published."""
+        """Add a published window or event."""
         if isinstance(item, Event):
             with self._lock:
                 self._log(item)
@@ -87,7 +86,7 @@ class State:
             if item.is_metric:
                 self._metrics[item.probe, item.side, item.metric] = item
             if self.last is None or _rank(item) >= _rank(self.last):
-                # Rows of the past are the views' alone: frames must not keep them twice.
+                # Views keep the rows: frames must not keep them twice.
                 self.last = replace(item, rows=item.rows[:0].copy())
                 self.last_at = time.monotonic()
             add_losses(self._losses, item.losses)
@@ -106,7 +105,7 @@ class State:
         self._newest_first = None
 
     def frame(self) -> Frame:
-        """The state as it is now."""
+        """Return the present frame."""
         with self._lock:
             if self._newest_first is None:
                 self._newest_first = tuple(reversed(self._events))

@@ -1,4 +1,4 @@
-"""The moments that were: frames of the past, as many as fit into a number of bytes."""
+"""Frames of the past, as many as fit into a number of bytes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_FRAMES = 1000
 
 
 class Timeline:
-    """A frame of each window of the last minutes, and ever fewer of those before.
+    """A frame of each window of the last minutes, and ever fewer older ones.
 
-    Of more than there is room for, that one goes which leaves the smallest gap in proportion to
-    its age: the first frame stays, and hours can be looked back on coarsely. What several frames
-    share is counted once. Used by one thread.
+    A full timeline drops the frame that leaves the smallest gap in proportion to its age: the
+    first frame stays, and hours remain in coarse steps. Bytes shared by frames count once. Only
+    one thread uses it.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_frames: int = MAX_FRAMES) -> None:
@@ -33,7 +33,7 @@ class Timeline:
         self._at: list[float] = []
         """Their `at`, ascending."""
         self._users: Counter[int] = Counter()
-        """How often each object is used, by its id."""
+        """Number of uses of each object, by its id."""
         self._nbytes = 0
 
     def __len__(self) -> int:
@@ -46,11 +46,11 @@ class Timeline:
 
     @property
     def nbytes(self) -> int:
-        """What all frames take together."""
+        """Bytes of all frames together."""
         return self._nbytes
 
     def keep(self, frame: Frame) -> None:
-        """Take in the newest frame, unless one of the same window is here already."""
+        """Add the newest frame, unless the timeline has one of the same window."""
         if frame.last is None or (self._at and frame.at <= self._at[-1]):
             return
         self._frames.append(frame)
@@ -62,22 +62,22 @@ class Timeline:
             self._drop(self._needless())
 
     def step(self, frame: Frame, by: int) -> Frame | None:
-        """The frame so many after `frame`, or before it where negative; the last one there is in
-        that direction, and None where there is none."""
+        """Return the frame `by` frames after `frame`, or before it if negative: at most the last
+        one in that direction; None if `frame` is the last one."""
         if by > 0:
             return self._toward(frame, bisect_right(self._at, frame.at) + by - 1, by)
         return self._toward(frame, bisect_left(self._at, frame.at) + by, by)
 
     def move(self, frame: Frame, seconds: float) -> Frame | None:
-        """As `step`, but at least so many seconds away."""
+        """Return a frame as `step` does, at least so many seconds away."""
         wanted = frame.at + seconds
         if seconds > 0:
             return self._toward(frame, bisect_left(self._at, wanted), seconds)
         return self._toward(frame, bisect_right(self._at, wanted) - 1, seconds)
 
     def back(self, frame: Frame, step: float, seconds: float) -> Iterator[Frame]:
-        """`frame` and those before it, `step` seconds or more apart, until each of the last
-        `seconds` is in a step before one of them."""
+        """Yield `frame` and earlier ones, at least `step` seconds apart, until they cover the last
+        `seconds`."""
         begin = frame.at - seconds
         found: Frame | None = frame
         while found is not None:
@@ -91,15 +91,15 @@ class Timeline:
         return found if (found.at - frame.at) * direction > 0 else None
 
     def until(self, utc_ns: int) -> Frame | None:
-        """The last frame that is not after a time; None where all are."""
+        """Return the last frame that is not after a time, or None."""
         return next((each for each in reversed(self._frames) if each.utc_ns <= utc_ns), None)
 
     def since(self, utc_ns: int) -> Frame | None:
-        """The first frame that is not before a time; None where all are."""
+        """Return the first frame that is not before a time, or None."""
         return next((each for each in self._frames if each.utc_ns >= utc_ns), None)
 
     def _needless(self) -> int:
-        """Which frame is missed least."""
+        """Return the place of the frame to drop."""
         if len(self._at) < 3:
             return 0
         at = np.array(self._at)
@@ -112,7 +112,7 @@ class Timeline:
     def _take(self, items: Collection[object]) -> None:
         users = self._users
         fresh = {id(item): item for item in items if id(item) not in users}
-        # In C, as there may be thousands of them in a frame.
+        # In C: a frame may have thousands of them.
         users.update(map(id, items))
         for item in fresh.values():
             self._nbytes += _size(item)
@@ -129,16 +129,16 @@ class Timeline:
 
 
 def _size(item: object) -> int:
-    """Bytes of an object by itself."""
+    """Return the bytes of an object without its parts."""
     size = sys.getsizeof(item)
     if isinstance(item, np.ndarray) and not isinstance(item.base, np.ndarray | None):
-        # Its memory is that of something else, such as bytes that were received.
+        # Another object owns its memory, such as received bytes.
         size += item.nbytes
     return size
 
 
 def _parts(item: Any) -> Collection[object]:
-    """What an object keeps alive."""
+    """Return the objects that an object keeps alive."""
     if isinstance(item, tuple):
         return item
     if isinstance(item, np.ndarray):

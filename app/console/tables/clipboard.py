@@ -1,4 +1,4 @@
-"""What is copied: a table's text as a spreadsheet or an editor takes it."""
+"""Text of a table for the clipboard, as spreadsheets and editors take it."""
 
 from __future__ import annotations
 

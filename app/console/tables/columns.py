@@ -31,7 +31,7 @@ def tone(column: ColumnSpec[_RowT], item: _RowT) -> Tone:
 
 
 def row(spec: TableSpec[_RowT], key: Hashable, item: _RowT, *, below: bool = False) -> Row:
-    """Return the row of what `item` describes; `below` is as in `Row`."""
+    """Return the row that `item` describes; `below` is as in `Row`."""
     cells, tones, values, ranks = [], [], [], {}
     for place, column in enumerate(spec.columns):
         cells.append(column.cell(item))

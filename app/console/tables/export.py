@@ -1,4 +1,4 @@
-"""A table as a file: its rows as they are filtered and sorted, in the columns that are chosen."""
+"""A table as a file: filtered and sorted rows, in the chosen columns."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class TableContent:
 
     source: ValueSource
     columns: tuple[tuple[int, Column], ...]
-    """With their positions among the cells, from the left; also those that there is no room for."""
+    """Chosen columns with their positions among the cells, from the left."""
     drawn: frozenset[str]
     """Columns (by id) that are pictures, and have no values."""
 
     @classmethod
     def of(cls, table: SortedTable) -> TableContent:
-        """Of a table as it is now."""
+        """Return the present content of a table."""
         known = {column.id: place for place, column in enumerate(table.columns)}
         shown = table.chosen or [c.id for c in table.columns if not c.hidden]
         places = [known[name] for name in shown if name in known]
@@ -100,12 +100,12 @@ def _values(view: TableContent, suffix: str) -> Iterator[bytes]:
 
 
 def _finite(values: Sequence[Value]) -> Sequence[Value]:
-    """None for what is no number, which JSON has no word for."""
+    """Replace values that are not finite by None: JSON has no word for them."""
     return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
 
 
 def _texts(view: TableContent) -> Iterator[bytes]:
-    """The header, and the rows as they are shown, in columns as wide as their widest cell."""
+    """Yield the header and the texts of rows, in columns as wide as their widest cell."""
     lines = [[safe(column.title, REPLACED) for _, column in view.columns]]
     for index in range(view.source.rows):
         current().check()

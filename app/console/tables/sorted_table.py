@@ -1,4 +1,4 @@
-"""Tables whose order and columns are the operator's, and what screens do with them."""
+"""Tables whose order and columns the user chooses, and screens with such tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from widgets.table.table import VirtualTable
 from widgets.terminal.compositor import DiffScreen
 
 OPEN = "open"
-"""What a layout has for a pane that is open."""
+"""Value of an open pane in a layout."""
 
 
 class SortedTable(VirtualTable):
@@ -39,13 +39,13 @@ class SortedTable(VirtualTable):
         self.descending = spec.begins_with_largest(spec.sort)
         self._rows: ValueSource = Rows()
         self.arranged: ValueSource = self._rows
-        """What is shown, in the order of now."""
+        """The rows in their present order."""
 
     def on_mount(self) -> None:
         self.chosen = console_of(self.app).settings.columns.get(self.spec.name, ())
 
     def fill(self, rows: ValueSource) -> None:
-        """Show `rows` from now on, in the order that was chosen."""
+        """Show `rows` in the chosen order."""
         self._rows = rows
         place = next((n for n, c in enumerate(self.columns) if c.id == self.sort), None)
         arranged = rows if place is None else rows.ordered(place, descending=self.descending)
@@ -54,12 +54,12 @@ class SortedTable(VirtualTable):
         self.show_sort(self.sort, descending=self.descending)
 
     def order_by(self, column: str, *, descending: bool) -> None:
-        """Put it in another order; the cursor stays on its row."""
+        """Change the order; the cursor stays on its row."""
         self.sort, self.descending = column, descending
         self.fill(self._rows)
 
     def order_by_next(self) -> None:
-        """Put it in the order of the column right of that of now, among those that are chosen."""
+        """Sort by the next of the chosen columns."""
         names = self.chosen or [column.id for column in self.columns if not column.hidden]
         cycle = [name for name in names if name in self.spec.sortable]
         if not self.spec.sort:
@@ -68,16 +68,16 @@ class SortedTable(VirtualTable):
         self.order_first(cycle[(at + 1) % len(cycle)])
 
     def order_first(self, column: str) -> None:
-        """Put it in the usual order of a column."""
+        """Sort by a column in its usual order."""
         self.order_by(column, descending=self.spec.begins_with_largest(column))
 
     def choose(self, columns: Sequence[str]) -> None:
-        """Show these columns from now on; none: the usual ones. UsageError for other names."""
+        """Show these columns, or the usual ones for none. Raises UsageError for other names."""
         self.spec.check(tuple(columns))
         self.chosen = tuple(columns)
 
     def keep(self) -> dict[str, str]:
-        """Its order and its columns, for a layout."""
+        """Return order and columns for a layout."""
         name, descending = self.spec.name, str(self.descending).lower()
         return {
             f"{name}.sort": self.sort,
@@ -86,7 +86,7 @@ class SortedTable(VirtualTable):
         }
 
     def restore(self, kept: Mapping[str, str]) -> None:
-        """Put it back to what `keep` said; what it does not know any more is left alone."""
+        """Restore the values of `keep`; ignore unknown columns."""
         now = {**self.keep(), **kept}
         sort, descending, columns = (now[key] for key in self.keep())
         if sort in ("", *self.spec.sortable):
@@ -96,10 +96,10 @@ class SortedTable(VirtualTable):
 
 
 class TableScreen(DiffScreen[None]):
-    """A screen whose tables, if it has any, are sorted and copied, and have columns to choose."""
+    """A screen whose tables the user sorts and copies."""
 
     MAIN_TABLE = ""
-    """The table that commands are about until another has had the focus; empty for the first."""
+    """The table of commands until another one gets the focus; empty for the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class TableScreen(DiffScreen[None]):
 
     @cached_property
     def tables(self) -> list[SortedTable]:
-        """All of them; asked for only once it is mounted."""
+        """Every table; cached after the mount."""
         return list(self.query(SortedTable))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -115,16 +115,16 @@ class TableScreen(DiffScreen[None]):
             self._turned_to = event.widget
 
     def keep(self) -> dict[str, str]:
-        """How it shows things now, for a layout."""
+        """Return the present state for a layout."""
         return {key: value for table in self.tables for key, value in table.keep().items()}
 
     def restore(self, kept: Mapping[str, str]) -> None:
-        """Show things as they were when `keep` said that; `show` is called afterwards."""
+        """Restore the values of `keep`; `show` follows."""
         for table in self.tables:
             table.restore(kept)
 
     def shown_tables(self) -> list[SortedTable]:
-        """Those that are shown; the one first that commands are about."""
+        """Return the visible tables, that of commands first."""
         tables = [table for table in self.tables if table.display]
         return sorted(
             tables,
@@ -132,7 +132,7 @@ class TableScreen(DiffScreen[None]):
         )
 
     def table_with(self, column: str = "") -> SortedTable:
-        """The table that a command is about, which has this column to be sorted by. UsageError."""
+        """Return the table of a command, which can be sorted by `column`. Raises UsageError."""
         tables = self.shown_tables()
         if not tables:
             raise UsageError("there is no table here")
@@ -146,7 +146,7 @@ class TableScreen(DiffScreen[None]):
         raise UsageError(f"{name} cannot be sorted by {column!r}", hint=hint)
 
     def turn_to(self, name: str, *names: str) -> None:
-        """Show the table of a name in the place of others; it gets their focus."""
+        """Show the table `name` in place of others; it takes their focus."""
         tables = {table.spec.name: table for table in self.tables}
         for other in names:
             tables[other].display = False
@@ -155,7 +155,7 @@ class TableScreen(DiffScreen[None]):
             self.set_focus(tables[name])
 
     def sort_rows(self, column: str = "") -> None:
-        """Sort the table that has this column by it, or the one with the focus by its next."""
+        """Sort the table that has this column; without one, the focused table by its next."""
         table = self.table_with(column)
         if column:
             table.order_first(column)
@@ -163,7 +163,7 @@ class TableScreen(DiffScreen[None]):
             table.order_by_next()
 
     def reverse_rows(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         table = self.table_with()
         if not table.sort:
             raise UsageError("there is no order to reverse", hint="s sorts")

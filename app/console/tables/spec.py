@@ -15,8 +15,8 @@ _RowT = TypeVar("_RowT", contravariant=True)
 class ColumnSpec(Generic[_RowT]):
     """One column. It needs neither numpy nor a screen, so that settings and tapes are checked fast.
 
-    The first fields are those of a column of the widgets. The functions take an object that
-    describes a row; `numbers` and `values` are for tables of many rows and take all of them.
+    The first fields have the meanings of the widgets' columns. `cell`, `tone`, `value` and `rank`
+    take an object that describes a row; `numbers` and `values` take a source of many rows.
     """
 
     id: str
@@ -48,7 +48,7 @@ class ColumnSpec(Generic[_RowT]):
 
 
 class TableSpec(Generic[_RowT]):
-    """What the user can say of a table: its name in settings, its columns, how it is sorted."""
+    """Name of a table in settings, its columns, and its first order."""
 
     def __init__(self, name: str, columns: Iterable[ColumnSpec[_RowT]], sort: str = "") -> None:
         """`sort` is the column of the first order; empty: rows stay in the order of the source."""

@@ -16,7 +16,7 @@ from probes.monitor.state import PolicyState as Stage
 
 if TYPE_CHECKING:
     from app.console.screens.programs.model import Programs, Slot
-    from app.console.screens.triggers.model import PolicyStatus
+    from app.console.screens.triggers.model import PolicyView
     from app.tape.named_state import StateValue
     from probes.monitor.info import MonitorInfo
 
@@ -118,7 +118,7 @@ def _triggers(console: Console) -> StateValues:
     return values
 
 
-def of_policies(info: MonitorInfo | None, chosen: PolicyStatus | None) -> StateValues:
+def of_policies(info: MonitorInfo | None, chosen: PolicyView | None) -> StateValues:
     """As the control plane says that they stand, which is known before the next window."""
     if info is None:
         return {}

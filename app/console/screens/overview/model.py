@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
 from app.console.screens.paths.model import CELL, MINUTE, Hop, PathKey, Paths
-from app.console.screens.triggers.model import PolicyStatus, Triggers, relative
+from app.console.screens.triggers.model import PolicyView, Triggers
 from probes.flow.filter import address_text
 from probes.flow.records import Array
-from probes.monitor.records import POLICY
 from probes.monitor.state import PolicyState
 from probes.path.traced import Traced
 from probes.snapshot import Event
@@ -155,19 +154,18 @@ def ranked(view: PathView) -> list[tuple[PathKey, int]]:
     ]
 
 
-def pressing(triggers: Triggers, cells: int) -> list[PolicyStatus]:
+def pressing(triggers: Triggers, cells: int) -> list[PolicyView]:
     """Every policy with a time line of so many cells: active by a condition or an operator, cooling
     down, armed and near its threshold, and then those that wait for nothing."""
     return sorted(triggers.statuses(cells), key=_rank)
 
 
-def _rank(one: PolicyStatus) -> tuple[int, float]:
+def _rank(one: PolicyView) -> tuple[int, float]:
     state = one.info.state
     rank = {PolicyState.COOLDOWN: 1, PolicyState.ARMED: 2}.get(state, 4)
     if state.runs:
         rank = 3 if one.info.policy.mode == "permanent" else 0
-    ratio = float(relative(np.array([one.numbers], POLICY))[0])
-    return rank, -ratio if ratio == ratio else math.inf
+    return rank, math.inf if math.isnan(one.ratio) else -one.ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,7 +343,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             name, *others = policy_columns(policies, triggers.span(cells), cells)
             self._set_columns(block, (replace(name, title="Policies"), *others))
         found = pressing(triggers, block.width_of("line"))
-        block.show(policy_rows(found[: max(0, most)], triggers.view.now_utc_ns))
+        block.show(policy_rows(found[: max(0, most)]))
 
     def _show_warnings(self, warnings: Rows, most: int) -> None:
         block = self.block("warnings")

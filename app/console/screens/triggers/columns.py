@@ -6,37 +6,87 @@ import math
 from typing import TYPE_CHECKING
 
 from app.console.tables.spec import ColumnSpec, TableSpec
-from widgets.format import MISSING, si
+from probes.monitor.state import PolicyState
+from widgets.format import MISSING, age, si
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.triggers.rows import ApplicationLine, PolicyLine
+    from app.console.screens.triggers.model import PolicyView
+    from probes.monitor.info import ApplicationInfo, PolicyInfo
 
 UNSURE = "?"
 """After a value whose error band reaches over the threshold."""
 
-POLICIES: TableSpec[PolicyLine] = TableSpec(
+
+def nanoseconds(value: float) -> str:
+    """Return nanoseconds with a decimal."""
+    return f"{value:.1f}" if math.isfinite(value) else MISSING
+
+
+def band_text(one: PolicyView, between: str = "..") -> str:
+    """Return the error band, `982..1.06k`; empty if the value is exact or missing."""
+    if one.exact:
+        return ""
+    return between.join(si(one.numbers[end]).replace(" ", "") for end in ("low", "high"))
+
+
+def state_text(info: PolicyInfo, now_utc_ns: int) -> str:
+    """Return the state with its age, `active 12 s`, or with its remaining time, `hold -3 s`.
+
+    `now_utc_ns` is 0 if it is unknown.
+    """
+    word = "forced" if info.forced and info.state.runs else info.state.label
+    if not now_utc_ns:
+        return word
+    if info.until_utc_ns:
+        return f"{word} -{age(math.ceil(left(info, now_utc_ns)))}"
+    return f"{word} {age((now_utc_ns - info.since_utc_ns) / 1e9)}" if info.state.runs else word
+
+
+def left(info: PolicyInfo, now_utc_ns: int) -> float:
+    """Return the seconds until HOLD or COOLDOWN ends."""
+    return max(0.0, (info.until_utc_ns - now_utc_ns) / 1e9)
+
+
+def state_tone(info: PolicyInfo) -> Tone:
+    """Return the tone of a policy's state: one that a condition woke is a warning."""
+    if info.state.runs:
+        return Tone.WARN if info.policy.mode == "triggered" and not info.forced else Tone.ACCENT
+    return {PolicyState.ARMED: Tone.GOOD, PolicyState.COOLDOWN: Tone.NORMAL}.get(
+        info.state, Tone.MUTED
+    )
+
+
+_RANKS = (
+    PolicyState.ACTIVE, PolicyState.HOLD, PolicyState.COOLDOWN, PolicyState.ARMED, PolicyState.OFF,
+)  # fmt: skip
+"""Order of states: first those that run, then those that may."""
+POLICIES: TableSpec[PolicyView] = TableSpec(
     "policies",
     (
         ColumnSpec("policy", "Policy", 12, help="Name of the policy.",
-            cell=lambda policy: policy.status.name, tone=lambda policy: policy.name_tone),
+            cell=lambda policy: policy.name,
+            tone=lambda one: Tone.MUTED if one.info.state is PolicyState.OFF else Tone.ACCENT),
         ColumnSpec("state", "State", 14,
             help="off, armed, active, hold (stays active for a while) or cool-down, with its time.",
-            cell=lambda policy: policy.state, tone=lambda policy: policy.state_tone,
-            value=lambda policy: policy.status.info.state.label,
-            rank=lambda policy: policy.state_rank),
+            cell=lambda policy: state_text(policy.info, policy.now_utc_ns),
+            tone=lambda policy: state_tone(policy.info),
+            value=lambda policy: policy.info.state.label,
+            rank=lambda policy: _RANKS.index(policy.info.state)),
         ColumnSpec("condition", "Condition", 9, priority=7,
             help="The policy is active while this holds; always, or while the user says so.",
-            cell=lambda policy: policy.status.info.policy.when),
+            cell=lambda policy: policy.info.policy.when),
         ColumnSpec("value", "Value", 8, "right", priority=1, larger_first=True,
             help="Value that the condition compares, of the last window.",
-            cell=lambda policy: si(policy.value) + ("" if policy.status.sure else f" {UNSURE}"),
-            tone=lambda policy: policy.value_tone, value=lambda policy: policy.value,
-            rank=lambda policy: policy.ratio),
+            cell=lambda policy: si(policy.value) + ("" if policy.sure else f" {UNSURE}"),
+            tone=lambda policy: Tone.NORMAL if policy.sure and not policy.holds else Tone.WARN,
+            value=lambda policy: policy.value, rank=lambda policy: policy.ratio),
         ColumnSpec("band", "Band", 12, priority=4, larger_first=True,
             help="95 % confidence interval of the value: numbers of flows are estimates.",
-            cell=lambda policy: policy.band, tone=Tone.MUTED,
-            value=lambda policy: policy.exact_band, rank=lambda policy: policy.band_width),
+            cell=band_text, tone=Tone.MUTED,
+            value=lambda policy: None if policy.exact else "..".join(
+                f"{end:.6g}" for end in policy.band),
+            rank=lambda policy: policy.band[1] - policy.band[0]),
         ColumnSpec("threshold", "Threshold", 9, "right", priority=2, larger_first=True,
             help="Threshold that the value is compared with.",
             cell=lambda policy: si(policy.threshold), tone=Tone.MUTED,
@@ -44,44 +94,39 @@ POLICIES: TableSpec[PolicyLine] = TableSpec(
         ColumnSpec("line", "", 12, priority=3, grows=True, drawn=True,
             help="The value over time; half a bar is the threshold. A ground behind the bar: the"
             " policy was active.",
-            cell=lambda policy: policy.line, tone=Tone.MUTED),
+            cell=lambda policy: policy.bars, tone=Tone.MUTED),
         ColumnSpec("runs", "Runs", 9, priority=5, help="Applications that the policy wakes.",
-            cell=lambda policy: policy.runs),
+            cell=lambda policy: ", ".join(policy.info.policy.run)),
         ColumnSpec("selected", "Selected", 8, "right", priority=6, larger_first=True,
             help="Packets that the policy gave to its applications.",
-            cell=lambda policy: si(policy.status.info.selected), tone=Tone.MUTED,
-            value=lambda policy: policy.status.info.selected),
+            cell=lambda policy: si(policy.info.selected), tone=Tone.MUTED,
+            value=lambda policy: policy.info.selected),
     ),
 )  # fmt: skip
 
-APPLICATIONS: TableSpec[ApplicationLine] = TableSpec(
+APPLICATIONS: TableSpec[tuple[ApplicationInfo, str]] = TableSpec(
     "applications",
     (
         ColumnSpec("application", "Application", 12, help="A program that policies wake.",
-            cell=lambda one: one.info.name,
-            tone=lambda one: Tone.ACCENT if one.info.active else Tone.NORMAL),
+            cell=lambda one: one[0].name,
+            tone=lambda one: Tone.ACCENT if one[0].active else Tone.NORMAL),
         ColumnSpec("active", "State", 6,
             help="active while a policy gives it packets, otherwise idle.",
-            cell=lambda one: "active" if one.info.active else "idle",
-            tone=lambda one: Tone.WARN if one.info.active else Tone.MUTED),
+            cell=lambda one: "active" if one[0].active else "idle",
+            tone=lambda one: Tone.WARN if one[0].active else Tone.MUTED),
         ColumnSpec("packets", "Packets", 8, "right", larger_first=True,
             help="Packets since the application was loaded.",
-            cell=lambda one: si(one.info.packets), value=lambda one: one.info.packets),
+            cell=lambda one: si(one[0].packets), value=lambda one: one[0].packets),
         ColumnSpec("ns", "ns/packet", 9, "right", priority=1, larger_first=True,
             help="Time for a packet, measured when the application was loaded.",
-            cell=lambda one: nanoseconds(one.info.ns), value=lambda one: one.info.ns),
+            cell=lambda one: nanoseconds(one[0].ns), value=lambda one: one[0].ns),
         ColumnSpec("policies", "Run by", 9, priority=2,
             help="Policies that wake the application.",
-            cell=lambda one: one.run_by or "no policy",
-            tone=lambda one: Tone.NORMAL if one.run_by else Tone.MUTED,
-            value=lambda one: one.run_by),
+            cell=lambda one: one[1] or "no policy",
+            tone=lambda one: Tone.NORMAL if one[1] else Tone.MUTED,
+            value=lambda one: one[1]),
         ColumnSpec("summary", "What it does", 30, priority=3, grows=True,
             help="The application in a few words.",
-            cell=lambda one: one.info.summary, tone=Tone.MUTED),
+            cell=lambda one: one[0].summary, tone=Tone.MUTED),
     ),
 )  # fmt: skip
-
-
-def nanoseconds(value: float) -> str:
-    """Return nanoseconds with a decimal."""
-    return f"{value:.1f}" if math.isfinite(value) else MISSING

@@ -11,9 +11,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
-from app.console.screens.triggers.columns import nanoseconds
-from app.console.screens.triggers.model import PolicyStatus, Transition, Triggers
-from app.console.screens.triggers.rows import band_text, left
+from app.console.screens.triggers.columns import band_text, left, nanoseconds
+from app.console.screens.triggers.model import PolicyView, Transition, Triggers
 from app.console.tables.label_lines import labelled
 from probes.monitor.info import ApplicationInfo
 from probes.monitor.state import PolicyState
@@ -88,7 +87,7 @@ class TriggerDetail(Vertical):
             self.set_class(one == kind, f"-{one}")
         self.tables = ()
 
-    def show_policy(self, triggers: Triggers, one: PolicyStatus, span: float) -> None:
+    def show_policy(self, triggers: Triggers, one: PolicyView, span: float) -> None:
         """Show a policy, and its value in the last `span` seconds."""
         about = self.query_one("#about", Static)
         made = triggers.transitions(one.name, _TRANSITIONS)
@@ -175,7 +174,7 @@ def _cell(value: Cell) -> str:
 
 
 def _lines(
-    triggers: Triggers, one: PolicyStatus, made: Sequence[Transition]
+    triggers: Triggers, one: PolicyView, made: Sequence[Transition]
 ) -> Iterator[tuple[str, str, str]]:
     """Label, text and style of each line."""
     info, policy = one.info, one.info.policy
@@ -208,7 +207,7 @@ def _lines(
             yield "", _metrics(change), "dim"
 
 
-def _state(triggers: Triggers, one: PolicyStatus) -> str:
+def _state(triggers: Triggers, one: PolicyView) -> str:
     info = one.info
     word = info.state.label
     if info.forced and info.state.runs:

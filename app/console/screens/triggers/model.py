@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import threading
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,70 +11,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.console.live.monitor import MonitorView
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.records import POLICY, Array
-from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, PolicyState
+from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
+from widgets.sparkline import bars
+from widgets.table.rows import Pieces
+from widgets.tones import Tone
 
 CELL = 2.0
 """Seconds of a cell of the time lines, where windows are not longer than that."""
 _SAME_NS = 1_000_000_000
 """Times that are told apart less than this are of the same transition."""
-_WINDOWS = 1200
-"""That are looked back at."""
+_TOP = 2.0
+"""End of the scale of time lines, in thresholds: half a bar is the threshold."""
 _MISTAKE = re.compile(r"policy '[^']*': (.*)", re.DOTALL)
 _COLUMN = re.compile(r"(condition|deactivate): column (\d+)")
 _QUOTED = re.compile(r"'([^']+)'")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MonitorView:
-    """The monitor's tables until a moment, oldest window first."""
-
-    metrics: tuple[Snapshot, ...] = ()
-    policies: tuple[Snapshot, ...] = ()
-    triggers: tuple[Snapshot, ...] = ()
-    """Of windows with transitions only."""
-
-    @property
-    def now_utc_ns(self) -> int:
-        """When the last window ended, by the clock of the host that measures; 0 before it."""
-        return max((table[-1].end_utc_ns for table in (self.metrics, self.policies) if table),
-                   default=0)  # fmt: skip
-
-
-class LiveMonitor:
-    """Keeps windows of the monitor. `add` is called by its thread, `view` by any."""
-
-    def __init__(self) -> None:
-        self._tables = {
-            name: deque[Snapshot](maxlen=_WINDOWS)
-            for name in (METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE)
-        }
-        self._view: MonitorView | None = None
-        """What there is, where that was asked since the last table."""
-        self._lock = threading.Lock()
-
-    def add(self, snapshot: Snapshot) -> None:
-        """Take in a table of a window."""
-        with self._lock:
-            self._view = None
-            table = self._tables[snapshot.metric]
-            if table and snapshot.window < table[-1].window:
-                # It was started anew, and counts from one again.
-                table.clear()
-            table.append(snapshot)
-
-    def view(self) -> MonitorView:
-        """What there is now; the same object until there is something else."""
-        with self._lock:
-            if self._view is None:
-                self._view = MonitorView(*(tuple(table) for table in self._tables.values()))
-            return self._view
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class PolicyTimeLine:
     """A policy's time line, (cells,) each, the last one at the right."""
 
     values: NDArray[np.float64]
@@ -86,17 +42,49 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PolicyStatus:
-    """A policy, what its last window said of it, and how it came there."""
+class PolicyView:
+    """A policy, its row of the last window, and its time line."""
 
     info: PolicyInfo
     numbers: Any
     """One row of dtype POLICY; all zeros and NaN before its first window."""
-    line: Line
+    line: PolicyTimeLine
+    now_utc_ns: int
+    """End of the last window; 0 before the first."""
 
     @property
     def name(self) -> str:
         return self.info.policy.name
+
+    @property
+    def value(self) -> float:
+        return float(self.numbers["value"])
+
+    @property
+    def threshold(self) -> float:
+        return float(self.numbers["threshold"])
+
+    @property
+    def ratio(self) -> float:
+        """The value in units of its threshold."""
+        return float(relative(np.array([self.numbers], POLICY))[0])
+
+    @property
+    def holds(self) -> bool:
+        """Whether the condition holds."""
+        return bool(self.numbers["holds"])
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Ends of the error band of the value."""
+        return float(self.numbers["low"]), float(self.numbers["high"])
+
+    @property
+    def bars(self) -> Pieces:
+        """The time line, drawn."""
+        tones = np.where(self.line.holds, Tone.WARN, Tone.ACCENT)
+        tones = np.where(self.line.active, Tone.ACTIVE, tones)
+        return bars(self.line.values, map(Tone, tones.tolist()), _TOP)
 
     @property
     def exact(self) -> bool:
@@ -138,7 +126,7 @@ class Triggers:
         """Seconds of a time line."""
         return cells * self.per_cell * (self.info.interval if self.info else 0)
 
-    def statuses(self, cells: int) -> list[PolicyStatus]:
+    def statuses(self, cells: int) -> list[PolicyView]:
         """Every policy, with a time line of so many cells."""
         if self.info is None:
             return []
@@ -146,10 +134,11 @@ class Triggers:
         newest = self.view.policies[-1].rows if self.view.policies else np.empty(0, POLICY)
         rows = {row["policy"].decode(): row for row in newest}
         return [
-            PolicyStatus(
+            PolicyView(
                 info,
                 rows.get(info.policy.name, _NOTHING),
                 lines.get(info.policy.name) or _no_line(cells),
+                self.view.now_utc_ns,
             )
             for info in self.info.policies
         ]
@@ -174,7 +163,7 @@ class Triggers:
         at = np.array([s.window for s in tail], np.int64) // self.per_cell - first
         return tail, at
 
-    def _lines(self, cells: int) -> dict[str, Line]:
+    def _lines(self, cells: int) -> dict[str, PolicyTimeLine]:
         tail, at = self._tail(self.view.policies, cells)
         if not tail:
             return {}
@@ -276,8 +265,8 @@ def _nothing() -> Any:
 _NOTHING = _nothing()
 
 
-def _no_line(cells: int) -> Line:
-    return Line(np.full(cells, np.nan), np.zeros(cells, bool), np.zeros(cells, bool))
+def _no_line(cells: int) -> PolicyTimeLine:
+    return PolicyTimeLine(np.full(cells, np.nan), np.zeros(cells, bool), np.zeros(cells, bool))
 
 
 def relative(rows: Array) -> NDArray[np.float64]:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
-from app.console.screens.triggers.model import PolicyStatus, Triggers, relative
+from app.console.screens.triggers.model import PolicyView, Triggers
 from app.console.tables.columns import columns, row
-from probes.monitor.info import ApplicationInfo, MonitorInfo, PolicyInfo
+from probes.monitor.info import MonitorInfo
 from probes.monitor.options import Input
-from probes.monitor.records import POLICY
-from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.format import age, bit_rate, percent, si
 from widgets.sparkline import bars, round_scale
 from widgets.status import StatusItem
 from widgets.table.columns import Column
-from widgets.table.rows import Pieces, Rows
+from widgets.table.rows import Rows
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
@@ -30,18 +27,8 @@ if TYPE_CHECKING:
 _NAME_CELLS, _CONDITION_CELLS, _RUN_CELLS = (12, 24), (9, 32), (9, 24)
 """The least and the most of columns that are as wide as the widest text in them."""
 _HALF = "▄ threshold"
-_TOP = 2.0
-"""The end of the scale of time lines, in thresholds: half a bar is one."""
 _SHADES = "█▓▒░"
 """Of TCP, UDP, ICMP and what is neither: told apart without colours."""
-_RANKS = (
-    PolicyState.ACTIVE,
-    PolicyState.HOLD,
-    PolicyState.COOLDOWN,
-    PolicyState.ARMED,
-    PolicyState.OFF,
-)
-"""States in their order: those that run come first, then those that may."""
 EXAMPLE = "flood: flows > 500 -> heavy_hitters"
 
 
@@ -65,7 +52,7 @@ def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple
         policy={"width": _width((one.name for one in policies), _NAME_CELLS)},
         condition={"width": _width((one.when for one in policies), _CONDITION_CELLS)},
         line={"title": title},
-        runs={"width": _width(map(_runs, policies), _RUN_CELLS)},
+        runs={"width": _width((", ".join(one.run) for one in policies), _RUN_CELLS)},
     )
 
 
@@ -88,136 +75,19 @@ def _width(texts: Iterable[str], cells: tuple[int, int]) -> int:
     return max(least, min(most, max(map(len, texts), default=0)))
 
 
-def _runs(policy: Policy) -> str:
-    return ", ".join(policy.run)
-
-
 def _run_by(triggers: Triggers, application: str) -> str:
     return ", ".join(triggers.runs(application))
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyLine:
-    """A policy, for the cells of its row."""
-
-    status: PolicyStatus
-    now_utc_ns: int
-
-    @property
-    def state(self) -> str:
-        return state_text(self.status.info, self.now_utc_ns)
-
-    @property
-    def state_tone(self) -> Tone:
-        return state_tone(self.status.info)
-
-    @property
-    def state_rank(self) -> int:
-        return _RANKS.index(self.status.info.state)
-
-    @property
-    def name_tone(self) -> Tone:
-        return Tone.MUTED if self.status.info.state is PolicyState.OFF else Tone.ACCENT
-
-    @property
-    def value(self) -> float:
-        return float(self.status.numbers["value"])
-
-    @property
-    def value_tone(self) -> Tone:
-        warns = not self.status.sure or self.status.numbers["holds"]
-        return Tone.WARN if warns else Tone.NORMAL
-
-    @property
-    def threshold(self) -> float:
-        return float(self.status.numbers["threshold"])
-
-    @property
-    def ratio(self) -> float:
-        """The value in units of its threshold."""
-        return float(relative(np.array([self.status.numbers], POLICY))[0])
-
-    @property
-    def band(self) -> str:
-        return band_text(self.status)
-
-    @property
-    def exact_band(self) -> str | None:
-        """The band with six digits; None if the value is exact."""
-        ends = (f"{self.status.numbers[end]:.6g}" for end in ("low", "high"))
-        return None if self.status.exact else "..".join(ends)
-
-    @property
-    def band_width(self) -> float:
-        return float(self.status.numbers["high"] - self.status.numbers["low"])
-
-    @property
-    def line(self) -> Pieces:
-        return _line(self.status)
-
-    @property
-    def runs(self) -> str:
-        return _runs(self.status.info.policy)
-
-
-def policy_rows(statuses: Sequence[PolicyStatus], now_utc_ns: int) -> Rows:
+def policy_rows(policies: Iterable[PolicyView]) -> Rows:
     """Return a row for each policy, with its name as key."""
-    return Rows.of(row(POLICIES, one.name, PolicyLine(one, now_utc_ns)) for one in statuses)
-
-
-def _line(one: PolicyStatus) -> Pieces:
-    tones = np.where(one.line.holds, Tone.WARN, Tone.ACCENT)
-    tones = np.where(one.line.active, Tone.ACTIVE, tones)
-    return bars(one.line.values, map(Tone, tones.tolist()), _TOP)
-
-
-def band_text(one: PolicyStatus, between: str = "..") -> str:
-    """`982..1.06k`; empty where the value is exact or there is none."""
-    if one.exact:
-        return ""
-    return between.join(si(one.numbers[end]).replace(" ", "") for end in ("low", "high"))
-
-
-def state_text(info: PolicyInfo, now_utc_ns: int) -> str:
-    """`armed`, `active 12 s`, `forced 12 s`, and what is left: `hold -3 s`, `cool-down -8 s`.
-
-    `now_utc_ns` is 0 where it is not known.
-    """
-    word = "forced" if info.forced and info.state.runs else info.state.label
-    if not now_utc_ns:
-        return word
-    if info.until_utc_ns:
-        return f"{word} -{age(math.ceil(left(info, now_utc_ns)))}"
-    return f"{word} {age((now_utc_ns - info.since_utc_ns) / 1e9)}" if info.state.runs else word
-
-
-def left(info: PolicyInfo, now_utc_ns: int) -> float:
-    """Seconds until HOLD or COOLDOWN is over."""
-    return max(0.0, (info.until_utc_ns - now_utc_ns) / 1e9)
-
-
-def state_tone(info: PolicyInfo) -> Tone:
-    """What its state means: that a condition holds asks for attention."""
-    if info.state.runs:
-        return Tone.WARN if info.policy.mode == "triggered" and not info.forced else Tone.ACCENT
-    return {PolicyState.ARMED: Tone.GOOD, PolicyState.COOLDOWN: Tone.NORMAL}.get(
-        info.state, Tone.MUTED
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ApplicationLine:
-    """An application, for the cells of its row."""
-
-    info: ApplicationInfo
-    run_by: str
+    return Rows.of(row(POLICIES, one.name, one) for one in policies)
 
 
 def application_rows(triggers: Triggers) -> Rows:
     """Return a row for each application, with its name as key."""
     known = triggers.info.applications if triggers.info else ()
-    lines = (ApplicationLine(one, _run_by(triggers, one.name)) for one in known)
-    return Rows.of(row(APPLICATIONS, line.info.name, line) for line in lines)
+    return Rows.of(row(APPLICATIONS, one.name, (one, _run_by(triggers, one.name))) for one in known)
 
 
 def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:

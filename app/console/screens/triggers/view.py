@@ -9,7 +9,7 @@ from textual.widget import Widget
 from app.console.polling import PollingScreen
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
-from app.console.screens.triggers.model import PolicyStatus, Triggers, as_of
+from app.console.screens.triggers.model import PolicyView, Triggers, as_of
 from app.console.screens.triggers.rows import (
     application_columns,
     application_rows,
@@ -68,7 +68,7 @@ class TriggerView(PollingScreen[_Looked]):
         self._known = False
         """Whether it was told yet whether a monitor runs."""
         self._macros: Mapping[str, Mapping[str, int]] = {}
-        self._statuses: list[PolicyStatus] = []
+        self._statuses: list[PolicyView] = []
         self._last: tuple[Snapshot, ...] = ()
         """The last window that was shown."""
 
@@ -170,7 +170,7 @@ class TriggerView(PollingScreen[_Looked]):
         self.set_class(not policies, "-empty")
         # Not None, which is laid out again each time.
         table.styles.height = 1 + len(policies) if policies else "1fr"
-        table.fill(policy_rows(self._statuses, triggers.view.now_utc_ns))
+        table.fill(policy_rows(self._statuses))
 
     def _show_applications(self) -> None:
         info, table = self._triggers.info, self.applications
@@ -201,7 +201,7 @@ class TriggerView(PollingScreen[_Looked]):
             self._open("")
 
     @property
-    def _chosen(self) -> PolicyStatus | None:
+    def _chosen(self) -> PolicyView | None:
         """The policy under the cursor."""
         name = self.listing.cursor_key
         return next((one for one in self._statuses if one.name == name), None)

@@ -12,7 +12,7 @@ import pytest
 from app.commands.moment import moment
 from app.console.live.flows import LiveFlows
 from app.console.live.paths import LivePaths
-from app.console.live.state import Frame, State
+from app.console.live.state import Frame, LiveState
 from app.console.live.timeline import Timeline
 from app.console.screens.paths.detail import long_history
 from bpf.errors import UsageError
@@ -32,7 +32,7 @@ NOON = 1_700_000_000 // 86400 * 86400 * SECOND + 43200 * SECOND
 
 
 _EMPTY = window(np.empty(0, FLOW))
-_FRAME = State().frame()
+_FRAME = LiveState().frame()
 
 
 def at(second: float, **values: object) -> Frame:
@@ -106,7 +106,7 @@ def test_a_view_of_larger_memory_counts_as_all_of_it() -> None:
 
 
 def test_a_frame_has_its_flows_once() -> None:
-    state, timeline = State(), Timeline()
+    state, timeline = LiveState(), Timeline()
     state.take(window(Flows(10_000).next(SECOND), end_ns=SECOND))
     frame = state.frame()
     timeline.keep(frame)
@@ -116,7 +116,7 @@ def test_a_frame_has_its_flows_once() -> None:
 
 def test_a_window_is_kept_once() -> None:
     timeline = Timeline()
-    timeline.keep(State().frame())
+    timeline.keep(LiveState().frame())
     assert not len(timeline)
     for second in (1, 1, 2):
         timeline.keep(at(second))

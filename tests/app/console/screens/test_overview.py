@@ -11,6 +11,7 @@ import pytest
 from textual.widget import Widget
 
 from app.console.app import ConsoleApp
+from app.console.live.monitor import LiveMonitor
 from app.console.live.overview_feed import TRAFFIC, WINDOWS, LivePulses, Pulse, Pulses
 from app.console.live.paths import LivePaths
 from app.console.screens.events.screen import EventsScreen
@@ -27,7 +28,7 @@ from app.console.screens.overview.rows import health_items
 from app.console.screens.overview.screen import OverviewScreen
 from app.console.screens.paths.model import PathKey
 from app.console.screens.paths.screen import PathsScreen
-from app.console.screens.triggers.model import LiveMonitor, Triggers
+from app.console.screens.triggers.model import Triggers
 from app.console.screens.triggers.screen import TriggersScreen
 from probes.config.model import ProbeConfig
 from probes.control_plane import ControlPlane

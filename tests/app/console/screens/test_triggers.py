@@ -11,24 +11,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from app.console.live.monitor import LiveMonitor, MonitorView
 from app.console.prompt.error_line import MARK
 from app.console.prompt.error_line import Mistake as MistakeLine
 from app.console.prompt.prompt import PromptInput
+from app.console.screens.triggers.columns import band_text, state_text
 from app.console.screens.triggers.detail import TriggerDetail, top_columns, top_rows
-from app.console.screens.triggers.model import (
-    LiveMonitor,
-    MonitorView,
-    PolicyStatus,
-    Triggers,
-    place_of,
-)
-from app.console.screens.triggers.rows import (
-    band_text,
-    mix_bar,
-    policy_columns,
-    policy_rows,
-    state_text,
-)
+from app.console.screens.triggers.model import PolicyView, Triggers, place_of
+from app.console.screens.triggers.rows import mix_bar, policy_columns, policy_rows
 from bpf.errors import UsageError
 from probes.monitor.applications import views
 from probes.monitor.applications.top import TopTable
@@ -57,14 +47,14 @@ def watched(info: MonitorInfo | None, *windows: dict[str, Said], interval: float
     return Triggers(live.view(), info)
 
 
-def line(one: PolicyStatus) -> str:
-    cells = policy_rows([one], 0).cells(0)[6]
+def line(one: PolicyView) -> str:
+    cells = policy_rows([one]).cells(0)[6]
     assert not isinstance(cells, str)
     return "".join(text for text, _ in cells)
 
 
-def tones(one: PolicyStatus) -> list[Tone]:
-    cells = policy_rows([one], 0).cells(0)[6]
+def tones(one: PolicyView) -> list[Tone]:
+    cells = policy_rows([one]).cells(0)[6]
     assert not isinstance(cells, str)
     return [tone for text, tone in cells for _ in text]
 
@@ -111,7 +101,7 @@ def test_values_without_a_ratio_and_policies_without_a_value() -> None:
     assert [line(one) for one in (zero, below, always, new)] == ["█", "▁", NOTHING, NOTHING]
     assert tones(always) == [Tone.ACTIVE]
     assert tones(new) == [Tone.ACCENT]
-    assert policy_rows([new], 0).cells(0)[3] == "-"
+    assert policy_rows([new]).cells(0)[3] == "-"
     assert watched(None, says).statuses(5) == []
 
 
@@ -133,7 +123,7 @@ def test_what_is_not_sure_is_marked_and_exact_values_have_no_band() -> None:
     }  # fmt: skip
     found = [policy(f"{name}: flows > 500 -> dns") for name in says]
     statuses = watched(monitor(*found), says).statuses(4)
-    cells = [policy_rows([one], 0).cells(0) for one in statuses]
+    cells = [policy_rows([one]).cells(0) for one in statuses]
     assert [row[3] for row in cells] == ["1.23 k", "510 ?", "600"]
     assert [row[4] for row in cells] == ["1.17k..1.30k", "484..536", ""]
     assert band_text(statuses[1], " to ") == "484 to 536"
@@ -169,7 +159,7 @@ def test_policies_are_sorted_and_else_stay_as_they_were_given() -> None:
     ]
     model = watched(monitor(*infos), says)
 
-    rows = policy_rows(model.statuses(4), 0)
+    rows = policy_rows(model.statuses(4))
     places = {column.id: n for n, column in enumerate(policy_columns((), 0, 4))}
 
     def order(sort: str, *, descending: bool = False) -> str:
