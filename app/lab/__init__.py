@@ -1,8 +1,8 @@
 """The lab: a small network of namespaces with live traffic, for `probedeck lab` and for tests.
 
-Client, routers and server exist only through one holder process and its children: two for traffic,
-one that carries packets where a link has a delay, and one for each capture that is replayed.
-However this process or one of those ends, `kill -9` included, nothing is left behind.
+A holder process and its children keep client, routers and server alive: two children for traffic,
+one that delays packets, and one for each replayed capture. If this process or one of those ends,
+even by `kill -9`, nothing remains.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Counters", "Detour", "Lab", "LabPlan"]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What an interface has received and sent; a large segment that is cut later is one packet."""
+    """Counters of an interface. A large segment, which is cut later, counts as one packet."""
 
     received_bytes: int
     received_packets: int
@@ -45,10 +45,10 @@ class Counters:
 
 
 class Lab:
-    """A running network client - r1 - ... - rN - server; ends with its `with` block.
+    """A running network client - r1 - ... - rN - server, as a context manager.
 
     `routers` is short for a plain `LabPlan(routers)`. Raises UsageError for a wrong parameter,
-    KernelError without root, and ProbedeckError, with the reason, when the network cannot be made.
+    KernelError without root, and ProbedeckError with the reason if the network cannot be made.
     """
 
     interface = HOST_INTERFACE
@@ -63,7 +63,7 @@ class Lab:
         rate: float = 1.0,
     ) -> None:
         self.plan = plan or LabPlan(routers)
-        """What was asked for, and hence what is to be found."""
+        """The network that runs."""
         self.plan.check()
         if not 0.1 <= rate <= 10:
             raise UsageError(f"traffic rate {rate} is not possible", hint="0.1 to 10")
@@ -81,7 +81,7 @@ class Lab:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                # A key such as ctrl+c at the terminal is the main process's to handle.
+                # The main process handles keys of the terminal such as ctrl+c.
                 start_new_session=True,
             )
         self._output, self._errors = cast(
@@ -102,9 +102,9 @@ class Lab:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Every process of the lab, the holder first; empty when the lab has ended.
+        """The processes of the lab, the holder first; empty when the lab has ended.
 
-        A traffic process that was killed is replaced within about a second.
+        The holder replaces a killed traffic process within about a second.
         """
         if self._holder.poll() is not None:
             return ()
@@ -113,7 +113,7 @@ class Lab:
         return (holder, *map(int, children.split()))
 
     def open_namespace(self, node: str = CLIENT) -> int:
-        """A descriptor of the node's namespace; the caller closes it.
+        """Return a descriptor of the node's namespace; the caller closes it.
 
         The namespace lives at least as long as the descriptor. Raises UsageError for an unknown
         node and ProbedeckError when the lab has ended.
@@ -129,7 +129,7 @@ class Lab:
     def enter(self, node: str = CLIENT) -> None:
         """Move the calling thread, and threads and processes it starts later, into the node.
 
-        There is no way back: where one is needed, use `netns.inside`. Raises as `open_namespace`.
+        There is no way back; `netns.inside` has one. Raises as `open_namespace`.
         """
         fd = self.open_namespace(node)
         try:
@@ -138,10 +138,10 @@ class Lab:
             os.close(fd)
 
     def detour(self, on: bool) -> int:
-        """Have packets to the server take the detour of the plan, or the plain path again.
+        """Send packets to the server by the detour of the plan, or by the plain path again.
 
-        No packet is lost. Returns when it was done, in ns of CLOCK_MONOTONIC. Raises UsageError
-        where the plan has no detour and ProbedeckError when the lab has ended.
+        No packet is lost. Returns the time of the change, in ns of CLOCK_MONOTONIC. Raises
+        UsageError if the plan has no detour, and ProbedeckError if the lab has ended.
         """
         if not self.plan.detour:
             raise UsageError("the lab has no detour", hint="ask for one in its plan")
@@ -149,16 +149,16 @@ class Lab:
         return int(self._answer("the lab has ended"))
 
     def settle(self) -> None:
-        """Wait until the network, but for its traffic, has no packets of its own any more.
+        """Wait until the network sends only the packets of its traffic.
 
-        At first, in the second after it was made, nodes tell of their multicast groups.
+        In the first second, the nodes also report their multicast groups.
         """
         time.sleep(max(0.0, self._quiet - time.monotonic()))
 
     def replay(self, replay: Replay) -> Replaying:
-        """Have the frames of a capture come in at the client's interface, from now on.
+        """Start to send the frames of a capture to the client's interface.
 
-        Several at once mix. Raises UsageError if the file can't be read any more, and
+        Several replays may run at once. Raises UsageError if the file is not readable, and
         ProbedeckError if the lab has ended.
         """
         from app.lab.replay import Replaying
@@ -174,14 +174,14 @@ class Lab:
         return Replaying(mine)
 
     def silence(self, node: str, on: bool) -> None:
-        """Have `node` send no ICMP errors, or again as in the plan; raises as `open_namespace`."""
+        """Stop or restore the ICMP errors of `node`. Raises as `open_namespace`."""
         with self._inside(node) as ns:
             netns.write_sysctls(ns, topology.icmp_limits(self.plan, node, silent=on))
 
     def interface_counters(self, node: str, interface: str) -> Counters:
-        """What an interface has counted since the lab was made; raises as `open_namespace`.
+        """Return the counters of an interface since the lab was made.
 
-        Raises UsageError for an unknown interface.
+        Raises as `open_namespace`, and UsageError for an unknown interface.
         """
         with self._inside(node):
             lines = Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines()
@@ -194,7 +194,7 @@ class Lab:
 
     @contextmanager
     def _inside(self, node: str) -> Iterator[int]:
-        """Have the calling thread in the node; gives a descriptor of its namespace."""
+        """Move the calling thread into the node for the block; yields the node's namespace."""
         ns = self.open_namespace(node)
         try:
             with netns.inside(ns):
@@ -203,11 +203,11 @@ class Lab:
             os.close(ns)
 
     def close(self) -> None:
-        """End the lab; returns when its processes are gone. May be called again."""
+        """End the lab, and wait for the end of its processes. A second call does nothing."""
         if self._orders.fileno() < 0:
             return
         self._orders.close()
-        # Every process of the lab has the other end open: its end means that all are gone.
+        # Every process of the lab holds the other end: at end of file all of them are gone.
         if not select.select([self._output], [], [], _END_SECONDS)[0]:
             self._holder.kill()
         self._holder.wait()
@@ -215,7 +215,7 @@ class Lab:
         self._errors.close()
 
     def _order(self, what: object, *fds: int) -> None:
-        """Tell the holder, and hand it descriptors; raises ProbedeckError where there is none."""
+        """Send an order and descriptors to the holder. Raises ProbedeckError if it has ended."""
         try:
             socket.send_fds(self._orders, [json.dumps(what).encode()], fds)
         except OSError:

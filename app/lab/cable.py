@@ -1,8 +1,8 @@
 """Cables of known delay: a TUN device at each end, and one process that carries the packets.
 
-A packet is due its delay after it came. The median of round trips is within 0.2 ms of what is asked
-for; single packets are late by some milliseconds while others use the processors. So look at
-medians, and allow 0.5 ms. An end holds 500 packets that are not fetched yet; more are lost.
+A packet leaves one delay after its arrival. The median of round trips is within 0.2 ms of the plan.
+Single packets are late by some milliseconds on a busy machine, so tests use medians and allow 0.5
+ms. An end holds 500 unread packets and loses further ones.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _IFF_NO_PI = 0x1000
 _IFREQ = struct.Struct("16sH22x")
 _PR_SET_TIMERSLACK = 29
 _PACKET_BYTES = 2048
-"""More than the MTU; the kernel cuts what is larger before it comes here."""
+"""More than the MTU; the kernel has cut larger segments."""
 _BATCH = 64
-"""Packets read from one end before the others have their turn."""
+"""Packets read from one end before the next end is read."""
 _FIRST_LAG = 50_000
 """ns."""
 _MOST_LAG = 300_000
-"""ns; more than this is not the time that waking up takes, but a busy machine."""
+"""ns. A longer lag comes from a busy machine, not from the time to wake up."""
 _LAG_STEP = 1_000
 """ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """Both ends of a link, and how long it is."""
+    """The ends of a link, and its delay."""
 
     left: int
     """Descriptor of a TUN device."""
     right: int
     """Descriptor of a TUN device."""
     delay: float
-    """Seconds, each way."""
+    """Seconds, one way."""
 
 
 def open_end(ns: int, name: str) -> int:
-    """Make the TUN device `name` in namespace `ns`; it ends with the descriptor. Raises OSError."""
+    """Create the TUN device `name` in namespace `ns`; closing it removes it. Raises OSError."""
     with netns.inside(ns):
         fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
         fcntl.ioctl(fd, _TUNSETIFF, _IFREQ.pack(name.encode(), _IFF_TUN | _IFF_NO_PI))
@@ -68,8 +68,8 @@ def carry(cables: Sequence[Cable]) -> None:
     ends = list(ways)
     number = 0
     waiting: list[tuple[int, int, int, bytes]] = []
-    # How long waking up takes, as the median of what is seen: hence a packet came that much
-    # earlier than it is read, and the process has to be woken that much earlier for the next.
+    # The median time to wake up. A packet arrived by this time before it is read, and the process
+    # must wake up by this time before the next packet is due.
     lag = _FIRST_LAG
     while True:
         wait = waiting[0][0] - lag - time.monotonic_ns() if waiting else None
@@ -87,18 +87,18 @@ def carry(cables: Sequence[Cable]) -> None:
         if not waiting:
             continue
         late = time.monotonic_ns() - waiting[0][0]
-        # Only where it was the time that woke the process, not a packet.
+        # Only if the timeout woke the process, not a packet.
         if wait is not None and wait > 0 and late >= -lag:
             lag = min(max(lag + (_LAG_STEP if late > 0 else -_LAG_STEP), 0), _MOST_LAG)
         while waiting and waiting[0][0] - lag <= time.monotonic_ns():
             _, _, far, packet = heapq.heappop(waiting)
-            # What a device does not take is lost, as on any cable.
+            # A packet that the device refuses is lost, as on any cable.
             with contextlib.suppress(OSError):
                 os.write(far, packet)
 
 
 def _hurry() -> None:
-    """Have the calling process run as soon as there is something to do, where that is allowed."""
+    """Give the calling process real-time priority if it may, and precise timers."""
     ct.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

@@ -1,8 +1,8 @@
-"""Captures: the frames of a pcap or pcapng file, one after the other, as Ethernet carries them.
+"""Captures: the frames of a pcap or pcapng file as Ethernet frames.
 
-The formats are those of draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng, the link types those
-of tcpdump.org. Times are whole nanoseconds; interfaces have clocks and link types of their own; how
-long a frame was before it was cut, and where a file breaks off, is told. (dpkt does none of that.)
+Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng; link types: tcpdump.org. Unlike dpkt,
+the reader gives times in nanoseconds, the clock and link type of each interface, the original
+length of cut frames, and the place where a file breaks off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 from bpf.errors import UsageError
 
 MAX_BLOCK = 16 << 20
-"""Bytes of a frame, or of a block of pcapng; where one claims to have more, the file is broken."""
+"""Most bytes of a frame or of a pcapng block; a file that claims more is broken."""
 _PCAP = {
     bytes.fromhex(magic): (order, unit)
     for magic, order, unit in (
@@ -25,38 +25,38 @@ _PCAP = {
         ("4d3cb2a1", "<", 1), ("a1b23c4d", ">", 1),
     )
 }  # fmt: skip
-"""Byte order, and ns of the unit of a time's fraction, by magic number."""
+"""Byte order, and the unit of a time's fraction in ns, by magic number."""
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3, 6
-"""Blocks of pcapng."""
+"""Types of pcapng blocks."""
 _SECTION_MAGIC = struct.pack(">I", _SECTION)
 _ORDERS = {bytes.fromhex("4d3c2b1a"): "<", bytes.fromhex("1a2b3c4d"): ">"}
 _RESOLUTION, _OFFSET = 9, 14
-"""Options of an interface: the unit of its times, and the seconds to be added to them."""
-# Nobody's, so that no host takes what was not sent to it.
+"""Options of an interface: the unit of its times, and seconds to add to them."""
+# No host has this address, so no host accepts these frames.
 _ADDRESS = b"\x02\0\0\0\0\x01"
 _ETHERTYPES = {4: b"\x08\x00", 6: b"\x86\xdd"}
 _NO_ETHERTYPE = b"\xff\xff"
-"""Reserved; the monitor, too, counts what has no version as no IP."""
+"""Reserved: the monitor counts frames without an IP version as not IP, too."""
 
 
 class CapturedFrame(NamedTuple):
     """An Ethernet frame without its checksum."""
 
     time_ns: int
-    """Since the epoch, mostly; only differences are of use."""
+    """Usually since the epoch; only differences matter."""
     data: bytes
-    """As far as it was captured."""
+    """The captured bytes."""
     length: int
-    """Bytes that it had."""
+    """Bytes of the original frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A link type whose frames can be made Ethernet's."""
+    """A link type whose frames can become Ethernet frames."""
 
     ethernet: Callable[[bytes], bytes]
     header: int = 0
-    """Bytes that take the place of Ethernet's."""
+    """Bytes of the header that Ethernet's header replaces."""
 
 
 def _raw(data: bytes) -> bytes:
@@ -74,9 +74,9 @@ def _cooked2(data: bytes) -> bytes:
 _ETHERNET_BYTES = 14
 _LINKS = {
     1: _Link(bytes, _ETHERNET_BYTES),
-    # What raw IP was called by some systems, its name for all of them, and by version.
+    # Raw IP: numbers of some systems, of all systems, and by version.
     **dict.fromkeys((12, 14, 101, 228, 229), _Link(_raw)),
-    # BSD's loopback: four bytes that say which version.
+    # BSD loopback: four bytes with the IP version.
     **dict.fromkeys((0, 108), _Link(lambda data: _raw(data[4:]), 4)),
     113: _Link(_cooked, 16),
     276: _Link(_cooked2, 20),
@@ -86,28 +86,28 @@ _NAMES = {9: "PPP", 105: "802.11", 127: "802.11 radiotap", 189: "USB", 220: "USB
 
 
 def link_words(kind: int) -> str:
-    """A link type as an operator reads it: `105 (802.11)`."""
+    """Return a link type in words: `105 (802.11)`."""
     return f"{kind} ({_NAMES[kind]})" if kind in _NAMES else str(kind)
 
 
 class _Interface(NamedTuple):
-    """What the frames of one interface have in common."""
+    """Properties of all frames of an interface."""
 
     kind: int
     """Link type."""
     units: int
-    """Of its times, in a second."""
+    """Units of its times in a second."""
     offset: int
     """Seconds."""
     snap: int
-    """Bytes that its frames are cut to; 0: none."""
+    """Most bytes of a captured frame; 0: no limit."""
 
     def ns(self, time: int) -> int:
         return self.offset * 1_000_000_000 + time * 1_000_000_000 // self.units
 
 
 class _Record(NamedTuple):
-    """A frame as it is in the file."""
+    """A frame in the file."""
 
     kind: int
     time_ns: int
@@ -116,21 +116,20 @@ class _Record(NamedTuple):
 
 
 class _BrokenError(Exception):
-    """The file is over before what it promises, or says what cannot be."""
+    """The file breaks off, or contradicts itself."""
 
 
 class CaptureFile:
-    """Reads a file from its beginning; `for frame in capture` gives its frames, once.
+    """Iterates once over the frames of a file; only the current frame is in memory.
 
-    Only the frame that is looked at is in memory. Raises UsageError for a file that is no capture
-    or has none of the link types that can be Ethernet's.
+    Raises UsageError if the file is no capture, or no link type in it can become Ethernet.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.broken = ""
-        """How the file ends where it is not whole; known after the last frame."""
+        """The defect of the file, known after the last frame; empty for a whole file."""
         self.left_out: Counter[int] = Counter()
-        """Frames that can't be Ethernet's, by link type."""
+        """Number of frames that cannot become Ethernet frames, by link type."""
         self._file = file
         self._order = "<"
         self._kinds: set[int] = set()
@@ -142,7 +141,7 @@ class CaptureFile:
         else:
             raise UsageError(f"{name} is neither a pcap nor a pcapng file")
         records = self._whole(records)
-        # What comes before the first frame tells the link types.
+        # Blocks before the first frame contain the link types.
         first = list(islice(records, 1))
         if not self._kinds and self.broken:
             raise UsageError(f"{name} has no frame: {self.broken}")
@@ -160,7 +159,7 @@ class CaptureFile:
                 self.left_out[kind] += 1
 
     def _whole(self, records: Iterator[_Record]) -> Iterator[_Record]:
-        """Those before the file breaks off."""
+        """Yield the records before the file breaks off."""
         try:
             yield from records
         except _BrokenError as error:
@@ -168,7 +167,7 @@ class CaptureFile:
 
     def _pcap(self, order: str, unit: int) -> Iterator[_Record]:
         _, _, _, _, _, kind = struct.unpack(order + "HHiIII", self._need(20))
-        # Above the type are flags and the length of checksums.
+        # The upper bits are flags and the length of checksums.
         kind &= 0xFFFF
         self._kinds.add(kind)
         header = struct.Struct(order + "4I")
@@ -194,13 +193,13 @@ class CaptureFile:
             elif kind in (_PACKET, _OLD_PACKET):
                 number, high, low, captured, length = self._fields("5I", body)
                 if kind == _OLD_PACKET:
-                    # The other half counts what was dropped.
+                    # The other half counts dropped packets.
                     (number,) = self._fields("H", body)
                 interface = self._of(interfaces, number)
                 last_ns = interface.ns(high << 32 | low)
                 yield _Record(interface.kind, last_ns, self._part(body, 20, captured), length)
             elif kind == _SIMPLE_PACKET:
-                # It has no time.
+                # The packet has no time.
                 (length,) = self._fields("I", body)
                 interface = self._of(interfaces, 0)
                 captured = min(length, interface.snap or length)
@@ -208,7 +207,7 @@ class CaptureFile:
             start = self._next(8)
 
     def _section(self, size: bytes) -> bytes:
-        """The rest of a section's header, which says in what order its bytes are."""
+        """Return the rest of a section's header, and set the byte order."""
         magic = self._need(4)
         if magic not in _ORDERS:
             raise _BrokenError("a section has no byte order")
@@ -216,7 +215,7 @@ class CaptureFile:
         return magic + self._body(self._fields("I", size)[0], read=12)
 
     def _body(self, size: int, read: int = 8) -> bytes:
-        """The rest of a block, of which `read` bytes were read, without its size at the end."""
+        """Return the rest of a block after `read` bytes, except for the size at its end."""
         if size % 4 or size < 12:
             raise _BrokenError(f"a block claims to have {size} bytes")
         return self._need(size - read)[:-4]
@@ -228,7 +227,7 @@ class CaptureFile:
             option, size = struct.unpack_from(self._order + "HH", body, at)
             value = self._part(body, at + 4, size)
             if option == _RESOLUTION and value:
-                # The highest bit says of what it is a power.
+                # The highest bit chooses the base of the power.
                 units = (2 if value[0] & 0x80 else 10) ** (value[0] & 0x7F)
             elif option == _OFFSET:
                 (offset,) = self._fields("q", value)
@@ -241,18 +240,18 @@ class CaptureFile:
         return interfaces[number]
 
     def _fields(self, form: str, data: bytes) -> tuple[int, ...]:
-        """Numbers at the beginning of `data`."""
+        """Return numbers at the start of `data`."""
         size = struct.calcsize(self._order + form)
         return struct.unpack(self._order + form, self._part(data, 0, size))
 
     def _part(self, data: bytes, start: int, size: int) -> bytes:
         part = data[start : start + size]
         if len(part) < size:
-            raise _BrokenError("a block is shorter than what is in it")
+            raise _BrokenError("a block is shorter than its contents")
         return part
 
     def _next(self, size: int) -> bytes:
-        """The next bytes; empty at the end of the file."""
+        """Return the next bytes; empty at the end of the file."""
         data = self._file.read(size)
         if data and len(data) < size:
             raise _BrokenError("it breaks off")

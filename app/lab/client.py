@@ -1,4 +1,4 @@
-"""The near end of the lab's traffic: applications that come and go, at a gentle rate."""
+"""The client of the lab's traffic: applications that start and end, at a gentle rate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from app.lab.server import (
 )
 
 _ANSWER_SECONDS = 3.0
-"""How long an application waits before it gives up on an answer."""
+"""Longest wait for an answer."""
 _VOICE_SECONDS = 0.02
 _VOICE_BYTES = 160
 _VOICE_SOUND = bytes(_VOICE_BYTES)
@@ -36,7 +36,7 @@ _PING_SECONDS = 0.25
 _FIRST_BULK_SECONDS = 3.0
 _BULK_EVERY_SECONDS = 15.0
 _BULK_SECONDS = 4.0
-"""How long a bulk transfer fills the bottleneck."""
+"""Length of a bulk transfer, which fills the bottleneck."""
 _BULK_CHUNK = 1 << 16
 _ICMP_ECHO = 8
 _ICMPV6_ECHO = 128
@@ -46,7 +46,7 @@ _DOMAINS = ("example.com", "example.net", "example.org", "corp.example", "lab.te
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """How one kind of application uses its TCP connection."""
+    """Traffic of one kind of application on a TCP connection."""
 
     port: int
     request: tuple[int, int]
@@ -66,7 +66,7 @@ _DATABASE = _Profile(5432, (60, 300), (100, 4_000), (0.1, 0.4), (30, 120))
 
 
 async def run(target: NodeAddresses, rate: float) -> None:
-    """Be all applications at once; `rate` scales requests and packets a second."""
+    """Run all applications; `rate` scales requests and packets a second."""
     over4, over6 = (_Applications(host, rate) for host in (target.ipv4, target.ipv6))
     async with asyncio.TaskGroup() as group:
 
@@ -86,7 +86,7 @@ async def run(target: NodeAddresses, rate: float) -> None:
 
 
 async def _repeat(session: Callable[[], Awaitable[None]], pause: float) -> None:
-    """Run `session` again and again: a lost packet or a restarted server ends only one round."""
+    """Repeat `session`. A lost packet or a restarted server ends only one round."""
     while True:
         await asyncio.sleep(random.uniform(0, 2) * pause)
         with contextlib.suppress(OSError, EOFError):
@@ -124,7 +124,7 @@ class _Applications:
             writer.close()
 
     async def bulk(self) -> None:
-        """An upload as fast as the path takes it."""
+        """Upload at the rate of the path."""
         _, writer = await asyncio.open_connection(self._host, UPLOAD_PORT)
         try:
             end = time.monotonic() + _BULK_SECONDS
@@ -149,7 +149,7 @@ class _Applications:
                 request = (b"\x43" + ident).ljust(random.randint(40, 300), b"\0")
 
     async def lookup(self) -> None:
-        """One DNS query, from a source port of its own."""
+        """Send one DNS query from a new source port."""
         loop = asyncio.get_running_loop()
         name = f"{random.choice(_HOSTS)}{random.randint(1, 99)}.{random.choice(_DOMAINS)}"
         with self._datagrams(DNS_PORT) as sock:
@@ -178,7 +178,7 @@ class _Applications:
         protocol = socket.IPPROTO_ICMPV6 if version6 else socket.IPPROTO_ICMP
         ident = random.randrange(1 << 16)
         with socket.socket(self._family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, protocol) as sock:
-            # Nothing reads the answers: they need not take memory.
+            # The answers are not read, and take no memory.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)
             sock.connect((self._host, 0))
             for number in range(random.randint(50, 150)):
@@ -193,7 +193,7 @@ class _Applications:
 
 
 def _echo_request(kind: int, ident: int, number: int) -> bytes:
-    """An echo request with the checksum of ICMP; that of ICMPv6 is filled in by the kernel."""
+    """Return an echo request with the checksum of ICMP; the kernel computes that of ICMPv6."""
     words = (kind << 8, 0, ident, number)
     folded = sum(words)
     folded = (folded & 0xFFFF) + (folded >> 16)

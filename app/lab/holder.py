@@ -1,13 +1,14 @@
 """The process that holds the lab: `python -I -m app.lab.holder MAIN_PID PLAN RATE`.
 
-It makes the network, writes `{node: descriptor}` as one line of JSON to its standard output,
-keeps the traffic running (RATE 0: none) and ends everything as soon as its standard input or the
-main process does. Its input is a Unix socket with an order in each packet. `true` or `false`:
-packets take the detour from now on, or do not; the answer is the CLOCK_MONOTONIC time in ns at
-which the routes were changed. `[speed, ns]` and two descriptors: replay the capture, which is the
-first, from that time of CLOCK_MONOTONIC on, and report to the other; there is no other answer.
-As no namespace has a name, its own death by any signal ends everything too.
-Standard output is left open in every process of the lab, so that its end tells that all are gone.
+The holder creates the network, prints `{node: descriptor}` as one line of JSON, and keeps the
+traffic running (RATE 0: none). It ends everything when its standard input or the main process ends.
+No namespace has a name, so a signal that kills the holder ends everything, too. All processes of
+the lab keep standard output open: its end of file means that all are gone.
+
+Standard input is a Unix socket; each packet is an order. `true` or `false` switches the detour;
+the answer is the CLOCK_MONOTONIC time of the new routes in ns. `[speed, ns]` with two descriptors
+replays a capture, the first descriptor, from that CLOCK_MONOTONIC time on; the report goes to the
+second descriptor.
 """
 
 from __future__ import annotations
@@ -32,29 +33,29 @@ from bpf.errors import ProbedeckError
 _LIBC = ct.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _RESTART_SECONDS = 1.0
-"""Least time between two starts of the same traffic process."""
+"""Shortest time between two starts of a traffic process."""
 _ORDER_BYTES = 128
-"""More than an order has."""
+"""Most bytes of an order."""
 
 
 class _Worker:
-    """A child process that does one work, with the descriptors it needs for it."""
+    """A child process that runs one function, with the descriptors that it needs."""
 
     def __init__(self, work: Callable[[], None], *keeps: int, again: bool = True) -> None:
-        """With `again` it is to be started again when it ends."""
+        """`again`: restart the child when it ends."""
         self.again = again
         self._work = work
         self._keeps = keeps
         self.start()
 
     def start(self) -> None:
-        """Fork the child; this process must have no other thread."""
+        """Fork the child. This process must have no other thread."""
         self.restart_at = 0.0
         self._started = time.monotonic()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            # Never back into the caller's frames, whatever happens.
+            # The child must never return into the frames of the caller.
             with contextlib.suppress(BaseException):
                 self._run(parent)
             os._exit(1)
@@ -63,7 +64,7 @@ class _Worker:
     def _run(self, parent: int) -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
-            return  # The parent was gone before its death could be signalled.
+            return  # The parent ended before prctl.
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 2)
@@ -74,21 +75,21 @@ class _Worker:
         self._work()
 
     def reap(self) -> None:
-        """Collect the ended child, to be started again when `restart_at` comes."""
+        """Reap the ended child; `restart_at` is the time of its restart."""
         os.close(self.pidfd)
         self.pidfd = -1
         os.waitpid(self._pid, 0)
         self.restart_at = self._started + _RESTART_SECONDS
 
     def kill(self) -> None:
-        """End the child; returns when it is gone."""
+        """Kill the child, and wait for its end."""
         if self.pidfd >= 0:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 
 
 def _traffic(ns: int, traffic: Callable[[], Coroutine[None, None, None]]) -> _Worker:
-    """A worker that runs `traffic` inside the node of namespace `ns`."""
+    """Return a worker that runs `traffic` in namespace `ns`."""
 
     def work() -> None:
         netns.setns(ns)
@@ -100,7 +101,7 @@ def _traffic(ns: int, traffic: Callable[[], Coroutine[None, None, None]]) -> _Wo
 def _watch(
     main_fd: int, workers: list[_Worker], obey: Callable[[bytes, Sequence[int]], None]
 ) -> None:
-    """Obey what comes in and restart workers that end, until the main process or the input ends."""
+    """Obey orders and restart workers until the main process or the input ends."""
     orders = socket.socket(fileno=os.dup(0))
     while True:
         poll = select.poll()
@@ -128,10 +129,10 @@ def _watch(
 
 
 def main(main_pid: int, plan: LabPlan, rate: float) -> None:
-    """Hold a lab until the main process wants or gets no more of it."""
+    """Hold a lab until the main process ends or closes the input."""
     main_fd = os.pidfd_open(main_pid)
     if os.getppid() != main_pid:
-        return  # It was gone before its end could be watched.
+        return  # The main process ended before pidfd_open.
     network = asyncio.run(topology.build(plan))
     spaces, cables = network.spaces, network.cables
     workers: list[_Worker] = []

@@ -1,6 +1,6 @@
-"""Network namespaces without names: each lives only through the threads and descriptors holding it.
+"""Network namespaces without names: only threads and descriptors keep them alive.
 
-Nothing is ever mounted under /run/netns, so a process that is killed leaves no namespace behind.
+Nothing is mounted under /run/netns, so a killed process leaves no namespace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CLONE_NEWNET = 0x40000000
 _IFA_F_NODAD = 2
 _LOOPBACK = 1
 MTU = 1500
-"""Bytes of a packet that a cable takes, if nothing else is said."""
+"""Most bytes of a packet on a cable, by default."""
 
 _HOST = {
     "net/ipv6/conf/all/accept_dad": "0",
@@ -29,8 +29,8 @@ _HOST = {
     "net/ipv6/conf/default/router_solicitations": "0",
     "net/ipv6/conf/default/mldv2_unsolicited_report_interval": "1",
 }
-"""Every address is usable at once, no host asks for a router that is not there, and what it says of
-its multicast groups is said within milliseconds."""
+"""Addresses work at once, hosts look for no router, and report multicast groups within
+milliseconds."""
 
 
 def _check(result: int, call: str) -> None:
@@ -40,10 +40,7 @@ def _check(result: int, call: str) -> None:
 
 
 def unshare_net() -> None:
-    """Move the calling thread into a new, empty network namespace.
-
-    Raises OSError (EPERM without CAP_SYS_ADMIN).
-    """
+    """Move the calling thread into a new network namespace. Raises OSError (EPERM)."""
     _check(_LIBC.unshare(_CLONE_NEWNET), "unshare(CLONE_NEWNET)")
 
 
@@ -53,13 +50,13 @@ def setns(fd: int) -> None:
 
 
 def current() -> int:
-    """A descriptor of the calling thread's network namespace; the caller closes it."""
+    """Return a descriptor of the thread's network namespace; the caller closes it."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
 
 
 @contextmanager
 def _excursion() -> Iterator[None]:
-    """Bring the calling thread back to the namespace it is in now."""
+    """Return the calling thread to its current namespace after the block."""
     before = current()
     try:
         yield
@@ -70,10 +67,10 @@ def _excursion() -> Iterator[None]:
 
 @contextmanager
 def inside(fd: int) -> Iterator[None]:
-    """Have the calling thread in namespace `fd`, then back where it was; raises OSError.
+    """Move the calling thread into namespace `fd` for the block. Raises OSError.
 
-    A socket stays in the namespace where it was opened. Never await inside: the other tasks of
-    the event loop run in this thread too.
+    A socket stays in the namespace of its creation. The block must not await: other tasks of the
+    event loop run in this thread.
     """
     with _excursion():
         setns(fd)
@@ -81,9 +78,9 @@ def inside(fd: int) -> Iterator[None]:
 
 
 def fresh() -> int:
-    """A descriptor of a new, empty namespace; the calling thread stays where it is.
+    """Return a descriptor of a new, empty namespace; the caller closes it.
 
-    The caller closes it. The namespace ends with its last descriptor, thread and socket.
+    The namespace ends with its last descriptor, thread and socket.
     """
     with _excursion():
         unshare_net()
@@ -93,7 +90,7 @@ def fresh() -> int:
 def write_sysctls(ns: int, values: dict[str, str]) -> None:
     """Write `values` (path below /proc/sys to value) in namespace `ns`; raises OSError.
 
-    A setting that the kernel does not have, or has not per namespace, is left out.
+    Settings that the kernel or its namespaces lack are left out.
     """
     with inside(ns):
         for name, value in values.items():
@@ -103,13 +100,13 @@ def write_sysctls(ns: int, values: dict[str, str]) -> None:
 
 
 def ifindex(ns: int, name: str) -> int:
-    """Index of interface `name` in namespace `ns`; raises OSError where there is none."""
+    """Return the index of interface `name` in namespace `ns`. Raises OSError."""
     with inside(ns):
         return socket.if_nametoindex(name)
 
 
 def open_netlink(ns: int) -> AsyncIPRoute:
-    """The netlink socket of namespace `ns`, for the running event loop; the caller closes it."""
+    """Return a netlink socket of namespace `ns` for the event loop; the caller closes it."""
     # Imported here: pyroute2 takes 0.1 s, and most users of this module need no netlink.
     from pyroute2 import AsyncIPRoute
 
@@ -119,7 +116,7 @@ def open_netlink(ns: int) -> AsyncIPRoute:
 
 
 async def open_host(ns: int) -> AsyncIPRoute:
-    """Prepare the new namespace `ns` as a host with `lo`; returns its netlink socket, to close."""
+    """Set up the new namespace `ns` as a host; return its netlink socket for closing."""
     write_sysctls(ns, _HOST)
     netlink = open_netlink(ns)
     await netlink.link("set", index=_LOOPBACK, state="up")

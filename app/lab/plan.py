@@ -1,14 +1,14 @@
-"""What a lab looks like: nodes, links, addresses, and what a path tracer should find in it.
+"""Plan of a lab: nodes, links, addresses, and the paths that a path tracer should find.
 
     client - r1 - r2 - r3 - ... - rN - server
 
-LabLink i (0 at the client) is 10.94.i.0/24 and fd94:0:0:i::/64; its left end is host 1, its right
+Link i (0 at the client) is 10.94.i.0/24 and fd94:0:0:i::/64; its left end is host 1, its right
 end host 2. Interfaces are `eth0` on client and server, `left` and `right` on routers, and `left2`
-and `right2` where a router has a second link on that side.
+and `right2` for a second link of a router on that side.
 
-A twin of r3 is r3b: r2 shares flows out between the two, by 5-tuple. A detour of link 3 is
-r3 - d1 - ... - dN - r4, which packets take only while it is switched on. In both, what comes
-back takes the plain path, always.
+A twin of r3 is r3b: r2 shares flows between the two by 5-tuple. A detour of link 3 is
+r3 - d1 - ... - dN - r4, which packets take only while it is on. Packets to the client always take
+the plain path.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ CLIENT = "client"
 SERVER = "server"
 HOST_INTERFACE = "eth0"
 MAX_ROUTERS = 30
-"""The hop limit that path tracing looks at."""
+"""The highest hop limit of path tracing."""
 MAX_DETOUR = 10
 MAX_DELAY = 1.0
-"""Seconds; a cable holds the packets of that time in memory."""
+"""Seconds. A cable holds the packets of this time in memory."""
 BOTTLENECK_BITS = 20_000_000
 BOTTLENECK_SECONDS = 0.2
 """Delay of the bottleneck's full queue."""
@@ -46,13 +46,13 @@ class LabLink:
 
     number: int
     place: int
-    """Number of the link of the plain path that this one is, or runs beside."""
+    """Number of the link of the plain path that this link is, or replaces."""
     left: str
     left_interface: str
     right: str
     right_interface: str
     delay: float
-    """Seconds, each way; 0: a veth, which takes some microseconds."""
+    """Seconds, one way; 0: a veth, which takes some microseconds."""
 
     def ipv4(self, host: int) -> str:
         """Address of end `host` (1 left, 2 right)."""
@@ -65,7 +65,7 @@ class LabLink:
 
 @dataclass(frozen=True, slots=True)
 class NodeAddresses:
-    """Where a node's answers come from, in canonical text."""
+    """The addresses of a node's answers, as canonical text."""
 
     ipv4: str
     ipv6: str
@@ -73,50 +73,50 @@ class NodeAddresses:
 
 @dataclass(frozen=True, slots=True)
 class Detour:
-    """A longer way beside one link."""
+    """A longer path beside one link."""
 
     link: int
-    """Between two routers; at the bottleneck, the detour leads round it."""
+    """Number of a link between two routers. A detour at the bottleneck avoids it."""
     routers: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LabPlan:
-    """A network for a lab; `check` tells whether it is possible."""
+    """The network of a lab; `check` validates it."""
 
     routers: int = 6
     bottleneck_bits: int = BOTTLENECK_BITS
     """Rate, bit/s, from client to server, at r3 or the last router before; 0: no bottleneck."""
     delays: Mapping[int, float] = field(default_factory=dict)
-    """Seconds, each way, by number of the link (`TWIN_LINKS` and `DETOUR_LINKS` too).
+    """Seconds, one way, by number of the link, also of `TWIN_LINKS` and `DETOUR_LINKS`.
 
-    Such a link is a TUN device at each end, which has no Ethernet; all others are a veth. See
-    `app.lab.cable` for how exact it is. The client's own link cannot have one.
+    A link with a delay is a TUN device at each end, without Ethernet; other links are a veth. See
+    `app.lab.cable` for the precision. The client's own link has no delay.
     """
     twin: int = 0
-    """Hop at which there are two routers; 0: none."""
+    """The hop with two routers; 0: none."""
     detour: Detour | None = None
     silent: tuple[str, ...] = ()
-    """Routers that send no ICMP errors but those of path MTU discovery; they answer pings."""
+    """Routers without ICMP errors, except for path MTU discovery; they answer pings."""
     limited: tuple[str, ...] = ()
-    """Routers that send an ICMP error every `LIMITED_SECONDS` at most, after six at once.
+    """Routers that send one ICMP error per `LIMITED_SECONDS`, after a burst of six.
 
     For IPv6, some kernels send up to four times as many: a prefix of 64 bits may be many hosts.
     """
 
     @staticmethod
     def parse(text: str) -> LabPlan:
-        """The plan that wrote itself as `text`."""
+        """Parse the text of `dump`."""
         values = ast.literal_eval(text)
         detour = values.pop("detour")
         return LabPlan(**values, detour=Detour(**detour) if detour else None)
 
     def dump(self) -> str:
-        """The plan as one line for `parse`."""
+        """Return the plan as one line for `parse`."""
         return repr(asdict(self))
 
     def check(self) -> None:
-        """Raise UsageError where the network is not possible."""
+        """Raise UsageError if the network is not possible."""
         last, detour = self.routers, self.detour or Detour(0, 0)
 
         def need(possible: bool, what: str, hint: str) -> None:
@@ -148,12 +148,12 @@ class LabPlan:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Every node: those of the plain path first."""
+        """All nodes; first the nodes of the plain path."""
         return tuple(dict.fromkeys((*self.plain, *(link.right for link in self.links))))
 
     @property
     def links(self) -> tuple[LabLink, ...]:
-        """Every link: those of the plain path first, in order."""
+        """All links; first the links of the plain path, in order."""
         return tuple(self._links())
 
     def _links(self) -> Iterator[LabLink]:
@@ -186,11 +186,11 @@ class LabPlan:
         return f"r{min(3, self.routers)}"
 
     def backward(self, node: str) -> LabLink:
-        """The link by which packets leave `node` for the client; the client itself has none."""
+        """Return the link of packets from `node` to the client. `node` is not the client."""
         return next(link for link in self.links if link.right == node)
 
     def forward(self, node: str, detour: bool = False) -> tuple[LabLink, ...]:
-        """The links by which packets leave `node` for the server; the server itself has none."""
+        """Return the links of packets from `node` to the server; the server has no such link."""
         links = [link for link in self.links if link.left == node]
         around = [link for link in links if link.number == DETOUR_LINKS[0]]
         if not (detour and around):
@@ -198,7 +198,7 @@ class LabPlan:
         return tuple(around)
 
     def hops(self, detour: bool = False) -> tuple[tuple[str, ...], ...]:
-        """The nodes at hop 1, 2, ... to the server: two where there is a twin."""
+        """Return the nodes at hop 1, 2, ... to the server. The hop of a twin has two nodes."""
         found = []
         nodes: tuple[str, ...] = (CLIENT,)
         while nodes != (SERVER,):
@@ -208,15 +208,15 @@ class LabPlan:
         return tuple(found)
 
     def addresses(self, node: str) -> NodeAddresses:
-        """Where answers of `node` to the client come from; raises UsageError for an unknown one."""
+        """Return the addresses of answers of `node` to the client. Raises UsageError."""
         self.require(node)
         link, host = (self.links[0], 1) if node == CLIENT else (self.backward(node), 2)
         return NodeAddresses(link.ipv4(host), link.ipv6(host))
 
     def delay(self, hop: int, detour: bool = False) -> float:
-        """Seconds to `hop` (1: the first router) and back again, as far as delays make them.
+        """Return the sum of the delays, in seconds, to `hop` (1: the first router) and back.
 
-        Where there is a twin, for the path through the router itself.
+        With a twin, the path leads through the original router.
         """
         there = 0.0
         node = CLIENT
@@ -230,7 +230,7 @@ class LabPlan:
         return there + back
 
     def require(self, node: str) -> None:
-        """Raise UsageError where there is no `node`."""
+        """Raise UsageError if `node` does not exist."""
         if node not in self.nodes:
             raise UsageError(
                 f"the lab has no node {node!r}", hint=f"one of {', '.join(self.nodes)}"

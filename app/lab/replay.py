@@ -1,7 +1,7 @@
-"""Replaying a capture: its frames come in at the client's interface as they once did elsewhere.
+"""Replay of a capture: its frames arrive at the client's interface with their original timing.
 
-A process of the lab sends them into the far end of the client's cable. The client takes none of
-them but broadcast and multicast: none is for its own Ethernet address.
+A process of the lab sends them into the far end of the client's cable. The client accepts only
+broadcast and multicast, because no frame has its Ethernet address.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 _REPORT_BYTES = 1 << 16
 _LEAVE_S = 1.0
-"""For the process to tell how far it came."""
+"""Longest wait for the report of a stopped replay."""
 
 
 def speed_of(text: str) -> float:
-    """A factor, or `max`, as `Replay` takes it; raises UsageError."""
+    """Parse a factor or `max` for `Replay`. Raises UsageError."""
     try:
         return 0.0 if text == "max" else float(text)
     except ValueError:
-        hint = "how much faster than recorded, such as 2 or 0.5, or max"
+        hint = "a factor, such as 2 (twice as fast as recorded), or max"
         raise UsageError(f"--speed {text!r} is no number", hint=hint) from None
 
 
 class Replay:
-    """A capture to be replayed in a lab.
+    """A capture for a replay in a lab.
 
-    `speed` divides the time between its frames; 0: there is none. `delay` is how many seconds
-    nothing comes before, for conditions that compare with that. Raises UsageError for a file that
-    is no capture or can't be replayed, and for another speed.
+    `speed` divides the time between frames; 0 sends without pauses. The first frame comes after
+    `delay` seconds, because conditions compare with the time before. Raises UsageError for a file
+    that cannot be replayed, and for an impossible speed.
     """
 
     def __init__(self, path: str, speed: float = 1.0, *, delay: float = 0.0) -> None:
@@ -56,7 +56,7 @@ class Replay:
             CaptureFile(file, path)
 
     def open(self) -> BinaryIO:
-        """The file; raises UsageError."""
+        """Open the file. Raises UsageError."""
         try:
             file = open(self.path, "rb", buffering=READ_BYTES)  # noqa: SIM115
         except OSError as error:
@@ -64,7 +64,7 @@ class Replay:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
             raise UsageError(
-                f"{self.path} is not a file of its own", hint="write the capture to one"
+                f"{self.path} is not a regular file", hint="write the capture to a file"
             )
         return file
 
@@ -72,10 +72,10 @@ class Replay:
     def running(
         self, lab: Lab, publish: Callable[[Event], None], over: Callable[[], None]
     ) -> Iterator[None]:
-        """Replay it; where the block is left before the end, it stops.
+        """Replay the capture during the block; leaving the block stops it.
 
-        At the end another thread publishes what became of it, and then calls `over`. Raises
-        UsageError and ProbedeckError.
+        At the end another thread publishes the report, then calls `over`. Raises UsageError and
+        ProbedeckError.
         """
         replaying = lab.replay(self)
 
@@ -99,19 +99,19 @@ class Replay:
 
 
 class Replaying:
-    """A replay that has begun."""
+    """A replay that runs."""
 
     def __init__(self, reports: socket.socket) -> None:
         self._reports = reports
 
     def wait(self) -> SendReport:
-        """Wait until the replay ends; call it once. Raises ProbedeckError if its process ended."""
+        """Wait for the report; call this once. Raises ProbedeckError if the process ended."""
         with self._reports, contextlib.suppress(OSError):
             if report := self._reports.recv(_REPORT_BYTES):
                 return SendReport.parse(report)
         raise ProbedeckError("the replay was cut short: its process has ended")
 
     def stop(self) -> None:
-        """Have it stop where it is; nothing happens where it is over."""
+        """Stop the replay, if it still runs."""
         with contextlib.suppress(OSError):
             self._reports.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""The process that replays a capture: it sends its frames into the far end of a cable."""
+"""The process that replays a capture: it sends the frames into the far end of a cable."""
 
 from __future__ import annotations
 
@@ -14,60 +14,59 @@ from app.lab import netns
 from app.lab.capture import CaptureFile, link_words
 
 READ_BYTES = 1 << 20
-"""Of a capture at once."""
+"""Bytes of a capture that one read takes."""
 _SEND_BUFFER_BYTES = 1 << 16
-"""A frame counts until it has been received: so many at once overrun no queue of the cable, the
-shortest of which takes 256."""
+"""Most bytes of unreceived frames: they fit the shortest queue of the cable, 256 frames."""
 _LOOK_FRAMES = 256
-"""After so many without a pause it is looked whether to stop."""
+"""Frames without a pause before the next check for a stop."""
 _LONGEST = 1 << 16
-"""No cable takes more; of what claims to be longer no frame is made up."""
+"""Most bytes of a frame; longer frames are not filled up, for no cable takes them."""
 _LATE_S = 0.1
-"""What is worth telling."""
+"""Shortest delay that the report mentions."""
 _PR_SET_TIMERSLACK = 29
 
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """What became of a capture's frames; those that were not sent are of one of three kinds."""
+    """Result of a replay. A frame is sent, too long, too short or left out."""
 
     frames: int
-    """That were read."""
+    """Frames in the file."""
     sent: int
     filled: int
-    """Of those, such as were cut when they were captured; the rest of them is zeros."""
+    """Sent frames that the capture had cut; zeros replace the missing bytes."""
     too_long: int
     too_short: int
-    """For Ethernet."""
+    """Too short for Ethernet."""
     left_out: dict[int, int] = field(default_factory=dict)
-    """Frames that can't be Ethernet's, by link type."""
+    """Number of frames that cannot become Ethernet frames, by link type."""
     seconds: float = 0.0
-    """From the first frame to the last."""
+    """Time from the first frame to the last."""
     late: float = 0.0
-    """Seconds; how long after its time the last frame came."""
+    """Delay of the last frame in seconds."""
     broken: str = ""
-    """How the file ends where it is not whole."""
+    """The defect of the file; empty for a whole file."""
     stopped: bool = False
-    """Whether it was told to stop before the end."""
+    """Whether the replay stopped before the end."""
 
     @staticmethod
     def parse(text: bytes) -> SendReport:
-        """The outcome that wrote itself as `text`."""
+        """Parse the text of `dump`."""
         values = json.loads(text)
         left_out = {int(kind): count for kind, count in values.pop("left_out").items()}
         return SendReport(**values, left_out=left_out)
 
     def dump(self) -> bytes:
-        """The outcome for `parse`."""
+        """Return the report as text for `parse`."""
         return json.dumps(asdict(self)).encode()
 
     @property
     def whole(self) -> bool:
-        """Whether everything in the file was replayed as it was."""
+        """Whether every frame of the file was sent unchanged."""
         return self.sent == self.frames and not (self.filled or self.broken)
 
     def words(self, name: str) -> str:
-        """All of it in a line, of the file `name`."""
+        """Return the report on file `name` as one line."""
         of = "" if self.stopped else f" of {self.frames}"
         parts = [f"replayed {self.sent}{of} frames of {name} in {self.seconds:.1f} s"]
         counts = {
@@ -85,10 +84,10 @@ class SendReport:
 
 
 def serve(ns: int, interface: str, file: int, reports: int, speed: float, begin_ns: int) -> None:
-    """Replay `file` at an interface of namespace `ns`, and report the outcome.
+    """Replay `file` at an interface of namespace `ns`, and send the report.
 
-    It begins at `begin_ns` (CLOCK_MONOTONIC) at the earliest, `speed` divides the time between
-    frames (0: none), and it stops where the other end of `reports` ends.
+    The replay starts at `begin_ns` of CLOCK_MONOTONIC or later. `speed` divides the time between
+    frames; 0 sends without pauses. Closing the other end of `reports` stops the replay.
     """
     netns.setns(ns)
     ct.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
@@ -142,13 +141,13 @@ def _replay(
 
 
 def _send(cable: socket.socket, frame: bytes) -> str:
-    """What became of it, a field of SendReport. Raises OSError where there is no cable any more."""
+    """Send a frame and return its field of SendReport. Raises OSError if the cable is gone."""
     while True:
         try:
             cable.send(frame)
             return "sent"
         except OSError as error:
-            # Some kernels say so when a queue of the cable had no room for it.
+            # Some kernels report a full queue of the cable.
             if error.errno == errno.ENOBUFS:
                 continue
             if error.errno == errno.EMSGSIZE:

@@ -1,4 +1,4 @@
-"""The far end of the lab's traffic: answers TCP, UDP and DNS requests, in an event loop."""
+"""The server of the lab's traffic: answers TCP, UDP and DNS requests in an event loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUIC_FLIGHT = 3
 """Datagrams that answer one QUIC-shaped request."""
 
 _UPLOAD_READ = 1 << 18
-"""Least bytes of an upload worth waking up for: one packet a time would cost a tenth of a core."""
+"""Bytes of an upload per wake-up: one packet at a time would cost a tenth of a core."""
 _DNS_HEADER = struct.Struct("!6H")
 _DNS_ANSWER = struct.Struct("!3HIH")
 _QUESTION_TAIL = 5
@@ -34,7 +34,7 @@ _QUESTION_TAIL = 5
 
 
 async def run(target: NodeAddresses) -> None:
-    """Serve until cancelled; raises OSError where a port is taken."""
+    """Serve until cancelled. Raises OSError if a port is taken."""
     hosts = (target.ipv4, target.ipv6)
     async with asyncio.TaskGroup() as group:
         for host in hosts:
@@ -90,14 +90,14 @@ def _quic_answer(data: bytes) -> tuple[bytes, ...]:
 
 
 def dns_query(ident: int, name: str, kind: int) -> bytes:
-    """A query (RFC 1035) for record type `kind` of `name`, recursion desired."""
+    """Return a query (RFC 1035) for record type `kind` of `name`, recursion desired."""
     labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
     header = _DNS_HEADER.pack(ident, 0x0100, 1, 0, 0, 0)
     return header + labels + b"\0" + struct.pack("!2H", kind, 1)
 
 
 def dns_answer(query: bytes) -> tuple[bytes, ...]:
-    """The answer to `query`: one address from the documentation prefixes; none if malformed."""
+    """Return the answer: one address of a documentation prefix; none if malformed."""
     if len(query) < _DNS_HEADER.size + _QUESTION_TAIL:
         return ()
     question = query[_DNS_HEADER.size :]

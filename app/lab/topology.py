@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _BOTTLENECK_BURST = 4096
 _SILENT_MILLISECONDS = 86_400_000
-"""More than the minute that a new destination has saved up, and six times it is an int."""
+"""More than the minute of budget of a new destination; six times this fits an int."""
 
 _ROUTER = {
     "net/ipv4/ip_forward": "1",
     "net/ipv6/conf/all/forwarding": "1",
     "net/ipv4/conf/all/rp_filter": "0",
     "net/ipv4/conf/default/rp_filter": "0",
-    # Flows are shared out by 5-tuple.
+    # Share flows by 5-tuple.
     "net/ipv4/fib_multipath_hash_policy": "1",
     "net/ipv6/fib_multipath_hash_policy": "1",
 }
@@ -43,33 +43,30 @@ _NO_ICMP_BUDGET = {
     "net/ipv4/icmp_msgs_burst": "100000",
 }
 _HOST = {
-    # A loss-based control fills the bottleneck's queue, which the default here may avoid.
+    # A loss-based congestion control fills the queue of the bottleneck.
     "net/ipv4/tcp_congestion_control": "reno",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What the lab's network lives through: descriptors."""
+    """The descriptors that keep the lab's network alive."""
 
     spaces: dict[str, int]
-    """Each node's namespace."""
+    """Namespaces by node."""
     cables: tuple[Cable, ...]
-    """Every link that has a delay; packets pass while `cable.carry` runs."""
+    """Links with a delay; packets pass while `cable.carry` runs."""
 
 
 def icmp_limits(plan: LabPlan, node: str, silent: bool) -> dict[str, str]:
-    """Settings, path to value, by which `node` sends ICMP errors; those of path MTU are exempt."""
+    """Return sysctls that limit the ICMP errors of `node`, except for path MTU discovery."""
     limited = round(LIMITED_SECONDS * 1000) if node in plan.limited else 0
     milliseconds = str(_SILENT_MILLISECONDS if silent else limited)
     return {"net/ipv4/icmp_ratelimit": milliseconds, "net/ipv6/icmp/ratelimit": milliseconds}
 
 
 async def build(plan: LabPlan) -> Network:
-    """Make the network.
-
-    Raises OSError and KernelError. What was made until then ends with the process.
-    """
+    """Create the network. Raises OSError and KernelError."""
     spaces = {name: netns.fresh() for name in plan.nodes}
     for name, ns in spaces.items():
         role = _HOST if name in (CLIENT, SERVER) else _ROUTER
@@ -105,7 +102,7 @@ async def build(plan: LabPlan) -> Network:
 
 
 async def switch(plan: LabPlan, spaces: dict[str, int], detour: bool) -> None:
-    """Have packets take the detour, or the plain path; none is lost. Raises KernelError."""
+    """Route packets by the detour or the plain path without loss. Raises KernelError."""
     assert plan.detour
     node = plan.plain[plan.detour.link]
     host = netns.open_netlink(spaces[node])
@@ -126,7 +123,7 @@ def _asking_for(what: str) -> Iterator[None]:
 
 
 async def _configure(host: AsyncIPRoute, ns: int, node: str, plan: LabPlan) -> None:
-    """Addresses and routes of `node`: default to the server, prefixes to the client."""
+    """Set addresses and routes of `node`: default to the server, prefixes to the client."""
     for link in plan.links:
         for end, name, interface in (
             (1, link.left, link.left_interface),
@@ -141,7 +138,7 @@ async def _configure(host: AsyncIPRoute, ns: int, node: str, plan: LabPlan) -> N
         return
     back, own = plan.backward(node), plan.addresses(node)
     for link in plan.links[: back.place]:
-        # Without a source of the route, IPv6 errors come from the link that the packet came by.
+        # Without prefsrc, IPv6 errors come from the address of the link that the packet came by.
         for dst, gateway, source in (
             (f"{link.ipv4(0)}/24", back.ipv4(1), own.ipv4),
             (f"{link.ipv6(0)}/64", back.ipv6(1), own.ipv6),
@@ -150,7 +147,7 @@ async def _configure(host: AsyncIPRoute, ns: int, node: str, plan: LabPlan) -> N
 
 
 async def _default(host: AsyncIPRoute, command: str, links: Sequence[LabLink], end: int) -> None:
-    """Route to whoever is at `end` (1 left, 2 right) of `links`, and beyond: flows are shared."""
+    """Set the default route to the nodes at `end` (1 left, 2 right) of `links`."""
     for family, gateways in (
         (socket.AF_INET, [link.ipv4(end) for link in links]),
         (socket.AF_INET6, [link.ipv6(end) for link in links]),

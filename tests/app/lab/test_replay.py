@@ -175,7 +175,7 @@ WHOLE = section() + described() + enhanced(0, 1, bytes(60)) + enhanced(0, 2, byt
             "a frame claims to have 33554432 bytes",
         ),
         (WHOLE + struct.pack("<2I", 6, 7), 2, "a block claims to have 7 bytes"),
-        (WHOLE + block(6, bytes(8)), 2, "a block is shorter than what is in it"),
+        (WHOLE + block(6, bytes(8)), 2, "a block is shorter than its contents"),
         (WHOLE + enhanced(1, 1, b""), 2, "a frame is of interface 1, and there are 1"),
     ],
 )
@@ -444,7 +444,7 @@ def senders(pid: int) -> tuple[int, ...]:
     ("options", "words"),
     [
         (("--replay", "/nowhere"), "cannot read /nowhere: No such file or directory"),
-        (("--replay", "/dev/null"), "/dev/null is not a file of its own; write the capture to one"),
+        (("--replay", "/dev/null"), "/dev/null is not a regular file; write the capture to a file"),
         (("--speed", "2"), "--speed without a capture; give --replay FILE"),
         (("--replay", __file__), f"{__file__} is neither a pcap nor a pcapng file"),
     ],
