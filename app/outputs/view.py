@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from app.outputs.encoders import Record
-from probes.flow.filter import address_text
+from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.snapshot import Item, Snapshot
 

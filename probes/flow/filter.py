@@ -11,14 +11,7 @@ from typing import Self
 
 from probes.filter import Domain, Filter, fields, parse
 from probes.filter.domain import NONE
-from probes.filter.match import EVERYTHING, KEY_SIZE, Match
-from probes.filter.network import PROTOCOLS, address_text, protocol_name
 from probes.flow.records import FlowDirection
-
-__all__ = [
-    "BARE", "EVERYTHING", "KEY_SIZE", "LIVE_FLOWS", "PROTOCOLS", "WINDOW_FLOWS", "FlowFilter",
-    "Match", "address_text", "key_fields", "protocol_name",
-]  # fmt: skip
 
 
 def key_fields(*, named: bool) -> dict[str, fields.Field]:

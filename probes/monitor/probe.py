@@ -26,7 +26,7 @@ from probes.builtin import (
     refuse_other_changes,
     shape_of,
 )
-from probes.flow.filter import Match
+from probes.filter.match import Match
 from probes.hooks import Hooks, MonitoredHook, ProbeHook
 from probes.monitor.applications.catalog import seed_trial_packet
 from probes.monitor.engine import Engine, PolicyTransition

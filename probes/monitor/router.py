@@ -18,7 +18,7 @@ from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_update, prog_array_clear, prog_array_set
 from probes.builtin import ProbeMaps
-from probes.flow.filter import Match
+from probes.filter.match import Match
 from probes.monitor.programs import APPLICATIONS, CONTROL, POLICY_BITS
 from probes.monitor.selection import Rules
 from probes.monitor.state import MAX_POLICIES

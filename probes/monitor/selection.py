@@ -13,7 +13,8 @@ import numpy as np
 
 from bpf.errors import UsageError
 from bpf.syscall import map_delete, map_update
-from probes.flow.filter import EVERYTHING, FlowFilter, Match
+from probes.filter.match import EVERYTHING, Match
+from probes.flow.filter import FlowFilter
 from probes.monitor.programs import MATCH_TABLES
 from probes.monitor.records import Array
 

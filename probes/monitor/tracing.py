@@ -11,7 +11,8 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from bpf.errors import ProbedeckError
-from probes.flow.filter import FlowFilter, address_text
+from probes.filter.network import address_text
+from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW, FlowDirection
 from probes.monitor.records import Array
 from probes.monitor.state import PROBE

@@ -30,7 +30,8 @@ from probes.builtin import (
     shape_of,
 )
 from probes.hooks import Hooks, InterfaceHook, ProbeHook
-from probes.path.analysis import Analysis, tell
+from probes.path.analysis.watch import Analysis
+from probes.path.analysis.words import tell
 from probes.path.interference import Interference
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
 from probes.path.programs import (

@@ -11,7 +11,7 @@ from app.console.screen import ConsoleScreen
 from app.console.screens import SCREENS
 from app.console.screens.flows.rows import endpoint
 from app.console.screens.paths.model import PathKey, Paths
-from probes.flow.filter import protocol_name
+from probes.filter.network import protocol_name
 from probes.monitor.state import PolicyState as Stage
 
 if TYPE_CHECKING:

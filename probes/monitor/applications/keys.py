@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from probes.flow.filter import protocol_name
+from probes.filter.network import protocol_name
 from probes.monitor.applications.top import Array, Cell, addresses
 
 _PARTS = {

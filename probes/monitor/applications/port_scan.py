@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probes.flow.filter import protocol_name
+from probes.filter.network import protocol_name
 from probes.monitor.applications.top import (
     ApplicationView,
     Array,

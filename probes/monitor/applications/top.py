@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.flow.filter import address_text
+from probes.filter.network import address_text
 from probes.flow.records import KEY_WORDS, hash_keys
 from probes.snapshot import Snapshot
 

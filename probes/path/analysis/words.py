@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from probes.flow.filter import address_text, protocol_name
+from probes.filter.network import address_text, protocol_name
 from probes.path.records import Array, PathRowKind
 
 _WARNINGS = frozenset(

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from app.console.live.flows import LIVE
 from bpf.errors import TextError, UsageError
 from probes.filter import Filter, RowTable, check, parse, parts
-from probes.flow.filter import LIVE_FLOWS, PROTOCOLS, WINDOW_FLOWS, FlowFilter, address_text
+from probes.filter.network import PROTOCOLS, address_text
+from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS, FlowFilter
 from probes.path.filter import ANSWERS
 
 SIZE = 60

@@ -15,7 +15,8 @@ from scapy.layers.l2 import Ether
 
 from bpf.errors import UsageError
 from bpf.syscall import prog_test_run as run
-from probes.flow.filter import KEY_SIZE, FlowFilter, Match
+from probes.filter.match import KEY_SIZE, Match
+from probes.flow.filter import FlowFilter
 from probes.snapshot import LossReason
 from tests.probes.conftest import MakeProbe
 

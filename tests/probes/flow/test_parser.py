@@ -24,7 +24,7 @@ from scapy.packet import Packet, Raw
 
 from bpf.attach.attachment import Hook
 from bpf.syscall import prog_test_run as run
-from probes.flow.filter import address_text
+from probes.filter.network import address_text
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import LooseProbe, MakeProbe
 from tests.probes.flow.oracle import Flow, flow_of

@@ -15,8 +15,9 @@ from app.console.screens.paths.model import PathKey
 from app.console.tables.columns import columns
 from app.console.tables.spec import ColumnSpec
 from bpf.errors import UsageError
+from probes.filter.network import address_text, protocol_name
 from probes.filter.table import RowTable
-from probes.flow.filter import FlowFilter, address_text, protocol_name
+from probes.flow.filter import FlowFilter
 from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
 from widgets.table.columns import Column

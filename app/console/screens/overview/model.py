@@ -15,7 +15,7 @@ from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
 from app.console.screens.paths.model import CELL, MINUTE, Hop, PathKey, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
-from probes.flow.filter import address_text
+from probes.filter.network import address_text
 from probes.flow.records import Array
 from probes.monitor.state import PolicyState
 from probes.path.traced import Traced

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
 from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
 from app.console.screens.paths.routers import Router, routers_of
-from probes.flow.filter import address_text, protocol_name
+from probes.filter.network import address_text, protocol_name
 from probes.path.analysis.distributions import DistributionTest, kolmogorov_smirnov
 from probes.path.analysis.statistics import group_starts
 from probes.path.options import TracedFlow

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.console.live.paths import SECOND_NS, PathView
-from probes.flow.filter import address_text
+from probes.filter.network import address_text
 from probes.path.records import Array
 
 _TURNS_NS = 2 * SECOND_NS

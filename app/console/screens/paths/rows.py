@@ -23,7 +23,7 @@ from app.console.screens.paths.model import (
 from app.console.screens.paths.numbers import Numbers
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import TableSpec
-from probes.path.analysis import describe
+from probes.path.analysis.words import describe
 from probes.path.traced import Traced
 from widgets.format import age, duration
 from widgets.sparkline import round_scale, sparklines

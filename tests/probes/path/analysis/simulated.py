@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from probes.path.analysis import Analysis
+from probes.path.analysis.watch import Analysis
 from probes.path.records import HOP, PATH, Array, PathRowKind, ProbeOutcome
 
 SECOND = 1_000_000_000

@@ -1,4 +1,4 @@
-"""S3.20: distributions per path, compared by the Kolmogorov-Smirnov test."""
+"""S3.20: the Kolmogorov-Smirnov test."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.path.analysis import kolmogorov_smirnov, paths_of
+from probes.path.analysis.distributions import kolmogorov_smirnov
 from probes.path.records import Array
-from tests.probes.path.analysis.simulated import Flow, Hop, idle, path, probes, router
 
 SAMPLES = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
 
@@ -82,26 +81,3 @@ def test_of_one_distribution_one_test_in_twenty_rejects() -> None:
 def test_nothing_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="no distribution"):
         kolmogorov_smirnov(np.empty(0), np.ones(3))
-
-
-def test_paths_of_different_speed_are_told_apart() -> None:
-    """As in the paper: routes 1 and 2 are alike, 3 is slower."""
-    flows = [
-        Flow([*path(2), Hop(idle(), 30 + way), Hop(idle(level))], 40000 + number, end=4, rate=40)
-        for way, level in enumerate((40.0, 40.0, 46.0))
-        for number in range(3 * way, 3 * way + (3, 2, 1)[way])
-    ]
-    found = paths_of(probes(*flows))
-    assert [each.flows for each in found] == [3, 2, 1]
-    assert found[0].routers == (router(1), router(2), router(30), router(4))
-    assert len(found[0].rtts_ns) == 3 * 160
-    times = [each.rtts_ns for each in found]
-    assert kolmogorov_smirnov(times[0], times[1]).p_value > 0.05
-    assert kolmogorov_smirnov(times[0], times[2]).p_value < 1e-6
-
-
-def test_without_an_answer_there_is_no_path() -> None:
-    silent = Hop(lambda seconds, rng: np.full(len(seconds), np.nan))
-    assert paths_of(probes(Flow([silent], end=1))) == []
-    only_first = paths_of(probes(Flow([Hop(), silent], end=1)))
-    assert [each.routers for each in only_first] == [(router(1),)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probes.path.analysis import Analysis
+from probes.path.analysis.watch import Analysis
 from probes.path.records import HOP, PATH, Array, PathRowKind
 from tests.probes.path.analysis.simulated import DESTINATION, START, at, events, of, polls, raw
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probes.path.analysis import Analysis
 from probes.path.analysis.flows import MAX_FLOWS_OF_DESTINATION
+from probes.path.analysis.watch import Analysis
 from probes.path.records import HOP, PATH, PathRowKind, ProbeOutcome
 from tests.probes.path.analysis.simulated import (
     DESTINATION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probes.path.analysis import Analysis
+from probes.path.analysis.watch import Analysis
 from probes.path.records import PATH, Array, PathRowKind
 from tests.probes.path.analysis.simulated import (
     DESTINATION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probes.path.analysis import describe, tell
+from probes.path.analysis.words import describe, tell
 from probes.path.records import PATH, Array, PathRowKind
 from tests.probes.path.analysis.simulated import raw
 
