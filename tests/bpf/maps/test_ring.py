@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+from bpf import syscall
 from bpf.abi import SLEEPABLE, MapFlag, MapType, ProgType
 from bpf.assembler import (
     CALLBACK_TYPE,
@@ -23,7 +24,7 @@ from bpf.assembler import (
 )
 from bpf.errors import UsageError
 from bpf.maps.ring import RingReader
-from bpf.syscall import MapSpec, TestRunner, map_create, prog_load
+from bpf.syscall import MapSpec, map_create, prog_load
 
 R0, R1, R2, R3, R4, FP = (
     Register.R0, Register.R1, Register.R2, Register.R3, Register.R4, Register.FP,
@@ -132,7 +133,7 @@ class Ring:
             btf_fd=callback_btf(),
             functions=functions,
         )
-        return TestRunner(self._own(fd))
+        return syscall.TestRunner(self._own(fd))
 
 
 @pytest.fixture
