@@ -1,94 +1,37 @@
-"""Maps of every kind, read by every routine, quiescent and while another thread writes them."""
+"""Maps of every kind, read and emptied by every method while nobody writes them."""
 
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bpf.abi import MapFlag, MapType
-from bpf.cpus import possible_cpus
 from bpf.errors import KernelError, UsageError
 from bpf.maps import drain, readers
 from bpf.maps import map as maps
 from bpf.maps.map import Entries, Map, ReadMethod, reduce_cpus
 from bpf.syscall import MapSpec
-
-HASHES = (
-    MapType.HASH,
-    MapType.LRU_HASH,
-    MapType.PERCPU_HASH,
-    MapType.LRU_PERCPU_HASH,
+from tests.bpf.maps.entries import (
+    ARRAYS,
+    COMBINATIONS,
+    HASHES,
+    KEY,
+    QUEUES,
+    U8,
+    VALUE,
+    WALKING,
+    contents,
+    keys_of,
+    spec_of,
+    values_of,
 )
-ARRAYS = (MapType.ARRAY, MapType.PERCPU_ARRAY)
-QUEUES = (MapType.QUEUE, MapType.STACK)
-WALKING = (ReadMethod.DRAIN, ReadMethod.BATCH, ReadMethod.ITERATE)
-
-KEY = np.dtype([("address", "u4"), ("port", "u1")])
-"""5 bytes: no multiple of anything."""
-VALUE = np.dtype([("packets", "u8"), ("flags", "u2"), ("ttl", "u1")])
-"""11 bytes: per-CPU kinds pad it."""
-PREFIX = np.dtype([("length", "u4"), ("address", "u4")])
-U8 = np.dtype("u8")
-
-
-def spec_of(kind: MapType, entries: int = 600, key: int = KEY.itemsize, value: int = 11) -> MapSpec:
-    """The kind's spec; LRU kinds get enough room to evict no entry."""
-    flags = 0
-    if kind in ARRAYS:
-        key = 4
-    elif kind in QUEUES:
-        key = 0
-    elif kind == MapType.LPM_TRIE:
-        key, flags = PREFIX.itemsize, int(MapFlag.NO_PREALLOC)
-    elif kind in (MapType.LRU_HASH, MapType.LRU_PERCPU_HASH):
-        entries = 4 * entries + 1024
-    return MapSpec("test", kind, key, value, entries, flags)
-
-
-def keys_of(kind: MapType, count: int) -> np.ndarray[Any, Any]:
-    if kind in ARRAYS:
-        return np.arange(count, dtype="u4")
-    keys = np.zeros(count, PREFIX if kind == MapType.LPM_TRIE else KEY)
-    keys["address"] = np.arange(count) << (20 if kind == MapType.LPM_TRIE else 0)
-    if kind == MapType.LPM_TRIE:
-        keys["length"] = 32
-    return keys
-
-
-def values_of(spec: MapSpec, count: int) -> np.ndarray[Any, Any]:
-    """Different in every entry, on every CPU and in every field."""
-    values = np.zeros((count, possible_cpus()) if spec.percpu else count, VALUE)
-    numbers = np.arange(1, values.size + 1).reshape(values.shape)
-    values["packets"] = numbers << 33
-    values["flags"] = numbers
-    values["ttl"] = numbers % 251
-    return values
-
-
-def contents(entries: Entries) -> dict[bytes, bytes]:
-    found = {
-        key.tobytes(): np.ascontiguousarray(value).tobytes()
-        for key, value in zip(entries.keys, entries.values, strict=True)
-    }
-    assert len(found) == len(entries)
-    return found
-
-
-COMBINATIONS = [
-    *itertools.product(HASHES, WALKING),
-    *itertools.product(ARRAYS, WALKING),
-    *itertools.product((MapType.LPM_TRIE,), (ReadMethod.BATCH, ReadMethod.ITERATE)),
-]
 
 
 @pytest.mark.parametrize(("kind", "routine"), COMBINATIONS)
@@ -341,220 +284,6 @@ def test_the_place_in_a_trie_of_long_keys_has_room() -> None:
         [sys.executable, "-c", LONG_KEYS], env=environment, capture_output=True, text=True
     )
     assert child.stdout == "True 0\n", child.stderr
-
-
-@contextmanager
-def failing(monkeypatch: pytest.MonkeyPatch, code: int, healthy_calls: int) -> Iterator[None]:
-    """The kernel refuses once, after some calls, without having done anything."""
-    calls = itertools.count()
-    real: Callable[[Any, Any], int] = vars(readers)["call_errno"]
-
-    def refusing(command: Any, attr: Any) -> int:
-        return code if next(calls) == healthy_calls else real(command, attr)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(readers, "call_errno", refusing)
-        yield
-
-
-@pytest.mark.parametrize(
-    ("kind", "routine"),
-    [
-        (MapType.HASH, ReadMethod.BATCH),
-        (MapType.PERCPU_HASH, ReadMethod.BATCH),
-        (MapType.HASH, ReadMethod.ITERATE),
-        (MapType.QUEUE, ReadMethod.POP),
-    ],
-)
-def test_an_error_half_way_loses_nothing_that_was_taken_out(
-    kind: MapType, routine: ReadMethod, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers, "_FIRST_ROOM", 50)
-    monkeypatch.setattr(readers, "_SLACK", 0)
-    spec = spec_of(kind)
-    keys = None if kind == MapType.QUEUE else keys_of(kind, 600)
-    values = values_of(spec, 600)
-    with Map.create(spec, KEY, VALUE, routine=routine) as map_:
-        map_.update(keys, values)
-        with failing(monkeypatch, errno.EFAULT, 3):
-            first = map_.read(clear=True)
-        assert 0 < len(first) < 600
-        second = map_.read(clear=True)
-        taken = np.concatenate([first.values, second.values])
-        assert sorted(taken["packets"].ravel()) == sorted(values["packets"].ravel())
-        map_.update(keys, values)
-        if kind != MapType.QUEUE:
-            with failing(monkeypatch, errno.EFAULT, 0), pytest.raises(OSError, match="Bad address"):
-                map_.read()
-        with failing(monkeypatch, errno.EFAULT, 0), pytest.raises(OSError, match="Bad address"):
-            map_.read(clear=True)
-        assert len(map_.read(clear=True)) == 600
-
-
-def test_an_interrupted_batch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_FIRST_ROOM", 50)
-    for code in (errno.EINTR, errno.EAGAIN):
-        with Map.create(spec_of(MapType.HASH), KEY, VALUE, routine=ReadMethod.BATCH) as map_:
-            map_.update(keys_of(MapType.HASH, 600), values_of(map_.spec, 600))
-            for calls in (0, 2):
-                with failing(monkeypatch, code, calls):
-                    assert len(contents(map_.read())) == 600
-
-
-@pytest.mark.parametrize("kind", [MapType.ARRAY, MapType.PERCPU_ARRAY, MapType.LPM_TRIE])
-def test_a_refused_clearing_leaves_each_entry_in_one_place(
-    kind: MapType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = spec_of(kind)
-    keys, values = keys_of(kind, 600), values_of(spec, 600)
-    with Map.create(spec, keys.dtype, VALUE, routine=ReadMethod.BATCH) as map_:
-        map_.update(keys, values)
-        # The lookup is done by then; the clearing is refused before its start.
-        with failing(monkeypatch, errno.ENOMEM, 1):
-            if kind == MapType.LPM_TRIE:
-                with pytest.raises(OSError, match="Cannot allocate"):
-                    map_.read(clear=True)
-            else:
-                assert not map_.read(clear=True).values["packets"].any()
-        assert (np.sort(map_.read(clear=True).values, axis=0) == np.sort(values, axis=0)).all()
-
-
-def test_an_output_that_cannot_grow_keeps_what_was_drained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(drain, "_FIRST_CAPACITY", 100)
-    for kind in (MapType.HASH, MapType.QUEUE):
-        spec = spec_of(kind)
-        keys = None if kind == MapType.QUEUE else keys_of(kind, 600)
-        values = values_of(spec, 600)
-        with Map.create(spec, KEY, VALUE, routine=ReadMethod.DRAIN) as map_:
-            map_.update(keys, values)
-            real: Callable[[MapSpec], int] = vars(drain)["map_create"]
-            with monkeypatch.context() as patch:
-                patch.setattr(drain, "map_create", refuse_after(real, 1))
-                first = map_.read(clear=True)
-                assert len(first) == 100
-            second = map_.read(clear=True)
-            taken = np.concatenate([first.values, second.values])
-            assert sorted(taken["packets"]) == sorted(values["packets"])
-
-
-def refuse_after(real: Callable[[MapSpec], int], calls: int) -> Callable[[MapSpec], int]:
-    made = itertools.count()
-
-    def create(spec: MapSpec) -> int:
-        if next(made) < calls:
-            return real(spec)
-        raise OSError(errno.ENOMEM, "no memory")
-
-    return create
-
-
-@contextmanager
-def writing(work: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
-    """Another thread calls `work` with 0, 1, 2 ... until its StopIteration or the end of the block.
-
-    Gives a function that tells whether it is still at work.
-    """
-    stop = threading.Event()
-
-    def run() -> None:
-        for step in itertools.count():
-            if stop.is_set():
-                return
-            try:
-                work(step)
-            except StopIteration:
-                return
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield thread.is_alive
-    finally:
-        stop.set()
-        thread.join()
-
-
-@pytest.mark.parametrize("routine", WALKING)
-@pytest.mark.parametrize("kind", [MapType.HASH, MapType.PERCPU_HASH])
-def test_all_that_is_inserted_during_reads_is_taken_out_once(
-    kind: MapType, routine: ReadMethod
-) -> None:
-    total, step = (10000, 10) if routine == ReadMethod.ITERATE else (60000, 250)
-    spec = MapSpec("test", kind, 8, 8, total // 3)  # so that the writer has to wait for reads
-    cpus = possible_cpus() if spec.percpu else 1
-    with Map.create(spec, U8, U8, routine=routine) as map_, Map(os.dup(map_.fd), spec) as writer:
-
-        def insert(number: int) -> None:
-            if number * step >= total:
-                raise StopIteration
-            keys = np.arange(number * step, (number + 1) * step, dtype="u8")
-            values = np.repeat(keys[:, None] + 1, cpus, axis=1)
-            while True:
-                try:
-                    writer.update(keys.view("V8"), values.view("V8"))
-                    return
-                except OSError as full:
-                    # Earlier values may have been taken out already, so add only the others.
-                    done = int(str(full).split("after ")[1].split()[0])
-                    keys, values = keys[done:], values[done:]
-
-        taken: list[Entries] = []
-        with writing(insert) as at_work:
-            while at_work():
-                taken.append(map_.read(clear=True))
-        taken.append(map_.read(clear=True))
-        assert sum(len(entries) > 0 for entries in taken) > 1
-        assert (np.sort(np.concatenate([e.keys for e in taken])) == np.arange(total)).all()
-        for entries in taken:
-            assert (entries.keys + 1 == entries.values.reshape(len(entries), cpus).T).all()
-
-
-@pytest.mark.parametrize("routine", [ReadMethod.DRAIN, ReadMethod.POP])
-def test_all_that_is_pushed_during_reads_is_popped_in_order(routine: ReadMethod) -> None:
-    spec = MapSpec("test", MapType.QUEUE, 0, 8, 100000)
-    with Map.create(spec, value=U8, routine=routine) as map_, Map(os.dup(map_.fd), spec) as writer:
-
-        def push(number: int) -> None:
-            if number == 20000:
-                raise StopIteration
-            writer.update(None, np.array([number], "u8").view("V8"))
-
-        taken = []
-        with writing(push) as at_work:
-            while at_work():
-                taken.append(map_.read().values)
-        taken.append(map_.read().values)
-        assert (np.concatenate(taken) == np.arange(20000)).all()
-
-
-@pytest.mark.parametrize(
-    ("kind", "routine"),
-    [
-        (MapType.HASH, ReadMethod.ITERATE),
-        (MapType.LRU_HASH, ReadMethod.DRAIN),
-        (MapType.LPM_TRIE, ReadMethod.BATCH),
-    ],
-)
-def test_a_key_that_moves_while_it_is_read_comes_once(kind: MapType, routine: ReadMethod) -> None:
-    spec = spec_of(kind, entries=1000, value=8)
-    keys = keys_of(kind, 900)
-    with Map.create(spec, keys.dtype, U8, routine=routine) as map_:
-        map_.update(keys, np.arange(900))
-        with Map(os.dup(map_.fd), spec, keys.dtype, U8) as writer:
-
-            def move(number: int) -> None:
-                picked = keys[number % 90 :: 90]
-                for key in picked:
-                    writer.delete(key)
-                writer.update(picked, np.full(len(picked), number))
-
-            with writing(move):
-                for _ in range(30):
-                    entries = map_.read()
-                    assert 800 < len(entries) <= 900
-                    contents(entries)
 
 
 def test_values_of_cpus_are_reduced_field_by_field() -> None:

@@ -1,0 +1,158 @@
+"""Random conditions: the evaluation is that of exact arithmetic, and certain means certain."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from probes.monitor.condition import Condition
+from tests.probes.monitor.condition.verdicts import Window, verdict
+from tests.probes.monitor.windows import series_of
+
+# Evaluate only the condition: its text, and a function of windows that means the same
+
+
+Function = Callable[[list[Window], int], float]
+Pair = tuple[str, Function]
+
+
+def divided(a: float, b: float) -> float:
+    if b:
+        return a / b
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a)
+
+
+def binary(symbol: str, one: Pair, two: Pair) -> Pair:
+    operations: dict[str, Callable[[float, float], float]] = {
+        "+": lambda a, b: a + b,
+        "-": lambda a, b: a - b,
+        "*": lambda a, b: a * b,
+        "/": divided,
+    }
+    operation, a, b = operations[symbol], one[1], two[1]
+    return f"({one[0]}) {symbol} ({two[0]})", lambda w, i: operation(a(w, i), b(w, i))
+
+
+def over(name: str, seconds: int, of: Pair) -> Pair:
+    functions: dict[str, Callable[[list[float]], float]] = {
+        "avg": statistics.fmean,
+        "min": min,
+        "max": max,
+        "sum": math.fsum,
+        "baseline": statistics.median,
+    }
+
+    def evaluated(windows: list[Window], last: int) -> float:
+        numbers = range(last - seconds + 1, last + 1)
+        if name == "baseline":
+            numbers = range(min(last - seconds, last - 3), last)
+        known = [of[1](windows, number) for number in numbers]
+        known = [value for value in known if not math.isnan(value)]
+        assume(len(known) >= 3 or (known and name != "baseline"))
+        return functions[name](known)
+
+    return f"{name}({of[0]}, {seconds}s)", evaluated
+
+
+NUMBERS = st.integers(0, 2000).map(lambda n: (str(n), lambda w, i: float(n)))
+
+
+def metric(name: str) -> Pair:
+    return name, lambda w, i: w[i][name]
+
+
+PACKETS = st.sampled_from(["packets", "udp_packets", "icmp_packets"]).map(metric)
+
+
+def sums(of: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+    scaled = st.builds(binary, st.sampled_from("*/"), of, NUMBERS)
+    shares = st.builds(binary, st.just("/"), of, of)
+    return st.one_of(
+        st.builds(binary, st.sampled_from("+-"), of, st.one_of(of, NUMBERS)),
+        scaled,
+        st.builds(binary, st.just("*"), of, shares),
+    )
+
+
+QUANTITIES = st.recursive(PACKETS, sums, max_leaves=5)
+OVER = st.builds(
+    over, st.sampled_from(["avg", "min", "max", "sum", "baseline"]), st.integers(1, 8), QUANTITIES
+)
+TERMS = st.recursive(st.one_of(PACKETS, OVER), sums, max_leaves=5)
+WINDOWS = st.lists(
+    st.fixed_dictionaries(
+        {name: st.integers(0, 1000) for name in ("packets", "udp_packets", "icmp_packets")}
+    ),
+    min_size=12,
+    max_size=20,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(WINDOWS, TERMS, st.sampled_from([">", ">=", "<", "<="]), st.one_of(TERMS, NUMBERS))
+def test_evaluation_is_that_of_arithmetic(
+    windows: list[Window], left: Pair, symbol: str, right: Pair
+) -> None:
+    last = len(windows) - 1
+    a, b = left[1](windows, last), right[1](windows, last)
+    # Sums of other orders differ in the last digit.
+    assume(a == b or not math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9))
+    assume("avg" not in left[0] + right[0] or a != b)
+    expected = {">": a > b, ">=": a >= b, "<": a < b, "<=": a <= b}[symbol]
+    text = f"{left[0]} {symbol} {right[0]}"
+    assert verdict(text, windows) is expected
+    assert verdict(f"not ({text}) and packets >= 0 or packets < 0", windows) is not expected
+
+
+# With one packet in each window this is the number of flows, and every sum and product fits.
+FLOWS = st.recursive(
+    st.sampled_from(["(flows / packets)", "3"]),
+    lambda of: st.builds("({} {} {})".format, of, st.sampled_from("+-*/"), of),
+    max_leaves=4,
+).filter(lambda text: "flows" in text)
+OVER_FLOWS = st.builds(
+    "{}({}, {}s)".format,
+    st.sampled_from(["avg", "min", "max", "sum", "baseline"]),
+    FLOWS,
+    st.integers(1, 12),
+)
+CONDITIONS = st.builds(
+    "{} {} {}".format,
+    st.one_of(FLOWS, OVER_FLOWS),
+    st.sampled_from([">", ">=", "<", "<=", "==", "!="]),
+    st.one_of(FLOWS, OVER_FLOWS, st.integers(0, 200).map(str)),
+)
+LIMITS = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)).map(sorted)
+
+
+@settings(max_examples=150, deadline=None)
+@given(CONDITIONS, st.lists(LIMITS, min_size=1, max_size=8), st.data())
+def test_certain_is_certain(text: str, limits: list[list[int]], data: st.DataObject) -> None:
+    """Whatever the flows are within their limits, it is the same verdict."""
+    condition = Condition.parse(text)
+    windows = [
+        {"packets": 1, "flows_low": low, "flows": mid, "flows_high": high}
+        for low, mid, high in limits
+    ]
+    outcome = condition.evaluate(series_of(windows))
+    if outcome.certain:
+        real = [
+            {"packets": 1, "flows": data.draw(st.integers(low, high))} for low, _, high in limits
+        ]
+        assert condition.evaluate(series_of(real)).holds is outcome.holds
+
+
+@settings(max_examples=100, deadline=None)
+@given(CONDITIONS, st.lists(st.integers(0, 50), min_size=15, max_size=15), st.integers(1, 12))
+def test_known_is_known(text: str, flows: list[int], seen: int) -> None:
+    """Whatever was before the windows that were seen, it is the same verdict."""
+    assume("avg" not in text and "baseline" not in text)
+    condition = Condition.parse(text)
+    windows: list[Window] = [{"packets": 1, "flows": count} for count in flows]
+    known = condition.evaluate(series_of(windows[-seen:])).holds
+    if known is not None:
+        assert condition.evaluate(series_of(windows)).holds is known
