@@ -55,7 +55,7 @@ _DEADLY = (
 
 
 class ConsoleApp(DiffApp[int]):
-    """The console. It owns its parts, each with a task of its own; see app.console.protocol."""
+    """The console. It owns its parts, and each part has one task."""
 
     TITLE = "probedeck"
     CSS = CSS
@@ -187,7 +187,7 @@ class ConsoleApp(DiffApp[int]):
     # Events of Textual
 
     async def on_event(self, event: events.Event) -> None:
-        # A tape waits for its keys by itself.
+        # A tape itself waits until its keys are handled.
         now = event if self.tapes.playing else self.type_ahead.next(event)
         if now is None or not self.tapes.admits(now):
             return
@@ -285,7 +285,7 @@ class ConsoleApp(DiffApp[int]):
             front.show_status([*items, *front.notes])
 
     def _published(self, item: Snapshot | Event) -> None:
-        """Take in what a probe published; called by the probes' threads."""
+        """Take in a window or an event of a probe; called by the probes' threads."""
         self.time.state.take(item)
         self.show_soon()
 

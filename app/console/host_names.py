@@ -1,4 +1,4 @@
-"""Names of addresses, looked up beside everything else: nothing ever waits for a name server."""
+"""Host names of addresses, looked up by threads: the console never waits for a name server."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from widgets.format import REPLACED, safe
 
 _THREADS = 3
 _WAITING = 256
-"""Addresses that wait for their turn at most; others are asked for again when they are seen."""
+"""Most addresses in the queue; the screens ask again for others."""
 _KNOWN = 4096
-"""Addresses that are remembered, with a name or without."""
+"""Most addresses in the cache, with a name or without."""
 
 
 def look_up(address: str) -> str:
-    """The name of an address by the host's resolver; takes seconds, raises OSError."""
+    """Return the name of an address by the host's resolver; may take seconds. Raises OSError."""
     return socket.gethostbyaddr(address)[0]
 
 
 class Names:
-    """A cache that fills itself from daemon threads, which the end of the program does not await.
+    """A cache of names, filled by daemon threads, for which the end of the program does not wait.
 
-    `found` is called by one of them, each time there is another name.
+    A thread calls `found` after each new name.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Names:
         *, enabled: bool = True,
     ) -> None:  # fmt: skip
         self.enabled = enabled
-        """Whether names are looked up, and given, at all."""
+        """Whether to look up names, and to return them."""
         self._found = found
         self._resolve = resolve
         self._names: OrderedDict[str, str] = OrderedDict()
-        """Empty for an address without a name, or whose name is not known yet."""
+        """Names by address; empty for no name, or not yet."""
         self._queue: queue.Queue[str] = queue.Queue(_WAITING)
         self._version = 0
         self._lock = threading.Lock()
@@ -46,11 +46,11 @@ class Names:
 
     @property
     def version(self) -> int:
-        """Another number whenever there are other names."""
+        """Incremented with each new name."""
         return self._version if self.enabled else -1
 
     def name(self, address: str) -> str:
-        """What is known of it now, as harmless text; empty without a name. Asked for if unknown."""
+        """Return a name without control characters; look it up if unknown. Empty: no name yet."""
         if not self.enabled:
             return ""
         with self._lock:
@@ -73,7 +73,7 @@ class Names:
     def _run(self) -> None:
         while True:
             address = self._queue.get()
-            # Whoever runs the zone chooses the text, and the resolver's errors are many.
+            # The owner of the zone chooses the text, and the resolver raises many kinds of errors.
             with contextlib.suppress(OSError, UnicodeError):
                 name = safe(self._resolve(address), REPLACED)
                 with self._lock:

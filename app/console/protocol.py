@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Console(Protocol):
-    """What screens, dialogs and collaborators of the console may ask of it."""
+    """The part of the console that screens, dialogs and its other parts use."""
 
     settings: Settings
     keymap: Keymap
@@ -57,7 +57,7 @@ class Console(Protocol):
         """End the console with an error."""
 
     def key_of(self, command: str) -> str:
-        """Return the key of a command on its screen; `:NAME` if it has none."""
+        """Return the key of a command on its screen; `:NAME` without a key."""
 
     async def action_command(self, lines: str) -> None:
         """Run lines of a command and its values, until one fails: show its error."""

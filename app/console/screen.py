@@ -111,7 +111,7 @@ class ConsoleScreen(TableScreen):
         return False
 
     def clear_filter(self) -> bool:
-        """Clear the filter; False if there is none."""
+        """Clear the filter; False if it is empty."""
         return False
 
     def point_at(self, key: Hashable) -> None:

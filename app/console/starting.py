@@ -1,4 +1,4 @@
-"""What is shown while the rest of the console is loaded: the frame that every screen has."""
+"""The first screen: the frame of all screens, while the console imports the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from widgets.tones import Tone
 
 
 class StartingScreen(DiffScreen[None]):
-    """The status strip, nothing, and the keys."""
+    """A status strip, an empty ground, and the keys."""
 
     CSS = "StartingScreen > Static { height: 1fr; background: $surface; }"
 

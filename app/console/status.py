@@ -1,4 +1,4 @@
-"""The status strip: whether data come in, and what affects them."""
+"""The status strip: state of the data, of the console and of the probes."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Task:
     """A call in a thread; the thread changes nothing but `share`."""
 
     title: str
-    """What it does, `checking flow`."""
+    """`checking flow`, for the status strip."""
     asked: bool = True
     """Whether the operator asked for it; the status strip shows no others."""
     cancel: Cancel = field(default_factory=Cancel)
@@ -160,7 +160,7 @@ class Tasks:
         return bool(self._cancellable())
 
     def cancel(self) -> bool:
-        """Cancel the newest task that the strip shows as cancellable; False if there is none."""
+        """Cancel the newest task that the strip shows as cancellable; False without one."""
         tasks = self._cancellable()
         return bool(tasks) and tasks[-1].cancel.ask()
 

@@ -62,7 +62,7 @@ class TimeTravel:
 
     @property
     def compared(self) -> tuple[Frame, Frame] | None:
-        """The earlier and the later frame of a comparison; None if there is none."""
+        """The earlier and the later frame of a comparison; None without a comparison."""
         if self.marked is None:
             return None
         first, last = sorted((self.marked, self.frame), key=lambda frame: frame.at)

@@ -72,7 +72,7 @@ STEPS = (
     TourStep(
         "Trace a flow",
         "`space` again goes on. `j` and `k` move to a TCP flow with some rate, `enter` traces the "
-        "way of its packets: that of port 5432 lasts.",
+        "path of its packets. The flow of port 5432 lasts.",
         _on("paths"),
     ),
     TourStep(
@@ -96,8 +96,8 @@ STEPS = (
     ),
     TourStep(
         "Swap it in",
-        "`f5` compiles and verifies, `f8` swaps it into the kernel: no packet is lost, and what "
-        "was counted stays. `f9` would bring the one before back.",
+        "`f5` compiles and verifies, `f8` swaps it into the kernel: no packet is lost, and the "
+        "counters stay. `f9` would bring the last program back.",
         _swapped,
     ),
     TourStep(

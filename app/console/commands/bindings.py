@@ -1,4 +1,4 @@
-"""Commands of the registry as keys of the console."""
+"""Keys of the console, from the keymap of the commands."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from app.config.keymap import BoundKey, Keymap
 
 
 def is_view(action: str) -> bool:
-    """Whether a binding's action is to turn to a screen."""
+    """Whether the action of a binding turns to a screen."""
     return action.startswith("app.command('view.") and not action.endswith(".pause')")
 
 
 def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
-    """The keys of a screen, or of all; the first one of a command stands in the footer."""
+    """Return the keys of a screen, or of all screens; the footer shows the first of a command."""
     made, named = [], set()
     for bound in keymap.of(screen):
         command = bound.command
@@ -27,7 +27,7 @@ def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
 
 
 def _action(bound: BoundKey) -> str:
-    # Textual passes on no more than one parameter of a variable number.
+    # Textual passes only one of a variable number of parameters.
     if bound.keys:
         return f"app.press({','.join(bound.keys)!r})"
     return "app.command({!r})".format("\n".join(bound.lines))

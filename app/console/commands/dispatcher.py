@@ -33,7 +33,7 @@ def runners(owners: Iterable[object]) -> dict[str, Runner]:
 
 
 class Dispatcher:
-    """Runs commands: those of a screen on that screen, others by the console's parts."""
+    """Runs the commands of screens, and of the other parts of the console."""
 
     def __init__(self, console: Console, runners: Mapping[str, Runner]) -> None:
         """`runners` has the method of each command that belongs to no screen."""

@@ -1,4 +1,4 @@
-"""One rule for all commands that write a file: nothing that was there before is lost unasked."""
+"""One rule for all commands that write a file: they replace no other file unasked."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Overwriting:
         """The source of each file that was written."""
 
     def check(self, path: Path, told: str, *, prompt: bool, source: object = None) -> None:
-        """Raises UsageError if the file must not be replaced yet. `told` is the word after the
-        file, `prompt` whether the command comes from one; None is the source of a table."""
+        """Raise UsageError if the file must not be replaced yet. `told` is the word after the
+        file. `prompt` says whether the command comes from one. A table has the source None."""
         place, again = path.absolute(), self._asked
         self._asked = None
         own = source is not None and self._written.get(place) == source

@@ -31,7 +31,7 @@ class TableCommands:
 
     @property
     def _table(self) -> VirtualTable:
-        """The table with the focus, or else the first. Raises UsageError if there is none."""
+        """The table with the focus, or else the first. Raises UsageError without a table."""
         screen = self._screen
         if isinstance(screen.focused, VirtualTable):
             return screen.focused

@@ -1,4 +1,4 @@
-"""`|`: which columns a table has, and in which order."""
+"""`|`: choice and order of a table's columns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _COLUMNS = (
 )
 _HELP = "space shows or hides   J K move it\nu as usual   enter applies   esc cancels"
 _OTHER_LINES = 5
-"""Of the box, beside the table."""
+"""Lines of the box without the table."""
 
 
 class ColumnsScreen(DiffModalScreen[None]):
-    """The columns of a table in a list: shown ones have a mark; the first is the left one."""
+    """A list of the columns of a table, from the left; shown ones have a mark."""
 
     BINDINGS = [
         Binding("enter", "apply", "Apply"),
@@ -110,20 +110,20 @@ class ColumnsScreen(DiffModalScreen[None]):
             self._show()
 
     def action_usual(self) -> None:
-        """Go back to what the table usually has."""
+        """Choose the usual columns in their usual order."""
         self._names = list(self._titles)
         self._shown = {column.id for column in self._table.columns if not column.hidden}
         self._show()
 
     def on_virtual_table_row_selected(self) -> None:
-        """A double click is as the key."""
+        """Handle a double click as the key."""
         self.action_mark()
 
     def action_apply(self) -> None:
-        """Show the table so."""
+        """Apply the choice to the table."""
         usual = [column.id for column in self._table.columns if not column.hidden]
         chosen = [name for name in self._names if name in self._shown]
-        # Without any there would be no table.
+        # A table needs a column.
         if chosen:
             self._table.choose(() if chosen == usual else chosen)
             self.dismiss()

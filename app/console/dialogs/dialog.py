@@ -1,4 +1,4 @@
-"""What stands in a box over the screen that it was asked on."""
+"""A box over the screen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ _CELLS = 80
 
 
 class BoxScreen(DiffModalScreen[None]):
-    """A screen with a box in a widget of the class `box`; in a terminal no wider than that the box
-    has no sides, which would be two cells of each line to be sent."""
+    """A screen with a box, the widget of class `box`.
+
+    In a terminal that is no wider than the box, it has no sides: they would cost two cells a line.
+    """
 
     DEFAULT_CSS = f"""
     BoxScreen > .box {{
@@ -20,7 +22,7 @@ class BoxScreen(DiffModalScreen[None]):
     BoxScreen.-narrow > .box {{ border-left: none; border-right: none; }}
     """
 
-    # Textual calls those of the classes that this one is made from by itself.
+    # Textual also calls the handlers of base classes.
 
     def on_mount(self) -> None:
         self._fit_sides()

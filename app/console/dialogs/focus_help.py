@@ -1,4 +1,4 @@
-"""`f1`: what the thing that has the focus is, and what can be done with it."""
+"""`f1`: an explanation of the widget with the focus."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
 
 Section = tuple[str, Sequence[tuple[str, str]]]
-"""A title, and names with what they mean."""
+"""A title, and names with their meanings."""
 _WIDE = 18
 
 
 class FocusHelp(HelpBox):
-    """What has the focus, explained."""
+    """An explanation of the widget with the focus."""
 
     def __init__(self, focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 EDITOR = (
     ("ctrl+z, ctrl+y", "Undo, redo"),
     ("ctrl+a, ctrl+e", "Begin, end of the line"),
-    ("ctrl+k, ctrl+u", "Delete to its end, to its begin"),
+    ("ctrl+k, ctrl+u", "Delete to the end, to the beginning of the line"),
     ("ctrl+d, ctrl+w", "Delete the next character, the word before"),
     ("shift+arrows", "Select"),
     ("ctrl+x, c, v", "Cut, copy, paste"),
@@ -13,7 +13,7 @@ EDITOR = (
 """Keys of the editor itself."""
 EDITOR_COMMANDS = (
     ("program.next_direction", "The probe's other direction: incoming or outgoing packets"),
-    ("program.panel", "The next panel: log, difference, what a swap keeps, metrics, events"),
+    ("program.panel", "The next panel: log, difference, swap report, metrics, events"),
     ("program.next_error", "To the next problem"),
     ("program.compile", "Compile and verify; nothing that runs is touched"),
     ("program.swap", "Swap in; no packet is lost"),
@@ -23,20 +23,20 @@ EDITOR_COMMANDS = (
     ("program.external", "Open it in $EDITOR"),
     ("program.leave", "To the list of programs, where ? has the other keys"),
 )
-"""Commands that are of use in the editor; help shows them by the user's keys."""
+"""Commands that are useful in the editor; help shows them with the user's keys."""
 HEALTH = (
-    ("3 probes measure", "Every probe that runs has told of a window when it was due"),
-    ("flow 2.4 ms / 1 s", "What reading a probe's tables took, of the length of a window"),
-    ("map 6 %", "How full the fullest of them was"),
-    ("gen 2", "It runs the second program: it was swapped, or what is counted was changed"),
-    ("lost", "Packets, or results, that should be in what is shown and are not"),
+    ("3 probes measure", "Every running probe reported its last window in time"),
+    ("flow 2.4 ms / 1 s", "Time to read a probe's tables, and the length of a window"),
+    ("map 6 %", "Use of the fullest table"),
+    ("gen 2", "The second program runs: after a swap, or another flow.capture"),
+    ("lost", "Packets or results that are missing in the tables"),
 )
-"""What the health strip says."""
+"""Items of the health strip."""
 PROMPT = (
     ("tab", "Complete; again: the next one"),
-    ("up, down", "What was typed before"),
-    ("enter", "Do it"),
-    ("esc", "Leave it"),
+    ("up, down", "The history"),
+    ("enter", "Run it"),
+    ("esc", "Cancel"),
 )
 """Keys of every prompt."""
 FILTER = (
@@ -50,12 +50,12 @@ FILTER = (
 )
 """The language of filters, by example."""
 POLICY = (
-    ("NAME: ... -> ...", "While the condition holds, what stands behind the arrow is awake"),
+    ("NAME: ... -> ...", "While the condition holds, the applications after the arrow run"),
     ("packets > 1000", "Of a window: packets bytes flows, tcp_packets udp_bytes icmp_..."),
     ("rate(bytes)>1Mbit/s", "Per second; also avg min max sum(x, 60s), of the last windows"),
-    ("5 * baseline(60s)", "Against what is usual; conditions are joined by and, or, not"),
-    ("always, operator", "In a condition's place: permanent; only by key o"),
-    ("until flows < 100", "When it ends; hold 5s: stays so long; cooldown 10s: rests so long"),
+    ("5 * baseline(60s)", "Compared with the usual value; and, or, not join conditions"),
+    ("always, operator", "In place of a condition: permanent; only by key o"),
+    ("until flows < 100", "End; hold 5s: least time on; cooldown 10s: least time off"),
     ("-> accounting, dns", "Also heavy_hitters half_open port_scan, and trace:3 of the top flows"),
     ("on tcp port:443", "Only these packets"),
 )

@@ -1,4 +1,4 @@
-"""Text over the screen, that is gone with a key."""
+"""A box with a text, which a key closes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.console.dialogs.dialog import BoxScreen
 
 
 class HelpBox(BoxScreen):
-    """A box in the middle, as high as it must be; where that is too high it is scrolled."""
+    """A box in the middle, as high as its text; the user scrolls a longer one."""
 
     BINDINGS = [
         Binding("escape,f1,question_mark,q,enter", "dismiss", "Close"),
@@ -32,15 +32,15 @@ class HelpBox(BoxScreen):
     HelpBox > .help--muted { color: $text-muted; }
     """
     title_text = ""
-    """Stands in the border."""
+    """Title in the border."""
 
     def text(self) -> Iterable[Text | Table]:
-        """What is to be read."""
+        """Return the paragraphs and tables of the text."""
         raise NotImplementedError
 
     @property
     def muted(self) -> Style:
-        """How what matters less is written."""
+        """The style of less important text."""
         return self.get_component_rich_style("help--muted", partial=True)
 
     def compose(self) -> ComposeResult:
@@ -50,13 +50,13 @@ class HelpBox(BoxScreen):
         yield box
 
     def action_scroll(self, pages: int) -> None:
-        """Go on in the text, or back."""
+        """Scroll by pages."""
         box = self.query_one(VerticalScroll)
         box.scroll_relative(y=pages * max(1, box.size.height - 1), animate=False)
 
 
 class _Lines(Widget):
-    """Text in the colours of the theme that there is."""
+    """A text in the colours of the theme."""
 
     DEFAULT_CSS = "_Lines { height: auto; }"
 

@@ -1,4 +1,4 @@
-"""`?`: the keys of the screen that it was asked on, and the commands that they do."""
+"""`?`: the keys of a screen and their commands."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
     "Screens": ("view.",),
     "In tables": ("table.", "pane."),
 }
-"""What else can be done, by what its commands' names begin with, the first that fits; most wanted
-first, as a page is not all of it."""
+"""Sections of the common commands, by the beginnings of their names; the first that fits counts."""
 _KEYS_CELLS, _NAME_CELLS = 13, 22
 
 
@@ -28,7 +27,7 @@ class KeysScreen(HelpBox):
     """A list of keys over the screen."""
 
     def __init__(self, screen: str, keymap: Keymap, offers: Callable[[str], bool]) -> None:
-        """`offers` tells whether a command means anything now."""
+        """`offers` says whether a command means anything now."""
         super().__init__()
         self._of, self._keymap, self._offers = screen, keymap, offers
         self.title_text = f"Keys of {screen.capitalize()}"
@@ -67,13 +66,13 @@ class KeysScreen(HelpBox):
 
 
 def _part(bound: BoundKey) -> str:
-    """The title of what it stands under."""
+    """Return the title of the section."""
     name = bound.command.name if bound.command is not None else ""
     return next((title for title, begins in _PARTS.items() if name.startswith(begins)), _EVERYWHERE)
 
 
 def _commands(bound: Iterable[BoundKey]) -> list[tuple[str, ...]]:
-    """Keys, what they do, and the command's name; those of the same deed in one line."""
+    """Return a line for each command: its keys, title and name."""
     keys: dict[tuple[str, str], list[str]] = {}
     for each in bound:
         if each.lines or each.keys:

@@ -1,4 +1,4 @@
-"""`ctrl+p`: commands, one a line, with their keys and how they are used."""
+"""`ctrl+p`: a list of the commands, with keys and usage."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _COLUMNS = (
 )
 _TONES = (Tone.NORMAL, Tone.ACCENT, Tone.MUTED)
 _OTHER_LINES = 4
-"""Of the box and below it, beside the rows."""
+"""Lines of the box and below it, without the rows."""
 
 
 class Palette(BoxScreen):
-    """A line to type into, and the commands that are meant, the likeliest first."""
+    """A line to type into, and the commands that match, the likeliest first."""
 
     BINDINGS = [
         Binding("escape", "dismiss", "Close"),
@@ -46,11 +46,11 @@ class Palette(BoxScreen):
     """
 
     _most = 0
-    """Lines of the table with the most rows until now."""
+    """The most lines of the table until now."""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="box"):
-            typed = Input(placeholder="a command, by what it does or by its name")
+            typed = Input(placeholder="a command, by its title or name")
             typed.cursor_blink = False
             yield typed
             table = VirtualTable(_COLUMNS, empty="no command is called so")
@@ -77,15 +77,15 @@ class Palette(BoxScreen):
         self._fit()
 
     def _fit(self) -> None:
-        # No lower than it was: what it covers would be drawn anew with each letter.
+        # The box does not shrink: each letter would redraw the screen below.
         self._most = max(self._most, 1 + self._table.source.rows)
         height = self.app.size.height
         room = height // 2 if self.console.terminal.slow else height - _OTHER_LINES
         self._table.styles.height = max(2, min(self._most, room))
 
     def _meant(self, text: str) -> list[Command]:
-        """This screen's own first, then those that are everywhere; if any was typed, by likelihood,
-        and then those of other screens, which they turn to."""
+        """Return the commands that match a text: commands of this screen and common ones by
+        likelihood, then commands of other screens, which an empty text leaves out."""
         mode = self.app.current_mode
         found = sorted(REGISTRY.values(), key=lambda entry: not entry.screen)
         if not text:
@@ -104,7 +104,7 @@ class Palette(BoxScreen):
         self._table.action_move(rows)
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by what is visible."""
+        """Move the cursor by pages."""
         self._table.action_page(pages)
 
     @on(Input.Changed)
@@ -114,13 +114,13 @@ class Palette(BoxScreen):
     @on(Input.Submitted)
     @on(VirtualTable.RowSelected)
     def _choose(self) -> None:
-        """Do what is under the cursor."""
+        """Run the command under the cursor."""
         name = self._table.cursor_key
         if name is None or not self.is_active:
             return
         entry = REGISTRY[str(name)]
         self.dismiss()
-        # What it needs is typed behind its name.
+        # The user types the values behind its name.
         needs = any(parameter.needed for parameter in entry.parameters)
         line = f"app.prompt {entry.name}" if needs else entry.name
         self.app.call_later(self.console.action_command, line)

@@ -26,7 +26,7 @@ measuring costs, 40 to 70 ns. Closing this ends the measurement."""
 
 @runtime_checkable
 class LocalHooks(Protocol):
-    """A control plane of this host, whose hooks can be looked at."""
+    """A control plane on this host, which has access to the hooks."""
 
     def hooks(self) -> Sequence[InterfaceHook]: ...
 

@@ -1,1 +1,1 @@
-"""The prompt line: input, completion, and errors in what was typed."""
+"""The prompt line: input, completion, and errors in its text."""

@@ -88,7 +88,7 @@ class CommandLine:
         return TapeStore(self._settings.macros).names()
 
     def _destinations(self) -> Iterable[str]:
-        """Destinations that are traced, and those of the largest flows."""
+        """Traced destinations, and destinations of the largest flows."""
         from app.console.screens.flows.rows import (
             path_of,  # numpy, which the first paint does without
         )

@@ -1,4 +1,4 @@
-"""What is wrong with the text of a prompt, above it, and a mark over where."""
+"""The line above the prompt: an error in its text, and a mark over the wrong character."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from widgets.format import REPLACED, safe
 MARK = "▼"
 
 
-class Mistake(Static):
-    """Hidden while there is none."""
+class ErrorLine(Static):
+    """The error in the prompt's text; hidden without one."""
 
     DEFAULT_CSS = """
-    Mistake {
+    ErrorLine {
         display: none; height: auto; max-height: 5; padding: 0 1;
         background: $panel; color: $text-error;
     }
-    Mistake.open { display: block; }
+    ErrorLine.open { display: block; }
     """
 
     def __init__(self) -> None:
         super().__init__(markup=False)
 
     def show(self, words: str, answer: Input | None) -> None:
-        """Say it; with `answer`, the line below, mark the character under its cursor."""
+        """Show an error. With `answer`, the line below, mark the character under its cursor."""
         text = Text(safe(words, REPLACED))
         if answer is not None:
             before = answer.cursor_screen_offset.x - self.styles.padding.left

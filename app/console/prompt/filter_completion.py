@@ -1,4 +1,4 @@
-"""What may follow what is typed of a filter: fields, and values that there are."""
+"""Completion of filters: fields, and values of the rows."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from probes.filter.table import Array, RowTable
 _TERM = re.compile(r"([A-Za-z_]\w*)(:|<=|>=|!=|==|[<>=])(.*)", re.DOTALL)
 _NUMBER = re.compile(r"([0-9.]+)[A-Za-z/%]*")
 _LOOKED_AT = 1000
-"""Rows."""
+"""Rows whose values are counted."""
 _OFFERED = 8
-"""Values of these rows, the most frequent ones."""
+"""Values that are offered, the most frequent ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What could stand in the place of what is typed from `start` to the cursor."""
+    """A text that may replace the line from `start` to the cursor."""
 
     text: str
     help: str
     start: int
-    """From 0."""
+    """Index of the first replaced character."""
 
 
 def complete(
     text: str, position: int, domain: Domain, table: RowTable | None = None,
     saved: Mapping[str, str] = NONE,
 ) -> list[Candidate]:  # fmt: skip
-    """What may go on from `position`, from 0: fields of `domain`, values of rows in `table`, and
-    names of `saved` filters; nothing within a pattern or a quotation."""
+    """Return the candidates at a cursor: fields of `domain`, values of the rows in `table`, and
+    names of `saved` filters. Within a pattern or a quotation there are none."""
     begin = _begin(text[:position])
     if begin is None:
         return []
@@ -54,7 +54,7 @@ def complete(
 
 
 def _begin(typed: str) -> int | None:
-    """Where the term at the end of what is typed begins; None within a pattern or a quotation."""
+    """Return the index at which the last term begins; None within a pattern or a quotation."""
     begin, open_by = 0, ""
     for place, character in enumerate(typed):
         before = typed[place - 1] if place > begin else ":"
@@ -68,7 +68,7 @@ def _begin(typed: str) -> int | None:
 
 
 def _words(domain: Domain, saved: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What a term may begin with, and what that means."""
+    """The beginnings of a term, and their meanings."""
     for name, field in domain.fields.items():
         yield name + (">" if isinstance(field, Quantity) else ":"), field.help
     for name in domain.bare:

@@ -1,4 +1,4 @@
-"""The line at the bottom in which an operator types: a command, or the value of one."""
+"""The line at the bottom in which the user types a command, or the value of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from textual.widgets.input import Selection
 from app.commands.complete import Completion, usage
 from app.commands.keys import CHARACTERS
 from app.commands.registry import REGISTRY
-from app.console.prompt.error_line import Mistake
+from app.console.prompt.error_line import ErrorLine
 from app.console.protocol import console_of
 from bpf.errors import ProbedeckError, TextError
 from widgets.format import REPLACED, safe
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _MORE = " … "
 Place = Callable[[ProbedeckError, str], int | None]
-"""Which character of a text an error is about, from 0; None: it is all of it, or not known."""
+"""Returns the index of the character that an error is about; None: the whole text, or unknown."""
 
 
 def place_of(error: ProbedeckError, text: str) -> int | None:
-    """As a TextError says it, of a text that is or has its text."""
+    """Return the index of the character that a TextError is about; `text` contains its text."""
     if not isinstance(error, TextError):
         return None
     begin = text.find(error.text)
@@ -56,7 +56,7 @@ class PromptInput(Input, inherit_bindings=False):
 
 
 class Candidates(Static):
-    """What may stand where the cursor is, in a line; hidden where nothing is to be said."""
+    """A line with the candidates at the cursor; hidden without any."""
 
     DEFAULT_CSS = """
     Candidates { display: none; height: 1; padding: 0 1; background: $panel; color: $text-muted; }
@@ -67,7 +67,7 @@ class Candidates(Static):
         super().__init__(markup=False)
 
     def show(self, words: tuple[str, ...], chosen: int) -> None:
-        """As many as there is room for, the chosen one among them; -1 for none."""
+        """Show as many words as fit, among them `words[chosen]`; -1: none is chosen."""
         self.set_class(bool(words), "open")
         if not words:
             return
@@ -81,7 +81,7 @@ class Candidates(Static):
 
 
 def _window(words: tuple[str, ...], chosen: int, room: int) -> tuple[int, int]:
-    """From which to which of the words there is room for all between, the chosen one among them."""
+    """Return the first and the last index (exclusive) of words that fit, with the chosen one."""
     first = 0
     while True:
         last, used = first + 1, len(words[first])
@@ -93,7 +93,7 @@ def _window(words: tuple[str, ...], chosen: int, room: int) -> tuple[int, int]:
 
 
 class Prompt(Vertical):
-    """Hidden until something is asked."""
+    """The prompt; hidden until a command asks for a line or a value."""
 
     BINDINGS = [
         Binding("escape", "cancel", "Cancel"),
@@ -115,25 +115,25 @@ class Prompt(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self.command = ""
-        """Whose value is asked for, or was last; empty for a whole line."""
+        """The command that asks for a value, or asked last; empty for a whole line."""
         self.number = 0
-        """Of the question, or of the last answer to it, from 1."""
+        """Number of the question, or of the last answer to it, from 1."""
         self._sent = ""
-        """The answer that was given last."""
+        """The last answer."""
         self._before: Widget | None = None
-        """What had the focus."""
+        """The widget that had the focus before."""
         self._completion: Completion | None = None
-        """What is chosen from by Tab, until something else is typed."""
+        """The candidates of Tab, until the user types something else."""
         self._typed = "", 0
-        """The text, and the place in it, that are completed."""
+        """The text that is completed, and the cursor in it."""
         self._chosen = -1
         self._recalled = -1
-        """Which line of the history is shown, from the latest; -1: what is typed."""
+        """Index of the history line that is shown, from the latest; -1: the typed text."""
         self._shown = ""
-        """The text that completion or history put there."""
+        """The text that completion or history put into the line."""
 
     def compose(self) -> ComposeResult:
-        yield Mistake()
+        yield ErrorLine()
         yield Candidates()
         with Horizontal():
             yield Label(markup=False)
@@ -149,13 +149,13 @@ class Prompt(Vertical):
 
     @property
     def text(self) -> str:
-        """What is typed until now."""
+        """The typed text."""
         return self.input.value
 
     @property
     def mistaken(self) -> bool:
-        """Whether it says what is wrong with the text."""
-        return self.query_one(Mistake).has_class("open")
+        """Whether the prompt shows an error."""
+        return self.query_one(ErrorLine).has_class("open")
 
     @property
     def _line(self) -> CommandLine:
@@ -164,20 +164,20 @@ class Prompt(Vertical):
     def ask(
         self, command: str, question: str, example: str, text: str, *, replaced: bool = False
     ) -> None:
-        """Open with `text` to be edited, or `replaced` by what is typed; `example` is shown while
-        there is none."""
+        """Open the prompt with a text to edit, or to be `replaced` by the first key. An empty line
+        shows `example`."""
         self.command, self.number = command, self.number + 1
         self.query_one(Label).update(question)
         answer = self.input
         answer.placeholder, answer.value = example, text
         self._forget()
-        self.query_one(Mistake).hide()
+        self.query_one(ErrorLine).hide()
         if not self.is_open:
             self._before = self.screen.focused
-        # What is said in the corner would lie over it.
+        # Notifications in the corner would cover the prompt.
         self.app.clear_notifications()
         self.add_class("open")
-        # At once, unlike focus(): what is typed ahead must not be taken for commands.
+        # At once, unlike focus(): keys that are typed ahead are no commands.
         self.screen.set_focus(answer)
         answer.selection = Selection(0 if replaced else len(text), len(text))
         self._line.open()
@@ -186,50 +186,50 @@ class Prompt(Vertical):
         self._close()
 
     def sent(self) -> int:
-        """The answer of now is acted on; its number."""
+        """Note that the text of now is acted on; return the number of this answer."""
         self._sent = self.input.value
         self.number += 1
         return self.number
 
     def _answers(self, number: int) -> bool:
-        """Whether the question of that number still stands, with the answer that was sent."""
+        """Whether a question is open, and its answer is the one that was sent."""
         return self.is_open and self.number == number and self.input.value == self._sent
 
     def close(self, number: int) -> None:
-        """Close if that question still stands: it was answered."""
+        """Close the prompt if a question is still open: it was answered."""
         if self._answers(number):
             self._close()
 
     def refuse(self, number: int, error: ProbedeckError, place_of: Place) -> bool:
-        """Show what is wrong where it is, the text stays to be mended; if that still stands."""
+        """Show an error at its character, and keep the text; False if the question is not open."""
         if not self._answers(number):
             return False
-        answer, mistake = self.input, self.query_one(Mistake)
+        answer, mistake = self.input, self.query_one(ErrorLine)
         self._forget()
         words = str(error)
         if (place := place_of(error, answer.value)) is not None:
             answer.cursor_position = place
             if isinstance(error, TextError):
-                # It is marked, and may be a column of a part of the line only.
+                # The mark replaces the column, which may count from within the line.
                 words = words.replace(f" (column {error.column})", "")
-            # Where the character is on the screen is known when the line has scrolled to it.
+            # The character has a place on the screen only after the line has scrolled to it.
             self.call_after_refresh(mistake.show, words, answer)
         mistake.show(words, None)
         return True
 
     def _close(self) -> None:
         self._forget()
-        self.query_one(Mistake).hide()
+        self.query_one(ErrorLine).hide()
         self.remove_class("open")
         before, self._before = self._before, None
         if before is None or not before.is_attached or not before.focusable:
             before = self.screen.query("VirtualTable").first()
         self.screen.set_focus(before)
 
-    # What may follow, and what was typed before
+    # Completion and history
 
     def action_complete(self, step: int) -> None:
-        """Put what all candidates have in common; then one after the other."""
+        """Insert the common beginning of all candidates; then one after the other."""
         answer = self.input
         if self._completion is None or answer.value != self._shown:
             self._typed = answer.value, answer.cursor_position
@@ -246,14 +246,14 @@ class Prompt(Vertical):
             self._put(candidates[self._chosen])
 
     def _put(self, candidate: str) -> None:
-        """Put a candidate, or a part of it, in its place."""
+        """Insert a candidate, or its beginning."""
         answer, found = self.input, self._completion
         assert found is not None
         only = len(found.candidates) == 1
         text, position = found.applied(*self._typed, found.candidates[0] if only else candidate)
         if only:
             self._completion = None
-            # Where a value may follow, that is what is typed next.
+            # The value of a command comes next.
             if not self.command and (named := REGISTRY.get(text.strip())) and named.parameters:
                 text, position = f"{text} ", position + 1
         answer.value = self._shown = text
@@ -264,12 +264,12 @@ class Prompt(Vertical):
             self._tell_usage(text == self._typed[0])
 
     def _tell_usage(self, known: bool) -> None:
-        """Where nothing is left to be completed: what is known of the command."""
+        """Show the usage of a known command."""
         words = usage(self.command or self.text) if known else ""
         self.query_one(Candidates).show((words,) if words else (), -1)
 
     def action_recall(self, step: int) -> None:
-        """Go back in what was typed before, among lines that begin as this one does."""
+        """Go back in the history, among lines that begin as this one."""
         answer = self.input
         if self._recalled < 0 or answer.value != self._shown:
             self._typed, self._recalled = (answer.value, answer.cursor_position), -1
@@ -280,27 +280,27 @@ class Prompt(Vertical):
         answer.cursor_position = len(text)
 
     def _known(self) -> list[str]:
-        """What was typed here before, the latest first."""
+        """Lines of the history that answer this question, the latest first."""
         begin = f"{self.command} " if self.command else ""
         lines = self._line.history.lines
         return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
 
     def _forget(self) -> None:
-        """That there was a completion or a line of the history."""
+        """Forget the candidates and the place in the history."""
         self._completion, self._recalled, self._shown = None, -1, ""
         self.query_one(Candidates).show((), -1)
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.query_one(Mistake).hide()
+        self.query_one(ErrorLine).hide()
         if event.value != self._shown:
             self._forget()
             if event.value and self.is_open:
                 self._suggest(event.value)
 
     def _suggest(self, text: str) -> None:
-        """Show how it may go on: as it did before, or by the first candidate."""
+        """Suggest the rest of the line: from the history, or the first candidate."""
         known = next((line for line in self._known() if line.startswith(text)), "")
         if not known and self.input.cursor_at_end:
             found = self._line.complete(self.command, text, len(text))

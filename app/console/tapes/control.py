@@ -64,7 +64,7 @@ class Tapes:
 
     @property
     def recording(self) -> str:
-        """The register of the recording; empty if there is none."""
+        """The register of the recording; empty without one."""
         return self._recorder.register if self._recorder is not None else ""
 
     @property
@@ -217,7 +217,7 @@ class Tapes:
             self._notify(f"{tape.name} {stopped or 'is done'}", 2.0)
 
     async def _play_startup(self, tape: Tape, starting: Worker[None]) -> None:
-        """Play the startup tape; then the console is the user's, or ends if it is not shown."""
+        """Play the startup tape; then hand over to the user, or exit without a terminal."""
         console = self._console
         async with self._turn:
             try:

@@ -25,13 +25,13 @@ from widgets.format import REPLACED, safe
 from widgets.terminal.compositor import DiffScreen
 
 _LOOK = 0.025
-"""Seconds between two looks at what is waited for."""
+"""Seconds between two checks of a condition."""
 _PAINT = 0.2
-"""Seconds that a frame is waited for; on a slow link it may come later."""
+"""Seconds to wait for a frame; on a slow link it may come later."""
 
 
 class _StoppedError(Exception):
-    """The operator has enough of it."""
+    """The operator stopped the tape."""
 
 
 class Player:
@@ -41,7 +41,7 @@ class Player:
         """`state_of` returns the value of a named state."""
         self.tape = tape
         self.number = 0
-        """Of the step in hand, from 1; 0 before the first."""
+        """Number of the step in hand, from 1; 0 before the first."""
         self.step: TapeStep | None = None
         """The step in hand."""
         self._console, self._app, self._state_of = console, console.app, state_of
@@ -54,15 +54,15 @@ class Player:
         return event is self._sending
 
     def complain(self, error: ProbedeckError) -> None:
-        """What the step in hand led to did not work."""
+        """Note an error of the step in hand."""
         self._complaint = self._complaint or error
 
     def stop(self) -> None:
-        """End it as soon as may be."""
+        """Stop the tape at the next chance."""
         self._stopping = True
 
     async def play(self) -> str:
-        """Play all of it; where it was stopped, in words. Raises StepError."""
+        """Play all steps; return the place where the user stopped, in words. Raises StepError."""
         for number, step in enumerate(self.tape.steps, 1):
             self.number, self.step = number, step
             if self._ended:
@@ -76,7 +76,7 @@ class Player:
 
     @property
     def _ended(self) -> bool:
-        """Whether the console is about to end, and does nothing more."""
+        """Whether the console is about to end."""
         return self._app.return_value is not None
 
     async def _do(self, step: TapeStep) -> None:
@@ -157,7 +157,7 @@ class Player:
         raise StepError(self.step.place, f"{self.step.text}: {safe(reason, REPLACED)}")
 
     async def _settle(self, *, focused: bool = False) -> None:
-        """Have all that is shown, or what is on the way of a key, handle what it was told."""
+        """Wait until all widgets have handled their messages, or only those that a key passes."""
         screen = self._app.screen
         nodes: list[DOMNode] = [self._app, *screen.walk_children(with_self=True)]
         if focused:
@@ -181,7 +181,7 @@ class Player:
 
 
 async def _soon(what: Awaitable[Any]) -> None:
-    # What is taken off the screen meanwhile handles nothing any more.
+    # A widget that is removed meanwhile handles nothing any more.
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(what, _PAINT)
 
@@ -192,7 +192,7 @@ def lines_of(app: App[Any]) -> list[str]:
 
 
 def cursor_line(app: App[Any]) -> int | None:
-    """The line of the screen with the cursor; None where nothing has one."""
+    """The line of the screen with the cursor; None without a cursor."""
     focused = app.screen.focused
     if focused is None:
         return None

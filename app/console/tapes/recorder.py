@@ -1,4 +1,4 @@
-"""Writes down what an operator does with keys, as a tape that does it again."""
+"""Records keys and their commands as a tape."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from app.tape.keys import spelled
 from bpf.errors import UsageError
 
 _IDLE = 0.5
-"""Seconds without a key from which on they are noted."""
+"""Seconds without a key from which on a comment notes them."""
 _QUOTES = "\"'`"
 _NOT = ("@", "macro.")
-"""Tapes play no tapes, and do not end their own recording."""
+"""Beginnings of commands that a tape must not contain: they play and record tapes."""
 _RECALLED = {"up", "down", "tab", "shift+tab"}
-"""Keys whose meaning in a prompt depends on what was typed before, and on what there is."""
+"""Keys whose effect in a prompt depends on the history, or on names that exist now."""
 _TYPED = ("app.prompt", "app.palette")
-"""Commands with which others are called by their names."""
+"""Commands with which the user calls others by their names."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A key, and what it came to."""
+    """A key, and the commands that it ran."""
 
     at: float
     """`time.monotonic()`."""
     key: str
     text: str = ""
-    """What it writes; empty where it writes nothing."""
+    """The character that it writes; empty for none."""
     event: events.Key | None = None
     lines: list[str] = field(default_factory=list)
-    """The commands that it did, where it did some."""
+    """The commands that it ran."""
 
 
 class Recorder:
-    """What has been done since the recording began."""
+    """The keys since the recording began."""
 
     def __init__(self, register: str, view: str) -> None:
-        """`view` is the screen that it begins with."""
+        """`view` is the screen in front at the beginning."""
         self.register = register
         self._view = view
         self._entries: list[_Entry] = []
 
     @property
     def count(self) -> int:
-        """Steps, but for the first, which turns to the screen that it began with."""
+        """Number of steps, without the first, which turns to the screen."""
         return sum(not line.startswith("#") for line in self._lines())
 
     def key(self, event: events.Key) -> None:
-        """A key has come; what it does is told later by `commands`, if it does one."""
+        """Record a key; `commands` follows if it runs a command."""
         character = event.character if event.is_printable and event.character else ""
         if not character:
             try:
                 key_name(event.key)
             except UsageError:
-                return  # None that a tape could press.
+                return  # A tape cannot press this key.
         self._entries.append(_Entry(time.monotonic(), event.key, character, event))
 
     def paste(self, text: str) -> None:
-        """A text was pasted."""
+        """Record a pasted text."""
         at = time.monotonic()
         for number, line in enumerate(text.splitlines()):
             if number:
@@ -73,45 +73,45 @@ class Recorder:
                     self._entries.append(_Entry(at, c, c))
 
     def commands(self, event: events.Key, lines: tuple[str, ...]) -> None:
-        """Commands are done, for a key."""
+        """Record the commands of a key."""
         for entry in self._entries:
             if entry.event is event:
                 entry.lines += lines
 
     def called(self, lines: tuple[str, ...]) -> None:
-        """Commands are done that were called by their names: they stand in the place of what
-        opened the line or the palette, and was typed there."""
+        """Record commands that the user called by name. They replace the keys that opened the
+        prompt or the palette, and the text."""
         begin = self._asked()
         if begin and any(line in _TYPED for line in self._entries[begin - 1].lines):
             del self._entries[begin:]
             self._entries[begin - 1].lines = list(lines)
 
     def answered(self, text: str) -> None:
-        """A prompt's answer is taken: it is typed where it came from elsewhere than the keys."""
+        """Record an answer of the prompt, if completion or history changed it."""
         keys = [entry.key for entry in self._entries[self._asked() :]]
         if not _RECALLED.isdisjoint(keys):
             self.put(text)
             self._entries.append(_Entry(self._entries[-1].at, "enter"))
 
     def put(self, text: str, left: int = 0) -> None:
-        """A prompt has this text now, with the cursor so many characters before its end; what was
-        pressed there stands for nothing else."""
+        """Replace the keys of the prompt by its text, with the cursor `left` characters before the
+        end."""
         if begin := self._asked():
             at = self._entries[-1].at
             keys = [_Entry(at, "ctrl+u"), *(_Entry(at, c, c) for c in text)]
             self._entries[begin:] = [*keys, *(_Entry(at, "left") for _ in range(left))]
 
     def _asked(self) -> int:
-        """Where the keys begin that went into the prompt; 0 where that is not known."""
+        """Return the index of the first key that went into the prompt; 0 if it is unknown."""
         places = [place for place, entry in enumerate(self._entries) if entry.lines]
         return places[-1] + 1 if places else 0
 
     def refused(self, event: events.Key) -> None:
-        """What a key should have done was not done."""
+        """Drop a key whose command was refused."""
         self._entries = [entry for entry in self._entries if entry.event is not event]
 
     def text(self) -> str:
-        """The tape."""
+        """Return the tape."""
         return "\n".join([f"Action view.{self._view}", *self._lines(), ""])
 
     def _lines(self) -> list[str]:
@@ -139,7 +139,7 @@ class Recorder:
 
 
 def _add(lines: list[str], line: str) -> None:
-    """Add a key, or count the one before once more."""
+    """Add a key, or increment the count of the last one."""
     word, _, count = lines[-1].rpartition(" ") if lines else ("", "", "")
     if lines and lines[-1] == line:
         lines[-1] = f"{line} 2"
@@ -150,7 +150,7 @@ def _add(lines: list[str], line: str) -> None:
 
 
 def _typed(text: str) -> list[str]:
-    """Lines that type it: in quotes that are not in it, in parts where it has all kinds of them."""
+    """Return lines that type a text, in quotes that do not occur in it, or in parts."""
     lines = []
     while text:
         quote = max(_QUOTES, key=lambda quote: (text + quote).index(quote))

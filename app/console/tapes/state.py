@@ -1,4 +1,4 @@
-"""Named state of the console, for tapes: what each name of app.tape.states stands for now."""
+"""Values of the named states of app.tape.states, for tapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from probes.monitor.info import MonitorInfo
 
 StateValues: TypeAlias = "dict[str, StateValue]"
-"""What names stand for."""
+"""Values by name."""
 
 
 def state_of(console: Console, name: str) -> StateValue:
@@ -70,7 +70,7 @@ def _flows(console: Console) -> StateValues:
 
 
 def of_flow(row: Any) -> StateValues:
-    """Of the flow under the cursor; `row` is of dtype LIVE."""
+    """Return the values about the flow under the cursor, a row of dtype LIVE."""
     return {
         "flow.source": endpoint(row, "source"),
         "flow.destination": endpoint(row, "destination"),
@@ -86,7 +86,7 @@ def _paths(console: Console) -> StateValues:
 
 
 def of_path(paths: Paths, choice: PathKey | None) -> StateValues:
-    """Of all that is traced, and of the path that is looked at."""
+    """Return the values about all traced paths, and about the chosen path."""
     values: StateValues = {"path.count": sum(one.flow is None for one in paths.choices)}
     if choice is None or choice not in paths.choices:
         return values
@@ -119,7 +119,7 @@ def _triggers(console: Console) -> StateValues:
 
 
 def of_policies(info: MonitorInfo | None, chosen: PolicyView | None) -> StateValues:
-    """As the control plane says that they stand, which is known before the next window."""
+    """Return the values by the control plane, which knows them before the next window."""
     if info is None:
         return {}
     values: StateValues = {
@@ -137,7 +137,7 @@ def _programs(console: Console) -> StateValues:
 
 
 def of_program(programs: Programs, slot: Slot | None, doing: str) -> StateValues:
-    """Of the source that is looked at; `doing` is what is being done with it, a state's word."""
+    """Return the values about the chosen source; `doing` is the state of a change or a check."""
     values: StateValues = {"program.count": len(programs.infos), "program.state": "none"}
     if slot is None or slot.probe not in programs.infos:
         return values

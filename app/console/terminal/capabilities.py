@@ -1,4 +1,4 @@
-"""What the terminal can show, found out before Textual is imported: it reads its settings then."""
+"""Capabilities of the terminal, detected before the import of Textual, which reads settings."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from app.config.model import Colors, Glyphs, Theme, Ui
 
 _DIRECT = ("kitty", "alacritty", "foot", "wezterm", "ghostty", "direct")
-"""Terminals that have all colours; a remote host learns of them by TERM only."""
+"""Terminals with all colours; a remote host knows TERM only."""
 _NO_COLORS = ("", "dumb", "unknown", "vt100", "vt102", "vt220", "ansi-m")
 _NO_BRAILLE = ("linux", "dumb")
 _SYSTEMS: Mapping[str, Colors] = {"standard": "16", "256": "256", "truecolor": "truecolor"}
 """Colours by Textual's word for them."""
 _LIGHT_GROUNDS = ("7", "9", "10", "11", "12", "13", "14", "15")
-"""Of COLORFGBG: what is no dark colour of the sixteen."""
+"""Numbers of the light colours in COLORFGBG."""
 
 
 def prepare(ui: Ui) -> Ui:
-    """Settle what is left to the terminal, and set the environment that Textual reads."""
-    # Python itself sets LC_CTYPE where the locale is the C locale.
+    """Resolve `auto` in the settings, and set the environment that Textual reads."""
+    # Python itself sets LC_CTYPE if the locale is the C locale.
     started = dict(os.environ) | {"LC_CTYPE": _initial("LC_CTYPE")}
     ui = resolved(ui, started)
     _set(ui, os.environ)
@@ -29,9 +29,9 @@ def prepare(ui: Ui) -> Ui:
 
 
 def resolved(ui: Ui, environment: Mapping[str, str]) -> Ui:
-    """`ui` with what the environment says of the terminal, where something is left to that.
+    """Return `ui` with `auto` replaced by the capabilities that the environment names.
 
-    A theme may remain `auto`: that the terminal itself will tell.
+    A theme may remain `auto`: the terminal itself reports its ground later.
     """
     colors = _colors(environment) if ui.colors == "auto" else ui.colors
     glyphs = _glyphs(environment) if ui.glyphs == "auto" else ui.glyphs
@@ -44,14 +44,14 @@ def resolved(ui: Ui, environment: Mapping[str, str]) -> Ui:
 
 
 def erases_in_color() -> bool:
-    """Whether this terminal erases in the colour of the ground; False where that is not known."""
+    """Whether this terminal erases in the colour of the ground; False if unknown."""
     import curses
 
     term = os.environ.get("TERM", "")
     if "TMUX" in os.environ or term.startswith("tmux"):
         return True  # for years, whatever terminfo says
     try:
-        # Nothing is written: the descriptor is for the speed of a line.
+        # curses writes nothing: it asks the descriptor for the speed of the line.
         curses.setupterm(term, 2)
     except curses.error:
         return False
@@ -59,9 +59,9 @@ def erases_in_color() -> bool:
 
 
 def has_shell() -> bool:
-    """Whether there is a shell that can have us go on once we are stopped."""
+    """Whether a shell can continue the process after a stop."""
     group, process = os.getpgrp(), os.getppid()
-    # As the kernel looks for it: who began our process group, in the same session.
+    # As the kernel does: the process that began our group, in the same session.
     while process and os.getpgid(process) == group:
         process = _parent(process)
     return bool(process) and os.getsid(process) == os.getsid(0)
@@ -73,7 +73,7 @@ def _parent(process: int) -> int:
 
 
 def _set(ui: Ui, environment: MutableMapping[str, str]) -> None:
-    # Textual takes an empty one too, and sends greys for it: colours are left out by ourselves.
+    # For NO_COLOR, even empty, Textual sends greys; probedeck leaves out colours itself.
     environment.pop("NO_COLOR", None)
     words = {colors: word for word, colors in _SYSTEMS.items()}
     environment["TEXTUAL_COLOR_SYSTEM"] = words.get(ui.colors, "truecolor")
@@ -99,7 +99,7 @@ def _colors(environment: Mapping[str, str]) -> Colors:
 
 def _glyphs(environment: Mapping[str, str]) -> Glyphs:
     names = (environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    # Where none is set, as in many containers, that says nothing of the terminal.
+    # Many containers set no locale: that says nothing about the terminal.
     locale = next((name for name in names if name), "UTF-8")
     if "utf8" not in locale.lower().replace("-", ""):
         return "ascii"
@@ -114,7 +114,7 @@ def _theme(environment: Mapping[str, str]) -> Theme:
 
 
 def _initial(name: str) -> str:
-    """A variable as it was when this process began."""
+    """Return a variable as it was when this process began."""
     for entry in Path("/proc/self/environ").read_bytes().split(b"\0"):
         key, _, value = entry.partition(b"=")
         if key == name.encode():

@@ -23,8 +23,8 @@ CSS = """
 Toast { width: auto; max-width: 100%; padding: 0 1; margin-top: 0; }
 """
 """On a slow link neither a whole row nor a whole screen changes its ground. Without colours a
-ground is drawn in reverse, on which a high bar would be an empty cell. Messages in the corner cover
-no more than they need."""
+ground is drawn in reverse, on which a high bar would be an empty cell. Messages in the corner are
+no wider than their text."""
 _SELDOM = 2.0
 """Seconds between two updates with `low_bandwidth`."""
 _FIRST_OF_LITTLE = 512
@@ -34,7 +34,7 @@ _SHOWN_FROM = 1.5
 
 
 class ConsoleTerminal:
-    """Theme, glyphs and update rate of an app, by the settings and by what its terminal can do."""
+    """Theme, glyphs and update rate of an app, by the settings and the terminal."""
 
     def __init__(self, app: DiffApp[int], ui: Ui) -> None:
         """`auto` in `ui` means the best glyphs there are, and the theme for the terminal."""
@@ -85,7 +85,7 @@ class ConsoleTerminal:
         self._app.set_class(self.slow, "-low-bandwidth")
 
     def update_interval(self, usual: float) -> float:
-        """Seconds between two updates of the screen, of which a fast link has `usual`."""
+        """Seconds between two updates of the screen; `usual` on a fast link."""
         least = _SELDOM if self.ui.low_bandwidth else usual
         return max(least, self._app.link.pause)
 

@@ -1,8 +1,8 @@
 """The console's own themes: a dark and a light one, for many colours and for sixteen.
 
-Those for many have colours of the 256 only, so that a terminal with 256 shows what one with all of
-them does. Each text is at least 4.5 times as bright, or as dark, as any ground that it stands on.
-Those for sixteen take the colours whose shade terminals agree about.
+The themes for many colours take them from the 256, so that terminals with 256 and with all colours
+show the same. The contrast of each text with each of its grounds is at least 4.5. The themes for
+sixteen colours take those whose shade terminals agree about.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textual.theme import Theme
 
 @dataclass(frozen=True, slots=True)
 class _Colors:
-    """What a theme is made of, as #rrggbb."""
+    """The colours of a theme, as #rrggbb."""
 
     text: str
     muted: str
@@ -23,15 +23,15 @@ class _Colors:
     warn: str
     bad: str
     special: str
-    """Of what is neither good nor bad, such as a string in a source."""
+    """Neither good nor bad: a string in a source, for example."""
     ground: str
     panel: str
-    """Ground of what stands above, below or in front."""
+    """Ground of strips, footer and dialogs."""
     cursor: str
     blurred: str
-    """Ground of the cursor where the keys go elsewhere."""
+    """Ground of the cursor in a widget without the focus."""
     active: str
-    """Ground of a time at which something ran."""
+    """Ground of active times on a time line."""
     line: str
     """Between two panes."""
     dark: bool
@@ -59,7 +59,7 @@ def _theme(name: str, colors: _Colors) -> Theme:
             "footer-key-foreground": c.accent, "footer-foreground": c.text,
             "footer-background": c.panel, "footer-description-foreground": c.text,
             "input-cursor-background": c.ground, "input-cursor-foreground": c.text,
-            "input-cursor-text-style": "reverse",  # which is seen without colours too
+            "input-cursor-text-style": "reverse",  # also visible without colours
             "input-selection-background": c.cursor, "input-selection-foreground": c.text,
         },
     )  # fmt: skip
@@ -98,6 +98,6 @@ THEMES = {
 
 def name_of(*, dark: bool, colors: str) -> str:
     """The theme for a ground and a number of colours, as settings call that."""
-    # Without colours the dark one's grounds tell what is to be reversed.
+    # Without colours, the grounds of the dark theme select the text to be reversed.
     shade = "dark" if dark or colors == "none" else "light"
     return f"deck-{shade}-16" if colors == "16" else f"deck-{shade}"

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from app.console.live.monitor import LiveMonitor, MonitorView
-from app.console.prompt.error_line import MARK
-from app.console.prompt.error_line import Mistake as MistakeLine
+from app.console.prompt.error_line import MARK, ErrorLine
 from app.console.prompt.prompt import PromptInput
 from app.console.screens.triggers.columns import band_text, state_text
 from app.console.screens.triggers.detail import TriggerDetail, top_columns, top_rows
@@ -279,8 +278,8 @@ class Console(Desk):
         return "\n".join(self.lines[region.y : region.bottom]) if pane.is_open else ""
 
     @property
-    def mistake(self) -> MistakeLine:
-        return self.app.screen.query_one(MistakeLine)
+    def mistake(self) -> ErrorLine:
+        return self.app.screen.query_one(ErrorLine)
 
 
 @asynccontextmanager
