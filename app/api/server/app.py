@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
@@ -15,18 +12,16 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from app.api import wire
-from app.api.models import ExistsError, ForbiddenError, Problem, Registers, UnknownError, problem_of
+from app.api.models import ExistsError, ForbiddenError, Problem, UnknownError, problem_of
 from app.api.server.auth import AuthMiddleware, Rights, refusal
 from app.api.server.broadcaster import Broadcaster, TooManyError
 from app.api.server.command_endpoints import CommandEndpoints, CommandRunner
-from app.api.server.endpoints import MEDIA_TYPES, Endpoints
+from app.api.server.endpoints import ProbeEndpoints
 from app.api.server.executor import PlaneExecutor
 from app.api.server.monitor_endpoints import MonitorEndpoints
+from app.api.server.routing import add_routes, refused
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, NoProbeError
-from probes.monitor.info import PolicyInfo
-from probes.path.traced import Traced
 from probes.snapshot import Event
 
 _STATUS: dict[type[ProbedeckError], HTTPStatus] = {
@@ -39,14 +34,6 @@ _STATUS: dict[type[ProbedeckError], HTTPStatus] = {
     UsageError: HTTPStatus.UNPROCESSABLE_ENTITY,
     # Not 5xx: a kernel or a device refuses because of the request.
     ProbedeckError: HTTPStatus.CONFLICT,
-}
-_TABLES: dict[str, Any] = {
-    "description": "One table for each metric.",
-    "content": {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
-    | {
-        "application/json": {"schema": {}},
-        wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
-    },
 }
 
 
@@ -67,10 +54,6 @@ def _methods(app: FastAPI, request: Request) -> list[str]:
         if isinstance(route, APIRoute) and route.matches(request.scope)[0] is not Match.NONE
         for method in route.methods or ()
     )
-
-
-def _refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
-    return {code: {"model": Problem, "description": HTTPStatus(code).phrase} for code in codes}
 
 
 def create(
@@ -94,13 +77,13 @@ def create(
         redoc_url=None,
         redirect_slashes=False,
         separate_input_output_schemas=False,
-        responses=_refusals(400, 401, 413),
+        responses=refused(400, 401, 413),
         dependencies=[Depends(_no_others), *((bearer,) if rights.token else ())],
     )
     executor = PlaneExecutor(plane)
-    _add_routes(app, Endpoints(executor, broadcaster, version))
-    _add_monitor_routes(app, MonitorEndpoints(executor))
-    _add_command_routes(app, CommandEndpoints(executor, console))
+    add_routes(app, ProbeEndpoints(executor, broadcaster, version))
+    add_routes(app, MonitorEndpoints(executor))
+    add_routes(app, CommandEndpoints(executor, console))
 
     def refuse(_: Request, error: Exception) -> Response:
         assert isinstance(error, ProbedeckError)
@@ -136,84 +119,3 @@ def create(
     app.add_exception_handler(HTTPException, plain)
     app.add_exception_handler(Exception, fault)
     return AuthMiddleware(app, rights)
-
-
-def _route(
-    app: FastAPI, method: str, path: str, endpoint: Callable[..., Any], **options: Any
-) -> None:
-    app.add_api_route(path, endpoint, methods=[method], operation_id=endpoint.__name__, **options)
-
-
-def _made(what: type) -> dict[int | str, dict[str, Any]]:
-    """Describe status 201; 200 means that the object existed."""
-    return {201: {"model": what, "description": "Created"}}
-
-
-def _add_routes(app: FastAPI, do: Endpoints) -> None:
-    change = _refusals(403, 409, 422)
-    named = "/v1/probes/{name}"
-
-    route = partial(_route, app)
-
-    def tables(codes: dict[int | str, dict[str, Any]]) -> dict[str, Any]:
-        return {"response_class": Response, "responses": {200: _TABLES, **codes}}
-
-    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "As `If-None-Match` says"}}
-    route("GET", "/v1/status", do.status)
-    route("GET", "/v1/probes", do.probes)
-    route("POST", "/v1/probes", do.add, status_code=201, responses=change | _refusals(415))
-    route("POST", "/v1/compile", do.compile, responses=change | _refusals(415))
-    route("GET", named, do.probe, responses=_refusals(404))
-    route("PUT", named, do.replace, responses=change | _refusals(404, 415))
-    route("DELETE", named, do.remove, **tables(change | _refusals(404)))
-    route("GET", f"{named}/config", do.config, responses=_refusals(404))
-    route("POST", f"{named}/rollback", do.roll_back, responses=change | _refusals(404))
-    route("POST", f"{named}/export", do.export, **tables(change | _refusals(404)))
-    route("GET", f"{named}/metrics", do.metrics, **tables(unchanged | _refusals(404, 422)))
-    route("GET", f"{named}/cost", do.cost, responses=_refusals(403, 404, 409, 422))
-    entries = f"{named}/maps/{{map}}/entries"
-    stored = {"status_code": 204, "responses": change | _refusals(404)}
-    route("GET", entries, do.entries, responses=_refusals(404, 422))
-    route("PUT", entries, do.set_entry, **stored)
-    route("DELETE", entries, do.delete_entry, **stored)
-    route("PUT", "/v1/capture", do.capture, responses=change | _refusals(404))
-    route("GET", "/v1/paths", do.traced)
-    made = _made(Traced)
-    route("POST", "/v1/paths", do.trace, responses=change | _refusals(404) | made)
-    route(
-        "DELETE",
-        "/v1/paths/{destination}",
-        do.untrace,
-        status_code=204,
-        responses=change | _refusals(404),
-    )
-    route("GET", "/v1/events", do.events, responses=_refusals(422))
-    # An endless answer is not in the description: a program that tries every route would hang.
-    route("GET", "/v1/stream", do.stream, response_class=Response, include_in_schema=False)
-
-
-def _add_monitor_routes(app: FastAPI, do: MonitorEndpoints) -> None:
-    change = _refusals(403, 409, 422)
-    known = change | _refusals(404)
-    every = "/v1/monitor/policies"
-    named = f"{every}/{{name}}"
-    route = partial(_route, app)
-    route("GET", "/v1/monitor", do.monitor)
-    route(
-        "GET", "/v1/monitor/sketch", do.sketch,
-        response_model=Registers, responses=_refusals(409, 422),
-    )  # fmt: skip
-    route("GET", every, do.policies)
-    route("POST", every, do.add_policy, status_code=201, responses=change | _refusals(415))
-    route("GET", named, do.policy, responses=_refusals(404))
-    made = _made(PolicyInfo)
-    route("PUT", named, do.set_policy, responses=change | _refusals(415) | made)
-    route("DELETE", named, do.remove_policy, status_code=204, responses=known)
-    route("POST", f"{named}/activate", do.activate_policy, responses=known)
-    route("POST", f"{named}/deactivate", do.deactivate_policy, responses=known)
-
-
-def _add_command_routes(app: FastAPI, do: CommandEndpoints) -> None:
-    route = partial(_route, app)
-    route("GET", "/v1/commands", do.commands)
-    route("POST", "/v1/commands", do.command, responses=_refusals(403, 404, 409, 422))

@@ -8,6 +8,7 @@ from functools import partial
 
 from app.api.models import ForbiddenError
 from app.api.server.executor import PlaneExecutor
+from app.api.server.routing import Endpoints, route
 from app.commands import REGISTRY, Command, Invocation, ParameterKind, parse
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.control_plane import ControlPlane
@@ -53,33 +54,31 @@ class CommandInfo:
     """Whether this controller, which may have no console, can run it."""
 
 
-class CommandEndpoints:
-    """One method a request."""
+class CommandEndpoints(Endpoints):
+    """Requests that list and run commands."""
 
     def __init__(self, executor: PlaneExecutor, console: CommandRunner | None) -> None:
-        self._executor = executor
+        super().__init__(executor)
         self._console = console or partial(run_on_plane, executor.plane)
         self._has_console = console is not None
 
+    @route("GET", "/v1/commands")
     async def commands(self) -> tuple[CommandInfo, ...]:
         """List all commands, grouped by screen."""
         return tuple(map(self._info, REGISTRY.values()))
 
-    async def command(self, line: CommandRequest) -> CommandResult:
+    @route("POST", "/v1/commands", 403, 404, 409, 422)
+    def command(self, line: CommandRequest) -> CommandResult:
         """Run a command; on the console, if the controller has one. The effect is the same as
         typing it there: the console turns to the command's screen."""
-
-        def do() -> CommandResult:
-            asked = parse(line.line)
-            if asked.command.writes:
-                self._executor.may_change()
-            if why := _only_at_the_console(asked.command):
-                raise ForbiddenError(
-                    f"{asked.command.name} {why}", hint="it is done at the console only"
-                )
-            return CommandResult(asked.line, tuple(self._console(asked)))
-
-        return await self._executor.work(do)
+        asked = parse(line.line)
+        if asked.command.writes:
+            self.executor.may_change()
+        if why := _only_at_the_console(asked.command):
+            raise ForbiddenError(
+                f"{asked.command.name} {why}", hint="it is done at the console only"
+            )
+        return CommandResult(asked.line, tuple(self._console(asked)))
 
     def _info(self, command: Command) -> CommandInfo:
         here = self._has_console and not _only_at_the_console(command)

@@ -18,6 +18,7 @@ from app.api.models import CaptureFilter, ControllerStatus, Events, ExistsError,
 from app.api.server import windows
 from app.api.server.broadcaster import Broadcaster
 from app.api.server.executor import PlaneExecutor, WholeNumber
+from app.api.server.routing import CHANGE, Endpoints, created, route
 from app.outputs.document import document
 from app.outputs.filtering import passing
 from app.outputs.formats import FORMATS
@@ -54,42 +55,59 @@ def _parse(value: Any, _: Callable[[Any], ProbeConfig]) -> ProbeConfig:
 Submitted = Annotated[ProbeConfig, WrapValidator(_parse)]
 
 
-class Endpoints:
-    """One method a request."""
+_PROBE = "/v1/probes/{name}"
+_ENTRIES = f"{_PROBE}/maps/{{map}}/entries"
+_CONTENT: dict[str, Any] = {
+    "description": "One table for each metric.",
+    "content": {media_type: {"schema": {"type": "string"}} for media_type in MEDIA_TYPES.values()}
+    | {
+        "application/json": {"schema": {}},
+        wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+_TABLES: dict[str, Any] = {"response_class": Response, "responses": {200: _CONTENT}}
+_LATEST_TABLES: dict[str, Any] = {
+    "response_class": Response,
+    "responses": {200: _CONTENT, 304: {"description": "As `If-None-Match` says"}},
+}
+
+
+class ProbeEndpoints(Endpoints):
+    """Requests about probes, paths and events."""
 
     def __init__(self, executor: PlaneExecutor, broadcaster: Broadcaster, version: str) -> None:
-        self._executor = executor
-        self._plane = executor.plane
+        super().__init__(executor)
         self._broadcaster = broadcaster
         self._version = version
 
-    async def status(self, request: Request) -> ControllerStatus:
+    @route("GET", "/v1/status")
+    def status(self, request: Request) -> ControllerStatus:
         """Return the version and state of the controller, and this client's right to change it."""
-        hooks = await self._executor.read(self._plane.hook_status)
+        plane = self.plane
+        hooks, failure = plane.hook_status(), plane.failure()
         modes = {each.hook: each.mode for each in hooks}
-        failure = self._plane.failure()
-        words = "" if failure is None else str(failure)
-        why_not = self._plane.read_only or request.state.read_only
-        plane = self._plane
-        memory = await self._executor.read(plane.memory)
         return ControllerStatus(
-            self._version, why_not, words, modes, dict(plane.unwritten), memory, hooks,
-            plane.interval, plane.capture,
+            self._version, plane.read_only or request.state.read_only, str(failure or ""), modes,
+            dict(plane.unwritten), plane.memory(), hooks, plane.interval, plane.capture,
         )  # fmt: skip
 
-    async def probes(self) -> tuple[ProbeInfo, ...]:
+    @route("GET", "/v1/probes")
+    def probes(self) -> tuple[ProbeInfo, ...]:
         """List all probes, oldest first."""
-        return await self._executor.read(self._plane.probes)
+        return self.plane.probes()
 
-    async def probe(self, name: str) -> ProbeInfo:
+    @route("GET", _PROBE, 404)
+    def probe(self, name: str) -> ProbeInfo:
         """Return one probe."""
-        return await self._executor.read(self._find, name)
+        return self._find(name)
 
-    async def config(self, name: str) -> ProbeConfig:
+    @route("GET", f"{_PROBE}/config", 404)
+    def config(self, name: str) -> ProbeConfig:
         """Return the running configuration."""
-        return (await self._executor.read(self._find, name)).config
+        return self._find(name).config
 
-    async def metrics(
+    @route("GET", f"{_PROBE}/metrics", 404, 422, **_LATEST_TABLES)
+    def metrics(
         self,
         name: str,
         request: Request,
@@ -100,22 +118,31 @@ class Endpoints:
     ) -> Response:
         """Return the tables of the latest finished window, or of an older kept window. `filter`
         selects rows of built-in probes."""
-        wanted = _wanted(request, format)
-        return await self._executor.read(self._metrics, name, window, wanted, filter, if_none_match)
+        info = self._find(name)
+        found = passing(windows.find(self.plane.history.snapshots(), info, window), filter)
+        answer = _tables(found, _wanted(request, format) or info.config.format)
+        # The time belongs to the tag: a probe that starts again counts from 1 again.
+        of = f"{found[0].window}-{found[0].end_utc_ns}-{crc32(filter.encode()):08x}"
+        tag = f'"{of}-{answer.media_type}"'
+        headers = {"etag": tag, "vary": "accept, authorization"}
+        if if_none_match == tag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        answer.headers.update(headers)
+        return answer
 
-    async def cost(self, name: str) -> tuple[Cost, ...]:
+    @route("GET", f"{_PROBE}/cost", 403, 404, 409, 422, works=True)
+    def cost(self, name: str) -> tuple[Cost, ...]:
         """Return the nanoseconds a packet, measured once for each generation."""
+        self._find(name)
+        return self.plane.cost(name)
 
-        def measure() -> tuple[Cost, ...]:
-            self._find(name)
-            return self._plane.cost(name)
-
-        return await self._executor.work(measure)
-
+    @route("GET", "/v1/events", 422)
     async def events(self, after: Annotated[WholeNumber, Query(ge=0)] = 0) -> Events:
         """Return the events after number `after`."""
         return self._broadcaster.events(after)
 
+    # An endless answer is not in the description: a program that tries every route would hang.
+    @route("GET", "/v1/stream", response_class=Response, include_in_schema=False)
     async def stream(self) -> StreamingResponse:
         """Stream every snapshot and event from now on. A slow reader loses the oldest windows, and
         the stream reports the loss."""
@@ -130,73 +157,72 @@ class Endpoints:
 
         return StreamingResponse(records(), media_type=wire.MEDIA_TYPE)
 
-    async def compile(self, config: Submitted, request: Request) -> Check:
+    @route("POST", "/v1/compile", *CHANGE, 415)
+    def compile(self, config: Submitted, request: Request) -> Check:
         """Compile and verify without any change: warnings, kept maps of a replacement, costs.
 
         A refused source has the same answer as adding it: 422, with diagnostics.
         """
+        self._may_compile(request)
+        return self.plane.check(config)
 
-        def check() -> Check:
-            self._may_compile(request)
-            return self._plane.check(config)
-
-        return await self._executor.work(check)
-
-    async def add(
+    @route("POST", "/v1/probes", *CHANGE, 415, status_code=201)
+    def add(
         self, config: Submitted, request: Request, response: Response, force: bool = False
     ) -> ProbeInfo:
         """Start a probe. A program that passes none of the test frames would cut off its interface:
         it is refused unless `force` is true."""
         response.headers["location"] = f"/v1/probes/{config.name}"
-        return await self._executor.work(self._add, config, request, force)
+        self._may_compile(request)
+        if any(info.name == config.name for info in self.plane.probes()):
+            raise ExistsError(f"a probe {config.name} runs", hint="replace it, or remove it first")
+        return self.plane.add(config, force=force)
 
-    async def replace(
+    @route("PUT", _PROBE, *CHANGE, 404, 415)
+    def replace(
         self, name: str, config: Submitted, request: Request, force: bool = False
     ) -> Replacement:
         """Replace the running generation without losing a packet. A generation that passes none of
         the test frames, unlike the one before, is refused unless `force` is true."""
-        return await self._executor.work(self._replace, name, config, request, force)
+        self._may_compile(request)
+        self._find(name)
+        if config.name != name:
+            raise UsageError(f"the configuration is of {config.name}, not of {name}")
+        return self.plane.replace(config, force=force)
 
-    async def roll_back(self, name: str) -> Replacement:
+    @route("POST", f"{_PROBE}/rollback", *CHANGE, 404)
+    def roll_back(self, name: str) -> Replacement:
         """Return to the generation before."""
+        self._may_change(name)
+        return self.plane.roll_back(name)
 
-        def roll_back() -> Replacement:
-            self._may_change(name)
-            return self._plane.roll_back(name)
-
-        return await self._executor.work(roll_back)
-
-    async def capture(self, capture: CaptureFilter) -> Replacement:
+    @route("PUT", "/v1/capture", *CHANGE, 404)
+    def capture(self, capture: CaptureFilter) -> Replacement:
         """Change the capture filter of the flow probe."""
+        self._may_change(FlowProbe.name)
+        return self.plane.reconfigure(FlowFilter.parse(capture.filter))
 
-        def reconfigure() -> Replacement:
-            self._may_change(FlowProbe.name)
-            return self._plane.reconfigure(FlowFilter.parse(capture.filter))
-
-        return await self._executor.work(reconfigure)
-
-    async def traced(self) -> tuple[Traced, ...]:
+    @route("GET", "/v1/paths")
+    def traced(self) -> tuple[Traced, ...]:
         """List the destinations of path tracing, oldest request first."""
-        return await self._executor.read(self._plane.traced)
+        return self.plane.traced()
 
-    async def trace(self, wanted: Trace, response: Response) -> Traced:
+    @route("POST", "/v1/paths", *CHANGE, 404, responses=created(Traced))
+    def trace(self, wanted: Trace, response: Response) -> Traced:
         """Trace the path of every flow to an address, or of one flow; 200 if traced before."""
+        self._may_change()
+        destination = address(wanted.destination)
+        before = self._traced(destination)
+        self.plane.trace(destination, wanted.flow)
+        now = self._traced(destination)
+        if now is None:
+            raise UnknownError(f"{destination} was given up meanwhile")
+        if before is None or before.flows != now.flows:
+            response.status_code = HTTPStatus.CREATED
+        return now
 
-        def trace() -> Traced:
-            self._may_change()
-            destination = address(wanted.destination)
-            before = self._traced(destination)
-            self._plane.trace(destination, wanted.flow)
-            now = self._traced(destination)
-            if now is None:
-                raise UnknownError(f"{destination} was given up meanwhile")
-            if before is None or before.flows != now.flows:
-                response.status_code = HTTPStatus.CREATED
-            return now
-
-        return await self._executor.work(trace)
-
-    async def untrace(
+    @route("DELETE", "/v1/paths/{destination}", *CHANGE, 404, status_code=204)
+    def untrace(
         self,
         destination: str,
         protocol: Annotated[WholeNumber | None, Query(ge=0, le=255)] = None,
@@ -205,72 +231,59 @@ class Endpoints:
     ) -> None:
         """Stop tracing a destination, or one flow to it: all three parameters name the flow."""
         given = protocol, source_port, destination_port
+        self._may_change()
+        found = self._traced(address(destination))
+        flow = None if given == (None,) * 3 else TracedFlow(*_whole(given))
+        if found is None or (flow and flow not in found.flows):
+            raise UnknownError(f"that is not traced: {destination}")
+        self.plane.untrace(found.destination, flow)
 
-        def untrace() -> None:
-            self._may_change()
-            found = self._traced(address(destination))
-            flow = None if given == (None,) * 3 else TracedFlow(*_whole(given))
-            if found is None or (flow and flow not in found.flows):
-                raise UnknownError(f"that is not traced: {destination}")
-            self._plane.untrace(found.destination, flow)
-
-        await self._executor.work(untrace)
-
-    async def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it
+    @route("GET", _ENTRIES, 404, 422)
+    def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it
         """Return the entries of a map that the configuration makes writable. Other maps are read
         through metrics only."""
+        self._find_map(name, map)
+        return self.plane.entries(name, map)
 
-        def entries() -> list[Entry]:
-            self._find_map(name, map)
-            return self._plane.entries(name, map)
-
-        return await self._executor.read(entries)
-
-    async def set_entry(self, name: str, map: str, entry: MapEntry) -> None:  # noqa: A002
+    @route("PUT", _ENTRIES, *CHANGE, 404, status_code=204)
+    def set_entry(self, name: str, map: str, entry: MapEntry) -> None:  # noqa: A002
         """Store an entry of a writable map, or replace the entry with its key. Packets meet it at
         once. Fields are written as in tables; missing fields are 0."""
+        self._may_change(name)
+        self._find_map(name, map)
+        self.plane.set_entry(name, map, entry.key, entry.value)
 
-        def store() -> None:
-            self._may_change(name)
-            self._find_map(name, map)
-            self._plane.set_entry(name, map, entry.key, entry.value)
-
-        await self._executor.work(store)
-
-    async def delete_entry(self, name: str, map: str, key: str) -> None:  # noqa: A002
+    @route("DELETE", _ENTRIES, *CHANGE, 404, status_code=204)
+    def delete_entry(self, name: str, map: str, key: str) -> None:  # noqa: A002
         """Delete an entry of a writable map; an array's entry becomes zero. `key` is JSON, or plain
         text: `192.0.2.1`."""
+        self._may_change(name)
+        self._find_map(name, map)
+        if not self.plane.delete_entry(name, map, value_of(key)):
+            raise UnknownError(f"map {map} has no entry {key}")
 
-        def erase() -> None:
-            self._may_change(name)
-            self._find_map(name, map)
-            if not self._plane.delete_entry(name, map, value_of(key)):
-                raise UnknownError(f"map {map} has no entry {key}")
-
-        await self._executor.work(erase)
-
-    async def export(
+    @route("POST", f"{_PROBE}/export", *CHANGE, 404, **_TABLES)
+    def export(
         self,
         name: str,
         request: Request,
         format: FormatName | None = None,  # noqa: A002
     ) -> Response:
         """End the window now, and return its tables."""
-        wanted = _wanted(request, format)
-        return await self._executor.work(self._tables_of, self._plane.export, name, wanted)
+        return self._tables_of(self.plane.export, name, _wanted(request, format))
 
-    async def remove(
+    @route("DELETE", _PROBE, *CHANGE, 404, **_TABLES)
+    def remove(
         self,
         name: str,
         request: Request,
         format: FormatName | None = None,  # noqa: A002
     ) -> Response:
         """End a probe, and return the tables of its last window."""
-        wanted = _wanted(request, format)
-        return await self._executor.work(self._tables_of, self._plane.remove, name, wanted)
+        return self._tables_of(self.plane.remove, name, _wanted(request, format))
 
     def _find(self, name: str) -> ProbeInfo:
-        infos = {info.name: info for info in self._plane.probes()}
+        infos = {info.name: info for info in self.plane.probes()}
         if name not in infos:
             hint = did_you_mean(name, sorted(infos)) or "there are none"
             raise UnknownError(f"no probe {name!r}", hint=hint)
@@ -284,45 +297,15 @@ class Endpoints:
             raise UnknownError(f"probe {name} has no writable map {map_name!r}", hint=hint)
 
     def _traced(self, destination: str) -> Traced | None:
-        return next((t for t in self._plane.traced() if t.destination == destination), None)
+        return next((t for t in self.plane.traced() if t.destination == destination), None)
 
     def _may_change(self, name: str = "") -> None:
-        self._executor.may_change()
+        self.executor.may_change()
         if name:
             self._find(name)
 
     def _may_compile(self, request: Request) -> None:
-        self._executor.may_compile(owner=request.state.owner)
-
-    def _add(self, config: ProbeConfig, request: Request, force: bool) -> ProbeInfo:
-        self._may_compile(request)
-        if any(info.name == config.name for info in self._plane.probes()):
-            raise ExistsError(f"a probe {config.name} runs", hint="replace it, or remove it first")
-        return self._plane.add(config, force=force)
-
-    def _replace(
-        self, name: str, config: ProbeConfig, request: Request, force: bool
-    ) -> Replacement:
-        self._may_compile(request)
-        self._find(name)
-        if config.name != name:
-            raise UsageError(f"the configuration is of {config.name}, not of {name}")
-        return self._plane.replace(config, force=force)
-
-    def _metrics(
-        self, name: str, number: int | None, kind: str | None, shown: str, known: str | None
-    ) -> Response:
-        info = self._find(name)
-        found = passing(windows.find(self._plane.history.snapshots(), info, number), shown)
-        response = _tables(found, kind or info.config.format)
-        # The time belongs to the tag: a probe that starts again counts from 1 again.
-        of = f"{found[0].window}-{found[0].end_utc_ns}-{crc32(shown.encode()):08x}"
-        tag = f'"{of}-{response.media_type}"'
-        headers = {"etag": tag, "vary": "accept, authorization"}
-        if known == tag:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-        response.headers.update(headers)
-        return response
+        self.executor.may_compile(owner=request.state.owner)
 
     def _tables_of(
         self, end: Callable[[str], Sequence[Snapshot]], name: str, kind: str | None

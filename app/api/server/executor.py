@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import anyio.to_thread
 from pydantic import BeforeValidator
 
 from app.api.models import ForbiddenError
 from probes.control_plane import ControlPlane
-
-_T = TypeVar("_T")
 
 
 def _digits(text: Any) -> Any:
@@ -34,11 +31,11 @@ class PlaneExecutor:
         # A second limit: a few compiles must not keep clients from reading.
         self._workers = anyio.CapacityLimiter(4)
 
-    async def read(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return await _in_thread(self._readers, function, *arguments)
+    async def read(self, call: Callable[[], Any]) -> Any:
+        return await _in_thread(self._readers, call)
 
-    async def work(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        return await _in_thread(self._workers, function, *arguments)
+    async def work(self, call: Callable[[], Any]) -> Any:
+        return await _in_thread(self._workers, call)
 
     def may_change(self) -> None:
         """Raise ForbiddenError if the control plane is read-only."""
@@ -59,10 +56,6 @@ class PlaneExecutor:
             )
 
 
-async def _in_thread(
-    limiter: anyio.CapacityLimiter, function: Callable[..., _T], *arguments: Any
-) -> _T:
+async def _in_thread(limiter: anyio.CapacityLimiter, call: Callable[[], Any]) -> Any:
     # Cancelled only when the listener closes. A compile then ends on its own.
-    return await anyio.to_thread.run_sync(
-        partial(function, *arguments), limiter=limiter, abandon_on_cancel=True
-    )
+    return await anyio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 from pydantic import WrapValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.api.models import ExistsError, ShortPolicy, UnknownError
-from app.api.server.executor import PlaneExecutor, WholeNumber
+from app.api.models import ExistsError, Registers, ShortPolicy, UnknownError
+from app.api.server.executor import WholeNumber
+from app.api.server.routing import CHANGE, Endpoints, created, route
 from bpf.errors import UsageError, did_you_mean
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.policy import Policy
 
 _MANY = 1_000_000
+_T = TypeVar("_T")
 
 
 def _parse(value: Any, _: Callable[[Any], Policy]) -> Policy:
@@ -32,72 +34,72 @@ def _parse(value: Any, _: Callable[[Any], Policy]) -> Policy:
 Offered = Annotated[Policy, WrapValidator(_parse, json_schema_input_type=Policy | ShortPolicy)]
 
 
-class MonitorEndpoints:
-    """One method a request."""
+_POLICIES = "/v1/monitor/policies"
+_POLICY = f"{_POLICIES}/{{name}}"
 
-    def __init__(self, executor: PlaneExecutor) -> None:
-        self._executor = executor
-        self._plane = executor.plane
 
-    async def monitor(self) -> MonitorInfo | None:
+class MonitorEndpoints(Endpoints):
+    """Requests about the monitor."""
+
+    @route("GET", "/v1/monitor")
+    def monitor(self) -> MonitorInfo | None:
         """Return the monitor, its policies and applications; null if it does not run."""
-        return await self._executor.read(self._plane.monitor)
+        return self.plane.monitor()
 
-    async def policies(self) -> tuple[PolicyInfo, ...]:
+    @route("GET", _POLICIES)
+    def policies(self) -> tuple[PolicyInfo, ...]:
         """List all policies and their states; empty without a monitor."""
-        return await self._executor.read(self._policies)
+        return self._policies()
 
-    async def policy(self, name: str) -> PolicyInfo:
+    @route("GET", _POLICY, 404)
+    def policy(self, name: str) -> PolicyInfo:
         """Return one policy."""
-        return await self._executor.read(self._find, name)
+        return self._find(name)
 
-    async def add_policy(self, policy: Offered, response: Response) -> PolicyInfo:
+    @route("POST", _POLICIES, *CHANGE, 415, status_code=201)
+    def add_policy(self, policy: Offered, response: Response) -> PolicyInfo:
         """Add a policy: an object, or `{"short": "NAME: CONDITION -> RUN"}`."""
-
-        def add() -> PolicyInfo:
-            self._executor.may_change()
-            if any(info.policy.name == policy.name for info in self._policies()):
-                raise ExistsError(f"there is a policy {policy.name}", hint="replace it")
-            return self._plane.set_policy(policy)
-
         response.headers["location"] = f"/v1/monitor/policies/{policy.name}"
-        return await self._executor.work(add)
+        self.executor.may_change()
+        if any(info.policy.name == policy.name for info in self._policies()):
+            raise ExistsError(f"there is a policy {policy.name}", hint="replace it")
+        return self.plane.set_policy(policy)
 
-    async def set_policy(self, name: str, policy: Offered, response: Response) -> PolicyInfo:
+    @route("PUT", _POLICY, *CHANGE, 415, responses=created(PolicyInfo))
+    def set_policy(self, name: str, policy: Offered, response: Response) -> PolicyInfo:
         """Add a policy, or replace the policy of this name; running applications continue."""
+        self.executor.may_change()
+        if policy.name != name:
+            raise UsageError(f"the policy is {policy.name}, not {name}")
+        if all(info.policy.name != name for info in self._policies()):
+            response.status_code = HTTPStatus.CREATED
+        return self.plane.set_policy(policy)
 
-        def put() -> PolicyInfo:
-            self._executor.may_change()
-            if policy.name != name:
-                raise UsageError(f"the policy is {policy.name}, not {name}")
-            if all(info.policy.name != name for info in self._policies()):
-                response.status_code = HTTPStatus.CREATED
-            return self._plane.set_policy(policy)
-
-        return await self._executor.work(put)
-
-    async def remove_policy(self, name: str) -> None:
+    @route("DELETE", _POLICY, *CHANGE, 404, status_code=204)
+    def remove_policy(self, name: str) -> None:
         """Remove a policy."""
-        await self._executor.work(self._change, self._plane.remove_policy, name)
+        self._change(self.plane.remove_policy, name)
 
-    async def activate_policy(self, name: str) -> PolicyInfo:
+    @route("POST", f"{_POLICY}/activate", *CHANGE, 404)
+    def activate_policy(self, name: str) -> PolicyInfo:
         """Run its applications until the policy is deactivated."""
-        return await self._executor.work(self._change, self._plane.activate_policy, name)
+        return self._change(self.plane.activate_policy, name)
 
-    async def deactivate_policy(self, name: str) -> PolicyInfo:
+    @route("POST", f"{_POLICY}/deactivate", *CHANGE, 404)
+    def deactivate_policy(self, name: str) -> PolicyInfo:
         """Stop its applications, however they were started."""
-        return await self._executor.work(self._change, self._plane.deactivate_policy, name)
+        return self._change(self.plane.deactivate_policy, name)
 
-    async def sketch(
+    @route("GET", "/v1/monitor/sketch", 409, 422, response_model=Registers)
+    def sketch(
         self, windows: Annotated[WholeNumber, Query(ge=1, le=_MANY)] = 1
     ) -> dict[str, int | float | str]:
         """Return the merged registers of the last windows. Registers of several hosts with the same
         seed and bits merge by the larger of each pair."""
-
-        return (await self._executor.read(self._plane.sketch, windows)).to_dict()
+        return self.plane.sketch(windows).to_dict()
 
     def _policies(self) -> tuple[PolicyInfo, ...]:
-        info = self._plane.monitor()
+        info = self.plane.monitor()
         return info.policies if info else ()
 
     def _find(self, name: str) -> PolicyInfo:
@@ -107,7 +109,7 @@ class MonitorEndpoints:
             raise UnknownError(f"no policy {name!r}", hint=hint)
         return infos[name]
 
-    def _change(self, do: Callable[[str], Any], name: str) -> Any:
-        self._executor.may_change()
+    def _change(self, do: Callable[[str], _T], name: str) -> _T:
+        self.executor.may_change()
         self._find(name)
         return do(name)
