@@ -1,4 +1,4 @@
-"""What other parts of the console know of a screen before it is made."""
+"""Descriptions of screens, for other parts of the console."""
 
 from __future__ import annotations
 

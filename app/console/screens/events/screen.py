@@ -1,4 +1,4 @@
-"""Screen 6: what happened, newest first; Enter turns to the moment of an event."""
+"""Screen 6: events, newest first; Enter turns to the moment of an event."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class EventsScreen(ConsoleScreen):
         if mode == "events":
             self.console.refresh_view()
         else:
-            # What is shown then is drawn by the screen that comes.
+            # The next screen draws the moment.
             self.app.switch_mode(mode)
 
     @on(VirtualTable.RowSelected)

@@ -21,8 +21,8 @@ SCREEN = ScreenInfo(
     states=(
         NamedState("flow.total", StateKind.COUNT, "flows that are known"),
         NamedState("flow.count", StateKind.COUNT, "flows that pass the filter"),
-        NamedState("flow.filter", StateKind.TEXT, "the filter of what is shown"),
-        NamedState("flow.capture", StateKind.TEXT, "the filter of what is counted"),
+        NamedState("flow.filter", StateKind.TEXT, "filter of the table"),
+        NamedState("flow.capture", StateKind.TEXT, "filter of the counted flows"),
         NamedState("flow.sort", StateKind.TEXT, "the column that flows are sorted by"),
         NamedState("flow.order", StateKind.TEXT, "of that column", ("ascending", "descending")),
         NamedState("flow.source", StateKind.TEXT, "of the flow under the cursor: 10.0.0.1:40001"),

@@ -1,4 +1,4 @@
-"""The detail of one flow: what is known of it, and its rate over the windows in the history."""
+"""The detail of one flow: its fields, and its rate over the windows of the history."""
 
 from __future__ import annotations
 

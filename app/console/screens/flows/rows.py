@@ -1,4 +1,4 @@
-"""Live flows as the rows of a table: filtered, sorted, and put into words when they are seen."""
+"""Rows of flows: filtered and sorted arrays, formatted only in view."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Flow:
         return endpoint(self.row, end)
 
     def port(self, end: str) -> str:
-        """Port of `source` or `destination`; empty if the protocol has none."""
+        """Port of `source` or `destination`; empty for protocols without ports."""
         return str(self.row[f"{end}_port"]) if int(self.row["protocol"]) in _WITH_PORTS else ""
 
     def ns_since(self, field: str) -> int:
@@ -114,9 +114,9 @@ class FlowRows:
         self, view: LiveView, shown: FlowFilter, order: Array | None = None,
         table: RowTable | None = None,
     ) -> None:  # fmt: skip
-        """`order` are the places of the rows that pass the filter, (n,); None: as they come.
+        """`order` has the places (n,) of the rows; None for those that pass, in the view's order.
 
-        `table` is the view's with what else is known of its flows (`live_table`).
+        `table` is the view's `live_table`.
         """
         self.view, self._filter = view, shown
         self.table = live_table(view) if table is None else table
@@ -126,7 +126,7 @@ class FlowRows:
         self._order = order
 
     def ordered(self, position: int, *, descending: bool) -> FlowRows:
-        """The same flows by a column."""
+        """Return the same flows in the order of a column."""
         values = self._numbers(FLOWS.columns[position])[self._order]
         if descending and values.dtype.kind == "f":
             values = np.where(np.isnan(values), -np.inf, values)
@@ -139,12 +139,12 @@ class FlowRows:
         return found
 
     def at(self, order: Array) -> FlowRows:
-        """The flows at these places of the view, (n,), in their order."""
+        """Return the flows at places (n,) of the view, in their order."""
         return FlowRows(self.view, self._filter, order, self.table)
 
     @property
     def places(self) -> Array:
-        """Where the rows are in the view, (n,)."""
+        """Places of the rows in the view, (n,)."""
         return self._order
 
     @property
@@ -250,7 +250,7 @@ class FlowRows:
 
 
 def endpoint(row: Any, end: str) -> str:
-    """`192.0.2.1:443`, `[2001:db8::1]:443`, `192.0.2.1 echo`, or an address by itself.
+    """Return `192.0.2.1:443`, `[2001:db8::1]:443`, `192.0.2.1 echo`, or only the address.
 
     `row` is of dtype FLOW or LIVE, `end` is `source` or `destination`.
     """
@@ -268,9 +268,9 @@ def _endpoint(text: str, version: int, protocol: int, port: int, end: str) -> st
 
 
 def path_of(row: Any) -> PathKey:
-    """The path of a flow's packets out of this host; UsageError where it can't be traced.
+    """Return the path of a flow's outgoing packets. Raises UsageError if it cannot be traced.
 
-    `row` is of dtype FLOW or LIVE. Of a flow into this host it is the path of its answers.
+    `row` is of dtype FLOW or LIVE. The path of an incoming flow is that of its answers.
     """
     protocol = int(row["protocol"])
     leaves = row["direction"] == FlowDirection.EGRESS
@@ -289,5 +289,5 @@ def path_of(row: Any) -> PathKey:
 
 
 def flag_letters(flags: int) -> str:
-    """TCP flags as tcpdump orders them, a dot for each that was not seen: `.S.PA...`."""
+    """Return TCP flags in tcpdump's order, with a dot for each unseen one: `.S.PA...`."""
     return "".join(letter if flags >> bit & 1 else "." for bit, letter in enumerate(_FLAG_LETTERS))

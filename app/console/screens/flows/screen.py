@@ -65,12 +65,12 @@ class FlowsScreen(ConsoleScreen):
 
     @property
     def filter(self) -> FlowFilter:
-        """Which flows are shown."""
+        """The filter of the table."""
         return self._filter
 
     @property
     def table(self) -> FlowTable:
-        """The flows, or their changes where two moments are compared."""
+        """The table of flows, or of their changes between two moments."""
         return next(t for t in self.tables if isinstance(t, FlowTable) and t.display)
 
     @property
@@ -108,7 +108,7 @@ class FlowsScreen(ConsoleScreen):
             )
 
     def states(self) -> StateValues:
-        """What it knows of named state, by name."""
+        """Return named states, by name."""
         table, view = self.table, self.console.frame.flows
         found = np.flatnonzero(view.rows["id"] == table.cursor_key)
         return {
@@ -121,7 +121,7 @@ class FlowsScreen(ConsoleScreen):
         }
 
     def _flow_rows(self) -> FlowRows:
-        """The flows of the frame that pass the filter."""
+        """Return the flows of the frame that pass the filter."""
         frame = self.console.frame
         table = live_table(frame.flows, frame.paths, self.console.names, self._rtts.medians)
         return FlowRows(frame.flows, self._filter, table=table)

@@ -1,4 +1,4 @@
-"""What live flows are filtered and sorted by beside their own columns: age, idle time, RTT."""
+"""Computed columns of live flows, for filters and order: age, idle time, RTT."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from probes.path.analysis.statistics import Ordered
 from probes.path.records import Array
 
 _WORDS = 5
-"""Of a flow's key, whose last one has ports, protocol and version."""
+"""Words of a flow's key; the last one has ports, protocol and version."""
 _TRANSPORT = np.uint64((1 << 48) - 1)
 _NO_PORTS = np.uint64(0xFFFF_0000_0000)
 _LOW, _PORT = np.uint64(0xFFFF), np.uint64(16)
 ECHO_TYPES = {1: (0, 8), 58: (128, 129)}
-"""Types of echo replies and requests, by protocol: one flow, whatever its identifier."""
+"""Types of echo replies and requests, by protocol: all identifiers are one flow."""
 
 Medians = tuple[Array, NDArray[np.float64]]
-"""Traced flows, hashes (m,) in ascending order, and the RTT of each in seconds."""
+"""Hashes (m,) of traced flows, ascending, and their RTTs in seconds."""
 _NO_MEDIANS: Medians = (np.empty(0, "u8"), np.empty(0))
 
 
 class Rtts:
-    """Medians of the last minute on the paths of a view; made once a second."""
+    """Medians of the last minute on the paths of a view, computed once a second."""
 
     def __init__(self) -> None:
         self._of = -1, -1
@@ -48,10 +48,9 @@ def live_table(
     view: LiveView, paths: PathView | None = None, names: AddressNames | None = None,
     medians: Callable[[PathView], Medians] | None = None,
 ) -> RowTable:  # fmt: skip
-    """The rows of a view with columns `age` and `idle` in ns, and `rtt` in seconds.
+    """Return the rows of a view with columns `age` and `idle` in ns, and `rtt` in seconds.
 
-    Round-trip times are those on `paths`, by `medians`; they are made only where they are asked
-    for.
+    `medians` computes the round-trip times on `paths`, only if a caller reads them.
     """
     rows, now = view.rows, view.now_ns
 
@@ -70,7 +69,7 @@ def live_table(
 
 
 def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
-    """Seconds (n,) of flows of dtype LIVE, by Medians; NaN of those that are not traced."""
+    """Return the RTT in seconds (n,) of flows of dtype LIVE; NaN for untraced flows."""
     found = np.full(len(rows), np.nan)
     if len(keys):
         own = _path_keys(rows)
@@ -82,7 +81,7 @@ def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
 
 
 def path_medians(paths: PathView) -> Medians:
-    """The RTT of each traced flow to the farthest router or host that answers."""
+    """Return the RTT of each traced flow to the farthest router or host that answers."""
     series = paths.series[paths.series["last_ns"] >= 0]
     if not len(series):
         return _NO_MEDIANS
@@ -90,7 +89,7 @@ def path_medians(paths: PathView) -> Medians:
     words[:, 4] &= _TRANSPORT
     _leave_ports_out(words, np.isin(series["protocol"], list(ECHO_TYPES)))
     keys = hash_keys(words)
-    # The last one of each flow is the farthest.
+    # The last hop of each flow is the farthest.
     order = np.lexsort((series["hop"], keys))
     keys, ids = keys[order], series["id"][order]
     last = np.append(keys[1:] != keys[:-1], True)
@@ -106,15 +105,14 @@ def path_medians(paths: PathView) -> Medians:
 
 
 def _path_keys(rows: Array) -> Array:
-    """Hashes (n,) of the flows that packets out of this host are of: destination, source and what
-    follows, as path tracing has them."""
+    """Return hashes (n,) of the flows of outgoing packets, as path tracing has them."""
     words = words_of(rows)
     swapped = rows["direction"] == FlowDirection.EGRESS
     keys = np.empty((len(rows), _WORDS), "u8")
     keys[:, :2] = np.where(swapped[:, None], words[:, 2:4], words[:, :2])
     keys[:, 2:4] = np.where(swapped[:, None], words[:, :2], words[:, 2:4])
     transport = words[:, 4] & _TRANSPORT
-    # Answers to what comes in go back to the port that it is from.
+    # An answer goes to the source port of the incoming packet.
     back = transport & ~np.uint64(0xFFFF_FFFF) | (transport & _LOW) << _PORT
     back |= transport >> _PORT & _LOW
     keys[:, 4] = np.where(swapped, transport, back)

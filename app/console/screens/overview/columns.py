@@ -1,4 +1,4 @@
-"""Columns of screen 1: those of the blocks that no other screen has."""
+"""Columns of the blocks that only screen 1 has."""
 
 from __future__ import annotations
 

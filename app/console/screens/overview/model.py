@@ -1,4 +1,4 @@
-"""What screen 1 is about: the last minutes' traffic, the worst hops, the policies that matter."""
+"""The model of screen 1: traffic of the last minutes, worst hops, policies, warnings."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from probes.snapshot import Event
 from widgets.sparkline import means
 
 LATE = 2.5
-"""Intervals without a window after which a probe is late."""
+"""A probe without a window for so many intervals is late."""
 _NOW = 0.5
-"""Seconds that a present rate is made of at least: windows end early where tables fill."""
+"""Least seconds of a present rate: windows end early if tables fill."""
 _QUIET_NS = 5 * SECOND_NS
 _LOOKED_AT = 300
-"""Events that are looked through for warnings, newest first."""
+"""Number of newest events that are searched for warnings."""
 _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """What passes in a direction. Per second; NaN where nothing was measured."""
+    """Rates of a direction per second; NaN without a window."""
 
     bits: float
     packets: float
     line: NDArray[np.float64]
-    """Bits, (cells,), the last one at the right."""
+    """Bits, (cells,), newest last."""
     lost: NDArray[np.bool_]
-    """In which cells packets are missing, (cells,)."""
+    """Cells with missing packets, (cells,)."""
     peak: tuple[float, float]
-    """The highest bits, and packets, of a window on the line."""
+    """Highest bits and packets of a window on the line."""
 
 
 def span_of(traffic: Array) -> int:
-    """Seconds of a cell of the time lines of `traffic`, dtype TRAFFIC (n,): no window is longer."""
+    """Return the seconds of a cell of time lines of `traffic` (n,): at least the longest window."""
     longest = float(traffic["seconds"][-10:].max(initial=0.0))
     return CELL * max(1, math.ceil(round(longest / CELL, 2)))
 
 
 def rates(traffic: Array, way: str, cells: int) -> Rates:
-    """Of `in` or `out`, by windows of dtype TRAFFIC (n,), oldest first."""
+    """Return the rates of `in` or `out`, of windows of dtype TRAFFIC (n,), oldest first."""
     cell_ns = span_of(traffic) * SECOND_NS
-    # A window that ends when a cell does belongs to it. Cells begin at round times of the clock.
+    # A window at the end of a cell belongs to it. Cells begin at round times.
     at = (traffic["end_ns"] - 1) // cell_ns
     at = at - (at[-1] if len(at) else 0) + cells - 1
     seen = traffic[at >= 0]
@@ -79,19 +79,19 @@ def rates(traffic: Array, way: str, cells: int) -> Rates:
 
 
 def _few(traffic: Array) -> int:
-    """How many of the last windows the present is."""
+    """Return the number of windows of the present."""
     backwards = np.cumsum(traffic["seconds"][::-1])
     return int(np.searchsorted(backwards, _NOW)) + 1
 
 
 def late(pulses: Iterable[Pulse], now: float, interval: float) -> list[Pulse]:
-    """Those whose windows stay away; `now` is `time.monotonic()`, `interval` the least there is."""
+    """Return the late probes; `now` is `time.monotonic()`, `interval` the least interval."""
     return [one for one in pulses if now - one.came_at > LATE * max(one.interval, interval)]
 
 
 @dataclass(slots=True)
 class WorstHops:
-    """Hops of all paths, the worst first, looked for once a second."""
+    """Hops of all paths, the worst first, ranked once a second."""
 
     _paths: Paths = field(default_factory=Paths)
     _ranked: list[tuple[PathKey, int]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class WorstHops:
     _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
-        """Look at this from now on."""
+        """Take a new view."""
         self._paths.take(view, traced)
         known = (view.generation, view.second)
         if self._known != known:
@@ -110,7 +110,7 @@ class WorstHops:
         return len(self._ranked)
 
     def hops(self, most: int, cells: int) -> list[tuple[PathKey, Hop]]:
-        """At most so many, with time lines of so many cells."""
+        """Return at most `most` hops, with time lines of `cells` cells."""
         asked = (self._known, most, cells)
         if self._found[0] != asked:
             chosen = self._ranked[: max(0, most)]
@@ -120,10 +120,10 @@ class WorstHops:
 
 
 def ranked(view: PathView) -> list[tuple[PathKey, int]]:
-    """Destination and number of every hop that answers, the worst first.
+    """Return path and number of every hop that answers, the worst first.
 
-    Loss that is a router's reluctance to answer only is none. What is compared is coarse, or hops
-    that are alike would change places all the time.
+    A router's reluctance to answer is no loss. Values are rounded, so that similar hops keep their
+    places.
     """
     series = view.series
     here = np.flatnonzero((series["last_ns"] >= 0) & (view.now_ns - series["seen_ns"] <= _QUIET_NS))
@@ -155,8 +155,8 @@ def ranked(view: PathView) -> list[tuple[PathKey, int]]:
 
 
 def pressing(triggers: Triggers, cells: int) -> list[PolicyView]:
-    """Every policy with a time line of so many cells: active by a condition or an operator, cooling
-    down, armed and near its threshold, and then those that wait for nothing."""
+    """Return every policy with a time line of `cells` cells: active ones, then cooling ones, then
+    armed ones near their thresholds, then the others."""
     return sorted(triggers.statuses(cells), key=_rank)
 
 
@@ -170,7 +170,7 @@ def _rank(one: PolicyView) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A warning or an error, and how often it came, with other numbers."""
+    """A warning or an error, and the count of those that differ only in numbers."""
 
     event: Event
     """The newest."""
@@ -178,7 +178,7 @@ class Warned:
 
 
 def warnings_of(events: Sequence[Event], most: int) -> list[Warned]:
-    """At most so many of `events`, newest first; those that differ in numbers only are one."""
+    """Return at most `most` warnings, newest first; those that differ only in numbers are one."""
     found: dict[tuple[str, str, str], tuple[Event, int]] = {}
     for event in events[:_LOOKED_AT]:
         if event.severity == "info":
@@ -195,9 +195,10 @@ def _without_numbers(text: str) -> str:
 
 
 def allotted(lines: int, wanted: Mapping[str, int], weights: Mapping[str, int]) -> dict[str, int]:
-    """Heights, by name, of blocks that want so many rows, in a column of so many lines.
+    """Return heights, by name, of blocks that want so many rows, in a column of `lines` lines.
 
-    Each has a line for its name; the rows go around by weight until every want is met.
+    Each block has a line for its name; the other lines go to blocks by weight until all have
+    their rows.
     """
     heights = dict.fromkeys(wanted, 1)
     for _ in range(lines - len(wanted)):

@@ -1,4 +1,4 @@
-"""Screen 1 in words: health, traffic, and the rows of its blocks."""
+"""Health strip, traffic and rows of the blocks of screen 1."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from widgets.table.rows import Pieces, Row, Rows, RowSource, Tones
 from widgets.tones import Tone
 
 _BUSY, _OVERLOADED = 0.25, 0.75
-"""Shares of an interval that polling takes, from which on it is remarkable, or too much."""
+"""Shares of an interval that make polling remarkable, or too long."""
 _FULL = 0.5
-"""Share of a table in use from which on it is remarkable."""
+"""Used share of a table that is remarkable."""
 _DESTINATION_CELLS = (10, 22)
 _WIDE_LINE = 34
 _TONES = {"warning": Tone.WARN, "error": Tone.BAD}
@@ -46,7 +46,7 @@ NO_FLOWS = "waiting for packets"
 
 
 class Head:
-    """The first rows of another source, at most so many."""
+    """At most `most` first rows of another source."""
 
     def __init__(self, source: RowSource, most: int) -> None:
         self._source = source
@@ -69,10 +69,10 @@ class Head:
 def health_items(
     pulses: Pulses, late: Sequence[Pulse], ended: dict[str, str], left_out: int, now: float
 ) -> list[StatusItem]:
-    """Whether everything measures: all probes first, then each by itself, those in trouble first.
+    """Return the health strip: a summary, then each probe, those in trouble first.
 
-    `ended` are probes that run no more, and why; `left_out` flows are not in what is shown; `now`
-    is `time.monotonic()`.
+    `ended` has the reasons of ended probes; `left_out` flows have no row; `now` is
+    `time.monotonic()`.
     """
     probes = pulses.probes
     if not probes:
@@ -108,13 +108,13 @@ def _lost_item(pulses: Pulses) -> StatusItem:
 
 
 def loss_now(pulse: Pulse) -> int:
-    """What the probe's last window lost."""
+    """Return the losses of the probe's last window."""
     return sum(loss.packets for reason, loss in pulse.last.items() if reason.is_loss)
 
 
 def _probe_item(one: Pulse, priority: int) -> StatusItem:
-    """A probe that measures, and what there is to say of that."""
-    # To the digit only where it matters: an idle console has nothing to draw.
+    """Return the item of a probe that measures."""
+    # Rounded unless remarkable: an idle console draws nothing.
     exact = f"{duration(one.poll)} / {duration(one.interval)}"
     text = exact if one.share > _BUSY else poll_time(one.poll, one.interval)
     if one.occupancy > 0:
@@ -128,20 +128,20 @@ def _probe_item(one: Pulse, priority: int) -> StatusItem:
 
 
 def traffic_columns(scale: float, seconds: float, cells: int) -> tuple[Column, ...]:
-    """The columns of the traffic; `scale` is in bits per second, `seconds` are those of a line."""
+    """Return the columns of traffic; `scale` is in bits/s, `seconds` the length of a line."""
     span, top = age(seconds), bit_rate(scale)
     title = f"last {span}, up to {top}" if cells >= _WIDE_LINE else f"{span} ≤{top}"
     return columns(TRAFFIC, line={"title": title if seconds else ""})
 
 
 def traffic_scale(ways: dict[str, Rates]) -> float:
-    """The end of the scale of all lines, in bits per second."""
+    """Return the end of the scale of all lines, in bits per second."""
     return round_scale(max((float(np.nanmax(one.line, initial=0.0)) for one in ways.values()),
                            default=0.0))  # fmt: skip
 
 
 def traffic_rows(ways: dict[str, Rates], scale: float, lines: int, *, old: bool) -> Rows:
-    """A direction in so many lines; muted where it is `old`."""
+    """Return the rows of each direction, `lines` each; `old` traffic is muted."""
     rows = []
     for way, one in ways.items():
         drawn = _tall(one, scale, lines, Tone.MUTED if old else Tone.ACCENT)
@@ -157,9 +157,9 @@ def traffic_rows(ways: dict[str, Rates], scale: float, lines: int, *, old: bool)
 
 
 def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
-    """Bars over so many lines, the uppermost first; where packets are missing they hang.
+    """Return bars over `lines` lines, the uppermost first; they hang if packets are missing.
 
-    Nothing has no bar: an idle console has nothing to draw.
+    Zero has no bar: an idle console draws nothing.
     """
     step = scale / lines
     none = np.zeros(len(one.line), bool)
@@ -174,7 +174,7 @@ def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
 def worst_columns(
     found: Sequence[tuple[PathKey, Hop]], names: Names, cells: int
 ) -> tuple[Column, ...]:
-    """The columns of the worst hops."""
+    """Return the columns of the worst hops."""
     least, most = _DESTINATION_CELLS
     widths = [len(destination_text(choice.destination, names)) for choice, _ in found]
     hops = [hop for _, hop in found]
@@ -205,8 +205,8 @@ def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
 
 
 def warning_rows(pulses: Pulses, warned: Sequence[Warned]) -> Rows:
-    """What is lost, by reason, of each probe, whose key is `(LOST, probe)`; then events, which are
-    their own keys."""
+    """Return the losses of each probe, with key `(LOST, probe)`, then events, with themselves as
+    keys."""
     rows = [_loss_row(one) for one in pulses.probes.values() if one.lost.packets]
     rows += [_warned_row(one) for one in warned]
     return Rows.of(rows)

@@ -1,4 +1,4 @@
-"""Screen 1: whether everything measures, what passes, what is worst; each leads to its screen."""
+"""Screen 1: health of probes, traffic, worst hops, policies; each block leads to its screen."""
 
 from __future__ import annotations
 
@@ -60,18 +60,17 @@ from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
 _Looked = tuple[tuple[Traced, ...], MonitorInfo | None, dict[str, str] | None]
-"""What is traced, what the monitor does, and why each probe ended, by name and empty where it did
-not; that only while one is missed."""
+"""Traced paths, the monitor, and the failure of each probe by name, fetched only if one is late."""
 _SHARES = {"flows": 2}
 """Blocks that get more rows than others."""
 _RATE = FLOWS.names.index("rate")
 _ALL = 1 << 20
 _MOST = 20
-"""Warnings that are looked for."""
+"""Most warnings that are shown."""
 _LATER = 0.01
-"""Seconds in which the first paint goes out to the terminal, by a thread of its own."""
+"""Seconds for the first paint, which another thread writes to the terminal."""
 _LEAST_LOG = 3
-"""Lines that are left over, from which on the newest events are shown in them."""
+"""Least spare lines that show the newest events."""
 _BARS = (14, 40)
 """Cells of the protocols' bar, on narrow and on wide screens."""
 
@@ -114,12 +113,12 @@ class Board(Container):
     """The blocks below the strips."""
 
     def on_resize(self) -> None:
-        """Share out the lines that there are now."""
+        """Share out the lines."""
         self.call_after_refresh(cast("OverviewScreen", self.screen).show)
 
 
 class OverviewScreen(PollingScreen[_Looked]):
-    """Blocks, in one column or in two; as many rows of each as there is room for."""
+    """Blocks in one column or two; each has as many rows as fit."""
 
     AUTO_FOCUS = "#flows"
     MODE = "overview"
@@ -139,9 +138,9 @@ class OverviewScreen(PollingScreen[_Looked]):
         super().__init__()
         self._traced: tuple[Traced, ...] = ()
         self._ended: dict[str, str] = {}
-        """Probes that run no more, and why."""
+        """Reasons of ended probes, by name."""
         self._removed: dict[str, float] = {}
-        """Probes that were removed, and when their last window came."""
+        """Arrival of the last window of each removed probe."""
         self._hops = WorstHops()
         self._triggers = Triggers()
 
@@ -202,7 +201,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         plane, missed = self.console.plane, bool(self._late(self._pulses()))
 
         def ask() -> _Looked:
-            # All probes are asked for only when one is missed: it takes a while, and pydantic.
+            # Only if a probe is late: listing probes is slow, and needs pydantic.
             known = {one.name: one.failure for one in plane.probes()} if missed else None
             return plane.traced(), plane.monitor(), known
 
@@ -218,7 +217,7 @@ class OverviewScreen(PollingScreen[_Looked]):
                 self._removed[one.name] = one.came_at
 
     def _pulses(self) -> Pulses:
-        """Those of the frame without the probes that were removed."""
+        """Return the pulses of the frame without removed probes."""
         pulses = self.console.frame.pulses
         here = {n: p for n, p in pulses.probes.items() if self._removed.get(n) != p.came_at}
         return replace(pulses, probes=here)
@@ -228,11 +227,11 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     @property
     def _now(self) -> float:
-        """By `time.monotonic()`; while the view is paused, when it was."""
+        """Moment of the view, by `time.monotonic()`."""
         frame = self.console.frame
         if self.console.time.paused:
             return frame.at
-        # On a slow link the frame is older than the last window, and no probe is to blame.
+        # A slow link delays the frame, not the probes.
         return frame.at + time.monotonic() - self.console.time.state.last_at
 
     # What is shown
@@ -259,7 +258,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
 
     def _arrange(self, pulses: Pulses, warnings: int) -> dict[str, int]:
-        """Give each block its lines; how many those are, by name."""
+        """Set the height of each block; return the heights by name."""
         traffic, mix = self.block("traffic"), self.query_one("#mix")
         known = bool(len(pulses.traffic))
         traffic.display = mix.display = known
@@ -279,7 +278,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             heights = allotted(lines, wanted, {})
             heights |= {"flows": lines - above, "events": lines - sum(heights.values())}
         else:
-            # Flows get what is left over, so that they need not be there to be counted in.
+            # Flows get the lines that are left, even before the first flow.
             rows = {"flows": _ALL, **wanted} if shown else wanted
             heights = {"flows": 0, "events": 0, **allotted(lines - above, rows, _SHARES)}
         self.block("events").display = heights["events"] >= _LEAST_LOG
@@ -289,7 +288,7 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     @property
     def _lines(self) -> int:
-        """Of a direction of the traffic."""
+        """Lines of a direction of the traffic."""
         if not self.has_class("-tall"):
             return 1
         return 4 if self.has_class("-broad") else 2
@@ -367,7 +366,7 @@ class OverviewScreen(PollingScreen[_Looked]):
     @on(Block.CursorLeft)
     @on(HealthStrip.CursorLeft)
     def _passed(self, event: Block.CursorLeft | HealthStrip.CursorLeft) -> None:
-        """Go to the next block, or the one before; not around."""
+        """Go to the next block or the previous one, without wrapping."""
         stops = [one for one in self.focus_chain if isinstance(one, HealthStrip | Block)]
         at = stops.index(self.focused) + event.step if self.focused in stops else 0
         if 0 <= at < len(stops):

@@ -18,7 +18,7 @@ SCREEN = ScreenInfo(
     probes=("path",),
     states=(
         NamedState("path.count", StateKind.COUNT, "destinations whose paths are traced"),
-        NamedState("path.destination", StateKind.TEXT, "the address whose path is looked at"),
+        NamedState("path.destination", StateKind.TEXT, "address of the chosen path"),
         NamedState("path.hops", StateKind.COUNT, "hops of that path that are listed"),
         NamedState("path.answering", StateKind.COUNT, "hops of it that answered"),
         NamedState("path.rtt", StateKind.TIME, "to its farthest router, over the last seconds"),

@@ -1,4 +1,4 @@
-"""The detail of one hop: its routers, what changed, its round-trip times and how they lie."""
+"""The detail of one hop: its routers, changes, and the distribution of round-trip times."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from widgets.sparkline import means
 from widgets.tones import Tone
 
 _CHANGES = 50
-"""Changes that are listed."""
+"""Most changes in the list."""
 _SURE = 0.01
-"""How improbable a difference must be, were there none, to be called one."""
+"""Significance level of the comparison."""
 
 
 class PathDetail(Horizontal):
@@ -45,7 +45,7 @@ class PathDetail(Horizontal):
     def __init__(self) -> None:
         super().__init__()
         self.number = 0
-        """The hop that it is about."""
+        """Number of its hop."""
         self._drawn: object = None
         self._difference = ""
 
@@ -63,15 +63,14 @@ class PathDetail(Horizontal):
         self, paths: Paths, choice: PathKey, hop: Hop | None, names: Names, span: float,
         past: Callable[[], Iterable[PathView]],
     ) -> None:  # fmt: skip
-        """Show `hop` of `choice`; None for the destination, of which nothing is measured.
+        """Show `hop` of `choice`; None for the destination, which has no measurements.
 
-        The chart is of the last `span` seconds; `past` gives the views whose bins have them, newest
-        first.
+        The chart is of the last `span` seconds, whose bins the views of `past` have, newest first.
         """
         if hop is None:
             self._show_nothing(choice)
             return
-        # What is drawn is of whole seconds.
+        # The chart changes once a second.
         drawn = (choice, hop.number, paths.view.second, len(hop.places), span)
         fresh = drawn != self._drawn
         if fresh:
@@ -101,7 +100,7 @@ class PathDetail(Horizontal):
 
 
 def _history(samples: Array, second: int) -> list[ChartSeries]:
-    """Median and 95th percentile of each second of the last minute."""
+    """Return median and 95th percentile of each second of the last minute."""
     times = np.arange(second - MINUTE, second + 1)
     values = np.full((2, len(times)), np.nan)
     seconds = samples["sent_ns"] // SECOND_NS - times[0]
@@ -117,7 +116,7 @@ def _history(samples: Array, second: int) -> list[ChartSeries]:
 
 
 def long_history(views: Iterable[PathView], ids: Array) -> ChartSeries:
-    """The mean of each second that the bins of `views`, newest first, have of the series `ids`."""
+    """Return the mean of each second of the series `ids`; `views` stand newest first."""
     times, values = [np.empty(0)], [np.empty(0)]
     until = sys.maxsize
     for view in views:
@@ -129,13 +128,13 @@ def long_history(views: Iterable[PathView], ids: Array) -> ChartSeries:
         times.append(seconds[new].astype("f8"))
         values.append(means(bins["rtt_ns"].sum(axis=0), answered)[new] / 1e9)
     found = np.concatenate(values[::-1])
-    # Before there was anything, nothing is missing.
+    # The chart begins with the first answer.
     begin = int(np.argmax(np.isfinite(found))) if len(found) else 0
     return ChartSeries("mean", np.concatenate(times[::-1])[begin:], found[begin:])
 
 
 def _difference(paths: Paths, hop: Hop) -> str:
-    """Whether flows by two routers are equally fast; empty where there is nothing to compare."""
+    """Return whether two routers' times differ, in words; empty without two routers."""
     found = paths.difference(hop)
     if found is None:
         return ""
@@ -147,7 +146,7 @@ def _difference(paths: Paths, hop: Hop) -> str:
 def _lines(
     paths: Paths, choice: PathKey, hop: Hop, names: Names, difference: str
 ) -> Iterator[tuple[str, str, str]]:
-    """Label, text and style of each line."""
+    """Yield label, text and style of each line."""
     view = paths.view
     series = view.series[hop.places]
     for number, router in enumerate(hop.routers):
@@ -181,5 +180,5 @@ def _lines(
 
 
 def _label_text(entry: int) -> str:
-    """An MPLS label stack entry (RFC 3032)."""
+    """Return an MPLS label stack entry (RFC 3032) in words."""
     return f"MPLS label {entry >> 12}, class {entry >> 9 & 7}, TTL {entry & 255}"

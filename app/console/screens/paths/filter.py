@@ -1,4 +1,4 @@
-"""Filters on screen 2: which of its paths, by their destinations and flows, and which hops pass."""
+"""Filters of screen 2, applied to its paths and hops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOP = np.dtype(
 
 
 def path_table(paths: Paths, names: AddressNames | None = None) -> RowTable:
-    """What filters of PATHS look at: a row for each of `paths.choices`."""
+    """Return the fields of PATHS, a row for each of `paths.choices`."""
     rows = np.zeros(len(paths.choices), _PATH)
     for row, choice in zip(rows, paths.choices, strict=True):
         row["version"], row["destination"] = _address(choice.destination)
@@ -50,7 +50,7 @@ def path_table(paths: Paths, names: AddressNames | None = None) -> RowTable:
 
 
 def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[PathKey, ...]:
-    """The choices that pass; a destination with several flows does where one of them does."""
+    """Return the choices that pass; a destination passes with any of its flows."""
     if not shown:
         return paths.choices
     passed = set()
@@ -63,7 +63,7 @@ def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[PathK
 
 
 def shown_hops(hops: Sequence[Hop], shown: Filter, names: AddressNames) -> list[Hop]:
-    """The hops that pass."""
+    """Return the hops that pass."""
     if not shown:
         return list(hops)
     rows = np.zeros(len(hops), _HOP)
@@ -79,6 +79,6 @@ def shown_hops(hops: Sequence[Hop], shown: Filter, names: AddressNames) -> list[
 
 
 def _address(text: str) -> tuple[int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-    """Version, and 16 bytes in network order."""
+    """Return version, and 16 bytes in network order."""
     address = ipaddress.ip_address(text)
     return address.version, np.frombuffer(address.packed.ljust(16, b"\0"), "u1")

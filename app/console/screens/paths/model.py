@@ -1,4 +1,4 @@
-"""What screen 2 is about: the paths there are to choose from, and what was measured on one."""
+"""The model of screen 2: paths to choose from, and measurements of their hops."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from probes.path.traced import Traced
 from widgets.sparkline import means
 
 MINUTE = IDLE_NS // SECOND_NS
-"""Seconds that every number but the totals is of."""
+"""Seconds of all numbers but totals."""
 CELL = 2
-"""Seconds of a cell of the time line. Cells begin at even seconds of the clock, so that they move
-all together, and seldom."""
+"""Seconds of a cell of the time line. Cells begin at even seconds, so that all move together."""
 _QUIET_NS = 5 * SECOND_NS
-"""Without a probe for longer a flow counts as ended."""
+"""A flow without a probe for this long has ended."""
 _COMPARABLE = 20
-"""Answers of each of two routers that a comparison takes."""
+"""Least answers of each router for a comparison."""
 _FEW = 5
-"""Seconds of a mean that is shown as the present."""
+"""Seconds of the mean that stands for the present."""
 ECHO = (1, 58)
-"""Protocols whose echo is traced, as one flow: it has no ports."""
+"""Protocols whose echo is traced as one flow, without ports."""
 ROUTE = (
     PathRowKind.RESPONDER,
     PathRowKind.LONGER,
@@ -42,13 +41,13 @@ ROUTE = (
     PathRowKind.SILENT,
     PathRowKind.ANSWERS,
 )
-"""Findings that another way is taken."""
+"""Findings that the route changed."""
 _NOWHERE = np.empty(0, int)
 
 
 @dataclass(frozen=True, slots=True)
 class PathKey:
-    """What can be looked at: all flows to a destination, or one."""
+    """A path: all flows to a destination, or one."""
 
     destination: str
     flow: TracedFlow | None = None
@@ -56,45 +55,45 @@ class PathKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hop:
-    """A hop of what is looked at."""
+    """A hop of a path."""
 
     number: int
     places: Array
-    """Of its series in the view."""
+    """Places of its series in the view."""
     numbers: Numbers
     last: float
     """The last round-trip time in seconds, or NaN."""
     routers: tuple[Router, ...]
-    """That whose flow is looked at first."""
+    """The router of the chosen flow comes first."""
     cleared: bool
-    """Whether what is lost here is the router's reluctance to answer only."""
+    """Whether the loss is only the router's reluctance to answer."""
     queue_ns: int
     means: NDArray[np.float64]
-    """Seconds, (cells,), NaN where nothing was measured."""
+    """Seconds, (cells,); NaN without an answer."""
     lost: NDArray[np.bool_]
     marked: NDArray[np.bool_]
-    """Where another way was taken."""
+    """Cells in which the route changed, (cells,)."""
 
     @property
     def forgiven(self) -> bool:
-        """Whether what is lost here is nobody's fault."""
+        """Whether the loss is no loss of packets."""
         return self.cleared or not self.numbers.answered
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A path in a line; times and shares are of the farthest router that answers."""
+    """A path in a line; times and shares of the farthest router that answers."""
 
     length: int
-    """Routers on the way, 0 where it is not known."""
+    """Number of routers, or 0 if unknown."""
     rtt: float
-    """Seconds, the mean of the last few; NaN where there is none."""
+    """Mean of the last seconds, in seconds; NaN without an answer."""
     loss: float
-    """0 to 1, of the last minute; NaN where nothing was sent."""
+    """Of the last minute, 0 to 1; NaN without a probe."""
     queue: tuple[int, int]
-    """A hop at which packets queue up, and for how many ns; 0, 0 without one."""
+    """Hop with the longest queue, and its delay in ns; 0, 0 without a queue."""
     ended: bool
-    """Whether there are no probes any more."""
+    """Whether the probes have ended."""
 
 
 _KNOWN = ("last_ns", "seen_ns", "queue_ns", "cleared")
@@ -102,7 +101,7 @@ _KNOWN = ("last_ns", "seen_ns", "queue_ns", "cleared")
 
 @dataclass(slots=True)
 class Paths:
-    """A view and what runs, arranged by choices."""
+    """A view and the running traces, arranged by path."""
 
     view: PathView = field(default_factory=lambda: LivePaths().view())
     choices: tuple[PathKey, ...] = ()
@@ -113,21 +112,20 @@ class Paths:
     _of: dict[int, tuple[PathKey, PathKey]] = field(default_factory=dict)
     """Each series' destination and flow."""
     _ended: Array = field(default_factory=lambda: np.empty(0, bool))
-    """Which series have no probes any more."""
+    """Series whose probes have ended, as a mask."""
     _numbers: tuple[object, dict[int, Numbers]] = (None, {})
     _recent: RecentTimes = field(default_factory=lambda: RecentTimes(_NOWHERE))
     _summaries: dict[PathKey, Summary] = field(default_factory=dict)
     _routers: dict[PathKey, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
     _changes: dict[PathKey, Array] = field(default_factory=dict)
     _marks: dict[PathKey, dict[int, list[int]]] = field(default_factory=dict)
-    """Made once a second, as numbers are, or when something is found out; only time lines move
-    more often."""
+    """Caches: cleared once a second and after findings."""
     _found: tuple[object, ...] = ()
     edition: int = 0
-    """Another number wherever something else is to be said of paths; hops change more often."""
+    """Incremented when the path list must be redrawn; hop rows change more often."""
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
-        """Look at this from now on."""
+        """Take a new view."""
         self.view = view
         self._running = {one.destination: one for one in traced}
         flows = tuple((one.destination, one.flows) for one in traced)
@@ -176,26 +174,26 @@ class Paths:
             yield from (PathKey(name, flow) for flow in flows)
 
     def flows(self, destination: str) -> list[TracedFlow]:
-        """Those of a destination, in the order in which they came."""
+        """Return the flows to a destination, oldest first."""
         return [c.flow for c in self._places if c.destination == destination and c.flow]
 
     def nearest(self, wanted: PathKey) -> PathKey | None:
-        """`wanted`, or its destination where that has no other flow; None where it is not here."""
+        """Return `wanted` or its destination, whichever is a choice; otherwise None."""
         known = (choice for choice in (wanted, PathKey(wanted.destination)))
         return next((choice for choice in known if choice in self.choices), None)
 
     def running(self, destination: str) -> Traced | None:
-        """What is traced there; None where nothing is."""
+        """Return the trace of a destination, or None."""
         return self._running.get(destination)
 
     def summary(self, choice: PathKey) -> Summary:
-        """A path at a glance."""
+        """Return the summary of a path."""
         if choice not in self._summaries:
             self._sum_up({choice, *self.choices} - self._summaries.keys())
         return self._summaries[choice]
 
     def _sum_up(self, choices: Iterable[PathKey]) -> None:
-        # All at once: one after the other takes several times as long.
+        # Together: one by one takes several times as long.
         hops, heard = self.view.series["hop"], self.view.series["last_ns"] >= 0
         farthest: dict[PathKey, int] = {}
         for choice in choices:
@@ -219,12 +217,12 @@ class Paths:
                 rtt_ns / count / 1e9 if count else math.nan,
                 lost / (answered + lost) if answered + lost else math.nan,
                 self._queue(places),
-                # What has ended for long is not even kept.
+                # The view forgets series that ended long ago.
                 bool(self._ended[places].all() if len(places) else running and running.matched),
             )
 
     def _queue(self, places: Array) -> tuple[int, int]:
-        """At which hop packets queue up most, and for how many ns; 0, 0 where none do."""
+        """Return the hop with the longest queue, and its delay in ns; 0, 0 without a queue."""
         queues = np.where(self._ended[places], 0, self.view.series["queue_ns"][places])
         if not queues.any():
             return 0, 0
@@ -232,7 +230,7 @@ class Paths:
         return int(self.view.series["hop"][places[most]]), int(queues[most])
 
     def hops(self, choice: PathKey, cells: int) -> list[Hop]:
-        """The hops of a choice that are on the way, with a time line of so many cells."""
+        """Return the hops of a path, with time lines of `cells` cells."""
         series = self.view.series[self._places.get(choice, _NOWHERE)]
         running = self.running(choice.destination)
         answering = series["hop"][series["last_ns"] >= 0]
@@ -241,7 +239,7 @@ class Paths:
         return self.hops_at([(choice, number) for number in numbers], cells)
 
     def hops_at(self, wanted: Sequence[tuple[PathKey, int]], cells: int) -> list[Hop]:
-        """Some hops, given by choice and number, with time lines of so many cells."""
+        """Return hops by path and number, with time lines of `cells` cells."""
         groups = {one: self._at_hop(*one) for one in wanted}
         numbers = self._minute(groups)
         lines = self._lines(list(groups.values()), cells)
@@ -255,16 +253,15 @@ class Paths:
         ]  # fmt: skip
 
     def _at_hop(self, choice: PathKey, number: int) -> Array:
-        """Places of a choice's series at a hop."""
+        """Return places of a path's series at a hop."""
         if (choice, number) not in self._groups:
             places = self._places.get(choice, _NOWHERE)
             self._groups[choice, number] = places[self.view.series["hop"][places] == number]
         return self._groups[choice, number]
 
     def _lines(self, groups: Sequence[Array], cells: int) -> list[tuple[Array, Array]]:
-        """For series at each group of places the means, in seconds, and whether any was lost:
-        both (cells,), where the newest is the last."""
-        # A cell that has only begun is shown too.
+        """Return means in seconds and losses of each group of places, (cells,), newest last."""
+        # The newest cell may be incomplete.
         cells, begun = max(0, cells), self.view.second % CELL + 1
         places, of = _joined(groups)
         bins = np.zeros((len(places), cells * CELL), BIN)
@@ -279,7 +276,7 @@ class Paths:
         self, number: int, places: Array, numbers: Numbers, choice: PathKey,
         known: Mapping[str, list[int]], averages: Array, lost: Array,
     ) -> Hop:  # fmt: skip
-        # Of few series plain numbers are quicker than arrays.
+        # Plain numbers are faster than arrays of few series.
         at, last_ns, queue_ns = places.tolist(), known["last_ns"], known["queue_ns"]
         heard = [place for place in at if last_ns[place] >= 0]
         newest = max(heard, key=known["seen_ns"].__getitem__, default=None)
@@ -297,7 +294,7 @@ class Paths:
         )  # fmt: skip
 
     def _marked(self, choice: PathKey) -> dict[int, list[int]]:
-        """By hop the cells, counted from the clock's begin, in which another way was taken."""
+        """Return, by hop, the cells in which the route changed, counted from the clock's zero."""
         if choice not in self._marks:
             changes = self.changes(choice)
             route = changes[np.isin(changes["kind"], ROUTE)]
@@ -308,7 +305,7 @@ class Paths:
         return self._marks[choice]
 
     def _answering(self, choice: PathKey) -> dict[int, tuple[Router, ...]]:
-        """By hop who answers: first for a choice, then for all flows to its destination."""
+        """Return the routers by hop: those of the path first, then those of other flows."""
         if choice not in self._routers:
             every = self._places.get(PathKey(choice.destination), _NOWHERE)
             own = self._places.get(choice, _NOWHERE)
@@ -316,8 +313,8 @@ class Paths:
         return self._routers[choice]
 
     def _minute(self, groups: Mapping[tuple[PathKey, int], Array]) -> dict[int, Numbers]:
-        """The numbers of some hops, whose series are at places of the view, by the order of the
-        hops; made once a second."""
+        """Return the numbers of hops, given as places of series, by their order; cached for a
+        second."""
         key = (tuple(groups), self.view.second, self.view.generation)
         if self._numbers[0] != key:
             series = self.view.series
@@ -331,12 +328,12 @@ class Paths:
         return self._numbers[1]
 
     def difference(self, hop: Hop) -> tuple[tuple[str, str], DistributionTest] | None:
-        """How the times of flows by the two routers differ that answer most at a hop (S3.20), by
-        the last minute's; None where flows go one way only."""
+        """Compare the last minute's times of the two routers that answer most at a hop (S3.20);
+        None without two routers."""
         view = self.view
         series = view.series[hop.places]
         known = view.responders[np.isin(view.responders["series"], series["id"])]
-        # Of each flow the router that answered most.
+        # The router that answered most, for each flow.
         known = known[np.lexsort((-known["answers"].astype("i8"), known["series"]))]
         known = known[group_starts(known["series"])]
         raw = np.ascontiguousarray(known["responder"]).view("V16")[:, 0]
@@ -352,7 +349,7 @@ class Paths:
         return (one, other), kolmogorov_smirnov(first, second)
 
     def changes(self, choice: PathKey) -> Array:
-        """What was found out about a choice, dtype PATH, oldest first."""
+        """Return the findings about a path, dtype PATH, oldest first."""
         if choice not in self._changes:
             self._changes[choice] = self._changes_of(choice)
         return self._changes[choice]
@@ -374,7 +371,7 @@ class Paths:
 
 
 def flow_text(flow: TracedFlow) -> str:
-    """`tcp 40001 to 443`, `icmp echo`."""
+    """Return a flow in words: `tcp 40001 to 443`, `icmp echo`."""
     name = protocol_name(flow.protocol)
     if flow.protocol in ECHO:
         return f"{name} echo"
@@ -382,19 +379,19 @@ def flow_text(flow: TracedFlow) -> str:
 
 
 def since(rows: Array) -> Array:
-    """When what rows of dtype PATH tell of began."""
+    """Return when the changes of rows of dtype PATH began."""
     times: Array = np.where(rows["since_ns"] > 0, rows["since_ns"], rows["at_ns"])
     return times
 
 
 def _joined(groups: Sequence[Array]) -> tuple[Array, Array]:
-    """The places (n,) of all groups, and which group each is of (n,)."""
+    """Return the places of all groups, and the group of each, (n,)."""
     of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     return np.concatenate([_NOWHERE, *groups]), of
 
 
 def _choices_of(row: np.void) -> tuple[PathKey, PathKey]:
-    """The destination and the flow of a row of dtype SERIES."""
+    """Return the destination and the flow of a row of dtype SERIES."""
     destination = address_text(row["destination"].tobytes(), int(row["version"]))
     protocol = int(row["protocol"])
     ports = (int(row["source_port"]), int(row["destination_port"]))

@@ -1,4 +1,4 @@
-"""What samples of the last minute say of hops: counts, percentiles, jitter."""
+"""Counts, percentiles and jitter of hops, from the samples of the last minute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from widgets.sparkline import means
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """What the last minute was like at a hop. Times are seconds, NaN where there is none."""
+    """Numbers of a hop in the last minute. Times are seconds, or NaN."""
 
     sent: int
     answered: int
@@ -25,7 +25,7 @@ class Numbers:
 
     @property
     def loss(self) -> float:
-        """0 to 1; NaN where nothing was sent."""
+        """Lost share, 0 to 1; NaN without a probe."""
         return 1 - self.answered / self.sent if self.sent else math.nan
 
 
@@ -33,8 +33,8 @@ NONE = Numbers(0, 0, *[math.nan] * 3)
 
 
 def numbers_of(times: Array, series: Array, hops: Array) -> dict[int, Numbers]:
-    """Of each of `hops` the numbers; `times` (n,) and `series` (n,) are those of RecentTimes.of,
-    and `hops` (m,) say which hop a series is of."""
+    """Return the numbers by hop. `times` and `series` (n,) come from RecentTimes.of; `hops` (m,) is
+    the hop of each series."""
     sent = np.bincount(hops[series], minlength=MAX_HOPS + 1)
     heard = times >= 0
     rtts, ids = times[heard], series[heard]

@@ -1,4 +1,4 @@
-"""Who answers at the hops of a path."""
+"""Routers that answer at the hops of a path."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from probes.filter.network import address_text
 from probes.path.records import Array
 
 _TURNS_NS = 2 * SECOND_NS
-"""A router that was heard of this much before the last one is still in turn with it."""
+"""Routers whose last answers are closer than this take turns."""
 _ADDRESS = 16
 """Bytes of an address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """One that answers at a hop."""
+    """A router that answers at a hop."""
 
     address: str
     share: float
-    """Of the hop's answers, for all flows to the destination."""
+    """Share of the hop's answers, over all flows to the destination."""
     last_ns: int
     labels: tuple[int, ...]
     """MPLS label stack entries (RFC 3032), outermost first."""
 
 
 def routers_of(view: PathView, every: Array, own: Array) -> dict[int, tuple[Router, ...]]:
-    """By hop who answers the series at places `every` (n,), which are of one destination; those
-    first that are in turn at `own` (m,), which are some of them."""
+    """Return, by hop, the routers of a destination, whose series stand at places `every` (n,).
+
+    Routers that take turns at `own` (m,), some of those places, come first.
+    """
     series, known = view.series, view.responders
     belongs = np.zeros(len(series), "u1")
     belongs[every] = 1
@@ -43,7 +45,7 @@ def routers_of(view: PathView, every: Array, own: Array) -> dict[int, tuple[Rout
     for row, number in enumerate(series["hop"][at].tolist()):
         address = raw[row * _ADDRESS : (row + 1) * _ADDRESS]
         hops.setdefault(number, {}).setdefault(address, []).append(row)
-    # Of few rows plain numbers are quicker than arrays.
+    # Plain numbers are faster than arrays of few rows.
     answers, last_ns = rows["answers"].tolist(), rows["last_ns"].tolist()
     is_own = (belongs[at] == 2).tolist()
     version = int(series["version"][every[0]]) if len(every) else 0

@@ -1,4 +1,4 @@
-"""Screen 2 in words: a row for each path, and for each hop of one."""
+"""Rows of screen 2: paths, and the hops of one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from widgets.table.rows import Pieces, Row, Rows
 from widgets.tones import Tone
 
 _HOST_CELLS = (12, 40)
-"""The least and the most of the column of hosts, which is as wide as its widest host."""
+"""Least and most width of the column of hosts."""
 _WIDE_LINE = 30
 _RECENT_NS = 60_000_000_000
-"""A change is told of in the list of paths for this long."""
+"""The list of paths shows a change for this long."""
 NO_ANSWER = "no answer"
 NO_PROBE = "no probe yet"
 
@@ -44,9 +44,9 @@ def hop_columns(
     hosts: Sequence[str], scale: float, cells: int, spec: TableSpec[Any] = HOPS,
     **changes: Mapping[str, Any],
 ) -> tuple[Column, ...]:  # fmt: skip
-    """Return the columns of a table of hops, whose time lines end at `scale` seconds.
+    """Return the columns of hops; the scale of time lines ends at `scale` seconds.
 
-    `spec` has the columns of HOPS, and `changes` are of its others.
+    `spec` has the columns of HOPS and others, which `changes` are for.
     """
     least, most = _HOST_CELLS
     host = max(least, min(most, max(map(len, hosts), default=0)))
@@ -57,13 +57,13 @@ def hop_columns(
 
 
 def scale_of(hops: Sequence[Hop]) -> float:
-    """The end of the scale of all time lines, in seconds."""
+    """Return the end of the scale of all time lines, in seconds."""
     values = [hop.means[np.isfinite(hop.means)] for hop in hops]
     return round_scale(float(np.concatenate(values).max(initial=0)) if values else 0.0)
 
 
 def host_text(hop: Hop, names: Names) -> str:
-    """Who answers, and how many others do at times: `10.94.3.2 +1`."""
+    """Return the router that answers, and the number of others: `10.94.3.2 +1`."""
     if not hop.numbers.sent:
         return NO_PROBE
     if not hop.numbers.answered:
@@ -157,7 +157,7 @@ def hop_rows(
 
 
 def time_lines(hops: Sequence[Hop], scale: float) -> list[Pieces]:
-    """The time line of each hop; `scale` is in seconds and of them all."""
+    """Return the time line of each hop; all have the scale `scale`, in seconds."""
     if not hops:
         return []
     values, lost, marked = (
@@ -205,7 +205,7 @@ def _path_line(paths: Paths, choice: PathKey, names: Names) -> PathLine:
 
 
 def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
-    """What is to be said first of a path; empty for nothing."""
+    """Return the most urgent fact of a path with its tone, or an empty text."""
     summary = paths.summary(choice)
     if paths.running(choice.destination) is None:
         return "tracing has ended", Tone.MUTED
@@ -226,17 +226,17 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
 
 
 def change_text(row: np.void) -> str:
-    """What a row of dtype PATH tells, without where: `answered by 10.0.4.2, was 10.0.3.2`."""
+    """Return a finding without its hop: `answered by 10.0.4.2, was 10.0.3.2`."""
     return describe(row)[1].partition(": ")[2]
 
 
 def destination_text(destination: str, names: Names) -> str:
-    """Its name where it is known, or its address."""
+    """Return the known name of a destination, or its address."""
     return names.name(destination) or destination
 
 
 def distance_text(running: Traced | None) -> str:
-    """How far a destination is; empty where that is not known."""
+    """Return the distance of a destination in words; empty if unknown."""
     if running is None or not running.length:
         return ""
     routers = "1 router" if running.length == 1 else f"{running.length} routers"

@@ -1,4 +1,4 @@
-"""Screen 2: the paths that are traced, a row for each hop of one, and a detail of a hop."""
+"""Screen 2: traced paths, the hops of one, and a detail of a hop."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._wanted: PathKey | None = None
         """The path to which the cursor moves once it is known."""
         self._listed: tuple[object, ...] = ()
-        """What the list of paths was made of."""
+        """State for which the list of paths was drawn."""
 
     def filtered(self) -> tuple[tuple[Domain, RowTable | None], ...]:
         paths = path_table(self._paths)
@@ -103,7 +103,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     @property
     def table(self) -> HopTable:
-        """The hops, or their changes where two moments are compared."""
+        """The table of hops, or of their changes between two moments."""
         return next(t for t in self.tables if isinstance(t, HopTable) and t.display)
 
     @property
@@ -174,7 +174,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._open_detail(kept.get("detail") == OPEN)
 
     def states(self) -> StateValues:
-        """What it knows of named state, by name."""
+        """Return named states, by name."""
         self._paths.take(self.console.frame.paths, self._traced)
         return of_path(self._paths, self._choice)
 

@@ -1,4 +1,4 @@
-"""The detail of a policy, or of an application: what it is, what became of it, what it found."""
+"""The detail of a policy with its history, or of an application with its tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROWS = 200
 _WIDEST = 40
 """Cells of a column of an application's table."""
 _TITLES = {"source port": "Src port", "destination port": "Dst port", "protocol": "Proto"}
-"""Of columns that screen 3 has too, in less room than their names take."""
+"""Short titles of columns that screen 3 has too."""
 _HINT = "no window yet: an application that is idle measures nothing"
 
 
@@ -65,9 +65,9 @@ class TriggerDetail(Vertical):
         super().__init__()
         self._drawn: object = None
         self.tables: tuple[TopTable, ...] = ()
-        """Of the application that it is about."""
+        """Tables of the shown application."""
         self._chosen = 0
-        """Which of them is shown."""
+        """Place of the shown table."""
 
     def compose(self) -> ComposeResult:
         with Horizontal():
@@ -82,7 +82,7 @@ class TriggerDetail(Vertical):
         return self.has_class("-policy") or self.has_class("-application")
 
     def turn_to(self, kind: str) -> None:
-        """Be about a `policy` or an `application`; about nothing, and closed, without a kind."""
+        """Open for a `policy` or an `application`; without a kind, close."""
         for one in ("policy", "application"):
             self.set_class(one == kind, f"-{one}")
         self.tables = ()
@@ -107,8 +107,8 @@ class TriggerDetail(Vertical):
         self, triggers: Triggers, one: ApplicationInfo, define: Mapping[str, int],
         snapshots: Sequence[Snapshot],
     ) -> None:  # fmt: skip
-        """Show an application by its tables of the last window, and what it was compiled with."""
-        # What reads them is not needed for the first paint.
+        """Show an application: its tables of the last window, and the macros of its compilation."""
+        # Imported here: the first paint needs no reader of tables.
         from probes.monitor.applications.views import findings, tables
 
         newest = max((snapshot.window for snapshot in snapshots), default=0)
@@ -145,15 +145,15 @@ class TriggerDetail(Vertical):
         table.show(rows)
 
     def step(self, by: int) -> None:
-        """Choose another table; it is shown with the next `show_application`."""
+        """Choose another table for the next `show_application`."""
         self._chosen = (self._chosen + by) % max(1, len(self.tables))
 
 
 def top_columns(table: TopTable) -> tuple[Column, ...]:
-    """As wide as what is in them; the last ones go where there is no room."""
+    """Return columns as wide as their contents; a narrow table drops the last ones."""
     found = []
     for place, name in enumerate(table.columns):
-        # What begins with a unit has the case that the unit has.
+        # A unit keeps its case.
         title = _TITLES.get(name, name if "/" in name else name[:1].upper() + name[1:])
         cells = [row[place] for row in table.rows]
         width = max([len(title), *(len(_cell(cell)) for cell in cells)])
@@ -164,19 +164,19 @@ def top_columns(table: TopTable) -> tuple[Column, ...]:
 
 
 def top_rows(table: TopTable) -> Rows:
-    """A row for each of the table's, whose key is its place."""
+    """Return a row for each row of the table, with its place as key."""
     return Rows.of(Row(n, tuple(map(_cell, row))) for n, row in enumerate(table.rows))
 
 
 def _cell(value: Cell) -> str:
-    # Whole numbers may be ports, and the like, of which every digit is meant.
+    # Whole numbers may be ports: every digit counts.
     return si(value) if isinstance(value, float) else str(value)
 
 
 def _lines(
     triggers: Triggers, one: PolicyView, made: Sequence[Transition]
 ) -> Iterator[tuple[str, str, str]]:
-    """Label, text and style of each line."""
+    """Yield label, text and style of each line."""
     info, policy = one.info, one.info.policy
     yield "Policy", f"{one.name}, {_state(triggers, one)}", "bold"
     if info.cause and not made:

@@ -1,4 +1,4 @@
-"""What screen 4 is about: the monitor's last windows, and what they say of each policy."""
+"""The model of screen 4: the monitor's windows, arranged by policy."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from widgets.table.rows import Pieces
 from widgets.tones import Tone
 
 CELL = 2.0
-"""Seconds of a cell of the time lines, where windows are not longer than that."""
+"""Least seconds of a cell of the time lines."""
 _SAME_NS = 1_000_000_000
-"""Times that are told apart less than this are of the same transition."""
+"""Times closer than this are of the same transition."""
 _TOP = 2.0
 """End of the scale of time lines, in thresholds: half a bar is the threshold."""
 _MISTAKE = re.compile(r"policy '[^']*': (.*)", re.DOTALL)
@@ -36,7 +36,7 @@ class PolicyTimeLine:
     """A policy's time line, (cells,) each, the last one at the right."""
 
     values: NDArray[np.float64]
-    """The value in units of its threshold, the highest of each cell; NaN where there is none."""
+    """Highest value of each cell in units of its threshold, or NaN."""
     holds: NDArray[np.bool_]
     active: NDArray[np.bool_]
 
@@ -99,7 +99,7 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A policy's, from one state to another."""
+    """A change of a policy's state."""
 
     utc_ns: int
     before: PolicyState
@@ -111,11 +111,11 @@ class Transition:
 
 @dataclass(slots=True)
 class Triggers:
-    """A view and what runs, arranged by policy."""
+    """A view and the running monitor, arranged by policy."""
 
     view: MonitorView = field(default_factory=MonitorView)
     info: MonitorInfo | None = None
-    """None where no monitor runs."""
+    """None if no monitor runs."""
 
     @property
     def per_cell(self) -> int:
@@ -127,7 +127,7 @@ class Triggers:
         return cells * self.per_cell * (self.info.interval if self.info else 0)
 
     def statuses(self, cells: int) -> list[PolicyView]:
-        """Every policy, with a time line of so many cells."""
+        """Return every policy, with a time line of `cells` cells."""
         if self.info is None:
             return []
         lines = self._lines(cells)
@@ -144,7 +144,7 @@ class Triggers:
         ]
 
     def flows(self, cells: int) -> NDArray[np.float64]:
-        """The highest estimate of distinct flows of each of so many cells; NaN for none."""
+        """Return the highest estimate of distinct flows of each cell; NaN without a window."""
         values = np.full(cells, np.nan)
         tail, at = self._tail(self.view.metrics, cells)
         for snapshot, place in zip(tail, at.tolist(), strict=True):
@@ -154,10 +154,10 @@ class Triggers:
     def _tail(
         self, table: Sequence[Snapshot], cells: int
     ) -> tuple[list[Snapshot], NDArray[np.int64]]:
-        """The windows of the last cells, and the cell of each."""
+        """Return the windows of the last cells, and the cell of each."""
         if not table:
             return [], np.empty(0, np.int64)
-        # Cells begin at windows of a round number: they move all together, and seldom.
+        # Cells begin at round numbers of windows, so that all move together.
         first = table[-1].window // self.per_cell - cells + 1
         tail = [s for s in table[-cells * self.per_cell :] if s.window // self.per_cell >= first]
         at = np.array([s.window for s in tail], np.int64) // self.per_cell - first
@@ -181,7 +181,7 @@ class Triggers:
         return found
 
     def history(self, name: str, seconds: float) -> tuple[NDArray[np.float64], Array]:
-        """Ends of the last windows in seconds (n,), and a policy's rows of dtype POLICY (n,)."""
+        """Return the ends of the last windows in seconds (n,), and a policy's rows (n,)."""
         table = self.view.policies
         end = table[-1].end_ns if table else 0
         encoded = name.encode()
@@ -198,7 +198,7 @@ class Triggers:
         return np.array(times[::-1]), np.concatenate(rows[::-1])
 
     def transitions(self, name: str, most: int) -> list[Transition]:
-        """The last of a policy, newest first."""
+        """Return the last transitions of a policy, newest first."""
         encoded = name.encode()
         found = [
             Transition(
@@ -212,7 +212,7 @@ class Triggers:
         return found[:most]
 
     def runs(self, application: str) -> list[str]:
-        """The policies that run an application, by itself or in a profile."""
+        """Return the policies that run an application, directly or in a profile."""
         if self.info is None:
             return []
         profiles = self.info.profiles
@@ -224,7 +224,7 @@ class Triggers:
 
     @property
     def outdated(self) -> bool:
-        """Whether the last window says of a policy that it is in another state than is known."""
+        """Whether the last window has another state of a policy than `info`."""
         if self.info is None or not self.view.policies:
             return False
         rows = self.view.policies[-1].rows
@@ -236,7 +236,7 @@ class Triggers:
 
 
 def as_of(info: MonitorInfo, view: MonitorView) -> MonitorInfo:
-    """What runs, with the policies in the states in which they were at the moment of `view`."""
+    """Return the monitor with the policies' states at the moment of `view`."""
     if not view.policies:
         return info
     window = view.policies[-1]
@@ -270,10 +270,9 @@ def _no_line(cells: int) -> PolicyTimeLine:
 
 
 def relative(rows: Array) -> NDArray[np.float64]:
-    """The values of POLICY `rows` (n,) in units of their thresholds.
+    """Return the values of POLICY `rows` (n,) in units of their thresholds.
 
-    Where a threshold is not above zero there is no such number: infinite for a value above it, 0
-    for others.
+    For a threshold of zero or less: infinite if the value is above it, otherwise 0.
     """
     value, threshold = rows["value"], rows["threshold"]
     above = np.where(np.isnan(value), np.nan, np.where(value > threshold, np.inf, 0.0))
@@ -282,9 +281,9 @@ def relative(rows: Array) -> NDArray[np.float64]:
 
 
 def place_of(mistake: str, text: str) -> int | None:
-    """Which character of a policy's short form an error is about, from 0; None: it is all of it.
+    """Return the character of a policy's short form that an error is about, from 0, or None.
 
-    It is told by a column of one of its conditions, or by what the error quotes first.
+    The error has the column of a condition, or quotes the words.
     """
     if (about := _MISTAKE.match(mistake)) is None:
         return None
@@ -296,7 +295,7 @@ def place_of(mistake: str, text: str) -> int | None:
 
 
 def _begins(clause: str, text: str) -> int:
-    """Where a condition begins: after the name, or after `until`."""
+    """Return where a condition begins: after the name, or after `until`."""
     pattern = r"(?<!\S)until\s+" if clause == "deactivate" else r":\s*"
     found = re.search(pattern, text)
     return found.end() if found else 0

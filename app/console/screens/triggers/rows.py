@@ -1,4 +1,4 @@
-"""Screen 4 in words: the last window's counters, a row for each policy and each application."""
+"""Rows and strips of screen 4: policies, applications, and counters of the last window."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from probes.monitor.policy import Policy
 
 _NAME_CELLS, _CONDITION_CELLS, _RUN_CELLS = (12, 24), (9, 32), (9, 24)
-"""The least and the most of columns that are as wide as the widest text in them."""
+"""Least and most widths of columns."""
 _HALF = "▄ threshold"
 _SHADES = "█▓▒░"
-"""Of TCP, UDP, ICMP and what is neither: told apart without colours."""
+"""Shades of TCP, UDP, ICMP and other packets, which need no colors."""
 EXAMPLE = "flood: flows > 500 -> heavy_hitters"
 
 
 def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
-    """What is shown in the place of policies."""
+    """Return the text of an empty list of policies."""
     if not known:
         return ""
     if info is None:
@@ -44,7 +44,7 @@ def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
 
 
 def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple[Column, ...]:
-    """Return the columns of policies, whose time lines are `cells` wide and of `span` seconds."""
+    """Return the columns of policies; time lines have `cells` cells and `span` seconds."""
     titles = (f"last {age(span)}, ▄ is the threshold", f"{age(span)} {_HALF}", _HALF)
     title = next((title for title in titles if len(title) <= cells), _HALF)
     return columns(
@@ -91,7 +91,7 @@ def application_rows(triggers: Triggers) -> Rows:
 
 
 def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
-    """The last window: rates, distinct flows, and their time line of so many cells."""
+    """Return rates and distinct flows of the last window, with a time line of `cells` cells."""
     if not triggers.view.metrics:
         return [StatusItem("no window yet", Tone.MUTED)]
     window = triggers.view.metrics[-1]
@@ -110,12 +110,12 @@ def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
 
 
 def mix_items(metrics: Sequence[Snapshot], cells: int) -> list[StatusItem]:
-    """The protocols of the last window's packets: a bar of so many cells, and shares."""
+    """Return the protocols of the last window: a bar of `cells` cells, and shares."""
     return share_items(protocols(metrics[-1].rows[0]), cells) if metrics else []
 
 
 def share_items(counts: Mapping[str, int], cells: int) -> list[StatusItem]:
-    """Protocols and their packets: a bar of so many cells, and shares."""
+    """Return a bar of `cells` cells, and the share of each protocol's packets."""
     total = sum(counts.values())
     shares = [count / total if total else math.nan for count in counts.values()]
     legend = [
@@ -126,13 +126,13 @@ def share_items(counts: Mapping[str, int], cells: int) -> list[StatusItem]:
 
 
 def protocols(row: Any) -> dict[str, int]:
-    """Packets by protocol, of one row of dtype METRIC, or TRAFFIC."""
+    """Return packets by protocol, of a row of dtype METRIC or TRAFFIC."""
     known = {name: int(row[f"{name.lower()}_packets"]) for name in ("TCP", "UDP", "ICMP")}
     return {**known, "other": max(0, int(row["packets"]) - sum(known.values()))}
 
 
 def mix_bar(shares: Sequence[float], cells: int) -> str:
-    """`shares` (4,), which add up to one or are NaN, in shades; whatever there is, is seen."""
+    """Return `shares` (4,) in shades, at least a cell for each above zero; NaN shows nothing."""
     if not shares or math.isnan(shares[0]):
         return " " * cells
     widths = [max(1, round(share * cells)) if share > 0 else 0 for share in shares]

@@ -1,32 +1,231 @@
-"""Screen 4: the monitor's policies and applications, and what wakes them."""
+"""Screen 4: policies of the monitor, the applications that they wake, and a detail of one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import TypeVar
 
 from textual import on
+from textual.widget import Widget
 
 from app.commands.remote import set_policy
-from app.console.screens.triggers.model import place_of
-from app.console.screens.triggers.rows import EXAMPLE
-from app.console.screens.triggers.view import TriggerView
+from app.console.polling import PollingScreen
+from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
+from app.console.screens.triggers.detail import TriggerDetail
+from app.console.screens.triggers.model import PolicyView, Triggers, as_of, place_of
+from app.console.screens.triggers.rows import (
+    EXAMPLE,
+    application_columns,
+    application_rows,
+    counter_items,
+    empty_text,
+    mix_items,
+    policy_columns,
+    policy_rows,
+)
+from app.console.tables.sorted_table import SortedTable
+from app.console.tapes.state import StateValues, of_policies
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from probes.monitor.info import PolicyInfo
+from probes.monitor.info import MonitorInfo, PolicyInfo
+from probes.snapshot import Snapshot
+from widgets.status import StatusItem, StatusStrip
+from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
+from widgets.tones import Tone
 
-_T = TypeVar("_T")
+_Fetched = tuple[MonitorInfo | None, Mapping[str, Mapping[str, int]]]
+"""The monitor, and the macros of each application while its detail is open."""
+_NARROW, _WIDE = (11, 12), (30, 24)
+"""Cells of the flows' time line and of the protocols' bar."""
 
 
-class TriggersScreen(TriggerView):
-    """What an operator can do to policies."""
+class PolicyTable(SortedTable):
+    """The policies."""
+
+
+class ApplicationTable(PolicyTable):
+    """The applications."""
+
+
+class TriggersScreen(PollingScreen[_Fetched]):
+    """Counters above, policies and applications below, and a detail of one of them."""
 
     MODE = "triggers"
+    AUTO_FOCUS = "PolicyTable"
+    CSS = """
+    TriggersScreen .counters { background: $surface; }
+    TriggersScreen #policies { max-height: 60%; }
+    TriggersScreen.-empty #policies { height: 1fr; max-height: 100%; }
+    TriggersScreen.-none .counters, TriggersScreen.-none #applications { display: none; }
+    TriggersScreen.-detail #policies { max-height: 5; }
+    TriggersScreen.-detail TriggerDetail { height: 1fr; }
+    TriggersScreen.-short.-detail #applications { max-height: 5; }
+    TriggersScreen.-short.-policy #applications { display: none; }
+    TriggersScreen.-short.-application #policies { display: none; }
+    TriggersScreen.-tall.-detail #policies { max-height: 10; }
+    TriggersScreen.-tall.-detail #applications { max-height: 7; }
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self._triggers = Triggers()
+        self._info: MonitorInfo | None = None
+        """The monitor now; a paused screen may show an earlier state."""
+        self._known = False
+        """Whether the control plane has answered."""
+        self._macros: Mapping[str, Mapping[str, int]] = {}
+        self._statuses: list[PolicyView] = []
+        self._last: tuple[Snapshot, ...] = ()
+        """The last window on the screen."""
         self._warned = ""
-        """The policy that is removed when that is asked for again."""
+        """The policy that the same key removes next."""
+
+    def compose_body(self) -> list[Widget]:
+        return [
+            StatusStrip(id="counters", classes="counters"),
+            StatusStrip(id="mix", classes="counters"),
+            PolicyTable(POLICIES),
+            ApplicationTable(APPLICATIONS, empty="no application is loaded"),
+            TriggerDetail(),
+        ]
+
+    @property
+    def listing(self) -> PolicyTable:
+        return self.query_one("#policies", PolicyTable)
+
+    @property
+    def applications(self) -> ApplicationTable:
+        return self.query_one(ApplicationTable)
+
+    @property
+    def detail(self) -> TriggerDetail:
+        return self.query_one(TriggerDetail)
+
+    # What runs
+
+    def fetch(self) -> Callable[[], _Fetched]:
+        plane, macros = self.console.plane, self.detail.has_class("-application")
+
+        def ask() -> _Fetched:
+            configs = [info.config for info in plane.probes()] if macros else ()
+            defined = {c.name: c.ingress.define for c in configs if c.ingress is not None}
+            return plane.monitor(), defined
+
+        return ask
+
+    def apply(self, answer: _Fetched) -> None:
+        self._known = True
+        self._info, self._macros = answer
+
+    # What is shown
+
+    def point_at(self, key: Hashable) -> None:
+        """Move the cursor to the policy of a name."""
+        self.listing.want(key)
+        self.set_focus(self.listing)
+
+    def states(self) -> StateValues:
+        """Return named states, by name."""
+        return of_policies(self._triggers.info, self._chosen) if self.is_current else {}
+
+    def show(self) -> None:
+        view, info = self.console.frame.monitor, self._info
+        self._triggers.view = view
+        self._triggers.info = as_of(info, view) if info and self.console.time.paused else info
+        self._show_counters()
+        self._show_policies()
+        self._show_applications()
+        self._show_detail()
+        self._show_notes()
+        last = self._triggers.view.policies[-1:]
+        if last != self._last:
+            self._last = last
+            if self._triggers.outdated:
+                self._poll()
+
+    def _show_notes(self) -> None:
+        info = self._triggers.info
+        notes = []
+        if info is not None and info.policies:
+            running = sum(one.state.runs for one in info.policies)
+            told = f"{running} of {len(info.policies)} active"
+            notes.append(StatusItem(told, Tone.MUTED, priority=4, label="policies"))
+            if info.offload:
+                notes.append(StatusItem(info.offload, Tone.MUTED, priority=7))
+        if self._trouble:
+            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
+        self.show_notes(*notes)
+
+    def _show_counters(self) -> None:
+        line, bar = _WIDE if self.has_class("-wide") else _NARROW
+        view = self._triggers.view
+        self.query_one("#counters", StatusStrip).show(counter_items(self._triggers, line))
+        self.query_one("#mix", StatusStrip).show(mix_items(view.metrics, bar))
+
+    def _show_policies(self) -> None:
+        triggers, table = self._triggers, self.listing
+        self.set_class(triggers.info is None, "-none")
+        policies = [one.policy for one in triggers.info.policies] if triggers.info else []
+        cells = table.width_of("line")
+        columns = policy_columns(policies, triggers.span(cells), cells)
+        if columns != table.columns:
+            table.columns = columns
+            if table.width_of("line") != cells:
+                # The widths of the names changed.
+                self.call_later(self._show_policies)
+        self._statuses = triggers.statuses(cells)
+        table.empty = empty_text(triggers.info, self._known, bool(self.console.plane.read_only))
+        self.set_class(not policies, "-empty")
+        # None would cause a layout each time.
+        table.styles.height = 1 + len(policies) if policies else "1fr"
+        table.fill(policy_rows(self._statuses))
+
+    def _show_applications(self) -> None:
+        info, table = self._triggers.info, self.applications
+        if info is None:
+            table.fill(Rows())
+            return
+        columns = application_columns(self._triggers)
+        if columns != table.columns:
+            table.columns = columns
+        rows = application_rows(self._triggers)
+        # The last widget takes the room that is left.
+        table.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
+        table.fill(rows)
+
+    def _show_detail(self) -> None:
+        detail, info = self.detail, self._triggers.info
+        if detail.has_class("-policy") and (chosen := self._chosen) is not None:
+            detail.show_policy(self._triggers, chosen, self.console.time.span)
+        elif detail.has_class("-application") and info is not None:
+            name = self.applications.cursor_key
+            for one in info.applications:
+                if one.name == name:
+                    tables = [t for t in self.console.frame.metrics if t.probe == name]
+                    detail.show_application(
+                        self._triggers, one, self._macros.get(one.name, {}), tables
+                    )
+        elif detail.is_open:
+            self._open("")
+
+    @property
+    def _chosen(self) -> PolicyView | None:
+        """The policy under the cursor."""
+        name = self.listing.cursor_key
+        return next((one for one in self._statuses if one.name == name), None)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.show)
+
+    def _open(self, kind: str) -> None:
+        """Open the detail of a `policy` or an `application`, or close it."""
+        if not kind and self.focused not in (self.listing, self.applications):
+            self.set_focus(self.listing)
+        self.detail.turn_to(kind)
+        self.set_class(bool(kind), "-detail")
+        for one in ("policy", "application"):
+            self.set_class(one == kind, f"-{one}")
+        self.show()
 
     # Changes
 
@@ -36,7 +235,7 @@ class TriggersScreen(TriggerView):
         self._show_notes()
 
     def _target(self, name: str = "") -> PolicyInfo:
-        """The policy of a name, or the one under the cursor. UsageError where there is none."""
+        """Return the policy of a name, or the one under the cursor. Raises UsageError."""
         if not name:
             if (chosen := self._chosen) is None:
                 raise UsageError("there is no policy here")
@@ -62,7 +261,7 @@ class TriggersScreen(TriggerView):
     def do_trigger_remove(self, policy: str = "") -> None:
         info = self._target(policy)
         name = info.policy.name
-        # Who says which one means it.
+        # A policy that is named needs no second key.
         if not policy and self._warned != name:
             self._warned = name
             text = f"{self.console.key_of('trigger.remove')} again removes {name}"
@@ -89,7 +288,7 @@ class TriggersScreen(TriggerView):
         self.change("setting the policy", ask, self._is_now)
 
     def place_of(self, error: ProbedeckError, text: str) -> int | None:
-        # One by another host's controller is no TextError any more.
+        # The error of another host's controller has no column.
         place = super().place_of(error, text)
         return place_of(str(error), text) if place is None else place
 
@@ -107,18 +306,15 @@ class TriggersScreen(TriggerView):
             self._open("")
         return was_open
 
-    def do_trigger_next(self) -> None:
-        self._step(1)
-
-    def do_trigger_previous(self) -> None:
-        self._step(-1)
-
-    def _step(self, by: int) -> None:
+    def do_trigger_next(self, by: int = 1) -> None:
         self.detail.step(by)
         self._show_detail()
 
-    do_trigger_sort = TriggerView.sort_rows
-    do_trigger_reverse = TriggerView.reverse_rows
+    def do_trigger_previous(self) -> None:
+        self.do_trigger_next(-1)
+
+    do_trigger_sort = PollingScreen.sort_rows
+    do_trigger_reverse = PollingScreen.reverse_rows
 
     @on(VirtualTable.RowSelected, "#policies")
     def _policy_selected(self) -> None:
