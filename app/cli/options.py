@@ -30,130 +30,107 @@ INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_
 class Options:
     """Options of a run: probes, duration, tables and API."""
 
-    interval: float = setting(
-        1.0, "Length of a window, 0.01 to 300.", group=GENERAL, metavar="SECONDS"
-    )
+    interval: float = setting(GENERAL, 1.0, "Length of a window, 0.01 to 300.", "SECONDS")
     duration: float | None = setting(
-        None, "Stop after this many seconds.", group=GENERAL, metavar="SECONDS", usual="no limit"
+        GENERAL, None, "Stop after this many seconds.", "SECONDS", usual="no limit"
     )
     ingress: str = setting(
+        GENERAL,
         "auto",
         "Hook that counts incoming packets. auto: native XDP if the driver has it and keeps its "
         "offloads, else TC. xdp: XDP even if generic.",
-        group=GENERAL,
-        metavar="|".join(INGRESS),
+        "|".join(INGRESS),
     )
     capture: str = setting(
+        GENERAL,
         "",
         "Count only these flows. Terms: proto: port: sport: dport: net: src: dst: ip:4 ip:6; ! "
         "negates a term.",
-        group=GENERAL,
-        metavar="FILTER",
+        "FILTER",
         usual="all flows",
     )
-    probe: list[str] = setting(
-        [], "Run the probe of a .toml or .json file.", group=GENERAL,
-        metavar="FILE",
-    )  # fmt: skip
-    force: bool = setting(False, "Start a --probe even if it drops every packet.", group=GENERAL)
-    only: bool = setting(False, "Do not run the flow probe.", group=GENERAL)
-    read_only: bool = setting(False, "Refuse every change of probes and policies.", group=GENERAL)
+    probe: list[str] = setting(GENERAL, [], "Run the probe of a .toml or .json file.", "FILE")
+    force: bool = setting(GENERAL, False, "Start a --probe even if it drops every packet.")
+    only: bool = setting(GENERAL, False, "Do not run the flow probe.")
+    read_only: bool = setting(GENERAL, False, "Refuse every change of probes and policies.")
     memory: str = setting(
+        GENERAL,
         "",
         "Memory for the maps of all probes, such as 64M; flow tables take at most 3/4 of it.",
-        group=GENERAL,
-        metavar="SIZE",
+        "SIZE",
         usual="1G, at most 1/8 of the RAM",
     )
-    probe_memory: str = setting(
-        "1G", "Memory for the maps of one --probe.", group=GENERAL, metavar="SIZE"
-    )
-    headless: bool = setting(False, "Write tables instead of showing a console.", group=OUTPUT)
+    probe_memory: str = setting(GENERAL, "1G", "Memory for the maps of one --probe.", "SIZE")
+    headless: bool = setting(OUTPUT, False, "Write tables instead of showing a console.")
     out: str = setting(
+        OUTPUT,
         "-",
         "Append tables to files in DIR, one file a table, or write one table to standard output. "
         "Only one run may use a DIR. Under sudo, the rights of the caller hold.",
-        group=OUTPUT,
-        metavar="DIR|-",
+        "DIR|-",
         flags=("-o", "--out"),
     )
     format: str | None = setting(
-        None, "Format of a table.", group=OUTPUT, metavar="|".join(_FORMATS),
-        usual="csv, or as a probe says",
-    )  # fmt: skip
+        OUTPUT, None, "Format of a table.", "|".join(_FORMATS), usual="csv, or as a probe says"
+    )
     views: str | None = setting(
+        OUTPUT,
         None,
         f"Tables to write: {', '.join(VIEWS)}. metrics are the monitor's; into a DIR, also a table "
         "for each metric of a probe.",
-        group=OUTPUT,
-        metavar="NAME,NAME...",
+        "NAME,NAME...",
         usual="all into a DIR; flows to standard output",
     )
     filter: str = setting(
+        OUTPUT,
         "",
         "Write only these rows. Terms: as in --capture, and values, such as 'bytes>1M flags:S' "
         "or 'rtt>50ms'.",
-        group=OUTPUT,
-        metavar="FILTER",
+        "FILTER",
         usual="all rows",
     )
-    no_names: bool = setting(False, "Show addresses only; send no DNS query.", group=CONSOLE)
+    no_names: bool = setting(CONSOLE, False, "Show addresses only; send no DNS query.")
     monitor: bool = setting(
+        MONITOR,
         False,
         "Run the monitor: counters and a sketch of all incoming packets. Each option of "
         "this group runs it.",
-        group=MONITOR,
     )
     policy: list[str] = setting(
+        MONITOR,
         [],
         "Run an application while a condition holds, such as 'flood: flows > 500 -> "
         "heavy_hitters'.",
-        group=MONITOR,
-        metavar="TEXT",
+        "TEXT",
     )
     policies: str = setting(
-        "", "Read policies and their applications from .toml or .json.", group=MONITOR,
-        metavar="FILE",
-    )  # fmt: skip
+        MONITOR, "", "Read policies and their applications from .toml or .json.", "FILE"
+    )
     bits: int | None = setting(
-        None, "Use 2^N registers in the sketch, 4 to 14.", group=MONITOR, metavar="N", usual="12"
+        MONITOR, None, "Use 2^N registers in the sketch, 4 to 14.", "N", usual="12"
     )
     input: Input | None = setting(
+        MONITOR,
         None,
         "Kind of incoming packets: the host's own, copies of others' packets, or datagrams with "
         "records of switches.",
-        group=MONITOR,
         usual="regular",
     )
     receiver: list[str] = setting(
-        [], "UDP datagrams that hold such records.", group=MONITOR,
-        metavar="SRC:PORT-DST:PORT",
-    )  # fmt: skip
-    drop_others: bool = setting(False, "Drop all other packets.", group=MONITOR)
-    offload: bool = setting(False, "Run the monitor on the NIC, if it can.", group=MONITOR)
-    trace: list[str] = setting(
-        [],
-        "Trace the path to a host by its own traffic.",
-        group="Paths",
-        metavar="DEST",
+        MONITOR, [], "UDP datagrams that hold such records.", "SRC:PORT-DST:PORT"
     )
-    api: bool = setting(False, "Serve the REST API on a Unix socket for its owner.", group=API)
+    drop_others: bool = setting(MONITOR, False, "Drop all other packets.")
+    offload: bool = setting(MONITOR, False, "Run the monitor on the NIC, if it can.")
+    trace: list[str] = setting("Paths", [], "Trace the path to a host by its own traffic.", "DEST")
+    api: bool = setting(API, False, "Serve the REST API on a Unix socket for its owner.")
     api_socket: str = setting(
-        "", "Path of that socket.", group=API, metavar="PATH", usual="/run/probedeck/api.sock"
+        API, "", "Path of that socket.", "PATH", usual="/run/probedeck/api.sock"
     )
-    api_listen: str = setting(
-        "", "Serve the API by TCP too; needs a token.", group=API, metavar="HOST:PORT"
-    )
-    api_token: str = setting(
-        "", "Token of clients that may change things.", group=API, metavar="FILE"
-    )
-    api_read_token: str = setting(
-        "", "Token of clients that may only read.", group=API, metavar="FILE"
-    )
-    api_cert: str = setting(
-        "", "Certificate, PEM; needed unless HOST is loopback.", group=API, metavar="FILE"
-    )
-    api_key: str = setting("", "Key of the certificate, PEM.", group=API, metavar="FILE")
+    api_listen: str = setting(API, "", "Serve the API by TCP too; needs a token.", "HOST:PORT")
+    api_token: str = setting(API, "", "Token of clients that may change things.", "FILE")
+    api_read_token: str = setting(API, "", "Token of clients that may only read.", "FILE")
+    api_cert: str = setting(API, "", "Certificate, PEM; needed unless HOST is loopback.", "FILE")
+    api_key: str = setting(API, "", "Key of the certificate, PEM.", "FILE")
 
     def check(self, saved: Mapping[str, str] | None = None) -> None:
         """Raise UsageError for a mistake that shows without an interface.

@@ -25,16 +25,14 @@ nothing (empty)."""
 class Ui:
     """`[ui]`: look and behaviour of the console."""
 
-    theme: Theme = setting("auto", "Colours; auto asks the terminal.", group=CONSOLE)
-    glyphs: Glyphs = setting("auto", "Characters that draw charts.", group=CONSOLE)
-    colors: Colors = setting("auto", "Number of colours.", group=CONSOLE)
-    low_bandwidth: bool = setting(False, "Send few bytes and few updates.", group=CONSOLE)
+    theme: Theme = setting(CONSOLE, "auto", "Colours; auto asks the terminal.")
+    glyphs: Glyphs = setting(CONSOLE, "auto", "Characters that draw charts.")
+    colors: Colors = setting(CONSOLE, "auto", "Number of colours.")
+    low_bandwidth: bool = setting(CONSOLE, False, "Send few bytes and few updates.")
     mouse: bool = setting(
-        True, "Take mouse clicks; --no-mouse leaves them to the terminal.", group=CONSOLE
+        CONSOLE, True, "Take mouse clicks; --no-mouse leaves them to the terminal."
     )
-    layout: str = setting(
-        "", "Start with a layout that layout.save kept.", group=CONSOLE, metavar="NAME"
-    )
+    layout: str = setting(CONSOLE, "", "Start with a layout that layout.save kept.", "NAME")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,12 @@ Value = bool | int | float | str | list[Any]
 
 
 def setting(
-    default: Any, about: str, *, group: str, metavar: str = "", usual: str = "",
+    group: str, default: Any, about: str, metavar: str = "", *, usual: str = "",
     flags: tuple[str, ...] = (),
 ) -> Any:  # fmt: skip
     """Return a field of a dataclass of options.
 
-    `about` is the help text, `group` its heading, and `usual` the default in words. `flags` replace
+    `group` is the heading of its help text `about`, `usual` the default in words. `flags` replace
     the flags that are made of the field's name.
     """
     metadata = {"help": about, "group": group, "metavar": metavar, "usual": usual, "flags": flags}

@@ -46,23 +46,23 @@ class TapeOptions:
     """What is played, and what it may do."""
 
     tape: list[str] = setting(
+        CONSOLE,
         [],
         "Play a tape first: a file, a name of tape list, or - for standard input. "
         "With --headless the screen is not shown, the run ends with the tape, and tables need "
         "-o DIR.",
-        group=CONSOLE,
-        metavar="FILE",
+        "FILE",
         flags=("--tape", "--macro"),
     )
     execute: list[str] = setting(
+        CONSOLE,
         [],
         "Do a console command first, such as 'flow.sort bytes'.",
-        group=CONSOLE,
-        metavar="COMMAND",
+        "COMMAND",
         flags=("--exec",),
     )
     allow_write: bool = setting(
-        False, "Let tapes change what runs.", group=CONSOLE, flags=("--allow-write",)
+        CONSOLE, False, "Let tapes change what runs.", flags=("--allow-write",)
     )
 
     def script(self, settings: Settings, *, shown: bool) -> Startup:
