@@ -27,6 +27,7 @@ class FileName(click.types.StringParamType):
 
 
 FILE = FileName()
+_URL = "unix:/run/probedeck/api.sock"
 
 
 class GroupedOption(click.Option):
@@ -79,9 +80,12 @@ class CommandGroup(click.Group):
 
 
 def option(*flags: str, **attributes: Any) -> Callable[[F], F]:
-    """Return a decorator that gives a command an option."""
-    if attributes.get("metavar") in ("FILE", "PATH", "DIR|-"):
+    """Return a decorator that gives a command an option; an option with a metavar is a text."""
+    metavar = attributes.get("metavar")
+    if metavar in ("FILE", "PATH", "DIR|-"):
         attributes["type"] = FILE
+    if metavar and not attributes.keys() & {"required", "multiple"}:
+        attributes.setdefault("default", "")
     return click.option(*flags, cls=GroupedOption, **attributes)
 
 
@@ -89,3 +93,17 @@ def argument(name: str, metavar: str, about: str, **attributes: Any) -> Callable
     """Return a decorator that gives a command an argument."""
     type_ = FILE if "FILE" in metavar else None
     return click.argument(name, metavar=metavar, help=about, type=type_, **attributes)
+
+
+def controller_options(command: F) -> F:
+    """Give a command the options that name a controller: url, token and ca."""
+    for each in (
+        option("--ca", metavar="FILE", usual="the system's", help="Certificates to trust."),
+        option("--token", metavar="FILE", help="File with the API's token."),
+        option(
+            "--connect", "url", metavar="URL", default=_URL, usual=_URL,
+            help="The controller: unix:PATH, http://HOST:PORT or https://HOST:PORT.",
+        ),
+    ):  # fmt: skip
+        command = each(command)
+    return command

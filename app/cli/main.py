@@ -14,7 +14,7 @@ import click
 from click.shell_completion import shell_complete
 
 from app import VERSION
-from app.cli.command import CommandGroup, option
+from app.cli.command import CommandGroup, controller_options, option
 from app.cli.config import config
 from app.cli.decorator import takes
 from app.cli.man import ASKED, completion, man
@@ -51,8 +51,6 @@ Examples:
 DOCTOR_EXAMPLES = """\b
 Example:
   probedeck doctor -i eth0"""
-CONTROLLER = "Controller"
-"""Heading of the options that name one, in the help."""
 TOUR_PROBE = Path(__file__).parents[2] / "examples" / "packet-counter.toml"
 TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
 
@@ -75,7 +73,7 @@ def cli(context: click.Context) -> None:
 
 
 @cli.command(epilog=RUN_EXAMPLES)
-@option("-i", "--interface", metavar="NAME", default="", group=GENERAL, help="Interface to watch.")
+@option("-i", "--interface", metavar="NAME", group=GENERAL, help="Interface to watch.")
 @takes(Options, Ui, TapeOptions)
 def run(options: Options, settings: Settings, playing: TapeOptions, interface: str) -> int:
     """Watch an interface, in the console or into tables.
@@ -89,16 +87,16 @@ def run(options: Options, settings: Settings, playing: TapeOptions, interface: s
 
 @cli.command(epilog=LAB_EXAMPLES)
 @option(
-    "--rate", type=float, metavar="FACTOR", group="Lab", usual="1; no traffic with --replay",
-    help="Amount of traffic, 0.1 to 10; 1 is a calm office.",
+    "--rate", type=float, default=None, metavar="FACTOR", group="Lab",
+    usual="1; no traffic with --replay", help="Amount of traffic, 0.1 to 10; 1 is a calm office.",
 )  # fmt: skip
 @option(
-    "--replay", metavar="FILE", default="", group="Lab",
+    "--replay", metavar="FILE", group="Lab",
     help="Receive the frames of a pcap or pcapng file, once. A headless run without --duration "
     "ends after them.",
 )  # fmt: skip
 @option(
-    "--speed", metavar="FACTOR|max", default="", usual="1", group="Lab",
+    "--speed", metavar="FACTOR|max", usual="1", group="Lab",
     help="Speed of the replay; 2 is twice as fast as recorded.",
 )  # fmt: skip
 @takes(Options, Ui, TapeOptions)
@@ -154,15 +152,7 @@ cli.add_command(trace)
 
 
 @cli.command(epilog=CONSOLE_EXAMPLES)
-@option(
-    "--connect", "url", metavar="URL", default="unix:/run/probedeck/api.sock", group=CONTROLLER,
-    usual="unix:/run/probedeck/api.sock", help="unix:PATH, http://HOST:PORT or https://HOST:PORT.",
-)  # fmt: skip
-@option("--token", metavar="FILE", default="", group=CONTROLLER, help="File with the API's token.")
-@option(
-    "--ca", metavar="FILE", default="", usual="the system's", group=CONTROLLER,
-    help="Certificates to trust.",
-)  # fmt: skip
+@controller_options
 @option("--headless", is_flag=True, group=CONSOLE, help="Show nothing: only play a tape.")
 @takes(Ui, TapeOptions)
 def console(
@@ -183,7 +173,7 @@ def console(
 
 
 @cli.command(epilog=DOCTOR_EXAMPLES)
-@option("-i", "--interface", metavar="NAME", help="Check this interface, too.")
+@option("-i", "--interface", metavar="NAME", default=None, help="Check this interface, too.")
 def doctor(interface: str | None) -> int:
     """Name what is missing for monitoring, each with its remedy."""
     from app import doctor as examination

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.command import CommandGroup, F, argument, option
+from app.cli.command import CommandGroup, F, argument, controller_options, option
 from app.files import as_invoker
 from app.outputs.formats import FORMATS
 
@@ -39,29 +39,10 @@ _key = argument(
 )
 
 
-def _remote(command: F) -> F:
-    """Give a command the options that name a controller."""
-    for each in reversed(
-        (
-            option(
-                "--connect", "url", metavar="URL", default="", usual="unix:/run/probedeck/api.sock",
-                help="The controller: unix:PATH, http://HOST:PORT or https://HOST:PORT.",
-            ),
-            option("--token", metavar="FILE", default="", help="File with the API's token."),
-            option(
-                "--ca", metavar="FILE", default="", usual="the system's",
-                help="Certificates to trust.",
-            ),
-        )
-    ):  # fmt: skip
-        command = each(command)
-    return command
-
-
 def _file(command: F) -> F:
     """Give a command the configuration of a probe."""
     command = option(
-        "-i", "--interface", metavar="NAME", default="",
+        "-i", "--interface", metavar="NAME",
         help="Interface of a probe whose file names none.",
     )(command)  # fmt: skip
     return argument("file", "FILE", "A configuration: .toml or .json.")(command)
@@ -75,7 +56,7 @@ _force = option(
 @probe.command()
 @_file
 @_force
-@_remote
+@controller_options
 def add(file: str, interface: str, force: bool, **remote: str) -> None:
     """Start a probe."""
     config = _load(file, interface)
@@ -87,7 +68,7 @@ def add(file: str, interface: str, force: bool, **remote: str) -> None:
 @probe.command()
 @_file
 @_force
-@_remote
+@controller_options
 def replace(file: str, interface: str, force: bool, **remote: str) -> None:
     """Put a new generation in a probe's place, without losing a packet.
 
@@ -101,7 +82,7 @@ def replace(file: str, interface: str, force: bool, **remote: str) -> None:
 
 @probe.command()
 @_file
-@_remote
+@controller_options
 def check(file: str, interface: str, **remote: str) -> None:
     """Compile and verify, and change nothing."""
     config = _load(file, interface)
@@ -113,7 +94,7 @@ def check(file: str, interface: str, **remote: str) -> None:
 
 @probe.command("list")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_remote
+@controller_options
 def list_probes(as_json: bool, **remote: str) -> None:
     """List all probes."""
     with _client(remote) as client:
@@ -131,7 +112,7 @@ def list_probes(as_json: bool, **remote: str) -> None:
 
 @probe.command()
 @_name
-@_remote
+@controller_options
 def show(name: str, **remote: str) -> None:
     """Print a probe's configuration as JSON."""
     with _client(remote) as client:
@@ -143,10 +124,10 @@ def show(name: str, **remote: str) -> None:
 @probe.command()
 @_name
 @option(
-    "--format", "kind", metavar="|".join(FORMATS), default="", usual="the probe's",
+    "--format", "kind", metavar="|".join(FORMATS), usual="the probe's",
     help="Format of the tables.",
 )  # fmt: skip
-@_remote
+@controller_options
 def export(name: str, kind: str, **remote: str) -> None:
     """End a probe's window now and print its tables."""
     with _client(remote) as client:
@@ -157,7 +138,7 @@ def export(name: str, kind: str, **remote: str) -> None:
 @probe.command()
 @_name
 @_map_name
-@_remote
+@controller_options
 def entries(name: str, map_name: str, **remote: str) -> None:
     """Print the entries of a writable map as JSON, one a line."""
     with _client(remote) as client:
@@ -170,7 +151,7 @@ def entries(name: str, map_name: str, **remote: str) -> None:
 @_map_name
 @_key
 @argument("value", "VALUE", "Its value, likewise.")
-@_remote
+@controller_options
 def set_entry(name: str, map_name: str, key: str, value: str, **remote: str) -> None:
     """Store an entry of a writable map: an allow list, rules, limits."""
     from probes.tables.entries import value_of
@@ -183,7 +164,7 @@ def set_entry(name: str, map_name: str, key: str, value: str, **remote: str) -> 
 @_name
 @_map_name
 @_key
-@_remote
+@controller_options
 def delete_entry(name: str, map_name: str, key: str, **remote: str) -> None:
     """Delete an entry of a writable map; of an array, set it to zero."""
     from probes.tables.entries import value_of
@@ -194,7 +175,7 @@ def delete_entry(name: str, map_name: str, key: str, **remote: str) -> None:
 
 @probe.command()
 @_name
-@_remote
+@controller_options
 def rollback(name: str, **remote: str) -> None:
     """Return to the previous generation of a probe."""
     with _client(remote) as client:
@@ -205,7 +186,7 @@ def rollback(name: str, **remote: str) -> None:
 
 @probe.command()
 @_name
-@_remote
+@controller_options
 def remove(name: str, **remote: str) -> None:
     """Stop and remove a probe."""
     with _client(remote) as client:
@@ -216,11 +197,11 @@ def remove(name: str, **remote: str) -> None:
 @contextmanager
 def _client(remote: Mapping[str, str], config: ProbeConfig | None = None) -> Iterator[Client]:
     """Connect to a controller. If it refuses the source of `config`, print its reasons."""
-    from app.api.client import DEFAULT_URL, Client, Remote
+    from app.api.client import Client, Remote
     from bpf.compiler import CompileError
 
     files = config.files() if config else {}
-    client = Client(Remote(remote["url"] or DEFAULT_URL, remote["token"], remote["ca"]))
+    client = Client(Remote(remote["url"], remote["token"], remote["ca"]))
     try:
         yield client
     except CompileError as error:

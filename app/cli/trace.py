@@ -78,7 +78,7 @@ def _path_option(flag: str, metavar: str, about: str) -> Callable[[F], F]:
     help="Hook that sees the answers; auto chooses by the driver.",
 )  # fmt: skip
 @option(
-    "--views", metavar="NAME,NAME...", default="", group=OUTPUT,
+    "--views", metavar="NAME,NAME...", group=OUTPUT,
     usual="all into a DIR; hops to standard output", help=f"Tables to write: {', '.join(_TABLES)}.",
 )  # fmt: skip
 @takes(Options, only=("format", "out", "duration"))
