@@ -195,7 +195,6 @@ def defined(of: type) -> frozenset[str]:
     return frozenset(name for name in own_names(parsed) if is_private(name))
 
 
-@pytest.mark.screen
 def test_no_class_overrides_a_private_name_of_textual() -> None:
     overridden = set()
     for found in classes():

@@ -1,4 +1,7 @@
-"""Random conditions: the evaluation is that of exact arithmetic, and certain means certain."""
+"""Random conditions, each a text and a function of windows that means the same.
+
+The evaluation equals the function, and a certain verdict is certain.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,6 @@ from hypothesis import strategies as st
 from probes.monitor.condition import Condition
 from tests.probes.monitor.condition.verdicts import Window, verdict
 from tests.probes.monitor.windows import series_of
-
-# Evaluate only the condition: its text, and a function of windows that means the same
-
 
 Function = Callable[[list[Window], int], float]
 Pair = tuple[str, Function]

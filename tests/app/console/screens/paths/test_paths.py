@@ -1,115 +1,20 @@
-"""Screen 2 as an operator sees it (S3.20): paths, hops, time lines, detail, start and stop."""
+"""Screen 2 as an operator sees it (S3.20): paths, hops, time lines and detail."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from app.console.app import ConsoleApp
-from app.console.host_names import Names
-from app.console.screens.flows.rows import path_of
 from app.console.screens.paths.detail import PathDetail
-from app.console.screens.paths.model import PathKey
-from bpf.errors import UsageError
-from probes.flow.records import Array, FlowDirection
-from probes.path.options import TracedFlow
 from probes.path.records import PathRowKind
-from probes.path.traced import Traced
-from tests.app.console.fake import Desk, becomes, desk, flow
-from tests.app.console.fake_paths import LAB, SECOND_NS, FakeHop, FakePath, table
-from tests.app.console.fake_plane import FakePlane
+from tests.app.console.fake import becomes, flow
+from tests.app.console.fake_paths import LAB, FakeHop, FakePath, table
+from tests.app.console.screens.paths.tracer import UDP, tracer
 from tests.support.console.feed import window
 from widgets.sparkline import LOST, MARK
-from widgets.table.table import VirtualTable
 from widgets.tones import Tone
-
-UDP = TracedFlow(17, 5004, 9000)
-
-
-@pytest.fixture(autouse=True)
-def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Poll traced paths ten times a second."""
-    monkeypatch.setattr("app.console.polling._PERIOD", 0.1)
-
-
-class Tracer:
-    """An operator at screen 2, and the network that is traced."""
-
-    def __init__(self, desk: Desk, plane: FakePlane) -> None:
-        self.desk, self.plane = desk, plane
-        self.now_ns = time.monotonic_ns() // SECOND_NS // 2 * 2 * SECOND_NS
-
-    async def play(self, *paths: FakePath, seconds: int = 1) -> None:
-        """Publish the windows of so many seconds; then wait until the screen shows them."""
-        for _ in range(seconds):
-            end = self.now_ns + SECOND_NS - 1
-            for path in paths:
-                self.plane.publish(table(path.second(self.now_ns), end))
-                self.plane.publish(table(path.summaries(self.now_ns), end))
-            self.now_ns += SECOND_NS
-        await self.still()
-
-    async def still(self) -> None:
-        await self.desk.still()
-
-    async def find_out(self, rows: Array) -> None:
-        self.plane.publish(table(rows, self.now_ns - 1))
-        await self.still()
-
-    def traced(self, path: FakePath, length: int = 0) -> None:
-        self.plane.paths[path.destination] = Traced(
-            path.destination, (), length, (), (), packets=0, sent=0, matched=0
-        )
-
-    @property
-    def hops(self) -> VirtualTable:
-        return self.desk.app.screen.query_one("#hops", VirtualTable)
-
-    @property
-    def listing(self) -> VirtualTable:
-        return self.desk.app.screen.query_one("#paths", VirtualTable)
-
-    @property
-    def detail(self) -> str:
-        region = self.desk.app.screen.query_one(PathDetail).region
-        return "\n".join(self.desk.lines[region.y : region.bottom])
-
-    def row(self, number: int) -> list[str]:
-        """The words of a hop's row on the screen, up to its time line."""
-        lines = (line.split() for line in self.desk.lines)
-        return next(line for line in lines if line[:1] == [str(number)])
-
-    def line(self, number: int) -> str:
-        """A hop's time line."""
-        pieces = self.hops.source.cells(number - 1)[-1]
-        assert not isinstance(pieces, str)
-        return "".join(text for text, _ in pieces)
-
-    def tones(self, number: int) -> set[Tone]:
-        pieces = self.hops.source.cells(number - 1)[-1]
-        assert not isinstance(pieces, str)
-        return {tone for text, tone in pieces if text.strip()}
-
-
-@asynccontextmanager
-async def tracer(
-    *paths: FakePath, width: int = 120, height: int = 40, length: int = 6, seconds: int = 10
-) -> AsyncIterator[Tracer]:
-    plane = FakePlane()
-    async with desk(width, height, plane) as console:
-        shown = Tracer(console, plane)
-        for path in paths:
-            shown.traced(path, length)
-        await shown.play(*paths, seconds=seconds)
-        await console.press("2")
-        await shown.still()
-        yield shown
 
 
 async def test_a_row_a_hop_with_every_number() -> None:
@@ -314,105 +219,6 @@ async def test_a_paused_view_stays_and_can_be_looked_at() -> None:
         assert "up to 500 ms" in t.desk.text
 
 
-async def test_enter_on_a_flow_traces_its_path_and_shows_it() -> None:
-    async with desk(controller=(plane := FakePlane())) as console:
-        leaving = flow(1, 10)
-        leaving["direction"] = FlowDirection.EGRESS
-        await console.feed(leaving)
-        await console.press("enter")
-        await becomes(console, lambda: console.app.current_mode == "paths")
-        assert plane.asked == [("trace", "192.0.2.1 (6, 40001, 443)")]
-        await becomes(console, lambda: "192.0.2.1" in console.text)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "port", "traced"),
-    [
-        (17, 443, TracedFlow(17, 443, 40001)),
-        (1, 8 << 8, TracedFlow(1, 0, 0)),
-        (1, 0, TracedFlow(1, 0, 0)),
-        (58, 129 << 8, TracedFlow(58, 0, 0)),
-        (1, 3 << 8, None),
-        (47, 0, None),
-    ],
-)
-def test_the_path_of_a_flow_into_this_host_is_that_of_its_answers(
-    protocol: int, port: int, traced: TracedFlow | None
-) -> None:
-    row = flow(1, 10, proto=protocol)
-    row["destination_port"] = port
-    if traced is not None:
-        assert path_of(row[0]) == PathKey("10.0.0.1", traced)
-        return
-    with pytest.raises(UsageError, match=r"has no path to trace; TCP, UDP and ICMP echo have one"):
-        path_of(row[0])
-
-
-async def test_what_cannot_be_traced_is_said_and_the_screen_stays() -> None:
-    async with desk(controller=(plane := FakePlane())) as console:
-        plane.refusal = UsageError("10.0.0.1 is a neighbour")
-        await console.feed(flow(1, 10))
-        await console.press("enter")
-        await becomes(console, lambda: bool(console.complaints))
-        assert console.complaints == ["10.0.0.1 is a neighbour"]
-        await console.feed(flow(1, 0), flow(2, 10, proto=47))
-        await console.press("home", "enter")
-        assert "this gre flow has no path to trace" in console.complaints[-1]
-        assert console.app.current_mode == "flows"
-
-
-async def test_a_destination_is_typed_and_stopped_by_key() -> None:
-    async with tracer() as t:
-        assert "T traces a destination" in t.desk.text
-        await t.desk.press("T")
-        await t.desk.type("192.0.2.7")
-        await t.desk.press("enter")
-        await becomes(t.desk, lambda: ("trace", "192.0.2.7") in t.plane.asked)
-        await becomes(t.desk, lambda: "waits for packets to it" in t.desk.text)
-        await t.desk.press("T")
-        await t.desk.type("::1")
-        await t.desk.press("enter")
-        await becomes(t.desk, lambda: bool("cannot trace ::1" in "".join(t.desk.complaints)))
-        await t.desk.press("x")
-        await becomes(t.desk, lambda: ("untrace", "192.0.2.7") in t.plane.asked)
-        await becomes(t.desk, lambda: "nothing is traced" in t.desk.text)
-        await t.desk.press("x")
-        assert "no tracing to stop" in t.desk.complaints[-1]
-
-
-async def test_a_flow_that_was_asked_for_is_stopped_alone() -> None:
-    flows = (UDP, TracedFlow(6, 40001, 443))
-    path = FakePath(LAB)
-    async with tracer(path) as t:
-        t.plane.paths[path.destination] = replace(t.plane.paths[path.destination], flows=flows)
-        await becomes(t.desk, lambda: "udp 5004 to 9000" in t.desk.text)
-        await t.desk.press("n", "x")
-        await becomes(t.desk, lambda: ("untrace", "10.94.6.2 (17, 5004, 9000)") in t.plane.asked)
-
-
-async def test_a_read_only_console_traces_nothing() -> None:
-    async with desk(controller=(plane := FakePlane())) as console:
-        plane.read_only = "it was started so"
-        await console.feed(flow(1, 10))
-        await console.press("enter")
-        assert "flow.trace is refused: it was started so" in console.complaints
-        await console.press("2", "T", "x")
-        assert len(console.complaints) == 3
-        assert not plane.asked
-
-
-async def test_names_take_the_place_of_addresses_and_cannot_break_the_screen() -> None:
-    async with tracer(FakePath(LAB[:2]), length=2) as t:
-        app: ConsoleApp = t.desk.app
-        app.names = Names(app._named, lambda address: f"r.{address}\x1b[31m", enabled=False)
-        await t.desk.press("a")
-        await becomes(t.desk, lambda: "r.10.94.0.254·[31m" in t.desk.text)
-        await becomes(t.desk, lambda: "r.10.94.6.2·[31m" in t.desk.lines[2])
-        await t.desk.press("a")
-        assert "r.10" not in t.desk.text
-        assert "10.94.0.254" in t.desk.text
-
-
 async def test_results_that_were_overwritten_are_called_so_and_the_flows_window_stays_last() -> (
     None
 ):
@@ -424,32 +230,6 @@ async def test_results_that_were_overwritten_are_called_so_and_the_flows_window_
         await becomes(t.desk, lambda: "lost 12" in t.desk.strip)
         await t.desk.press("6")
         assert "results lost in window 9: 12 overrun" in t.desk.text
-
-
-@pytest.mark.timing
-def test_no_name_server_is_waited_for_and_each_address_is_asked_once() -> None:
-    asked, gate, found = [], threading.Event(), threading.Event()
-
-    def slow(address: str) -> str:
-        asked.append(address)
-        gate.wait(10)
-        if address == "10.0.0.2":
-            raise OSError("no such host")
-        return f"name-of-{address}\x1b"
-
-    names = Names(found.set, slow)
-    started = time.monotonic()
-    for _ in range(3):
-        assert [names.name(f"10.0.0.{n}") for n in range(1, 400)] == [""] * 399
-    assert time.monotonic() - started < 1
-    gate.set()
-    assert found.wait(5)
-    end = time.monotonic() + 5
-    while names.name("10.0.0.1") != "name-of-10.0.0.1·":
-        assert time.monotonic() < end
-    assert names.name("10.0.0.2") == ""
-    assert len(asked) == len(set(asked))
-    assert all(t.daemon for t in threading.enumerate() if t.name == "names")
 
 
 async def test_losses_marks_and_silence_are_told_apart_without_colours(
