@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
-from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
+from bpf.compiler import Compiled, CompiledMap, Compiler
 from bpf.errors import UsageError
 from bpf.maps.memory import map_memory
-from bpf.programs.program import create_like
+from bpf.programs.program import Program, create_like
+from probes.compiled_config import CompiledConfig
 from probes.hooks import ProbeHook
 from probes.poller import UtcClock
-from probes.reports import Compatibility
+from probes.reports import Compatibility, ProgramInfo
 from probes.snapshot import Item, Losses, Snapshot
 
 if TYPE_CHECKING:
@@ -41,10 +44,13 @@ class BuiltinProbe(Generic[L]):
     """
 
     name: str
+    function: str
+    """Name of the program that a hook calls."""
     builtin = True
     alarm_fd = -1
 
-    def __init__(self, interface: Interface, interval: float) -> None:
+    def __init__(self, compiler: Compiler, interface: Interface, interval: float) -> None:
+        self._compiler = compiler
         self.interface = interface
         self.interval = interval
         """Seconds of a window; 0 if only exports end windows."""
@@ -61,8 +67,13 @@ class BuiltinProbe(Generic[L]):
     def interfaces(self) -> tuple[Interface, ...]:
         return (self.interface,)
 
-    def points(self) -> Sequence[ProbeHook]:
+    def points(self) -> Mapping[Side, ProbeHook]:
         """Return the hooks where it sees packets."""
+        raise NotImplementedError
+
+    @property
+    def config(self) -> ProbeConfig:
+        """The configuration that a user's probe would have; only its sources can be replaced."""
         raise NotImplementedError
 
     def dependents(self) -> tuple[str, ...]:
@@ -85,6 +96,86 @@ class BuiltinProbe(Generic[L]):
                 raise UsageError(f"probe {self.name} has no generation to go back to")
             self._previous = None
             return _NOTHING, self._become(old)
+
+    def compile(self, config: ProbeConfig) -> CompiledSides:
+        """Compile other sources. Raises CompileError, or UsageError for other changes."""
+        _refuse_other_changes(self.config, config)
+        sources = {side: direction.source for side, direction in config.directions()}
+        compiled = CompiledSides(config, self.function, self._compile_all(sources))
+        try:
+            for side, one in compiled.sides.items():
+                self._check(side, one)
+        except BaseException:
+            compiled.close()
+            raise
+        return compiled
+
+    def _compile_all(self, sources: Mapping[Side, str]) -> dict[Side, Compiled]:
+        """Compile the source of each direction, or raise and leave nothing behind."""
+        with ExitStack() as undo:
+            compiled = {
+                side: undo.enter_context(self._compile(side, source))
+                for side, source in sources.items()
+            }
+            undo.pop_all()
+        return compiled
+
+    def _compile(self, side: Side, source: str) -> Compiled:
+        """Compile a source with the probe's macros and headers, by `_compile_with`."""
+        raise NotImplementedError
+
+    def _check(self, side: Side, compiled: Compiled) -> None:
+        """Raise UsageError if user space could not work with an edited program."""
+        raise NotImplementedError
+
+    def _compile_with(
+        self,
+        side: Side,
+        source: str,
+        macros: Mapping[str, Any],
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Compiled:
+        hook = self.points()[side].hook
+        macros = {hook.macro: 1, "LINK_ETHERNET": int(self.interface.ethernet), **macros}
+        return self._compiler.compile(
+            source,
+            hook.prog_type,
+            name=f"{self.name}.{side}.c",
+            headers=headers,
+            cflags=[f"-D{name}={value}" for name, value in macros.items()],
+        )
+
+    def _described(
+        self, sources: Mapping[Side, str], table: str, map_name: str, function: str = ""
+    ) -> ProbeConfig:
+        """Return the configuration for `sources`, with one metric."""
+        # Imported here: the first paint needs no pydantic.
+        from probes.config import map_config, model
+
+        metrics = (map_config.Metric(name=table, map=map_name, snapshot=True),)
+        sides: dict[str, Any] = {
+            side: model.DirectionConfig(
+                interface=self.interface.name,
+                hook="xdp" if point.hook is Hook.XDP else "tc",
+                source=sources[side],
+                function=function,
+                metrics=metrics,
+            )
+            for side, point in self.points().items()
+        }
+        return model.ProbeConfig(name=self.name, interval=self.interval, **sides)
+
+    def _program_info(self, side: Side, program: Program, memory: int) -> ProgramInfo:
+        point = self.points()[side]
+        return ProgramInfo(
+            side,
+            self.interface.name,
+            point.hook.value,
+            point.mode,
+            self.function,
+            program.info().id,
+            memory,
+        )
 
     def _become(self, new: L) -> tuple[Item, ...]:
         """Replace the current generation; return the window that this ends."""
@@ -121,41 +212,23 @@ class BuiltinProbe(Generic[L]):
             swap_ns=swap_ns,
             drain_ns=time.monotonic_ns() - quiet_ns,
             metric=table,
-            hooks=tuple(point.status for point in self.points()),
+            hooks=tuple(point.status for point in self.points().values()),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledSides:
-    """A built-in probe with edited sources, compiled; `close` closes its descriptors."""
+class CompiledSides(CompiledConfig):
+    """A built-in probe with edited sources, compiled. Its programs use the maps that exist."""
 
-    config: ProbeConfig
     function: str
     """Name of the program that the hook calls."""
     sides: Mapping[Side, Compiled]
 
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return tuple(d for compiled in self.sides.values() for d in compiled.diagnostics)
-
-    def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
-        """Return the program of each direction."""
-        return ((side, compiled.programs[self.function]) for side, compiled in self.sides.items())
-
-    def map_fds(self) -> Iterator[int]:
-        """Return the descriptors of the maps of compile time."""
-        return (each.fd for compiled in self.sides.values() for each in compiled.maps.values())
-
-    def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
-        """Return 0: its programs take over the maps of the running ones."""
-        return 0
-
-    def close(self) -> None:
-        for compiled in self.sides.values():
-            compiled.close()
+    def results(self) -> Iterator[tuple[Side, Compiled, str]]:
+        return ((side, compiled, self.function) for side, compiled in self.sides.items())
 
 
-def refuse_other_changes(here: ProbeConfig, given: ProbeConfig) -> None:
+def _refuse_other_changes(here: ProbeConfig, given: ProbeConfig) -> None:
     """Raise UsageError if two configurations differ in more than their sources."""
     mine, theirs = _all_but_sources(here), _all_but_sources(given)
     if changed := [key for key in mine if theirs[key] != mine[key]]:

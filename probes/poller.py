@@ -105,10 +105,6 @@ class Poller:
         self._thread.join()
         os.close(self._wake_fd)
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
     def _run(self) -> None:
         # A late poll loses packets; a late screen does not. Without CAP_SYS_NICE the default
         # priority stays.

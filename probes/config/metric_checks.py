@@ -9,7 +9,8 @@ import numpy as np
 from bpf.compiler import CompiledMap
 from bpf.errors import UsageError, did_you_mean
 from bpf.maps.ctype import CType, Member
-from probes.config.model import Expire, Metric, ProbeConfig, Side
+from probes.config.map_config import Expire, Metric
+from probes.config.model import ProbeConfig, Side
 from probes.tables.conversion import type_findings
 
 

@@ -24,29 +24,8 @@ from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside
 from probes.config.config_errors import config_error, invalid
 from probes.config.files import read_data, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
-from probes.config.map_config import Expire, Macro, MapOptions, Metric, Model, Name, Text
+from probes.config.map_config import Macro, MapOptions, Metric, Model, Name, Text
 from probes.netflow import FEATURES, Method
-
-__all__ = [
-    "MAX_FILE",
-    "MAX_SOURCE",
-    "SIDES",
-    "DirectionConfig",
-    "Expire",
-    "Health",
-    "MapOptions",
-    "Metric",
-    "Name",
-    "NetflowFeatures",
-    "ProbeConfig",
-    "Side",
-    "Text",
-    "dump",
-    "hook_of",
-    "load",
-    "parse",
-]
-
 
 Side = Literal["ingress", "egress"]
 SIDES: tuple[Side, Side] = ("ingress", "egress")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from bpf.attach import ingress
@@ -14,10 +13,11 @@ from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from bpf.maps.memory import held_maps, map_memory
 from probes.builtin import BuiltinProbe
+from probes.compiled_config import CompiledConfig
 from probes.control.health_watches import HealthWatches
 from probes.control.hook_watch import HookWatch, attached, order_changed
 from probes.control.loss_events import LossEvents
-from probes.control.running_probe import CompiledConfig, Replaceable, RunningProbe, Verdicts
+from probes.control.running_probe import Replaceable, RunningProbe, Verdicts
 from probes.control.trials import CutError, changes, costs_of, cuts, verdicts_of
 from probes.control_plane import (
     Check,
@@ -127,7 +127,7 @@ class ProbeRunner:
         from probes.program import ProgramProbe
         from probes.program.compiled import CompiledProbe
 
-        with closing(self._taken_check(config, None) or self._compile(config)) as compiled:
+        with self._taken_check(config, None) or self._compile(config) as compiled:
             assert isinstance(compiled, CompiledProbe)
             verdicts = verdicts_of(compiled)
             cut = self._refuse_cuts(None, compiled, verdicts, force)
@@ -153,7 +153,7 @@ class ProbeRunner:
 
     def _replace(self, running: RunningProbe, config: ProbeConfig, force: bool) -> Compatibility:
         checked = self._taken_check(config, running)
-        with closing(checked or running.probe.compile(config)) as compiled:
+        with checked or running.probe.compile(config) as compiled:
             verdicts = verdicts_of(compiled)
             cut = self._refuse_cuts(running, compiled, verdicts, force)
             with self._changing:
@@ -208,7 +208,7 @@ class ProbeRunner:
             generation = running.probe.generation
             if running.costs is None or running.costs[0] != generation:
                 self._refuse_changes()
-                with closing(running.probe.compile(running.probe.config)) as compiled:
+                with running.probe.compile(running.probe.config) as compiled:
                     running.costs = generation, costs_of(compiled)
             return running.costs[1]
 

@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bpf.attach.interface import Interface
-from bpf.compiler import CompiledProgram, Diagnostic
 from bpf.errors import ProbedeckError
+from probes.compiled_config import CompiledConfig
 from probes.control_plane import Cost, NoProbeError, ProbeInfo
 from probes.poller import Poller, Probe, Publish
 from probes.reports import Compatibility, ProgramInfo
 from probes.snapshot import Item, Snapshot
 
 if TYPE_CHECKING:
-    from probes.config.model import ProbeConfig, Side
+    from probes.config.model import ProbeConfig
 
 
 Verdicts = Mapping[str, Mapping[str, int]]
 """By direction and frame. A direction is missing if a trial of its program is unsafe."""
-
-
-class CompiledConfig(Protocol):
-    """A compiled and verified configuration; packets do not reach it yet."""
-
-    @property
-    def config(self) -> ProbeConfig: ...
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
-
-    def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
-        """Yield the program of each direction; its maps are copies for the verifier."""
-
-    def map_fds(self) -> Iterator[int]:
-        """Yield the descriptors of these maps."""
-
-    def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
-        """Return the bytes of kernel memory that its maps take, without the maps in `kept`."""
-
-    def close(self) -> None: ...
 
 
 class Replaceable(Probe, Protocol):

@@ -9,7 +9,8 @@ from bpf.attach.attachment import Hook
 from bpf.errors import UsageError
 from bpf.programs import trial
 from bpf.programs.verdict import VERDICT_PASS
-from probes.control.running_probe import CompiledConfig, RunningProbe, Verdicts
+from probes.compiled_config import CompiledConfig
+from probes.control.running_probe import RunningProbe, Verdicts
 from probes.control_plane import Cost
 from probes.reports import ProgramInfo
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +23,13 @@ from bpf.maps.ring import RingReader
 from bpf.programs import grace
 from bpf.programs.program import Program
 from bpf.syscall import MapSpec, map_create
-from probes.builtin import BuiltinProbe, CompiledSides, refuse_other_changes
+from probes.builtin import BuiltinProbe, CompiledSides
 from probes.flow.filter import FlowFilter
 from probes.flow.hook import FUNCTION, HALVES, SIDES, SOURCE, FlowHook, close_all
 from probes.flow.records import FLOW, Array, FlowDirection, TickClock
 from probes.flow.sizes import TableSizes
 from probes.flow.tables import FlowTables
-from probes.hooks import Hooks, ProbeHook
+from probes.hooks import Hooks, InterfaceHook
 from probes.memory_limit import default_limit, flow_share
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Item, Loss, LossReason, Snapshot, add_losses
@@ -66,6 +66,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
     """Flows of an interface, ingress and egress, in windows (S4.1 to S4.5)."""
 
     name = "flow"
+    function = FUNCTION
 
     def __init__(
         self,
@@ -85,8 +86,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         `sizes` are chosen accordingly if None. `interval` is the configuration's; a Poller keeps
         to it.
         """
-        super().__init__(interface, interval)
-        self._compiler = compiler
+        super().__init__(compiler, interface, interval)
         self._memory = flow_share(default_limit()) if memory is None else memory
         self._sizes = sizes or TableSizes.within(self._memory)
         self._cpus = self._sizes.cpus
@@ -120,8 +120,8 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
                 programs = hook.start(compiled[hook.side], self._sizes, self.alarm_fd)
                 made.append((hook, programs))
 
-    def points(self) -> Sequence[ProbeHook]:
-        return [point for point, _ in self._points]
+    def points(self) -> Mapping[Side, InterfaceHook]:
+        return {SIDES[direction]: point for point, direction in self._points}
 
     @property
     def capture(self) -> FlowFilter:
@@ -130,19 +130,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
 
     @property
     def config(self) -> ProbeConfig:
-        """The configuration that a user's probe would have; only its sources can be replaced."""
-        from probes.config import model as config  # pydantic, which the first paint does without
-
-        sides: dict[str, Any] = {
-            SIDES[direction]: config.DirectionConfig(
-                interface=self.interface.name,
-                hook="xdp" if point.hook is Hook.XDP else "tc",
-                source=self._current.sources[SIDES[direction]],
-                metrics=(config.Metric(name="flows", map="records", snapshot=True),),
-            )
-            for point, direction in self._points
-        }
-        return config.ProbeConfig(name=self.name, interval=self.interval, **sides)
+        return self._described(self._current.sources, "flows", "records")
 
     def poll(self) -> Snapshot:
         """Swap every hook, wait until the old programs are done, and take their windows."""
@@ -177,19 +165,12 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         return time.perf_counter() - started
 
     def compile(self, config: ProbeConfig) -> CompiledFlow:
-        """Compile other sources. Raises CompileError, or UsageError for other changes."""
-        refuse_other_changes(self.config, config)
         capture = self.capture
-        sides: dict[Side, Compiled] = {}
-        try:
-            for hook in self._hooks:
-                source = getattr(config, hook.side).source
-                sides[hook.side] = self._compile(hook, capture, source)
-                hook.check(sides[hook.side])
-        except BaseException:
-            CompiledFlow(config, FUNCTION, sides, capture).close()
-            raise
-        return CompiledFlow(config, FUNCTION, sides, capture)
+        return CompiledFlow(config, FUNCTION, super().compile(config).sides, capture)
+
+    def _check(self, side: Side, compiled: Compiled) -> None:
+        (hook,) = (hook for hook in self._hooks if hook.side == side)
+        hook.check(compiled)
 
     def compare(self, compiled: CompiledFlow) -> Compatibility:
         """Maps that `replace` would keep and lose: each window starts empty in any case."""
@@ -209,16 +190,7 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         """The probe's programs in the kernel."""
         with self._lock:
             return tuple(
-                ProgramInfo(
-                    SIDES[direction],
-                    self.interface.name,
-                    point.hook.value,
-                    point.mode,
-                    "flow",
-                    hook.active.info().id,
-                    hook.memory(),
-                )
-                for (point, direction), hook in zip(self._points, self._hooks, strict=True)
+                self._program_info(hook.side, hook.active, hook.memory()) for hook in self._hooks
             )
 
     def memory(self) -> int:
@@ -340,16 +312,14 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         """The sources, compiled; the descriptors are closed at the end of the block."""
         with ExitStack() as stack:
             yield {
-                hook.side: stack.enter_context(self._compile(hook, capture, sources[hook.side]))
-                for hook in self._hooks
+                side: stack.enter_context(self._compile(side, source, capture))
+                for side, source in sources.items()
             }
 
-    def _compile(self, hook: FlowHook, capture: FlowFilter, source: str) -> Compiled:
-        """The program for a hook, with hash factors that nobody knows."""
+    def _compile(self, side: Side, source: str, capture: FlowFilter | None = None) -> Compiled:
+        """Compile with hash factors that nobody knows; `capture` is by default the current one."""
         sizes = self._sizes
         macros = {
-            hook.kind.macro: 1,
-            "LINK_ETHERNET": int(self.interface.ethernet),
             "RECORDS_PER_CPU": sizes.records,
             "SETS_PER_CPU": sizes.sets,
             "ALARM_AT": sizes.alarm_at,
@@ -357,13 +327,8 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             **dict.fromkeys(("RECORDS", "SETS", "CPUS", "OVERFLOW_PAGES"), 1),
             **{f"HASH_{i}": f"{secrets.randbits(64) | 1:#x}ULL" for i in range(_FACTORS)},
         }
-        return self._compiler.compile(
-            source,
-            hook.kind.prog_type,
-            name=f"{self.name}.{hook.side}.c",
-            headers={"capture.h": capture.to_c()},
-            cflags=[f"-D{name}={value}" for name, value in macros.items()],
-        )
+        headers = {"capture.h": (self.capture if capture is None else capture).to_c()}
+        return self._compile_with(side, source, macros, headers)
 
 
 def _switch(loaded: FlowGeneration) -> list[tuple[FlowHook, FlowTables]]:

@@ -33,7 +33,8 @@ from bpf.errors import TextError, UsageError, did_you_mean
 from probes.config import model as config
 from probes.config.config_errors import config_error, invalid
 from probes.config.files import read_data
-from probes.config.model import MAX_FILE, Name, ProbeConfig, Text
+from probes.config.map_config import Name, Text
+from probes.config.model import MAX_FILE, ProbeConfig
 from probes.flow.filter import FlowFilter
 from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.units import TIMES

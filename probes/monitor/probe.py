@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,6 @@ from probes.builtin import (
     ProbeMaps,
     check_maps,
     check_programs,
-    refuse_other_changes,
     shape_of,
 )
 from probes.filter.match import Match
@@ -56,7 +55,7 @@ from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Item
 
 if TYPE_CHECKING:
-    from probes.config.model import ProbeConfig
+    from probes.config.model import ProbeConfig, Side
     from probes.monitor.policy import Policy
 
 _SKETCHES = 16 << 20
@@ -70,6 +69,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
     """Metrics of all incoming packets (S2.5 to S2.8), and policies over them (S2.9)."""
 
     name = PROBE
+    function = FUNCTION
 
     def __init__(
         self,
@@ -84,9 +84,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         Raises ProbedeckError, and then leaves nothing behind.
         """
         options.check()
-        super().__init__(interface, options.interval)
+        super().__init__(compiler, interface, options.interval)
         self.options = options
-        self._compiler = compiler
         self._registry = hooks
         self.changed: Callable[[Sequence[PolicyTransition]], None] = lambda transitions: None
         """Called with policies that became active or inactive, by the thread that changed them."""
@@ -114,8 +113,8 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         """Result of the request to offload, in one line; empty without a request (S2.20)."""
         self._start_ns = time.monotonic_ns()
 
-    def points(self) -> Sequence[ProbeHook]:
-        return (self._point,)
+    def points(self) -> Mapping[Side, ProbeHook]:
+        return {"ingress": self._point}
 
     def dependents(self) -> tuple[str, ...]:
         """Applications, which leave the monitor before it ends."""
@@ -125,7 +124,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         self.ends()
 
     def _start(self) -> None:
-        with self._compile(self._current.source) as compiled:
+        with self._compile("ingress", self._current.source) as compiled:
             self._shared = ProbeMaps(compiled, SHARED)
             self._router = PolicyRouter(compiled, self._shared, self._point.chain.reserve)
             self._shapes = {name: shape_of(compiled.maps[name]) for name in (*SHARED, "sketches")}
@@ -154,18 +153,9 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
 
     @property
     def config(self) -> ProbeConfig:
-        """The configuration that a user's probe would have; only its source can be replaced."""
-        from probes.config import model as config  # pydantic, which the first paint does without
-
-        metrics = (config.Metric(name=METRICS_TABLE, map="sketches", snapshot=True),)
-        ingress = config.DirectionConfig(
-            interface=self.interface.name,
-            hook="xdp" if self._point.hook is Hook.XDP else "tc",
-            source=self._current.source,
-            function=FUNCTION,
-            metrics=metrics,
+        return self._described(
+            {"ingress": self._current.source}, METRICS_TABLE, "sketches", FUNCTION
         )
-        return config.ProbeConfig(name=self.name, interval=self.interval, ingress=ingress)
 
     def set_policy(
         self, policy: Policy, applications: Sequence[str], matches: Sequence[Match]
@@ -224,19 +214,9 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._point.chain.replace(self._stage, new.program.fd)
             return self._end_window(old, started)
 
-    def compile(self, config: ProbeConfig) -> CompiledSides:
-        """Compile another source. Raises CompileError, or UsageError for other changes."""
-        refuse_other_changes(self.config, config)
-        assert config.ingress
-        compiled = self._compile(config.ingress.source)
-        sides = CompiledSides(config, FUNCTION, {"ingress": compiled})
-        try:
-            check_programs(compiled, "ingress", PROGRAMS)
-            check_maps(compiled, "ingress", self._shapes)
-        except BaseException:
-            sides.close()
-            raise
-        return sides
+    def _check(self, side: Side, compiled: Compiled) -> None:
+        check_programs(compiled, side, PROGRAMS)
+        check_maps(compiled, side, self._shapes)
 
     def compare(self, compiled: CompiledSides) -> Compatibility:
         """Maps that `replace` would keep: rules and applications; each window starts empty
@@ -259,17 +239,9 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         """The monitor's program in the kernel."""
         with self._lock:
             assert self._shared
-            return (
-                ProgramInfo(
-                    "ingress",
-                    self.interface.name,
-                    self._point.hook.value,
-                    self._point.mode,
-                    FUNCTION,
-                    self._current.halves[self._active].program.info().id,
-                    self._current.memory() + self._shared.memory(),
-                ),
-            )
+            program = self._current.halves[self._active].program
+            memory = self._current.memory() + self._shared.memory()
+            return (self._program_info("ingress", program, memory),)
 
     def close(self) -> None:
         """Leave the hook. Raises UsageError while applications are loaded."""
@@ -353,17 +325,9 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         assert self._shared
         return load(source, compiled, self._shared, self._stage.next_fd)
 
-    def _compile(self, source: str) -> Compiled:
-        macros = {
-            **macros_of(self.options, self.interface, self._point.hook),
-            **own_macros(self.options),
-        }
-        return self._compiler.compile(
-            source,
-            self._point.hook.prog_type,
-            name=f"{self.name}.ingress.c",
-            cflags=[f"-D{name}={value}" for name, value in macros.items()],
-        )
+    def _compile(self, side: Side, source: str) -> Compiled:
+        macros = macros_of(self.options, self.interface, self._point.hook)
+        return self._compile_with(side, source, {**macros, **own_macros(self.options)})
 
 
 def _ask_for_offload(interface: Interface) -> str:

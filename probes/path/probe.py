@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +25,9 @@ from probes.builtin import (
     ProbeMaps,
     check_maps,
     check_programs,
-    refuse_other_changes,
     shape_of,
 )
-from probes.hooks import Hooks, InterfaceHook, ProbeHook
+from probes.hooks import Hooks, InterfaceHook
 from probes.path.analysis.watch import Analysis
 from probes.path.analysis.words import tell
 from probes.path.interference import Interference
@@ -69,6 +67,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
     """Round-trip times of every hop to the destinations that are traced."""
 
     name = "path"
+    function = FUNCTION
 
     def __init__(
         self,
@@ -88,9 +87,8 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         """
         options.check()
         _check_kernel()
-        super().__init__(interface, INTERVAL)
+        super().__init__(compiler, interface, INTERVAL)
         self.options = options
-        self._compiler = compiler
         self._registry = hooks
         self._macros = _macros(options, interface, memory)
         self._points: dict[Side, InterfaceHook] = {
@@ -116,12 +114,12 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             raise
         self._start_ns = time.monotonic_ns()
 
-    def points(self) -> Sequence[ProbeHook]:
-        return list(self._points.values())
+    def points(self) -> Mapping[Side, InterfaceHook]:
+        return self._points
 
     def _start(self) -> None:
-        compiled = CompiledSides(self.config, FUNCTION, self._compile(self._current.sources))
-        with closing(compiled):
+        sides = self._compile_all(self._current.sources)
+        with CompiledSides(self.config, FUNCTION, sides) as compiled:
             one = next(iter(compiled.sides.values()))
             sizes = {"slots": self._macros["TARGETS"] * self._macros["SLOTS"]}
             self._tables = ProbeMaps(one, SHARED_MAPS, sizes)
@@ -146,20 +144,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
 
     @property
     def config(self) -> ProbeConfig:
-        """The configuration that a user's probe would have; only its sources can be replaced."""
-        from probes.config import model as config  # pydantic, which the first paint does without
-
-        sides: dict[str, Any] = {
-            side: config.DirectionConfig(
-                interface=self.interface.name,
-                hook="xdp" if point.hook is Hook.XDP else "tc",
-                source=self._current.sources[side],
-                function=FUNCTION,
-                metrics=(config.Metric(name=HOPS_TABLE, map="slots", snapshot=True),),
-            )
-            for side, point in self._points.items()
-        }
-        return config.ProbeConfig(name=self.name, interval=self.interval, **sides)
+        return self._described(self._current.sources, HOPS_TABLE, "slots", FUNCTION)
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Trace every flow to an address, or only `flow`. Raises UsageError if that is
@@ -232,19 +217,9 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._leaving.clear()
         return paths
 
-    def compile(self, config: ProbeConfig) -> CompiledSides:
-        """Compile other sources. Raises CompileError, or UsageError for other changes."""
-        refuse_other_changes(self.config, config)
-        sources = {side: getattr(config, side).source for side in self._points}
-        compiled = CompiledSides(config, FUNCTION, self._compile(sources))
-        try:
-            for side, one in compiled.sides.items():
-                check_programs(one, side, PROGRAMS[side])
-                check_maps(one, side, self._shapes)
-        except BaseException:
-            compiled.close()
-            raise
-        return compiled
+    def _check(self, side: Side, compiled: Compiled) -> None:
+        check_programs(compiled, side, PROGRAMS[side])
+        check_maps(compiled, side, self._shapes)
 
     def compare(self, compiled: CompiledSides) -> Compatibility:
         """`replace` would keep every probe in flight."""
@@ -262,16 +237,8 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         with self._lock:
             shared = {"ingress": self._tables.memory() if self._tables else 0}
             return tuple(
-                ProgramInfo(
-                    side,
-                    self.interface.name,
-                    point.hook.value,
-                    point.mode,
-                    FUNCTION,
-                    self._current.programs[side].main.info().id,
-                    self._current.programs[side].memory() + shared.get(side, 0),
-                )
-                for side, point in self._points.items()
+                self._program_info(side, each.main, each.memory() + shared.get(side, 0))
+                for side, each in self._current.programs.items()
             )
 
     def close(self) -> None:
@@ -325,24 +292,9 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             raise
         return PathGeneration(sources, programs)
 
-    def _compile(self, sources: Mapping[Side, str]) -> dict[Side, Compiled]:
+    def _compile(self, side: Side, source: str) -> Compiled:
         headers = {path.name: path.read_text(encoding="utf-8") for path in HEADERS}
-        compiled: dict[Side, Compiled] = {}
-        try:
-            for side, source in sources.items():
-                macros = {self._points[side].hook.macro: 1, **self._macros}
-                compiled[side] = self._compiler.compile(
-                    source,
-                    self._points[side].hook.prog_type,
-                    name=f"{self.name}.{side}.c",
-                    headers=headers,
-                    cflags=[f"-D{name}={value}" for name, value in macros.items()],
-                )
-        except BaseException:
-            for one in compiled.values():
-                one.close()
-            raise
-        return compiled
+        return self._compile_with(side, source, self._macros, headers)
 
 
 def _check_kernel() -> None:

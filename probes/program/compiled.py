@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
-from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Diagnostic
+from bpf.compiler import Compiled, CompiledMap, CompiledProgram
 from bpf.compiler.quota import map_bytes
 from bpf.cpus import possible_cpus
 from bpf.errors import UsageError
 from bpf.maps.memory import map_memory
-from probes.config.model import DirectionConfig, MapOptions, ProbeConfig, Side
+from probes.compiled_config import CompiledConfig
+from probes.config.map_config import MapOptions
+from probes.config.model import DirectionConfig, ProbeConfig, Side
 from probes.hooks import HookKey
 from probes.memory_limit import size_text
 from probes.program.metrics import MetricMap
@@ -55,30 +56,16 @@ class CompiledSide:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledProbe:
-    """A configuration, compiled and verified; `close` closes its descriptors."""
+class CompiledProbe(CompiledConfig):
+    """A user's probe, compiled and verified."""
 
-    config: ProbeConfig
     sides: tuple[CompiledSide, ...]
 
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]:
-        return tuple(d for side in self.sides for d in side.compiled.diagnostics)
-
-    def programs(self) -> Iterator[tuple[Side, CompiledProgram]]:
-        """Return the program of each direction."""
-        return ((side.side, side.program) for side in self.sides)
-
-    def map_fds(self) -> Iterator[int]:
-        """Return the descriptors of the maps of compile time."""
-        return (each.fd for side in self.sides for each in side.declared.values())
+    def results(self) -> Iterator[tuple[Side, Compiled, str]]:
+        return ((side.side, side.compiled, side.program.name) for side in self.sides)
 
     def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
-        """Return the bytes of kernel memory that it takes once loaded.
-
-        A map of a snapshot metric counts twice. Maps in `kept`, by side and name, do not count:
-        the previous generation has made them.
-        """
+        """As for any configuration. A map of a snapshot metric counts twice."""
         total = 0
         for side in self.sides:
             private = {each.name for each in side.metric_maps if each.private}
@@ -86,16 +73,6 @@ class CompiledProbe:
                 if (side.side, name) not in kept:
                     total += map_memory(made.fd) * (2 if name in private else 1)
         return total
-
-    def close(self) -> None:
-        for side in self.sides:
-            side.compiled.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def check_memory(config: ProbeConfig, sides: Sequence[CompiledSide], limit: int) -> None:

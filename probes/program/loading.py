@@ -23,16 +23,9 @@ from bpf.maps.map import Map
 from bpf.maps.memory import map_memory
 from bpf.programs.program import Program
 from bpf.syscall import VerifierError, map_delete
+from probes.config.map_config import MapOptions, Metric
 from probes.config.metric_checks import check_metrics
-from probes.config.model import (
-    SIDES,
-    DirectionConfig,
-    MapOptions,
-    Metric,
-    ProbeConfig,
-    Side,
-    hook_of,
-)
+from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side, hook_of
 from probes.hooks import Hooks, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
 from probes.program.compiled import CompiledProbe, CompiledSide, check_memory

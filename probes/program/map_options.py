@@ -9,7 +9,8 @@ from bpf.compiler import Compiled, CompiledMap, Diagnostic
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from bpf.maps.kinds import Shape
 from bpf.syscall import map_update
-from probes.config.model import DirectionConfig, MapOptions, ProbeConfig
+from probes.config.map_config import MapOptions
+from probes.config.model import DirectionConfig, ProbeConfig
 from probes.program.compiled import CompiledSide
 from probes.program.metrics import make_map
 from probes.sharing import SharedMaps

@@ -20,7 +20,7 @@ from bpf.maps.layout import Array
 from bpf.maps.map import Entries, Map, ReadMethod, reduce_cpus
 from bpf.programs.program import create_like, sized
 from bpf.syscall import MapSpec
-from probes.config.model import Metric
+from probes.config.map_config import Metric
 from probes.tables.conversion import TableSchema
 
 _AGGREGATES = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum}

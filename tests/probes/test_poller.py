@@ -117,7 +117,7 @@ def test_what_goes_wrong_is_published_and_ends_it(
     probe.during = fail
     poller, published = started(probe, 0.01)
     time.sleep(0.2)
-    assert not poller.alive
+    assert not poller._thread.is_alive()
     assert str(poller.failure) == said
     assert [item.text for item in published if isinstance(item, Event)] == [said]
     poller.stop()
@@ -169,7 +169,7 @@ def test_an_interface_that_goes_away_is_noticed_whatever_the_interval(probe: Fak
         time.sleep(0.1)
         probe.interfaces = [Interface("gone", 99999, True)]
         started_at = time.monotonic()
-        while poller.alive and time.monotonic() < started_at + 3:
+        while poller._thread.is_alive() and time.monotonic() < started_at + 3:
             time.sleep(0.01)
         assert time.monotonic() - started_at < 1.5
         assert str(poller.failure) == "interface gone went away"
@@ -182,7 +182,7 @@ def test_it_goes_on_while_one_of_several_interfaces_is_there(probe: FakeProbe) -
     probe.interfaces = [Interface("gone", 99999, True), interfaces.find("lo")]
     poller, published = started(probe, 0.05)
     time.sleep(0.3)
-    assert poller.alive
+    assert poller._thread.is_alive()
     assert poller.failure is None
     events = [item for item in published if isinstance(item, Event)]
     assert [(e.severity, e.source, e.text) for e in events] == [

@@ -12,7 +12,8 @@ import numpy as np
 
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import KernelError, ProbedeckError, UsageError
-from probes.config.model import DirectionConfig, MapOptions, Metric, ProbeConfig
+from probes.config.map_config import MapOptions, Metric
+from probes.config.model import DirectionConfig, ProbeConfig
 from probes.control.trials import CutError
 from probes.control_plane import (
     Check,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, Diagnostic
 from bpf.errors import UsageError
-from probes.config.model import DirectionConfig, Metric, ProbeConfig
+from probes.config.map_config import Metric
+from probes.config.model import DirectionConfig, ProbeConfig
 from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import PolicyState

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from bpf.abi import ProgType
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import UsageError
+from probes.config.map_config import Metric
 from probes.config.metric_checks import check_metrics
 from probes.config.model import (
     MAX_FILE,
     MAX_SOURCE,
     DirectionConfig,
     Health,
-    Metric,
     NetflowFeatures,
     ProbeConfig,
     dump,

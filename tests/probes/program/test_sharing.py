@@ -9,7 +9,8 @@ import pytest
 from bpf.attach.attachment import Hook
 from bpf.compiler import CompileError
 from bpf.errors import UsageError
-from probes.config.model import MapOptions, ProbeConfig, parse
+from probes.config.map_config import MapOptions
+from probes.config.model import ProbeConfig, parse
 from probes.reports import Fate
 from tests.probes.program.tools import Loose, held_ids, metric, replace, table
 
