@@ -55,13 +55,9 @@ class Lab:
     """Name of the client's interface."""
 
     def __init__(
-        self,
-        plan: LabPlan | None = None,
-        *,
-        routers: int = 6,
-        traffic: bool = True,
+        self, plan: LabPlan | None = None, *, routers: int = 6, traffic: bool = True,
         rate: float = 1.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.plan = plan or LabPlan(routers)
         """The network that runs."""
         self.plan.check()

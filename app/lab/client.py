@@ -13,18 +13,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from app.lab import server
 from app.lab.plan import NodeAddresses
-from app.lab.server import (
-    DNS_PORT,
-    FRAME,
-    QUIC_FLIGHT,
-    QUIC_PORT,
-    TYPE_A,
-    TYPE_AAAA,
-    UPLOAD_PORT,
-    VOICE_PORT,
-    dns_query,
-)
 
 _ANSWER_SECONDS = 3.0
 """Longest wait for an answer."""
@@ -116,7 +106,7 @@ class _Applications:
         try:
             for _ in range(random.randint(*profile.exchanges)):
                 payload, answer = random.randint(*profile.request), random.randint(*profile.answer)
-                writer.write(FRAME.pack(payload, answer) + bytes(payload))
+                writer.write(server.FRAME.pack(payload, answer) + bytes(payload))
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await reader.readexactly(answer)
                 await asyncio.sleep(random.uniform(*profile.think) / self._rate)
@@ -125,7 +115,7 @@ class _Applications:
 
     async def bulk(self) -> None:
         """Upload at the rate of the path."""
-        _, writer = await asyncio.open_connection(self._host, UPLOAD_PORT)
+        _, writer = await asyncio.open_connection(self._host, server.UPLOAD_PORT)
         try:
             end = time.monotonic() + _BULK_SECONDS
             while time.monotonic() < end:
@@ -137,13 +127,13 @@ class _Applications:
     async def quic(self) -> None:
         """QUIC-shaped exchanges: a long header of 1200 bytes, then short ones."""
         loop = asyncio.get_running_loop()
-        with self._datagrams(QUIC_PORT) as sock:
+        with self._datagrams(server.QUIC_PORT) as sock:
             ident = random.randbytes(8)
             request = (b"\xc3\0\0\0\1\x08" + ident).ljust(1200, b"\0")
             for _ in range(random.randint(10, 40)):
                 await loop.sock_sendall(sock, request)
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    for _ in range(QUIC_FLIGHT):
+                    for _ in range(server.QUIC_FLIGHT):
                         await loop.sock_recv(sock, 2048)
                 await asyncio.sleep(random.uniform(0.1, 0.4) / self._rate)
                 request = (b"\x43" + ident).ljust(random.randint(40, 300), b"\0")
@@ -152,16 +142,21 @@ class _Applications:
         """Send one DNS query from a new source port."""
         loop = asyncio.get_running_loop()
         name = f"{random.choice(_HOSTS)}{random.randint(1, 99)}.{random.choice(_DOMAINS)}"
-        with self._datagrams(DNS_PORT) as sock:
+        with self._datagrams(server.DNS_PORT) as sock:
             await loop.sock_sendall(
-                sock, dns_query(random.randrange(1 << 16), name, random.choice((TYPE_A, TYPE_AAAA)))
+                sock,
+                server.dns_query(
+                    random.randrange(1 << 16),
+                    name,
+                    random.choice((server.TYPE_A, server.TYPE_AAAA)),
+                ),
             )
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await loop.sock_recv(sock, 512)
 
     async def voice(self) -> None:
         """A call of RTP-shaped datagrams every 20 ms, both ways."""
-        with self._datagrams(VOICE_PORT) as sock:
+        with self._datagrams(server.VOICE_PORT) as sock:
             source = random.randrange(1 << 32)
             interval = _VOICE_SECONDS / self._rate
             due = time.monotonic()

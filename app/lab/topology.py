@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING
 
 from app.lab import netns
 from app.lab.cable import Cable, open_end
-from app.lab.plan import (
-    BOTTLENECK_SECONDS,
-    CLIENT,
-    LIMITED_SECONDS,
-    SERVER,
-    LabLink,
-    LabPlan,
-)
+from app.lab.plan import BOTTLENECK_SECONDS, CLIENT, LIMITED_SECONDS, SERVER, LabLink, LabPlan
 from bpf.errors import KernelError
 
 if TYPE_CHECKING:
@@ -38,13 +31,10 @@ _ROUTER = {
     "net/ipv4/fib_multipath_hash_policy": "1",
     "net/ipv6/fib_multipath_hash_policy": "1",
 }
-_NO_ICMP_BUDGET = {
-    "net/ipv4/icmp_msgs_per_sec": "1000000",
-    "net/ipv4/icmp_msgs_burst": "100000",
-}
+_NO_ICMP_BUDGET = {"net/ipv4/icmp_msgs_per_sec": "1000000", "net/ipv4/icmp_msgs_burst": "100000"}
 _HOST = {
     # A loss-based congestion control fills the queue of the bottleneck.
-    "net/ipv4/tcp_congestion_control": "reno",
+    "net/ipv4/tcp_congestion_control": "reno"
 }
 
 
