@@ -61,6 +61,10 @@ def test_each_command_is_done_by_its_screen(entry: Command) -> None:
     assert len(spoken(entry.keys)) <= 9
 
 
+def test_each_method_of_the_consoles_parts_runs_a_command() -> None:
+    assert {entry.method for entry in REGISTRY.values() if not entry.screen} == set(runners())
+
+
 @pytest.mark.parametrize("screen", SCREENS)
 def test_each_screen_has_its_name_in_the_registry(screen: str) -> None:
     owner = OWNERS[screen]
