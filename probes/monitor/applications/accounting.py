@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from probes.monitor.applications import keys
-from probes.monitor.applications.top import ApplicationView, TopTable, largest, metric
-from probes.snapshot import Snapshot
+from probes.monitor.applications.columns import largest, metric
+from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
 
 
-def _tables(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[TopTable, ...]:
+def _tables(define: Macros, snapshots: Window, most: int) -> tuple[TopTable, ...]:
     window = metric(snapshots, "traffic")
     if window is None:
         return ()

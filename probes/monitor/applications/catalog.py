@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from bpf.compiler import Compiled
 from probes.config.model import ProbeConfig, load
+from probes.monitor.applications.top_table import Macros
 from probes.program.metrics import open_map
 
 _HERE = Path(__file__).parent
@@ -21,7 +21,7 @@ def built_in(name: str, interface: str) -> ProbeConfig:
     return load(_HERE / f"{name}.toml").on(interface)
 
 
-def defines(config: ProbeConfig) -> Mapping[str, int]:
+def defines(config: ProbeConfig) -> Macros:
     """Macros of the application."""
     return config.ingress.define if config.ingress else {}
 

@@ -7,17 +7,13 @@ queries go out, and so are not seen either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from probes.filter.network import protocol_name
-from probes.monitor.applications.top import (
-    ApplicationView,
-    Array,
-    Cell,
-    TopTable,
+from probes.monitor.applications.columns import (
     addresses,
     clock,
     counted,
@@ -26,6 +22,8 @@ from probes.monitor.applications.top import (
     largest,
     metric,
 )
+from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
+from probes.monitor.records import Array
 from probes.snapshot import Snapshot
 
 _PEERS = {"client": "server", "server": "client"}
@@ -151,9 +149,7 @@ def _flows(window: Snapshot, most: int) -> TopTable:
     return TopTable("DNS flows", names, tuple(zip(*columns, strict=True)))
 
 
-def _tables(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[TopTable, ...]:
+def _tables(define: Macros, snapshots: Window, most: int) -> tuple[TopTable, ...]:
     window = metric(snapshots, "flows")
     if window is None:
         return ()
@@ -161,9 +157,7 @@ def _tables(
     return (*by_host, _flows(window, most))
 
 
-def _findings(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[str, ...]:
+def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
     window = metric(snapshots, "flows")
     if window is None:
         return ()

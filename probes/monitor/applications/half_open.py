@@ -12,16 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probes.monitor.applications.top import (
-    ApplicationView,
-    Array,
-    Cell,
-    TopTable,
-    addresses,
-    groups,
-    largest,
-    metric,
-)
+from probes.monitor.applications.columns import addresses, groups, largest, metric
+from probes.monitor.applications.top_table import ApplicationView, Cell, Macros, TopTable, Window
+from probes.monitor.records import Array
 from probes.snapshot import Snapshot
 
 _COUNTS = {"syns": "SYNs", "completed": "completed", "resets": "reset", "missed": "no room"}
@@ -60,16 +53,14 @@ class _Ends:
         return cls(every[first], half_open, waiting, counts, known)
 
 
-def _ages(handshakes: Snapshot, define: Mapping[str, int]) -> tuple[Array, Array]:
+def _ages(handshakes: Snapshot, define: Macros) -> tuple[Array, Array]:
     """Age in seconds of each half-open connection, and whether it is too old."""
     since = handshakes.rows["value"]["since"]
     old: Array = since < max(0, handshakes.end_ns - define["TIMEOUT"] * 10**9)
     return (handshakes.end_ns - since.astype("i8")) / 1e9, old
 
 
-def _tables(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[TopTable, ...]:
+def _tables(define: Macros, snapshots: Window, most: int) -> tuple[TopTable, ...]:
     handshakes = metric(snapshots, "handshakes")
     if handshakes is None:
         return ()
@@ -82,7 +73,7 @@ def _tables(
     return (*tables, _oldest(handshakes.rows[old], seconds[old], define, most))
 
 
-def _table(end: str, ends: _Ends, define: Mapping[str, int], most: int) -> TopTable:
+def _table(end: str, ends: _Ends, define: Macros, most: int) -> TopTable:
     top = largest(ends.half_open + ends.counts["missed"], most)
     known = ends.known[top].tolist()
     columns: dict[str, Sequence[Cell]] = {end: addresses(ends.keys[top, :2])}
@@ -96,7 +87,7 @@ def _table(end: str, ends: _Ends, define: Mapping[str, int], most: int) -> TopTa
     return TopTable(f"{end}s", tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
-def _oldest(old: Array, seconds: Array, define: Mapping[str, int], most: int) -> TopTable:
+def _oldest(old: Array, seconds: Array, define: Macros, most: int) -> TopTable:
     """The oldest of the connections that are reported now."""
     top = largest(seconds, most)
     key = old["key"][top]
@@ -112,9 +103,7 @@ def _oldest(old: Array, seconds: Array, define: Mapping[str, int], most: int) ->
     return TopTable(title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
-def _findings(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[str, ...]:
+def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
     handshakes, counted = metric(snapshots, "handshakes"), metric(snapshots, "destinations")
     if handshakes is None or counted is None:
         return ()

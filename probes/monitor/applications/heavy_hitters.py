@@ -6,21 +6,14 @@ a quarter of the share that makes a heavy hitter there, less one byte or packet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from probes.monitor.applications import keys
-from probes.monitor.applications.top import (
-    ApplicationView,
-    Array,
-    TopTable,
-    groups,
-    largest,
-    metric,
-)
-from probes.snapshot import Snapshot
+from probes.monitor.applications.columns import groups, largest, metric
+from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
+from probes.monitor.records import Array
 
 _NOTICED = 4
 """A flow enters the table at this fraction of the share."""
@@ -41,7 +34,7 @@ class _Hitters:
     seconds: float
 
 
-def _hitters(define: Mapping[str, int], snapshots: Sequence[Snapshot]) -> _Hitters | None:
+def _hitters(define: Macros, snapshots: Window) -> _Hitters | None:
     """The flows that may have the share; None if the window has no tables or no packets."""
     window, totals = metric(snapshots, "hitters"), metric(snapshots, "totals")
     if window is None or totals is None:
@@ -72,14 +65,12 @@ def _hitters(define: Mapping[str, int], snapshots: Sequence[Snapshot]) -> _Hitte
     )
 
 
-def unit_of(define: Mapping[str, int]) -> str:
+def unit_of(define: Macros) -> str:
     """Unit of the shares."""
     return "bytes" if define["BY_BYTES"] else "packets"
 
 
-def _tables(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[TopTable, ...]:
+def _tables(define: Macros, snapshots: Window, most: int) -> tuple[TopTable, ...]:
     found = _hitters(define, snapshots)
     if found is None:
         return ()
@@ -96,9 +87,7 @@ def _tables(
     return (TopTable(title, names, tuple(zip(*columns, strict=True))),)
 
 
-def _findings(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[str, ...]:
+def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
     found = _hitters(define, snapshots)
     if found is None:
         return ()

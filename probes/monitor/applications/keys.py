@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from probes.filter.network import protocol_name
-from probes.monitor.applications.top import Array, Cell, addresses
+from probes.monitor.applications.columns import addresses
+from probes.monitor.applications.top_table import Cell, Macros
+from probes.monitor.records import Array
 
 _PARTS = {
     "source": "KEY_SOURCE",
@@ -17,24 +17,24 @@ _PARTS = {
 """Possible parts of a key, and the macro of each."""
 
 
-def parts(define: Mapping[str, int]) -> tuple[str, ...]:
+def parts(define: Macros) -> tuple[str, ...]:
     """Parts of the key, in the order of display."""
     return tuple(part for part, macro in _PARTS.items() if define[macro])
 
 
-def columns(define: Mapping[str, int], keys: Array) -> list[list[Cell]]:
+def columns(define: Macros, keys: Array) -> list[list[Cell]]:
     """The parts of `struct key` (n,), each a list of n; a network as `192.0.2.0/24`."""
     return [_column(define, keys, part) for part in parts(define)]
 
 
-def texts(define: Mapping[str, int], keys: Array) -> list[str]:
+def texts(define: Macros, keys: Array) -> list[str]:
     """Each key in one phrase: `source 192.0.2.1, destination port 53`."""
     names = parts(define)
     rows = zip(*columns(define, keys), strict=True)
     return [", ".join(f"{n} {c}" for n, c in zip(names, row, strict=True)) for row in rows]
 
 
-def _column(define: Mapping[str, int], keys: Array, part: str) -> list[Cell]:
+def _column(define: Macros, keys: Array, part: str) -> list[Cell]:
     if part == "protocol":
         return [protocol_name(number) for number in keys["protocol"].tolist()]
     if part.endswith("port"):
@@ -43,6 +43,6 @@ def _column(define: Mapping[str, int], keys: Array, part: str) -> list[Cell]:
     return [_network(define, text) for text in addresses(keys[f"{part}_address"])]
 
 
-def _network(define: Mapping[str, int], address: str) -> str:
+def _network(define: Macros, address: str) -> str:
     length, whole = (define["PREFIX_V6"], 128) if ":" in address else (define["PREFIX_V4"], 32)
     return address if length >= whole else f"{address}/{length}"

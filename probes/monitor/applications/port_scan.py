@@ -9,21 +9,15 @@ source's flows came before or after the others, and twice the standard deviation
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from probes.filter.network import protocol_name
-from probes.monitor.applications.top import (
-    ApplicationView,
-    Array,
-    TopTable,
-    addresses,
-    clock,
-    largest,
-    metric,
-)
+from probes.monitor.applications.columns import addresses, clock, largest, metric
+from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
+from probes.monitor.records import Array
 from probes.snapshot import Snapshot
 
 _SLOTS = 64
@@ -64,7 +58,7 @@ def estimate(counts: Array, taken: float) -> tuple[Array, Array]:
     return estimates, np.maximum(most / estimates - 1, 1 - 1 / factor)
 
 
-def _tried(define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int) -> Iterator[_Tried]:
+def _tried(define: Macros, snapshots: Window, most: int) -> Iterator[_Tried]:
     """The `most` largest sources of each kind of scan."""
     found = [(scan, window) for scan in _SCANS if (window := metric(snapshots, scan.metric))]
     slots = define["LINES"] * _SLOTS
@@ -77,9 +71,7 @@ def _tried(define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int) 
         yield _Tried(scan, window, window.rows[top], *estimates)
 
 
-def _tables(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[TopTable, ...]:
+def _tables(define: Macros, snapshots: Window, most: int) -> tuple[TopTable, ...]:
     return tuple(map(_table, _tried(define, snapshots, most)))
 
 
@@ -97,9 +89,7 @@ def _table(tried: _Tried) -> TopTable:
     return TopTable(tried.scan.title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
-def _findings(
-    define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int
-) -> tuple[str, ...]:
+def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
     lines = (
         line
         for tried in _tried(define, snapshots, most)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
 
 from probes.monitor.applications import accounting, dns, half_open, heavy_hitters, port_scan
-from probes.monitor.applications.top import ApplicationView, TopTable, largest
+from probes.monitor.applications.columns import largest
+from probes.monitor.applications.top_table import ApplicationView, Macros, TopTable, Window
 from probes.snapshot import Snapshot
 from probes.tables.conversion import columns, flat_rows
 
@@ -26,9 +26,7 @@ _NOT_ITS_OWN = (LookupError, ValueError)
 """Errors of a view after an operator's edit removed a macro or a field that it shows."""
 
 
-def tables(
-    name: str, define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int = 20
-) -> tuple[TopTable, ...]:
+def tables(name: str, define: Macros, snapshots: Window, most: int = 20) -> tuple[TopTable, ...]:
     """Top tables of an application's window, with at most `most` rows each.
 
     `define` are the application's macros, `snapshots` the window's, one a metric. An application
@@ -40,9 +38,7 @@ def tables(
     return tuple(_plain(snapshot, most) for snapshot in snapshots if snapshot.schema)
 
 
-def findings(
-    name: str, define: Mapping[str, int], snapshots: Sequence[Snapshot], most: int = 20
-) -> tuple[str, ...]:
+def findings(name: str, define: Macros, snapshots: Window, most: int = 20) -> tuple[str, ...]:
     """Findings of a window, one line each; most important first."""
     if view := VIEWS.get(name):
         with suppress(*_NOT_ITS_OWN):

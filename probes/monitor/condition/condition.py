@@ -14,7 +14,7 @@ from probes.monitor.condition.terms import WindowSelection
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A parsed condition; the package's docstring describes the language."""
+    """A parsed condition; docs/monitor.md describes the language."""
 
     text: str
     """The condition in normalised spelling."""

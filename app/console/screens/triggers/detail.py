@@ -26,7 +26,7 @@ from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from probes.monitor.applications.top import Cell, TopTable
+    from probes.monitor.applications.top_table import Cell, TopTable
 
 _TRANSITIONS = 50
 _ROWS = 200

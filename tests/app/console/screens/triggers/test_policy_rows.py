@@ -13,7 +13,7 @@ from app.console.screens.triggers.detail import top_columns, top_rows
 from app.console.screens.triggers.model import PolicyView, Triggers, place_of
 from app.console.screens.triggers.rows import mix_bar, policy_columns, policy_rows
 from bpf.errors import UsageError
-from probes.monitor.applications.top import TopTable
+from probes.monitor.applications.top_table import TopTable
 from probes.monitor.info import MonitorInfo
 from probes.monitor.policy import Policy
 from probes.monitor.state import PolicyState

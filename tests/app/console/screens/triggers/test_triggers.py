@@ -14,7 +14,7 @@ from app.console.prompt.prompt import PromptInput
 from app.console.screens.triggers.detail import TriggerDetail
 from bpf.errors import UsageError
 from probes.monitor.applications import views
-from probes.monitor.applications.top import TopTable
+from probes.monitor.applications.top_table import TopTable
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import Input
 from tests.app.console.fake import Desk, desk

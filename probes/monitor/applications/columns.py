@@ -1,47 +1,23 @@
-"""Shared parts of the applications' views: top tables, addresses as text, grouping."""
+"""Columns of top tables: the largest rows, groups of keys, addresses and times as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 
 from probes.filter.network import address_text
 from probes.flow.records import KEY_WORDS, hash_keys
+from probes.monitor.applications.top_table import Window
+from probes.monitor.records import Array
 from probes.snapshot import Snapshot
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Cell = str | int | float
 _MAPPED = bytes(10) + b"\xff\xff"
 """Prefix of an IPv4 address in place of an IPv6 one (RFC 4291, 2.5.5.2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopTable:
-    """The largest rows of one window, largest first."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ApplicationView:
-    """View of one application's metrics.
-
-    Both functions take the application's macros, the snapshots of one window (one a metric, in any
-    order), and the maximum of rows or findings.
-    """
-
-    tables: Callable[[Mapping[str, int], Sequence[Snapshot], int], tuple[TopTable, ...]]
-    findings: Callable[[Mapping[str, int], Sequence[Snapshot], int], tuple[str, ...]]
-    """One line for each finding, most important first."""
-
-
-def metric(snapshots: Iterable[Snapshot], name: str) -> Snapshot | None:
+def metric(snapshots: Window, name: str) -> Snapshot | None:
     """The snapshot of a metric; None if the window lacks it."""
     return next((snapshot for snapshot in snapshots if snapshot.metric == name), None)
 
@@ -99,6 +75,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def is_incomplete(snapshots: Iterable[Snapshot]) -> bool:
+def is_incomplete(snapshots: Window) -> bool:
     """Whether the window has losses: then the counts are lower limits."""
     return any(snapshot.lost.packets for snapshot in snapshots)
