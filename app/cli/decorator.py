@@ -128,7 +128,7 @@ def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:
     """Yield an error for each saved filter that fits no kind of rows."""
     if not (loaded.document and loaded.settings.filters):
         return
-    from app.console.live.path_filter import HOPS, PATHS
+    from app.commands.path_filter import HOPS, PATHS
     from probes.filter import parts
     from probes.filter.events import EVENTS
     from probes.flow.filter import LIVE_FLOWS, WINDOW_FLOWS

@@ -24,7 +24,7 @@ def capture_filter(text: str, saved: Saved) -> None:
 
 
 def path_filter(text: str, saved: Saved) -> None:
-    from app.console.live.path_filter import parse
+    from app.commands.path_filter import parse
 
     parse(text, saved)
 

@@ -10,8 +10,8 @@ from typing import cast
 from textual import on
 from textual.widget import Widget
 
-from app.console.live.path_filter import HOPS as HOP_FILTERS
-from app.console.live.path_filter import PATHS, parse
+from app.commands.path_filter import HOPS as HOP_FILTERS
+from app.commands.path_filter import PATHS, parse
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
 from app.console.screen import counted

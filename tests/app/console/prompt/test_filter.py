@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from app.commands.path_filter import parse
 from app.config.model import Settings
 from app.console.host_names import Names
 from app.console.live.flows import LIVE, LiveView
-from app.console.live.path_filter import parse
 from app.console.live.paths import LivePaths, PathView
 from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.rows import FlowRows
