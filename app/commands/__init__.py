@@ -1,5 +1,4 @@
-"""What an operator can have done, by name: the one registry that keys, palette, prompt, tapes,
-`--exec` and the REST API go through. Knows no screen."""
+"""Commands of the console: one registry for keys, palette, prompt, tapes, `--exec` and REST."""
 
 from app.commands.line import Invocation, parse
 from app.commands.model import Command, Parameter, ParameterKind

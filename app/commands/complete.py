@@ -1,4 +1,4 @@
-"""What may follow what is typed: names of commands, and values by their parameter's kind."""
+"""Completion of typed commands: their names, and values by the kind of their parameter."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from app.files import as_invoker, expand
 from bpf.errors import UsageError
 
 _MOST_FILES = 2000
-"""Of a directory, that are looked at."""
+"""Largest number of files of a directory that are candidates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What could stand in the place of a part of a text."""
+    """Candidates for a part of a text."""
 
     begin: int
-    """Where the part begins, from 0; it ends where the cursor is."""
+    """Start of the part, from 0; it ends at the cursor."""
     candidates: tuple[str, ...] = ()
 
     def applied(self, text: str, position: int, candidate: str) -> tuple[str, int]:
-        """The text with it, and where the cursor is then."""
+        """Return the text with a candidate, and the new position of the cursor."""
         made = text[: self.begin] + candidate
         return made + text[position:], len(made)
 
     @property
     def common(self) -> str:
-        """What all candidates begin with."""
+        """The common beginning of all candidates."""
         first, last = min(self.candidates), max(self.candidates)
         pairs = enumerate(zip(first, last, strict=False))
         return first[: next((n for n, (one, other) in pairs if one != other), len(first))]
 
 
 KnownNames = Callable[[], Iterable[str]]
-"""Gives what there is now."""
+"""Returns the names that exist now."""
 Filters = Callable[[str, int], Completion]
-"""Completes a text of the filter language at a place."""
+"""Completes a filter at a position."""
 
 
 class Completer:
-    """Completes lines, and values that a command asked for."""
+    """Completes lines, and values that a command asks for."""
 
     def __init__(self, names: Mapping[ParameterKind, KnownNames], filters: Filters) -> None:
-        """`names` are those of probes, policies and the like, by kind."""
+        """`names` returns the names of probes, policies and so on, by kind."""
         self._names = names
         self._filters = filters
 
     def complete(self, name: str, text: str, position: int, screen: str = "") -> Completion:
-        """What may follow `text[:position]`, an answer to a command, or without its name a line.
+        """Complete `text[:position]`: the value that command `name` asks for, or a line.
 
         Commands of `screen` come first.
         """
@@ -69,7 +69,7 @@ class Completer:
     def _value(
         self, parameter: Parameter, text: str, begin: int, position: int, *, asked: bool = False
     ) -> Completion:
-        """`asked`: all of the text is the value, as it is."""
+        """`asked`: the whole text is the value, without quotes."""
         if parameter.kind is ParameterKind.FILTER:
             found = self._filters(text[begin:], position - begin)
             return Completion(begin + found.begin, found.candidates)
@@ -88,7 +88,7 @@ class Completer:
 
 
 def _commands(typed: str, begin: int, screen: str) -> Completion:
-    """Those that begin so; where none does, those that have it anywhere."""
+    """Return the names that begin with `typed`; or else the names that contain it."""
     ranked = sorted(REGISTRY.values(), key=lambda command: command.screen != screen)
     names = [command.name for command in ranked]
     fitting = [name for name in names if name.startswith(typed)]
@@ -98,7 +98,7 @@ def _commands(typed: str, begin: int, screen: str) -> Completion:
 def _parameter_at(
     command: Command, text: str, at: int, position: int
 ) -> tuple[Parameter, str, int] | None:
-    """The parameter whose value is at `position`, the text, and where the value begins."""
+    """Return the parameter at `position`, the text, and the start of its value."""
     for parameter in command.parameters:
         begin = at + len(text[at:position]) - len(text[at:position].lstrip())
         if begin == position or parameter.rest:
@@ -116,7 +116,7 @@ def _end_of_word(text: str, begin: int) -> int:
 
 
 def _files(typed: str) -> list[str]:
-    """Files and directories of what is typed of a path; hidden ones where that is asked for."""
+    """Return files and directories for a typed path; hidden ones only after a dot."""
     head, last = os.path.split(typed)
     found = []
     try:
@@ -131,6 +131,6 @@ def _files(typed: str) -> list[str]:
 
 
 def usage(text: str) -> str:
-    """How the command that a line begins with is used, and what it does; empty where none is."""
+    """Return the usage and the title of a line's command; empty for an unknown command."""
     command = REGISTRY.get(text.split(maxsplit=1)[0]) if text.strip() else None
     return f"{command.usage}: {command.title}" if command else ""

@@ -1,4 +1,4 @@
-"""Files that the console writes what it shows to: their names say how."""
+"""Files that the console exports to: their suffix is the format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIXES = (*VALUES, TEXT, PICTURE)
 
 
 def target(file: str, suffixes: Collection[str] = SUFFIXES) -> Path:
-    """The file that an operator means. UsageError where its name does not say how to write it."""
+    """Return the path of a file to write. Raises UsageError for an unknown suffix."""
     path = expand(file)
     if suffix_of(path) not in suffixes:
         what = f"no format is called {path.suffix}" if path.suffix else "a suffix is missing"
@@ -29,5 +29,5 @@ def target(file: str, suffixes: Collection[str] = SUFFIXES) -> Path:
 
 
 def suffix_of(path: Path) -> str:
-    """Which of them it has, or what it has instead."""
+    """Return the suffix without its dot, in lower case."""
     return path.suffix.removeprefix(".").lower()

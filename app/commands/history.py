@@ -1,4 +1,4 @@
-"""Lines that were typed, kept in a file from one time to the next."""
+"""The history of typed lines, in a file."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from app.config.paths import read_private, write_private
 from bpf.errors import ProbedeckError
 
 MOST = 1000
-"""Lines that are kept."""
+"""Largest number of kept lines."""
 _LONGEST = 1000
 
 
 class PromptHistory:
-    """Of all consoles of an operator: each adds its lines to what the file has.
+    """Typed lines of all consoles of a user: each console adds its lines to the file.
 
-    Where the file cannot be read or written, lines are known only until the end.
+    If the file cannot be read or written, lines last until the console ends.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines: list[str] = []
-        """The latest last, none twice."""
+        """Oldest first, each once."""
         self._lock = Lock()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The latest first."""
+        """Newest first."""
         return tuple(reversed(self._lines))
 
     def load(self) -> None:
-        """Read the file; this may take its time."""
+        """Read the file. This may block."""
         with self._lock:
             self._lines = _merged(self._read(), *self._lines)
 
     def remember(self, line: str) -> None:
-        """Add a line to those that are known."""
+        """Add a line, without the file."""
         if line.isprintable() and len(line) <= _LONGEST:
             self._lines = _merged(self._lines, line)
 
     def save(self, line: str) -> None:
-        """Add a line to the file; this may take its time."""
+        """Add a line to the file. This may block."""
         if line not in self._lines:
             return
         with self._lock:
@@ -60,5 +60,5 @@ class PromptHistory:
 
 
 def _merged(lines: list[str], *added: str) -> list[str]:
-    """Without what is there again later, and no more than are kept."""
+    """Drop repeated lines, and the oldest beyond the limit."""
     return list(dict.fromkeys(reversed([*lines, *added])))[:MOST][::-1]

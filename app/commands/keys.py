@@ -1,4 +1,4 @@
-"""Keys by their names: Textual's, which bindings have, and those that an operator reads."""
+"""Names of keys: Textual's for bindings, and others for the user."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _RENAMED = {
     "solidus": "slash", "reverse_solidus": "backslash", "commercial_at": "at",
     "hyphen_minus": "minus", "plus_sign": "plus", "low_line": "underscore",
 }  # fmt: skip
-"""Unicode's names, and what Textual makes of them."""
+"""Textual's names of characters, by Unicode's names."""
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
-"""In the order in which Textual has them in a key's name."""
+"""In the order of Textual's key names."""
 _NAMED = (
     "enter", "escape", "tab", "space", "backspace", "delete", "insert", "home", "end", "pageup",
     "pagedown", "up", "down", "left", "right", *(f"f{number}" for number in range(1, 25)),
@@ -22,7 +22,7 @@ SENT_AS = {
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace",
     "ctrl+left_square_bracket": "escape", "ctrl+shift+i": "tab", "ctrl+shift+m": "enter",
 }  # fmt: skip
-"""Keys that a terminal sends as if they were others."""
+"""Keys that a terminal sends as other keys."""
 _SPOKEN = {
     "escape": "esc", "pageup": "pgup", "pagedown": "pgdn", "up": "↑", "down": "↓", "left": "←",
     "right": "→",
@@ -30,21 +30,21 @@ _SPOKEN = {
 
 
 def _name_of(character: str) -> str:
-    """Of a character that is no letter and no digit. ValueError where it has none."""
+    """Return the name of a sign. Raises ValueError if it has none."""
     name = unicodedata.name(character).lower().replace("-", "_").replace(" ", "_")
     return _RENAMED.get(name, name)
 
 
 CHARACTERS = {_name_of(character): character for character in punctuation} | {"space": " "}
-"""The characters of keys that have a longer name."""
+"""Characters by the longer names of their keys."""
 NAMES = {character: name for name, character in CHARACTERS.items()}
-"""The names of characters."""
+"""Names by character."""
 
 
 def key_name(text: str) -> str:
     """Textual's name of a key: `slash` for `/`, `ctrl+shift+f5` for `shift+ctrl+f5`.
 
-    Raises UsageError for what is no key, and for one that no terminal sends.
+    Raises UsageError for an unknown key, and for a key that no terminal sends.
     """
     # The key itself may be a plus.
     *modifiers, key = text[:-1].split("+") if len(text) > 1 else [""]
@@ -71,12 +71,12 @@ def key_name(text: str) -> str:
 
 def _nearest(key: str) -> str:
     hint = did_you_mean(key.lower(), (*_NAMED, *CHARACTERS))
-    # All that there are would be a long list.
+    # A list of all keys would be long.
     return hint if hint.startswith("did you") else "such as f5, ctrl+x, slash, pageup or a letter"
 
 
 def strokes(text: str) -> tuple[str, ...]:
-    """The keys of `2/dport:443<enter>`: a character each, and names in angle brackets.
+    """Return the keys of `2/dport:443<enter>`: characters, and names in angle brackets.
 
     Raises UsageError.
     """
@@ -92,7 +92,7 @@ def strokes(text: str) -> tuple[str, ...]:
 
 
 def spoken(keys: str) -> str:
-    """Keys by comma as an operator calls them."""
+    """Return keys, separated by commas, in the user's words."""
     return ", ".join(map(_spoken, filter(None, keys.split(","))))
 
 

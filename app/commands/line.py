@@ -1,4 +1,4 @@
-"""A command as it is typed: a name, and values after it."""
+"""Parsing of a typed command: a name, and values after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bpf.errors import TextError, UsageError, did_you_mean
 CommandValue = str | int
 QUOTE = '"'
 _DIGITS = 6
-"""Of a number."""
+"""Largest number of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,20 @@ class Word:
 
     text: str
     column: int
-    """Where it begins, from 1."""
+    """Column of its start, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command with the values that it is done with."""
+    """A command with its values."""
 
     command: Command
     values: tuple[CommandValue, ...] = ()
-    """As many as were given, in the order of the command's parameters."""
+    """The given values, in the order of the command's parameters."""
 
     @property
     def line(self) -> str:
-        """The line that `parse` makes this of again."""
+        """The line that `parse` reads as this."""
         words = [self.command.name]
         for parameter, value in zip(self.command.parameters, self.values, strict=False):
             words.append(str(value) if parameter.rest else quoted(str(value)))
@@ -53,7 +53,7 @@ def parse(line: str, saved: Saved | None = None) -> Invocation:
     if name not in REGISTRY:
         problem = f"there is no command {name!r}" if name else "a command is missing"
         hint = did_you_mean(name, REGISTRY) if name else ""
-        # What there is would be a long list.
+        # A list of all commands would be long.
         hint = hint if hint.startswith("did you") else "ctrl+p lists all"
         raise TextError(problem, line, begin + 1, hint=hint)
     command = REGISTRY[name]
@@ -77,9 +77,9 @@ def parse(line: str, saved: Saved | None = None) -> Invocation:
 
 
 def answer(name: str, text: str) -> Invocation:
-    """A command with what was typed when it asked for its value. Raises TextError.
+    """Return command `name` with its typed value; without a name `text` is a whole line.
 
-    Without a name `text` is a whole line.
+    Raises TextError.
     """
     if not name:
         return parse(text)
@@ -92,13 +92,13 @@ def answer(name: str, text: str) -> Invocation:
 
 
 def quoted(value: str) -> str:
-    """A value as one word of a line."""
+    """Return a value as one word of a line."""
     plain = value and not any(c.isspace() or c == QUOTE for c in value)
     return value if plain else QUOTE + value.replace("\\", "\\\\").replace(QUOTE, '\\"') + QUOTE
 
 
 def _next(line: str, text: str, at: int, parameter: Parameter) -> tuple[Word | None, int]:
-    """The next value from `at` on, and where the rest begins."""
+    """Return the next value from `at` on, and the start of the rest."""
     begin = at + len(text[at:]) - len(text[at:].lstrip())
     if begin == len(text):
         return None, begin
@@ -134,7 +134,7 @@ def _value(line: str, word: Word, parameter: Parameter) -> CommandValue:
 
 
 def _look(line: str, word: Word, look: Callable[..., object], *context: object) -> None:
-    """Have a value looked at; what is wrong with it is told of the line."""
+    """Call a check of a value; its errors get the line and column."""
     try:
         look(word.text, *context)
     except TextError as error:

@@ -1,4 +1,4 @@
-"""What a command is: its name, its parameters, its keys, and what it may do."""
+"""The declaration of a command: name, parameters, keys and rights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Saved = Mapping[str, str]
 
 
 class ParameterKind(StrEnum):
-    """What a parameter's value is, and so how it is checked and completed."""
+    """Kind of a parameter's value, for completion."""
 
     CHOICE = "choice"
     """One of the parameter's `choices`."""
@@ -34,9 +34,9 @@ class ParameterKind(StrEnum):
     DESTINATION = "destination"
     """An address or a host name."""
     PROBE = "probe"
-    """The name of a probe that runs."""
+    """The name of a running probe."""
     POLICY = "policy"
-    """The name of a policy that there is."""
+    """The name of an existing policy."""
     TAPE = "tape"
     """A tape's file, or the letter of a register."""
     LAYOUT = "layout"
@@ -47,19 +47,18 @@ class ParameterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One value that may follow a command's name; without it the command asks, or takes what is
-    under the cursor."""
+    """A value after a command's name; without it the command asks, or takes the cursor's row."""
 
     name: str
-    """As help calls it."""
+    """Name in help."""
     kind: ParameterKind = ParameterKind.TEXT
     choices: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     """Tables whose columns it is one of."""
     rest: bool = False
-    """Whether it is all the rest of the line, spaces included. Only the last one."""
+    """It takes the rest of the line, with spaces. Only for the last parameter."""
     needed: bool = False
-    """Whether the command means nothing without it."""
+    """The command needs it."""
     check: Callable[[str, Saved], object] | None = None
     """Raise UsageError for a value that no run of the command could accept."""
 
@@ -78,42 +77,36 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something that an operator can have done.
+    """A command of the console.
 
-    It is done by the method `do_NAME`, dots as underscores, of the screen or of the app; that gets
-    the values which follow the name, in their order.
+    The method `do_NAME`, with underscores for dots, of its screen or of the console runs it, with
+    the values in their order.
     """
 
     name: str
     """Dotted, such as `flow.sort`."""
     title: str
-    """What it does, in a few words."""
+    """Its effect, in a few words."""
     keys: str = ""
-    """Its usual keys by comma, in Textual's names; empty for none."""
+    """Default keys, separated by commas, in Textual's names."""
     screen: str = ""
-    """The screen that has it, and that is turned to when it is done; empty for those that are
-    everywhere."""
+    """Its screen, which comes to the front; empty for commands of all screens."""
     footer: str = ""
-    """Its word in the footer; empty where it is not shown there."""
+    """Its word in the footer; empty: not in the footer."""
     parameters: tuple[Parameter, ...] = ()
     help: str = ""
-    """More about it, in whole sentences; empty where the title says all."""
+    """More help, in sentences."""
 
     writes: bool = False
-    """Whether it changes what runs, which a read-only console refuses, and a tape without
-    `--allow-write`."""
+    """It changes what runs: a read-only console refuses it, and a tape without `--allow-write`."""
     local: bool = False
-    """Whether only the operator at the console may have it done, and the API refuses it: it takes
-    the terminal or ends the process."""
+    """The API refuses it: it takes the terminal or ends the process."""
     leaves: bool = False
-    """Whether it is the way back on its screen. While work goes on that can be cancelled, it
-    cancels that instead."""
+    """The way back on its screen. While cancellable work runs, it cancels the work instead."""
     by_row: bool = False
-    """Whether it is what choosing a row does on its screen; it then has the keys of
-    `table.select` too."""
+    """It is the effect of choosing a row on its screen, and has the keys of `table.select`, too."""
     asks: bool = False
-    """Whether it opens a line to type into. Its key then acts at once, so that what is typed ahead
-    goes into that line and is not taken for commands."""
+    """It opens a prompt. Its key acts at once, so that text typed ahead goes to the prompt."""
 
     remote: Callable[[ControlPlane, str], object] | None = None
     """Run it on a control plane, with its first value; None: it needs a console."""

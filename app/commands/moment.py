@@ -1,4 +1,4 @@
-"""A moment as it is typed: a time of day in UTC, `12:30:05`, or how long ago, `30s`, `1h30m`."""
+"""Typed times: a time of day in UTC, `12:30:05`, or an age, `30s`, `1h30m`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _HINT = "12:30:05 (UTC) or how long ago: 30s, 5m, 1h30m"
 
 
 def moment(text: str, now_utc_ns: int) -> int:
-    """What `text` says, in nanoseconds since the epoch. Raises UsageError.
+    """Return nanoseconds since the epoch. Raises UsageError.
 
-    A time of day is that of today or, where it is still to come, of yesterday. One of whole
-    seconds is the end of its second: all that a clock calls so is not after it.
+    A time of day later than now is yesterday's. Whole seconds mean the end of that second, so that
+    no event with the same clock time is later.
     """
     if text and (ago := _AGO.fullmatch(text)) is not None:
         hours, minutes, seconds = (int(part or 0) for part in ago.groups())

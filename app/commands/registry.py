@@ -1,4 +1,4 @@
-"""Every command there is; those of a screen stand together, in the order in which help has them."""
+"""All commands by screen, in the order of help."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.console.screens.info import ScreenInfo
 THEMES = ("dark", "light")
 
 OVERWRITE = "overwrite"
-"""The word after a file's name that replaces a file."""
+"""The word after a file's name that allows to replace it."""
 _FILE = Parameter("file", ParameterKind.FILE)
 _OVERWRITE = Parameter("overwrite", ParameterKind.CHOICE, (OVERWRITE,))
 _POLICY = Parameter("policy", ParameterKind.POLICY)
@@ -33,7 +33,7 @@ def _destination(check: Callable[[str, Saved], object]) -> tuple[Parameter]:
 
 
 def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[Command, ...]:
-    """The commands that sort a screen's tables."""
+    """Return the commands that sort a screen's tables."""
     column = Parameter("column", ParameterKind.COLUMN, tables=tables)
     return (
         Command(f"{prefix}.sort", "Sort by the next column", "s", screen, footer, (column,)),
@@ -48,29 +48,29 @@ def _view(screen: ScreenInfo) -> Command:
 
 _EVERYWHERE = (
     *map(_view, SCREENS.values()),
-    Command("view.pause", "Pause the view, not counting", "space", footer="Pause"),
+    Command("view.pause", "Pause the view; counting goes on", "space", footer="Pause"),
     Command("probe.info", "Programs: run time and memory", "i"),
     Command("help.keys", "Keys of this screen", "question_mark", footer="Keys"),
-    Command("help.focus", "What has the focus, explained", "f1"),
-    Command("help.tour", "The tour, from its beginning"),
-    Command("tour.next", "On the tour: go on", "ctrl+n"),
+    Command("help.focus", "Explain the focused part", "f1"),
+    Command("help.tour", "Start the tour"),
+    Command("tour.next", "Next step of the tour", "ctrl+n"),
     Command("tour.end", "End the tour"),
     Command("app.prompt", "Type a command", "colon", parameters=(_LINE,), asks=True),
     Command("app.palette", "All commands", "ctrl+p", footer="Commands"),
-    Command("app.redraw", "Draw the screen again", "ctrl+l"),
-    Command("app.suspend", "To the shell, where fg returns here", "ctrl+z",
-            help="Packets that come meanwhile are in the window that ends after that.", local=True),
+    Command("app.redraw", "Redraw the screen", "ctrl+l"),
+    Command("app.suspend", "Suspend to the shell; fg returns", "ctrl+z",
+            help="Packets that arrive meanwhile are in the next window that ends.", local=True),
     Command("app.theme", "Light or dark", "t",
             parameters=(Parameter("theme", ParameterKind.CHOICE, THEMES),)),
-    Command("layout.save", "Keep this layout", parameters=(_LAYOUT,),
+    Command("layout.save", "Save this layout", parameters=(_LAYOUT,),
             help="The screen in front, the theme, and for each screen its filter, order, columns"
-            " and open panes. Without a name: that of the last layout, or default."),
-    Command("layout.load", "Put a layout back", parameters=(_LAYOUT,),
+            " and open panes. The default name is the last layout's, or default."),
+    Command("layout.load", "Load a layout", parameters=(_LAYOUT,),
             help="--layout NAME, or layout in [ui], begins with one."),
     Command("macro.record", "Record a tape; again: stop", "Q",
             parameters=(Parameter("register"),),
-            help="Into the register of a letter, or q. Keys that do a command are written down as"
-            " that, others as keys."),
+            help="Into the register of a letter, or q. Keys of commands are recorded as commands,"
+            " others as keys."),
     Command("macro.play", "Play a tape", "at", parameters=(Parameter("tape", ParameterKind.TAPE),),
             asks=True, help="A register's letter, the name of a tape, or its file. esc stops it."),
     Command("macro.stop", "Stop the tape"),
@@ -86,22 +86,22 @@ _TABLES = (
     Command("table.top", "Top, and stay there", "home"),
     Command("table.select", "Choose the row", "enter"),
     Command("pane.next", "Next pane", "tab"),
-    Command("pane.previous", "Pane before", "shift+tab"),
+    Command("pane.previous", "Previous pane", "shift+tab"),
 )
 _VIEW = (
     Command("view.columns", "Choose the table's columns", "vertical_line",
             parameters=(Parameter("columns", rest=True, check=values.columns),),
-            help="Their names, from the left; usual: those that it usually has."),
+            help="Column names from the left; or usual, for the default columns."),
     Command("view.copy", "Copy the row", "c",
             parameters=(Parameter("what"),),
             help="row, table, or a column's name for one value of the row. The terminal puts it"
             " into its clipboard (OSC 52; in tmux: set -g set-clipboard on)."),
     Command("view.export", "Write the table to a file", "E", asks=True,
             parameters=(replace(_FILE, check=values.export_file), _OVERWRITE),
-            help="All its rows, as they are filtered and sorted, with the columns that are chosen:"
-            f" .{', .'.join(VALUES)} have values, .txt what is shown. .svg is a picture of the"
+            help="All filtered and sorted rows, with the chosen columns:"
+            f" .{', .'.join(VALUES)} have values, .txt the shown text. .svg is a picture of the"
             " screen. Replaces an existing file only with overwrite, or by enter again."),
-    Command("work.cancel", "Cancel what takes its time"),
+    Command("work.cancel", "Cancel running work"),
 )  # fmt: skip
 _TIME = (
     Command("time.back", "A window back", "left_square_bracket", parameters=(_WINDOWS,),
@@ -114,12 +114,12 @@ _TIME = (
             help="A time of day in UTC, 12:30:05, or how long ago, 30s or 1h30m."),
     Command("time.live", "Back to the present"),
     Command("time.mark", "Compare with this moment", "M",
-            help="Flows and hops are shown with what changed since; again ends that."),
+            help="Flows and hops show their changes since then; again ends the comparison."),
     Command("time.zoom_out", "Charts look back longer", "minus"),
     Command("time.zoom_in", "Charts look back shorter", "equals_sign,plus"),
 )  # fmt: skip
 _OVERVIEW = (
-    Command("overview.open", "What is under the cursor, on its screen", "", "overview", "Open",
+    Command("overview.open", "Open the row on its screen", "", "overview", "Open",
             by_row=True),
     Command("overview.leave", "Back to the present", "escape", "overview", leaves=True),
 )  # fmt: skip
@@ -132,19 +132,19 @@ _FLOWS = (
             by_row=True),
     Command("flow.detail", "Detail of the flow", "d", "flows", "Detail"),
     Command("flow.top", "Back to the top, and stay there", "", "flows"),
-    Command("flow.capture", "Choose which flows are counted", "C", "flows", "",
+    Command("flow.capture", "Choose the flows to count", "C", "flows", "",
             _filter(values.capture_filter), writes=True, asks=True, remote=remote.capture),
 )  # fmt: skip
 _PATHS = (
     Command("path.trace", "Trace a destination", "T", "paths", "Trace",
             _destination(values.destination), writes=True, asks=True, remote=remote.trace),
-    Command("path.untrace", "Stop tracing it", "x", "paths", "Stop",
+    Command("path.untrace", "Stop tracing the destination", "x", "paths", "Stop",
             _destination(values.address), writes=True, remote=remote.untrace),
     Command("path.filter", "Filter paths and hops", "slash", "paths", "",
             _filter(values.path_filter), asks=True,
-            help="loss>1% is for both; with a term for hops only, such as hop<=5, for hops."),
+            help="loss>1% filters both; a term of hops, such as hop<=5, filters only hops."),
     Command("path.next", "Next destination or flow", "n", "paths", "Next"),
-    Command("path.previous", "Destination or flow before", "p", "paths"),
+    Command("path.previous", "Previous destination or flow", "p", "paths"),
     *_sorting("path", "paths", "hops", "destinations"),
     Command("path.detail", "Detail of the hop", "", "paths", "Detail", by_row=True),
     Command("path.leave", "Close the detail", "escape", "paths", leaves=True),
@@ -152,7 +152,7 @@ _PATHS = (
 )  # fmt: skip
 _TRIGGERS = (
     Command("trigger.detail", "Detail", "", "triggers", "Detail", by_row=True),
-    Command("trigger.toggle", "Activate the policy, or end it", "o", "triggers", "On/off",
+    Command("trigger.toggle", "Activate or deactivate the policy", "o", "triggers", "On/off",
             (_POLICY,), writes=True, remote=remote.toggle_policy),
     Command("trigger.add", "Add a policy", "a", "triggers", "Add",
             (Parameter("policy", rest=True, check=values.policy),), writes=True, asks=True,
@@ -163,7 +163,7 @@ _TRIGGERS = (
             remote=lambda plane, name: plane.remove_policy(name)),
     *_sorting("trigger", "triggers", "policies", "applications", footer="Sort"),
     Command("trigger.next", "Application's next table", "n", "triggers"),
-    Command("trigger.previous", "Application's table before", "p", "triggers"),
+    Command("trigger.previous", "Application's previous table", "p", "triggers"),
     Command("trigger.leave", "Close the detail", "escape", "triggers", leaves=True),
 )  # fmt: skip
 _PROGRAMS = (
@@ -174,19 +174,19 @@ _PROGRAMS = (
     Command("program.panel", "Next panel", "f3", "programs"),
     Command("program.next_error", "Next problem", "f4", "programs"),
     Command("program.compile", "Compile and verify", "f5", "programs", "Check"),
-    Command("program.swap", "Swap in what is edited", "f8", "programs", "Swap", writes=True),
-    Command("program.rollback", "Back to the generation before", "f9", "programs", "Roll back",
+    Command("program.swap", "Swap in the edited source", "f8", "programs", "Swap", writes=True),
+    Command("program.rollback", "Back to the previous generation", "f9", "programs", "Roll back",
             (_PROBE,), writes=True, remote=lambda plane, name: plane.roll_back(name)),
     Command("program.save", "Write the source to a file", "ctrl+s", "programs", "",
             (_FILE, _OVERWRITE),
             help="Replaces an existing file only with overwrite, or by enter again, unless this"
             " source was saved to it before."),
     Command("program.external", "Open the source in $EDITOR", "ctrl+o", "programs", local=True),
-    Command("program.revert", "Back to the source that runs", "ctrl+r", "programs"),
+    Command("program.revert", "Back to the running source", "ctrl+r", "programs"),
     Command("program.problems", "Problems of the source", "p", "programs"),
     Command("program.log", "Verifier's log; again: whole", "l", "programs"),
-    Command("program.diff", "Difference to what runs", "d", "programs"),
-    Command("program.report", "What a swap keeps and loses", "r", "programs"),
+    Command("program.diff", "Difference to the running source", "d", "programs"),
+    Command("program.report", "Maps that a swap keeps and loses", "r", "programs"),
     Command("program.metrics", "Metrics of the last window", "n", "programs"),
     Command("program.events", "Events of the probe", "v", "programs"),
     Command("program.cost", "Measure the time per packet", "m", "programs", "", (_PROBE,)),
@@ -198,7 +198,7 @@ _PROGRAMS = (
             writes=True, remote=lambda plane, name: plane.export(name)),
 )  # fmt: skip
 _EVENTS = (
-    Command("event.go", "To the moment of the event", "", "events", "Go", by_row=True,
+    Command("event.go", "Go to the time of the event", "", "events", "Go", by_row=True,
             help="Every screen shows that moment, until escape or time.live."),
     Command("event.filter", "Filter events", "slash", "events", "Filter",
             _filter(values.event_filter), asks=True),

@@ -73,8 +73,8 @@ def _utf8(text: str) -> bytes:
 
 
 def _xml(name: str, value: Any) -> str:
-    """An element. What can't be one's name becomes `<field name="...">`; items of a list `<item>`;
-    control characters are written as in Python, `\\x07`."""
+    """Return an element. A key that is no XML name becomes `<field name="...">`, an item of a list
+    `<item>`, and a control character Python's escape `\\x07`."""
     if _XML_NAME.fullmatch(name):
         start, end = f"<{name}>", f"</{name}>"
     else:

@@ -1,4 +1,4 @@
-"""Filters of what is written: which rows of which tables, and which tables know a term."""
+"""The row filter of written tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRIGGERS = Domain("triggers", {"policy": _POLICY})
 
 
 def passing(items: Sequence[Snapshot], text: str) -> list[Snapshot]:
-    """Tables of a built-in probe with the rows that pass a filter; each goes by the terms that it
+    """Return tables of built-in probes with the rows that pass a filter, each by the terms that it
     knows. Raises UsageError."""
     if not text.strip():
         return list(items)
@@ -55,13 +55,13 @@ def _rows(item: Snapshot) -> RowTable:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A view that can be filtered."""
+    """The filter of a view."""
 
     domain: Domain
     of: Callable[[Snapshot], RowTable]
 
 
-# Of several tables a word by itself is not the events'.
+# Among several tables a single word does not search the text of events.
 _EVENTS = replace(EVENTS, bare=(), text="")
 _VIEWS = {
     "flows": _Written(WINDOW_FLOWS, _window_flows),
@@ -74,21 +74,21 @@ _VIEWS = {
 
 @dataclass(slots=True)
 class Filtering:
-    """Which rows of the views of a run are written, and how many are not."""
+    """The filter of a run's tables, and the count of rows that it left out."""
 
     text: str = ""
     filters: Mapping[str, Filter] = field(default_factory=dict)
     """By view."""
     left_out: int = 0
-    """Rows."""
+    """Rows that did not pass."""
     total: int = 0
-    """Rows that were looked at."""
+    """Rows before filtering."""
 
     @classmethod
     def of(cls, text: str, views: Sequence[str], saved: Mapping[str, str]) -> Filtering:
-        """Have rows of `views` pass a filter: each view those terms that it knows.
+        """Filter the rows of `views`, each by the terms that it knows.
 
-        TextError where it is none; UsageError where it is of none of the views.
+        Raises TextError for a wrong filter, and UsageError if no view knows a term.
         """
         if not text.strip():
             return cls()
@@ -101,7 +101,7 @@ class Filtering:
         return cls(text, dict(zip(domains, filters, strict=True)))
 
     def words(self, views: Sequence[str]) -> str:
-        """Which of `views` are written whole, for want of what is asked for; empty for none."""
+        """Return in words which of `views` know none of some terms; empty for none."""
         if not self.text:
             return ""
         whole: dict[str, list[str]] = {}
@@ -113,7 +113,7 @@ class Filtering:
         return "; ".join(f"{terms} does not filter {', '.join(of)}" for terms, of in whole.items())
 
     def kept(self, view: str, item: Item) -> Item | None:
-        """What is written of `item` into a view; None for nothing."""
+        """Return the part of `item` that passes into a view; None for nothing."""
         shown = self.filters.get(view)
         if not shown:
             return item
@@ -136,7 +136,7 @@ class Filtering:
         return replace(item, rows=item.rows[passed])
 
     def __str__(self) -> str:
-        """What is said at the end; empty without a filter."""
+        """Return the summary at the end of a run; empty without a filter."""
         if not self.text:
             return ""
         return f"{self.left_out} of {self.total} rows did not pass {self.text.strip()}"

@@ -1,7 +1,7 @@
 """Tables of metrics: their columns, and their rows from snapshots.
 
-The columns of a metric are what its map holds, so its schema is made of them:
-`PROBE.SIDE.METRIC/` and a checksum of their names.
+A metric's map defines its columns, so the schema names them: `PROBE.SIDE.METRIC/` and a checksum of
+the columns' names.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from probes.snapshot import Snapshot
 from probes.tables.conversion import TableSchema, columns, flat_rows, objects
 
 _ABOUT = ("schema", "probe", "side", "metric", "interface", "window", "start", "end", "generation")
-"""Columns before the metric's own: the window that a row is of; `start` and `end` as in views."""
+"""Columns before the metric's own: the window of the row."""
 
 
 class MetricOutput:
-    """What a metric's snapshot adds to its table."""
+    """The rows of a metric's snapshot as a table."""
 
     def __init__(self, item: Snapshot) -> None:
         self._item = item
         own = columns(_schema(item), item.rows.dtype)
         self.header = (*_ABOUT, *own)
         self.name = f"{item.probe}.{item.side}.{item.metric}"
-        """Also that of its file."""
+        """Name of the table and of its file."""
         self.schema = f"{self.name}/{zlib.crc32(','.join(own).encode()):08x}"
 
     def records(self, *, nested: bool) -> Iterator[Record]:
-        """The rows: keys and values, after what window they are of."""
+        """Return the rows: the window, then keys and values."""
         item = self._item
         about = (
             self.schema, item.probe, item.side, item.metric, item.interface, item.window,

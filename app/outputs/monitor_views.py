@@ -85,10 +85,7 @@ TRIGGERS = OutputView(
     state.PROBE,
     state.TRIGGERS_TABLE,
 )
-"""One row a transition.
-
-The metrics are those of the window that caused it. They are 0 if an operator caused it.
-"""
+"""One row a transition, with the metrics of its window; they are 0 if an operator caused it."""
 POLICIES = OutputView(
     state.POLICIES_TABLE,
     1,

@@ -142,8 +142,8 @@ def iso(utc_ns: int) -> str:
 
 
 def iso_all(utc_ns: Array) -> list[str]:
-    """`iso` of each."""
-    # The kernel's ticks are few, and making their text is slow; that of seconds most of all.
+    """Return `iso` of each."""
+    # Times repeat, as the kernel's ticks are few: format each time once, and each second once.
     moments, at = np.unique(utc_ns, return_inverse=True)
     seconds, second_at = np.unique(moments // _SECOND, return_inverse=True)
     heads = np.datetime_as_string(seconds.astype("M8[s]")).tolist()
@@ -161,7 +161,7 @@ def addresses(raw: Array, versions: list[int]) -> Iterator[str]:
 
 
 def where(known: Array, values: Any) -> list[Any]:
-    """Python's own values; None where they are not known. `known` is (n,) bool."""
+    """Return Python's own values, with None for unknown ones. `known` is (n,) bool."""
     if known.all():
         return values.tolist() if isinstance(values, np.ndarray) else list(values)
     found = np.empty(len(known), object)

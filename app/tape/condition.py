@@ -21,7 +21,7 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
 _EQUAL: Mapping[str, Callable[[Any, Any], bool]] = {"==": operator.eq, "!=": operator.ne}
 _COMPARED = {**_EQUAL, **_ORDER}
 _MATCH = {"=~": True, "!~": False}
-"""Whether a pattern is to be found."""
+"""Whether the pattern must occur."""
 _NAME = re.compile(r"[^\s=!<>~]+")
 _OPERATOR = re.compile(r"[=!<>~]+")
 _NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))([^\s#]*)", re.ASCII)
@@ -32,23 +32,23 @@ SUFFIXES: Mapping[StateKind, Mapping[str, float]] = {
     StateKind.TIME: {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0},
     StateKind.SHARE: {"": 1.0, "%": 0.01},
 }
-"""What may follow a number, and what it is then multiplied by."""
+"""Units of numbers by kind, and their factors."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateCondition:
-    """A name, and what it is compared with."""
+    """A named state and the value that it is compared with."""
 
     state: str
     operator: str
     value: str | float | bool | re.Pattern[str]
     text: str
-    """As it was written."""
+    """The condition as written."""
 
     def holds(self, actual: StateValue) -> bool:
-        """Whether it does, for what the name stands for now.
+        """Compare the value of the state.
 
-        If the state does not exist now, only `!=` and `!~` hold. Raises ProbedeckError if a pattern
+        If the state does not exist, only `!=` and `!~` hold. Raises ProbedeckError if a pattern
         takes too long.
         """
         if actual is None:
@@ -56,13 +56,13 @@ class StateCondition:
         if isinstance(self.value, re.Pattern):
             return found(self.value, str(actual)) is _MATCH[self.operator]
         if self.operator in _EQUAL and isinstance(self.value, float):
-            # Shares and times are computed: the last digit is not what anybody means.
+            # Shares and times are computed: their last digits mean nothing.
             return math.isclose(float(actual), self.value, rel_tol=1e-9) is (self.operator == "==")
         return _COMPARED[self.operator](actual, self.value)
 
 
 def shown(actual: StateValue) -> str:
-    """A state as it is written in a tape."""
+    """Return a state in the syntax of tapes."""
     if actual is None:
         return "not known"
     if isinstance(actual, bool):
@@ -93,7 +93,7 @@ def read_condition(line: TapeLine) -> StateCondition:
 
 
 def _usual(named: NamedState) -> tuple[str, ...]:
-    """The comparisons that mean something."""
+    """Return the operators for a state's kind."""
     if named.kind is StateKind.TEXT:
         return (*_EQUAL, *_MATCH)
     return tuple(_EQUAL) if named.kind is StateKind.FLAG else (*_EQUAL, *_ORDER)

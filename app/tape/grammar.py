@@ -36,22 +36,22 @@ class Source:
 Statement: TypeAlias = "TapeStep | TapeSetting | Requirement | Source"
 
 _HEAD = re.compile(r"([A-Za-z]\w*)((?:\+(?:[^\s+@]+|[+@])?)*)(?:@(\S*))?")
-"""A verb, what is joined to it, and a time."""
+"""A verb, words joined with plus signs, and a time."""
 _PROGRAMS = ("probedeck", "console")
-"""What `Require` calls this program."""
+"""Names of this program for `Require`."""
 _PROGRAM = re.compile(r"[^\s=!<>]+")
 _COMPARED = re.compile(r"[=!<>]+")
 COMPARISONS = ("==", "!=", ">=", "<=", ">", "<")
-"""Of versions."""
+"""Operators for versions."""
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 _SIZES = {"Width": (20, 1000), "Height": (5, 500)}
-"""The smallest and the largest, in characters."""
+"""Smallest and largest value, in characters."""
 SETTINGS = ("WaitTimeout", "TypingSpeed", *_SIZES)
 
 
 def read(text: str, file: str, saved: Saved) -> tuple[list[Statement], list[Fault]]:
-    """The lines of a tape, and what is wrong with others; `saved` are filters by name."""
+    """Return the lines of a tape, and the mistakes of other lines; `saved` are filters by name."""
     statements: list[Statement] = []
     faults: list[Fault] = []
     for number, content in enumerate(text.split("\n"), 1):
@@ -108,7 +108,7 @@ def _step(line: TapeLine, begin: int, place: TapePlace, instruction: TapeInstruc
     return TapeStep(place, text, instruction)
 
 
-# What is no step
+# Lines that are no steps
 
 
 def _set(line: TapeLine, place: TapePlace) -> TapeSetting:
@@ -177,7 +177,7 @@ _OTHERS: Mapping[str, tuple[Callable[[TapeLine, TapePlace], Statement], Forms]] 
 }  # fmt: skip
 """Lines that are no steps, by verb, with their help."""
 STATEMENTS = (*STEPS, *_OTHERS)
-"""First words of lines, besides commands and keys."""
+"""First words of lines; commands and keys are others."""
 FORMS = (
     *(form for step in STEPS.values() for form in step.forms),
     *(form for _, forms in _OTHERS.values() for form in forms),

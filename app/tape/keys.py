@@ -1,4 +1,4 @@
-"""Keys as tapes name them: `Enter`, `Ctrl+P`, `Key "f13"`."""
+"""Names of keys in tapes: `Enter`, `Ctrl+P`, `Key "f13"`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ VERBS: Mapping[str, str] = {
         "Insert", "Home", "End", "PageUp", "PageDown", *(f"F{number}" for number in range(1, 13)),
     )
 }  # fmt: skip
-"""Keys that are verbs, and what the console calls them."""
+"""The console's names of keys that are verbs."""
 MODIFIERS = ("Ctrl", "Alt", "Shift")
 _VERB_OF = {key: verb for verb, key in VERBS.items()}
 
 
 def held(modifiers: Sequence[str], key: str) -> str:
-    """The console's name of a key that is pressed while others are held, by their names in a tape.
+    """Return the console's name of a key with modifiers, from the names in a tape.
 
-    Raises UsageError for what is no key, or is sent by no terminal.
+    Raises UsageError for an unknown key, and for a key that no terminal sends.
     """
     if len(key) != 1 and key not in VERBS:
         near = did_you_mean(key, VERBS)
-        # What there is would be a long list.
+        # A list of all keys would be long.
         hint = near if near.startswith("did you") else "such as P, Left or F5"
         raise UsageError(f"there is no key {key!r}", hint=hint)
     if len(key) == 1 and list(modifiers) == ["Shift"]:
@@ -36,12 +36,12 @@ def held(modifiers: Sequence[str], key: str) -> str:
 
 
 def character_of(key: str) -> str | None:
-    """What a key writes; None where it writes nothing."""
+    """Return the character that a key types; None for other keys."""
     return key if len(key) == 1 else CHARACTERS.get(key)
 
 
 def spelled(key: str) -> str:
-    """The line that presses a key, by the console's name: `Ctrl+P`, `Enter`, `Key "f13"`."""
+    """Return the line that presses a key of the console: `Ctrl+P`, `Enter`, `Key "f13"`."""
     *modifiers, base = key.split("+")
     last = _VERB_OF.get(base) or CHARACTERS.get(base, base)
     words = [name for name in MODIFIERS if name.lower() in modifiers]

@@ -1,4 +1,4 @@
-"""One line of a tape, read from left to right."""
+"""Reading of one line of a tape."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _PATTERN = re.compile(r"/((?:[^/\\]|\\.)*)/")
 _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|)", re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0}
 MOST_S = 24 * 3600.0
-"""Of a duration."""
+"""Longest duration."""
 
 
 class TapeLineError(Exception):
-    """A line is not understood from a column on."""
+    """A mistake in a line, at a column."""
 
     def __init__(self, message: str, column: int, hint: str) -> None:
         super().__init__(message)
@@ -24,17 +24,17 @@ class TapeLineError(Exception):
 
 
 class TapeLine:
-    """The text of a line, and how far it is read."""
+    """Reads a line from left to right."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        """What was not read yet begins here."""
+        """Start of the unread rest."""
         self.skip()
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left but a comment."""
+        """Whether the rest is empty or a comment."""
         return self.at >= len(self.text) or self.text[self.at] == "#"
 
     @property
@@ -42,32 +42,32 @@ class TapeLine:
         return self.text[self.at : self.at + 1] in tuple(_QUOTES)
 
     def refuse(self, message: str, at: int | None = None, *, hint: str = "") -> NoReturn:
-        """Raise a LineError, by default of what comes next."""
+        """Raise a TapeLineError; by default at the unread rest."""
         raise TapeLineError(message, (self.at if at is None else at) + 1, hint)
 
     def skip(self) -> None:
-        """Go on to what is not white."""
+        """Skip white space."""
         found = _SPACE.match(self.text, self.at)
         assert found is not None
         self.at = found.end()
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """What follows, where it is this; only then it is read."""
+        """Read a match of `pattern`. Returns None, without reading, if the rest does not match."""
         if found := pattern.match(self.text, self.at):
             self.at = found.end()
         return found
 
     def take(self, pattern: re.Pattern[str]) -> str:
-        """Its text; empty where something else follows."""
+        """Read the text of a match; empty without one."""
         found = self.match(pattern)
         return found[0] if found else ""
 
     def word(self) -> str:
-        """All until the next space; empty at the end."""
+        """Read to the next space; empty at the end."""
         return "" if self.over else self.take(_WORD)
 
     def string(self) -> str:
-        """What is in quotes, as it is: nothing is escaped, but there are three kinds of them."""
+        """Read a literal text in one of three kinds of quotes; there are no escapes."""
         begin, quote = self.at, self.text[self.at]
         end = self.text.find(quote, begin + 1)
         if end < 0:
@@ -77,13 +77,13 @@ class TapeLine:
         return self.text[begin + 1 : end]
 
     def text_or_word(self, what: str) -> str:
-        """What is in quotes, or a word. Refused where there is neither: `what` is missing."""
+        """Read a text in quotes, or a word. Refuse the line if `what` is missing."""
         if self.over:
             self.refuse(f"{what} is missing")
         return self.string() if self.quote_ahead else self.word()
 
     def pattern(self) -> re.Pattern[str]:
-        r"""A regular expression between slashes; `\/` is a slash in it."""
+        r"""Read a regular expression between slashes; `\/` is a slash."""
         begin = self.at
         found = self.match(_PATTERN)
         if found is None:
@@ -99,7 +99,7 @@ class TapeLine:
             self.refuse(f"this regular expression is wrong: {words}", at)
 
     def count(self) -> int:
-        """A whole number from 1, or 1 where nothing follows."""
+        """Read a whole number from 1; 1 at the end of the line."""
         if self.over:
             return 1
         begin, word = self.at, self.word()
@@ -108,11 +108,11 @@ class TapeLine:
         return int(word)
 
     def duration(self, *, zero: bool = False) -> float:
-        """Seconds: `500ms`, `5s`, `1m`, or a number of them."""
+        """Read a duration: `500ms`, `5s`, `1m`, or a number of seconds."""
         return duration(self, self.at, self.word(), zero=zero)
 
     def end(self, what: str) -> None:
-        """Refuse whatever follows."""
+        """Refuse any rest but a comment."""
         self.skip()
         if not self.over:
             rest = self.text[self.at :].split(" #")[0].strip()
@@ -124,7 +124,7 @@ class TapeLine:
 
 
 def duration(line: TapeLine, at: int, text: str, *, zero: bool = False) -> float:
-    """Seconds of a duration that stands at a place of a line."""
+    """Return the seconds of a duration at a column of a line."""
     found = _DURATION.fullmatch(text)
     if found is None:
         line.refuse(f"{text!r} is no duration" if text else "a duration is missing", at,

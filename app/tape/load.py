@@ -1,4 +1,4 @@
-"""Tapes as files: read with those that they name, and checked before anything is done."""
+"""Tapes from files, with their sources, checked before the first step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bpf.errors import UsageError
 NESTING = 8
 """`Source` within `Source`."""
 MOST_LINES = 10_000
-"""After which no more is read by `Source`, which may double them each time."""
+"""Limit of the lines of a tape with its sources: nested sources may double them each time."""
 _MOST_BYTES = 1 << 20
 NONE: Saved = {}
 _ORDER: Mapping[str, Callable[[list[int], list[int]], bool]] = {
@@ -30,13 +30,13 @@ _ORDER: Mapping[str, Callable[[list[int], list[int]], bool]] = {
 
 @dataclass(slots=True)
 class _Speeds:
-    """What `Set` says for the lines after it."""
+    """Values of `Set` for later lines."""
 
     timeout: float = TIMEOUT
     typing: float = 0.0
 
     def said(self, step: TapeStep) -> TapeStep:
-        """The step with what it leaves open."""
+        """Return the step with these values where it states none."""
         instruction = step.instruction
         if isinstance(instruction, Type | Press) and instruction.pause is None:
             instruction = replace(instruction, pause=self.typing)
@@ -44,7 +44,7 @@ class _Speeds:
 
 
 class _Loader:
-    """Reads one tape, and those in it."""
+    """Reads one tape and its sources."""
 
     def __init__(self, saved: Saved) -> None:
         """`saved` are filters by name."""
@@ -53,15 +53,15 @@ class _Loader:
         self.sizes: dict[str, int] = {}
         self.faults: list[Fault] = []
         self.title = ""
-        """What the outermost says that it is."""
+        """Title of the outermost tape."""
         self._saved = saved
         self._known: dict[Path, list[Statement]] = {}
-        """What each file says; its faults are told once."""
+        """Lines of each file: its faults are reported once."""
         self._read_lines = 0
 
     def take(self, text: str, file: str, directory: Path, *inside: Path) -> None:
-        """Read a text; `file` is what errors call it, and `directory` where its sources are, of
-        which it may be none that it is `inside`."""
+        """Read a text. `file` names it in errors, `directory` has its sources. `inside` are the
+        tapes that play this one: a source must be none of them."""
         self.title = _title(text)
         self._run(self._said(text, file), inside, directory, _Speeds(), outermost=True)
 
@@ -99,7 +99,7 @@ class _Loader:
         elif self.steps and outermost:
             self._fault(one.place, f"Set {one.name} comes after the first step")
         elif outermost:
-            # The size of the screen is the outermost tape's affair.
+            # Only the outermost tape sets the size of the screen.
             self.sizes[one.name] = int(one.value)
 
     def _source(
@@ -129,7 +129,7 @@ class _Loader:
             self.faults.append(fault)
 
     def tape(self, name: str) -> Tape:
-        """All that was read. Raises TapeError."""
+        """Return the tape. Raises TapeError."""
         if self.faults:
             raise TapeError(self.faults)
         sizes = {each.lower(): number for each, number in self.sizes.items()}
@@ -137,23 +137,23 @@ class _Loader:
 
 
 def load(path: Path, saved: Saved = NONE) -> Tape:
-    """The tape in a file; `saved` are filters by name, that it may use. Raises TapeError with all
-    that is wrong in it, and UsageError."""
+    """Return the tape in a file; `saved` are filters by name. Raises TapeError with every mistake,
+    and UsageError."""
     loader = _Loader(saved)
     loader.take(text_of(path), str(path), path.parent, path.resolve())
     return loader.tape(path.stem)
 
 
 def of_text(text: str, file: str, saved: Saved = NONE) -> Tape:
-    """A tape that is in no file, called so in errors. Raises TapeError."""
+    """Return a tape from a text; `file` names it in errors. Raises TapeError."""
     loader = _Loader(saved)
     loader.take(text, file, Path())
     return loader.tape(file)
 
 
 def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
-    """A tape of commands, as `--exec` gives them, one a line. Raises TapeError."""
-    # A line break would be another line.
+    """Return a tape of commands from `--exec`. Raises TapeError."""
+    # A line break would begin another line.
     text = "\n".join("Action " + line.replace("\n", " ") for line in lines)
     try:
         return of_text(text, "--exec", saved)
@@ -166,7 +166,7 @@ def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
 
 
 def text_of(path: Path) -> str:
-    """What is in a tape's file. Raises UsageError, TapeError for what is no text."""
+    """Return the text of a tape's file. Raises UsageError, and TapeError if it is no text."""
     try:
         with as_invoker(), path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -189,7 +189,7 @@ def _title(text: str) -> str:
 
 
 def joined(tapes: Sequence[Tape]) -> Tape:
-    """One after the other; the size of the screen is that of the first."""
+    """Join tapes; the first sets the size of the screen."""
     return replace(
         tapes[0],
         steps=tuple(step for tape in tapes for step in tape.steps),
@@ -198,12 +198,12 @@ def joined(tapes: Sequence[Tape]) -> Tape:
 
 
 def refused(what: str) -> str:
-    """Why a change is not made by a tape."""
+    """Return why a tape must not make a change."""
     return f"{what} changes what runs; --allow-write lets a tape do that"
 
 
 def unmet(tape: Tape, version: str) -> Iterator[tuple[TapePlace, str]]:
-    """Requirements that are not met, and why."""
+    """Yield the unmet requirements, with reasons."""
     for one in tape.requirements:
         if one.operator:
             have, want = _numbers(version), _numbers(one.version)

@@ -1,4 +1,4 @@
-"""What a tape says: steps with their places, and what is wrong with one."""
+"""Tapes, their steps with places, and their errors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from app.tape.steps import TapeInstruction
 from bpf.errors import ProbedeckError, UsageError
 
 TIMEOUT = 15.0
-"""Seconds that a `Wait` has where nothing is said; as with VHS."""
+"""Seconds of a `Wait` without a time, like VHS."""
 
 
 @dataclass(frozen=True, slots=True)
 class TapePlace:
-    """Where something is in a tape."""
+    """A place in a tape."""
 
     file: str
     line: int
@@ -25,14 +25,14 @@ class TapePlace:
 
 @dataclass(frozen=True, slots=True)
 class TapeStep:
-    """One thing to be done."""
+    """One step and its place."""
 
     place: TapePlace
     text: str
     """The line, without its comment."""
     instruction: TapeInstruction
     patience: float = TIMEOUT
-    """Seconds that what it begins may take, where it does not say that itself."""
+    """Seconds for the work that the step starts, unless it states a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,23 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Tape:
-    """A tape that is understood, with those that it names by `Source` in their places."""
+    """A tape, with the steps of its sources in their places."""
 
     name: str
-    """Its file's without directory and suffix."""
+    """Name of the file, without directory and suffix."""
     steps: tuple[TapeStep, ...]
     requirements: tuple[Requirement, ...] = ()
     width: int = 120
-    """Columns of a screen that is not shown anywhere."""
+    """Columns of a screen that is not shown."""
     height: int = 40
     """Its lines."""
     title: str = ""
-    """Its first line, where that is a comment."""
+    """The first line, if it is a comment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something in a tape that is not understood, or cannot be."""
+    """A mistake in a tape."""
 
     place: TapePlace
     message: str
@@ -75,7 +75,7 @@ class Fault:
 
 
 class TapeError(UsageError):
-    """A tape that is wrong: every fault of it, one a line."""
+    """A tape with mistakes, one a line."""
 
     placed = True
 
@@ -85,7 +85,7 @@ class TapeError(UsageError):
 
 
 class StepError(ProbedeckError):
-    """A step that came to something else than the tape expects."""
+    """A step that failed."""
 
     exit_code = 3
     placed = True

@@ -25,7 +25,7 @@ class StateKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NamedState:
-    """One named state, or a family of them, whose name ends with a dot."""
+    """One named state. A name with a dot at its end stands for a family of states."""
 
     name: str
     kind: StateKind

@@ -1,4 +1,4 @@
-"""The options that say what is played at the start of a console."""
+"""Options for tapes and commands at the start of a console."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from app.config.model import CONSOLE, Settings
 from app.config.schema import setting
 
 if TYPE_CHECKING:
-    # The first paint does without tapes.
+    # Lazy: the first paint needs no tapes.
     from app.tape.model import Tape
 
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """What is played at the start, and what tapes may do."""
+    """The tape at the start, and the rights of tapes."""
 
     tape: Tape | None = None
     allow_write: bool = False
-    """Whether they may change what runs."""
+    """Whether tapes may change what runs."""
     shown: bool = True
-    """Whether on a terminal, whose size is the screen's and which goes on afterwards."""
+    """The console has a terminal: it sets the screen's size, and the console outlives the tape."""
 
     def check(self) -> None:
-        """StepError where it needs what is not here, or does what it may not."""
+        """Raise StepError for an unmet requirement, or a step without the right to change."""
         if self.tape is None:
             return
         from app.tape.load import refused, unmet
@@ -43,7 +43,7 @@ NOTHING = Startup()
 
 @dataclass(frozen=True, slots=True)
 class TapeOptions:
-    """What is played, and what it may do."""
+    """Options of tapes."""
 
     tape: list[str] = setting(
         CONSOLE,
@@ -66,10 +66,7 @@ class TapeOptions:
     )
 
     def script(self, settings: Settings, *, shown: bool) -> Startup:
-        """What is to be played.
-
-        Raises UsageError for what is wrong with it, StepError for what it needs and is not so.
-        """
+        """Return the tape to play. Raises UsageError for mistakes, and the errors of `check`."""
         if not (self.tape or self.execute):
             return Startup(None, self.allow_write, shown)
         from app.tape.load import joined, of_commands

@@ -1,4 +1,4 @@
-"""Regular expressions of tapes, looked for in what the console shows."""
+"""Search with the regular expressions of tapes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import NoReturn
 from bpf.errors import ProbedeckError
 
 LONGEST = 1.0
-"""Seconds after which a search is given up: `(a+)+b` may take years, and nothing else is done
-meanwhile, not even a signal is heeded."""
+"""Seconds of the longest search: `(a+)+b` may take years, and blocks even signals."""
 
 
 def found(pattern: re.Pattern[str], text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The named states of the console. Each screen's folder has those of the screen."""
+"""The named states of the console. The states of a screen stand in its folder."""
 
 from __future__ import annotations
 

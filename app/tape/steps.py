@@ -100,7 +100,7 @@ class TapeInstruction(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Action(TapeInstruction):
-    """`Action flow.sort rate`, or the command by itself."""
+    """`Action flow.sort rate`, or only `flow.sort rate`."""
 
     asked: Invocation
     forms = (

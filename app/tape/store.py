@@ -1,4 +1,4 @@
-"""Where tapes are found by name: the operator's settings, his registers, those that are shipped."""
+"""Tapes by name: from the settings, from registers, and from the library."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class TapeStore:
     """Tapes by name."""
 
     macros: Mapping[str, str]
-    """Those of the settings: files by name."""
+    """Files by name, from the settings."""
     filters: Mapping[str, str] = field(default_factory=dict)
-    """Those of the settings, that tapes may use."""
+    """Filters by name, from the settings."""
 
     def names(self) -> tuple[str, ...]:
-        """All but registers: the operator's first."""
+        """Return all names but registers; names from the settings come first."""
         return tuple(dict.fromkeys((*self.macros, *shipped())))
 
     def path(self, name: str) -> Path:
-        """The file of a register's letter, of a name, or of a path. Raises UsageError."""
+        """Return the file of a register's letter, a name or a path. Raises UsageError."""
         if _REGISTER.fullmatch(name):
             return register(name)
         if name in self.macros:
             return expand(self.macros[name])
         if name in (known := shipped()):
             return known[name]
-        # What looks like a path is one; its errors are those of a file.
+        # A path; a missing file is an error of loading.
         if name.endswith(SUFFIX) or "/" in name or Path(name).is_file():
             return Path(name)
         raise UsageError(f"there is no tape {name!r}", hint=did_you_mean(name, self.names()))
@@ -53,25 +53,25 @@ class TapeStore:
         return load(path, self.filters)
 
     def given(self, name: str) -> Tape:
-        """As `load`, for a command line, where `-` is standard input."""
+        """Load a tape from a command line, where `-` is standard input."""
         if name == "-":
             return of_text(text_of(_STDIN), str(_STDIN), self.filters)
         return self.load(name)
 
 
 def shipped() -> dict[str, Path]:
-    """The files of the tapes that come with probedeck, by name."""
+    """Return the files of the library, by name."""
     return {path.stem: path for path in sorted(_LIBRARY.glob(f"*{SUFFIX}"))}
 
 
 def registers() -> dict[str, Path]:
-    """The files of the registers that something is recorded in, by letter."""
+    """Return the files of recorded registers, by letter."""
     found = sorted(_directory().glob(f"[a-z]{SUFFIX}"))
     return {path.stem: path for path in found}
 
 
 def register(letter: str) -> Path:
-    """The file of a register. Raises UsageError for what is none."""
+    """Return the file of a register. Raises UsageError for an invalid letter."""
     if not _REGISTER.fullmatch(letter):
         raise UsageError(f"there is no register {letter!r}", hint="registers are a to z")
     return _directory() / f"{letter}{SUFFIX}"
