@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from textwrap import fill
 from typing import TYPE_CHECKING
+
+import click
 
 from app import VERSION
 from app.cli.command import CommandGroup, argument
 from app.cli.decorator import takes
 from app.config.model import Settings
-from app.tape.grammar import EXIT, FORMS
 from bpf.errors import UsageError
 
 if TYPE_CHECKING:
     from app.tape.model import Tape
     from app.tape.store import TapeStore
 
-LINES = "\b\nLines of a tape:\n" + "\n".join(
-    f"  {form}\n{fill(meaning, 78, initial_indent=' ' * 6, subsequent_indent=' ' * 6)}"
-    for form, meaning in FORMS
-)
 EXAMPLES = """\b
 Examples:
   probedeck tape check triage.tape
@@ -32,20 +28,28 @@ Examples:
 _MISSING = 3
 """Exit code of a tape that needs something missing, as when it is played."""
 
-tape = CommandGroup(
-    "tape",
-    help="Look at tapes, and check them before they are played.",
-    epilog=f"{LINES}\n\n{EXIT}\n\n{EXAMPLES}",
-)
+
+class TapeGroup(CommandGroup):
+    """The group of commands for tapes. Its help has the grammar, which takes long to import."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from textwrap import fill, indent
+
+        from app.tape.grammar import EXIT, FORMS
+
+        lines = ["\b\nLines of a tape:"]
+        for form, meaning in FORMS:
+            lines += [f"  {form}", indent(fill(meaning, 72), " " * 6)]
+        self.epilog = "\n".join(lines) + f"\n\n{EXIT}\n\n{EXAMPLES}"
+        super().format_epilog(ctx, formatter)
+
+
+tape = TapeGroup("tape", help="Look at tapes, and check them before they are played.")
 
 
 @tape.command(epilog=EXAMPLES)
 @argument(
-    "tapes",
-    "FILE...",
-    "Files, names of tape list, or - for standard input.",
-    nargs=-1,
-    required=True,
+    "tapes", "FILE...", "Files, names of tape list, or -: standard input.", nargs=-1, required=True
 )
 @takes()
 def check(settings: Settings, tapes: tuple[str, ...]) -> int:

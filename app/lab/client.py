@@ -143,14 +143,9 @@ class _Applications:
         loop = asyncio.get_running_loop()
         name = f"{random.choice(_HOSTS)}{random.randint(1, 99)}.{random.choice(_DOMAINS)}"
         with self._datagrams(server.DNS_PORT) as sock:
-            await loop.sock_sendall(
-                sock,
-                server.dns_query(
-                    random.randrange(1 << 16),
-                    name,
-                    random.choice((server.TYPE_A, server.TYPE_AAAA)),
-                ),
-            )
+            kind = random.choice((server.TYPE_A, server.TYPE_AAAA))
+            query = server.dns_query(random.randrange(1 << 16), name, kind)
+            await loop.sock_sendall(sock, query)
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await loop.sock_recv(sock, 512)
 
