@@ -81,7 +81,7 @@ class Codes:
     column: str
     help: str
     what: str
-    """What messages call a value: `protocol`."""
+    """The word for a value in messages: `protocol`."""
     codes: Mapping[str, int]
     numbers: int = 0
     """Numbers below this are values, too."""
@@ -213,7 +213,7 @@ class Addresses:
         return Test(mask)
 
     def _within(self, prefix: str) -> Test:
-        """Return the test for a prefix. Raises ValueError if it is none."""
+        """Return the test for a prefix. Raises ValueError if it is invalid."""
         network = ipaddress.ip_network(prefix, strict=False)
         # Both versions as two words in the order of memory, as the kernel and the rows hold them.
         words = np.frombuffer(network.network_address.packed.ljust(16, b"\0"), "u8")
@@ -299,7 +299,7 @@ class Quantity:
             raise value.wrong(f"{unit!r} is no unit here", self._hint(), at_unit)
         number = float(found[1]) * scale
         if not number <= self.most:
-            raise value.wrong(f"{said!r} is more than there can be", self._hint(), at)
+            raise value.wrong(f"{said!r} is larger than the field can be", self._hint(), at)
         return number
 
     def _hint(self) -> str:

@@ -12,8 +12,7 @@ from probes.filter.table import AddressNames, Array
 
 _KNOWN = 1 << 17
 _ASKED = 1000
-"""Names of at most so many addresses of a table are looked up: a flood of addresses must not become
-a flood of name servers."""
+"""Limit of name look-ups for one table: a flood of addresses must not flood name servers."""
 _FACTORS = np.frombuffer(os.urandom(24), "u8") | np.uint64(1)
 """Secret, so that nobody outside can make two addresses collide."""
 

@@ -178,7 +178,7 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
 
 #else
 
-/* Count a packet, and have it selected. Returns true: every packet is to be counted. */
+/* Count a packet, and have it selected. Returns true: no packet is left to others. */
 static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
     struct wire_size size = size_on_wire(ctx);
     struct packet packet = {};

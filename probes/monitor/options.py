@@ -94,6 +94,6 @@ class MonitorOptions:
         if self.receivers and self.input is not Input.TELEMETRY:
             raise UsageError(f"receivers are for telemetry, not for {self.input} traffic")
         if self.drop_others and self.input is not Input.TELEMETRY:
-            raise UsageError(f"of {self.input} traffic there are no others to drop")
+            raise UsageError(f"drop_others is for telemetry, not for {self.input} traffic")
         for receiver in self.receivers:
             receiver.check()

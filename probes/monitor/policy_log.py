@@ -57,7 +57,7 @@ class PolicyLog:
         failures = {status.policy.name: status.failure for status in self._engine.policies()}
         for name, why in failures.items():
             if why and name not in self._failed:
-                text = f"policy {name} can't be looked at: {why}"
+                text = f"policy {name} has a failing condition: {why}"
                 found.append(Event.now("error", PROBE, text))
         self._failed = {name for name, why in failures.items() if why}
         return found

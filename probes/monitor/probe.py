@@ -198,7 +198,7 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
         """The last windows' registers, merged. Raises UsageError if no window has ended yet."""
         with self._lock:
             if windows < 1:
-                raise UsageError(f"a sketch of {windows} windows")
+                raise UsageError(f"a sketch has at least one window, not {windows}")
             if not self._sketches:
                 raise UsageError("no window of the monitor has ended yet")
             last, *others = list(self._sketches)[-windows:]

@@ -116,7 +116,7 @@ class PolicyRouter:
             taken = {placed.bit for placed in self._policies.values()}
             free = [bit for bit in range(POLICY_BITS) if bit not in taken]
             if len(self._policies) >= MAX_POLICIES and not old:
-                raise UsageError(f"there are {MAX_POLICIES} policies, and no more can be")
+                raise UsageError(f"there can be at most {MAX_POLICIES} policies")
             bit = free[0]
             self._rules.add(bit, matches)
             before = int(self._counts("chosen")[bit])

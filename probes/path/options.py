@@ -88,8 +88,8 @@ class PathOptions:
         if not 1 <= self.burst <= MAX_BURST:
             raise UsageError(f"a burst of {self.burst} is not between 1 and {MAX_BURST} probes")
         if self.burst > 1 and self.order is Order.APPLICATION:
-            raise UsageError("one packet becomes one probe", hint="bursts need the probe first")
+            raise UsageError("bursts need the probe to leave first", hint="burst 1, or order probe")
         if not 0.05 <= self.timeout <= 60:
             raise UsageError(f"a timeout of {self.timeout:g} is not between 0.05 and 60 seconds")
         if not 1 <= self.max_hops <= MAX_HOPS:
-            raise UsageError(f"at most {self.max_hops} hops is not between 1 and {MAX_HOPS}")
+            raise UsageError(f"max_hops = {self.max_hops} is not between 1 and {MAX_HOPS}")

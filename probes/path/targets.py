@@ -225,7 +225,7 @@ class TracedDestinations:
             if target and not target.has_room(flow):
                 raise UsageError(
                     f"at most {FLOWS} flows to {text_of(destination)} are traced at a time",
-                    hint="or every one",
+                    hint="untrace one, or trace every flow",
                 )
         if target is None:
             if not self._free:

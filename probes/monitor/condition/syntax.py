@@ -184,7 +184,7 @@ class _Parser:
             raise ConditionError(problem, column=name.column, hint=hint)
         self._enter()
         if self._token.text == ")" or (self._token.kind == "time" and function != terms.BASELINE):
-            self._fail(f"{function}() without what it is of", f"such as {example}")
+            self._fail(f"{function}() has no argument", f"such as {example}")
         of = None
         start = self._token.column
         if function != terms.BASELINE or self._token.kind != "time":
@@ -283,7 +283,7 @@ class _Parser:
         if token.text == ")":
             self._fail("')' closes nothing")
         if token.text == ",":
-            self._fail("',' is only between what a function takes", "10,000 is 10000 or 10k")
+            self._fail("',' only separates arguments of a function", "10,000 is 10000 or 10k")
         if self._before.endswith("%"):
             self._fail(f"{shown(token.text)} follows a percentage", "there is no remainder")
         if token.text in OPERATORS:

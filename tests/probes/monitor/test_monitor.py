@@ -252,7 +252,7 @@ def test_what_is_no_telemetry_is_dropped_where_that_is_wanted(compiler: Compiler
     with Bed(compiler, options) as made:
         assert made.run(frame(layer=tcp())) == made.run(ARP) == DROP
         assert made.window()["metrics"]["packets"] == [0]
-    with pytest.raises(UsageError, match="no others to drop"):
+    with pytest.raises(UsageError, match="drop_others is for telemetry"):
         MonitorOptions(drop_others=True).check()
 
 
