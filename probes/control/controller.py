@@ -70,7 +70,7 @@ class Controller(ProbeRunner):
             self._refuse_twice(entry.name)
             used = self._memory_used()
             host = ProbeHost(self._compiler, self._hooks, self.memory_limit, used, self.publish)
-            probe = self._placed(entry.prepare(host, interface, options))
+            probe = self._on_best_hook(entry.prepare(host, interface, options))
             running = self._run(probe, first)
             if entry.passes_all:
                 running.verdicts = passes(probe.programs())
@@ -146,7 +146,7 @@ class Controller(ProbeRunner):
             probe.untrace(destination, flow)
             if probe.traced():
                 return
-            running = self._taken_out(probe.name)
+            running = self._pop_running(probe.name)
         self._finish(running)
 
     def traced(self) -> tuple[Traced, ...]:

@@ -78,7 +78,7 @@ class HealthWatch:
     def _run(self) -> None:
         self._over.wait(self._health.seconds)
         passed = self._passed() - self._packets
-        if self._still() and not self._over.is_set():
+        if self._without_movement() and not self._over.is_set():
             # The probe's window may be longer, or end only by an export.
             with contextlib.suppress(ProbedeckError):
                 self._export()
@@ -89,7 +89,7 @@ class HealthWatch:
         """Return the packets of the watched directions so far."""
         return sum(interface.packets()[side == "egress"] for interface, side in self._watched)
 
-    def _still(self) -> str:
+    def _without_movement(self) -> str:
         """Return a text that names metrics without movement; empty if there are none."""
         if self._health.metrics:
             still = [name for name in self._health.metrics if name not in self._moved]
@@ -97,7 +97,7 @@ class HealthWatch:
         return "no metric moved" if self._exports and not self._moved else ""
 
     def _verdict(self, passed: int) -> str:
-        still = self._still()
+        still = self._without_movement()
         if self._trouble or not still or passed <= 0:
             return self._trouble
         return f"{still} in {self._health.seconds:g} s, and {passed} packets passed"

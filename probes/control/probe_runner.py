@@ -121,13 +121,13 @@ class ProbeRunner:
     def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
         self._refuse_changes()
         self._refuse_twice(config.name)
-        return self._placed(lambda: self._add(config, force))
+        return self._on_best_hook(lambda: self._add(config, force))
 
     def _add(self, config: ProbeConfig, force: bool) -> ProbeInfo:
         from probes.program import ProgramProbe
         from probes.program.compiled import CompiledProbe
 
-        with self._taken_check(config, None) or self._compile(config) as compiled:
+        with self._pop_check(config, None) or self._compile(config) as compiled:
             assert isinstance(compiled, CompiledProbe)
             verdicts = verdicts_of(compiled)
             cut = self._refuse_cuts(None, compiled, verdicts, force)
@@ -141,18 +141,18 @@ class ProbeRunner:
                     kind = ApplicationProbe
                 running = self._run(kind(self._compiler, compiled, self._hooks))
                 running.verdicts = verdicts
-            self._tell_warnings(compiled, cut)
+            self._publish_warnings(compiled, cut)
             return running.info()
 
     def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
         self._refuse_changes()
         started = time.perf_counter()
         running = self._find(config.name)
-        report = self._placed(lambda: self._replace(running, config, force))
+        report = self._on_best_hook(lambda: self._replace(running, config, force))
         return self._replaced(running, started, report)
 
     def _replace(self, running: RunningProbe, config: ProbeConfig, force: bool) -> Compatibility:
-        checked = self._taken_check(config, running)
+        checked = self._pop_check(config, running)
         with checked or running.probe.compile(config) as compiled:
             verdicts = verdicts_of(compiled)
             cut = self._refuse_cuts(running, compiled, verdicts, force)
@@ -165,7 +165,7 @@ class ProbeRunner:
                 running.replace(compiled, verdicts)
                 self._health.stop(config.name)
                 self._health.start(running, report)
-            self._tell_warnings(compiled, cut)
+            self._publish_warnings(compiled, cut)
             return report
 
     def roll_back(self, name: str) -> Replacement:
@@ -182,21 +182,21 @@ class ProbeRunner:
             for dependent in probe.dependents():
                 self._remove(dependent)
             probe.wind_up()
-        return self._finish(self._taken_out(name))
+        return self._finish(self._pop_running(name))
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
         return self._find(name).export_now()
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
-        return self._own(name).entries(map_name)
+        return self._user_probe(name).entries(map_name)
 
     def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
         self._refuse_changes()
-        self._own(name).set_entry(map_name, key, value)
+        self._user_probe(name).set_entry(map_name, key, value)
 
     def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
         self._refuse_changes()
-        return self._own(name).delete_entry(map_name, key)
+        return self._user_probe(name).delete_entry(map_name, key)
 
     def cost(self, name: str) -> tuple[Cost, ...]:
         """Return the run time of each program, measured once a generation on a loaded copy.
@@ -242,7 +242,7 @@ class ProbeRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _taken_out(self, name: str) -> RunningProbe:
+    def _pop_running(self, name: str) -> RunningProbe:
         """Remove a probe from the running ones, so that another can start under its name."""
         with self._changing:
             running = self._find(name)
@@ -270,7 +270,7 @@ class ProbeRunner:
             raise NoProbeError(f"no probe {name!r}", hint=hint)
         return running
 
-    def _own(self, name: str) -> ProgramProbe:
+    def _user_probe(self, name: str) -> ProgramProbe:
         """Return a user's probe. Raises UsageError for a built-in one."""
         from probes.program import ProgramProbe
 
@@ -306,7 +306,7 @@ class ProbeRunner:
 
         return compile_probe(self._compiler, config, self._hooks)
 
-    def _taken_check(
+    def _pop_check(
         self, config: ProbeConfig, running: RunningProbe | None
     ) -> CompiledConfig | None:
         """Give the caller the result of the last check, if it was of this configuration."""
@@ -365,7 +365,7 @@ class ProbeRunner:
         self.publish(Event.now("info", running.name, text))
         return Replacement(generation, seconds, report)
 
-    def _tell_warnings(self, compiled: CompiledConfig, cut: Sequence[str]) -> None:
+    def _publish_warnings(self, compiled: CompiledConfig, cut: Sequence[str]) -> None:
         for text in cut:
             self.publish(Event.now("warning", compiled.config.name, text))
         for diagnostic in compiled.diagnostics:
@@ -373,7 +373,7 @@ class ProbeRunner:
                 text = str(diagnostic.renamed(compiled.config.files()))
                 self.publish(Event.now("warning", compiled.config.name, text))
 
-    def _placed(self, make: Callable[[], _T]) -> _T:
+    def _on_best_hook(self, make: Callable[[], _T]) -> _T:
         """Call `make`. If the driver refuses native XDP, call it again: it then chooses TC."""
         try:
             return make()

@@ -106,7 +106,7 @@ class RunningProbe:
     def export(self) -> Sequence[Item]:
         """End the window and publish its items, so that the poller publishes nothing."""
         with self._lock:
-            self._tell(self.probe.export())
+            self._publish_all(self.probe.export())
         return ()
 
     def export_now(self) -> tuple[Snapshot, ...]:
@@ -120,7 +120,7 @@ class RunningProbe:
     def replace(self, compiled: CompiledConfig, verdicts: Verdicts) -> None:
         """Replace its programs. If that raises ProbedeckError, the old ones run on."""
         with self._lock:
-            self._tell(self.probe.replace(compiled))
+            self._publish_all(self.probe.replace(compiled))
             self._verdicts_before, self.verdicts = self.verdicts, verdicts
             self._poller.interval = self.probe.interval
 
@@ -128,7 +128,7 @@ class RunningProbe:
         """Return to the previous generation."""
         with self._lock:
             report, items = self.probe.roll_back()
-            self._tell(items)
+            self._publish_all(items)
             self._verdicts_before, self.verdicts = self.verdicts, self._verdicts_before
             self._poller.interval = self.probe.interval
             return report
@@ -160,6 +160,6 @@ class RunningProbe:
             config,
         )
 
-    def _tell(self, items: Sequence[Item]) -> None:
+    def _publish_all(self, items: Sequence[Item]) -> None:
         for item in items:
             self._publish(item)

@@ -15,11 +15,10 @@ AnySide = CompiledSide | LoadedSide
 
 def keeps(old: LoadedSide, new: CompiledSide) -> dict[str, int]:
     """Return the old program's maps, by name, that a new one takes over."""
-    private = _private(new)
     return {
         name: fd
         for name, fd in old.shared.items()
-        if name in new.declared and name not in private and not _difference(name, old, new)
+        if name in new.declared and name not in new.private and not _difference(name, old, new)
     }
 
 
@@ -45,8 +44,8 @@ def _fates(
     side: Side, old: AnySide | None, new: AnySide | None, returns: bool
 ) -> Iterator[MapFate]:
     declared = new.declared if new else {}
-    private = _private(new) if new else set()
-    were_private = _private(old) if old else set()
+    private = new.private if new else set()
+    were_private = old.private if old else set()
     for name in declared:
         assert new is not None
         line = new.lines.get(name, 0)
@@ -73,11 +72,6 @@ def _difference(name: str, old: AnySide, new: AnySide) -> str:
     if was != now:
         return f"shared as {now!r}" if now else "no longer shared"
     return difference(old.declared[name], new.declared[name])
-
-
-def _private(side: AnySide) -> set[str]:
-    """Return the maps that each clone has a copy of."""
-    return {m.name for m in side.metric_maps if m.private}
 
 
 def _warnings(before: Mapping[Side, AnySide], after: Mapping[Side, AnySide]) -> Iterator[str]:

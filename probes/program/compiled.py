@@ -40,6 +40,11 @@ class CompiledSide:
         return HookKey(self.interface.index, self.hook, self.config.hook == "monitor")
 
     @property
+    def private(self) -> set[str]:
+        """Names of the maps that each clone has a copy of."""
+        return {each.name for each in self.metric_maps if each.private}
+
+    @property
     def shared(self) -> list[str]:
         """Names of the maps that it shares with other programs."""
         return [name for name, options in self.options.items() if options.share]
@@ -68,10 +73,9 @@ class CompiledProbe(CompiledConfig):
         """As for any configuration. A map of a snapshot metric counts twice."""
         total = 0
         for side in self.sides:
-            private = {each.name for each in side.metric_maps if each.private}
             for name, made in side.declared.items():
                 if (side.side, name) not in kept:
-                    total += map_memory(made.fd) * (2 if name in private else 1)
+                    total += map_memory(made.fd) * (2 if name in side.private else 1)
         return total
 
 
@@ -80,11 +84,10 @@ def check_memory(config: ProbeConfig, sides: Sequence[CompiledSide], limit: int)
     cpus = possible_cpus()
     total = 0
     for side in sides:
-        twice = {metric_map.name for metric_map in side.metric_maps if metric_map.private}
         for name, declared in side.declared.items():
             spec = declared.spec
             sizes = spec.key_size, spec.value_size, spec.max_entries
-            total += map_bytes(spec.type, *sizes, cpus) * (2 if name in twice else 1)
+            total += map_bytes(spec.type, *sizes, cpus) * (2 if name in side.private else 1)
     if total > limit:
         raise UsageError(
             f"{config.origin}: its maps take {size_text(total)}, "

@@ -227,10 +227,10 @@ class LoadedSide:
         self._fds: dict[str, int] = {}
         self._maps: dict[str, Map] = {}
         self._losses: LossTotals | None = None
-        private = {m.name for m in compiled.metric_maps if m.private}
+        self.private = compiled.private
         try:
             for name, declared in compiled.compiled.maps.items():
-                if name not in private:
+                if name not in self.private:
                     old = (kept or {}).get(name)
                     made = new_map(declared, self.options.get(name)) if old is None else os.dup(old)
                     self._fds[name] = made
@@ -240,7 +240,7 @@ class LoadedSide:
                     self._maps[metric_map.name] = metric_map.open(fd)
             if LOSSES in self._fds and LOSSES not in self._maps:
                 self._losses = self._open_losses(before if LOSSES in (kept or {}) else None)
-            for _ in range(2 if private else 1):
+            for _ in range(2 if self.private else 1):
                 self.clones.append(Clone(compiled, self._fds, next_fd))
         except VerifierError as error:
             self.close()

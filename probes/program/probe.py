@@ -81,7 +81,7 @@ class ProgramProbe:
         self._previous: ProgramGeneration | None = None
         self._latest: tuple[Snapshot, ...] = ()
         self._full: set[str] = set()
-        self._untold: dict[Side, dict[LossReason, Loss]] = {}
+        self._unreported: dict[Side, dict[LossReason, Loss]] = {}
         """Losses that no table has reported yet."""
         self._current = ProgramGeneration(0, compiled.config, ())
         first = self._load(compiled, 1, ())
@@ -298,7 +298,7 @@ class ProgramProbe:
         read: list[tuple[LoadedSide, MetricRows, Losses]] = []
         events: list[Event] = []
         for side, clone in ended:
-            losses = self._untold.pop(side.side, {})
+            losses = self._unreported.pop(side.side, {})
             add_losses(losses, side.losses())
             for metric_map in side.metric_maps:
                 try:
@@ -310,7 +310,7 @@ class ProgramProbe:
                 for table in tables:
                     read.append((side, table, losses))
                     losses = {}  # Only the first table reports them.
-            self._untold[side.side] = losses
+            self._unreported[side.side] = losses
         start_ns, self._start_ns = self._start_ns, end_ns
         drained = time.monotonic_ns()
         self._latest = tuple(
