@@ -51,7 +51,7 @@ def _as_object(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     )
 
 
-Flow = Annotated[TracedFlow, GetPydanticSchema(_as_object)]
+FlowObject = Annotated[TracedFlow, GetPydanticSchema(_as_object)]
 """An object with the names of its fields, not an array as tuples are."""
 
 _STATES = {state.label: state for state in PolicyState}
@@ -78,7 +78,7 @@ for module in (plane, reports, monitor_info, traced):
     vars(module).update(
         ProbeConfig=ProbeConfig,
         Side=Side,
-        TracedFlow=Flow,
+        TracedFlow=FlowObject,
         Policy=Policy,
         PolicyState=StateName,
         Measured=MeasuredOrNull,
@@ -159,7 +159,7 @@ class Trace:
 
     destination: str
     """An address, IPv4 or IPv6."""
-    flow: Flow | None = None
+    flow: FlowObject | None = None
     """None: all flows to it."""
 
 

@@ -12,7 +12,7 @@ from app.commands.model import Saved
 from app.tape.keys import MODIFIERS, VERBS
 from app.tape.line import TapeLine, TapeLineError, duration
 from app.tape.model import Fault, Requirement, TapePlace, TapeStep
-from app.tape.steps import STEPS, Action, Forms, Head, Press, TapeInstruction, Wait
+from app.tape.steps import STEPS, Action, Forms, LineHead, Press, TapeInstruction, Wait
 from bpf.errors import did_you_mean
 
 
@@ -74,7 +74,7 @@ def _statement(line: TapeLine, place: TapePlace, saved: Saved) -> Statement:
     head = _HEAD.fullmatch(word)
     if (head is None and "." in word) or word in REGISTRY:
         line.at = begin
-        return _step(line, begin, place, Action.read(line, Head("", None, begin, saved)))
+        return _step(line, begin, place, Action.read(line, LineHead("", None, begin, saved)))
     verb, joined, time = head.groups() if head else (word, "", None)
     if verb in MODIFIERS:
         return _step(line, begin, place, Press.read_held(line, begin, verb, joined, time))
@@ -95,7 +95,7 @@ def _statement(line: TapeLine, place: TapePlace, saved: Saved) -> Statement:
     if verb in VERBS:
         return _step(line, begin, place, Press(VERBS[verb], line.count(), seconds))
     if step:
-        opening = Head(joined, seconds, begin + len(verb), saved)
+        opening = LineHead(joined, seconds, begin + len(verb), saved)
         return _step(line, begin, place, step.read(line, opening))
     other = _OTHERS[verb][0](line, place)
     line.end(verb)

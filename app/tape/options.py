@@ -72,8 +72,8 @@ class TapeOptions:
         from app.tape.load import joined, of_commands
         from app.tape.store import TapeStore
 
-        shelf = TapeStore(settings.macros, settings.filters)
-        tapes = [shelf.given(name) for name in self.tape]
+        store = TapeStore(settings.macros, settings.filters)
+        tapes = [store.given(name) for name in self.tape]
         tapes += [of_commands(self.execute, settings.filters)] if self.execute else []
         script = Startup(joined(tapes), self.allow_write, shown)
         script.check()

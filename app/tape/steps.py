@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,39 +30,28 @@ Forms = tuple[tuple[str, str], ...]
 """Forms of a line, and their help."""
 
 
-class Stage(Protocol):
-    """The console as steps see it. Methods raise StepError once the step has failed."""
+class TapeStage(Protocol):
+    """The console as steps see it. Its methods raise StepError if the step fails."""
 
     @property
     def patience(self) -> float:
         """Seconds for a step that states no time."""
 
     async def run_command(self, asked: Invocation) -> None: ...
-
-    async def press(self, key: str, character: str | None, pause: float) -> None:
-        """Press a key; wait until it is handled, and for `pause` seconds."""
-
+    async def press(self, key: str, character: str | None, pause: float) -> None: ...
     async def sleep(self, seconds: float) -> None: ...
-
     async def idle(self, seconds: float) -> None:
         """Wait until all requested work is done and drawn."""
 
-    async def until(self, seconds: float, holds: Callable[[], bool]) -> bool:
-        """Wait for a condition; False if it does not hold in time."""
-
+    async def until(self, seconds: float, holds: Callable[[], bool]) -> bool: ...
     def state(self, name: str) -> StateValue: ...
-
-    def sees(self, pattern: re.Pattern[str], *, whole: bool) -> bool:
-        """Search the whole screen, or the line with the cursor."""
-
-    def picture(self, path: Path) -> None:
-        """Write the screen to a file, as a picture or as text."""
-
+    def sees(self, pattern: re.Pattern[str], *, whole: bool) -> bool: ...
+    def picture(self, path: Path) -> None: ...
     def fail(self, reason: str) -> NoReturn: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LineHead:
     """The start of a line, such as `Wait+Screen@5s`."""
 
     joined: str
@@ -73,8 +61,8 @@ class Head:
     saved: Saved
 
 
-class TapeInstruction(ABC):
-    """One kind of step."""
+class TapeInstruction:
+    """One kind of step. Its `read` reads the values after the verb, or raises TapeLineError."""
 
     forms: ClassVar[Forms]
     timed: ClassVar[bool] = False
@@ -85,12 +73,11 @@ class TapeInstruction(ABC):
     """The next step waits until the console is idle."""
 
     @classmethod
-    @abstractmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
-        """Read the values after the verb. Raises TapeLineError."""
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
+        raise NotImplementedError
 
-    @abstractmethod
-    async def play(self, stage: Stage) -> None: ...
+    async def play(self, stage: TapeStage) -> None:
+        raise NotImplementedError
 
     @property
     def writes(self) -> bool:
@@ -109,7 +96,7 @@ class Action(TapeInstruction):
     )  # fmt: skip
 
     @classmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
         """Read a command to the end of the line, or to a comment."""
         if line.over:
             line.refuse("a command is missing", hint="such as Action flow.sort rate")
@@ -124,7 +111,7 @@ class Action(TapeInstruction):
             line.refuse(f"{name} is nothing for a tape", begin, hint="Source plays another")
         return cls(asked)
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: TapeStage) -> None:
         await stage.run_command(self.asked)
 
     @property
@@ -158,7 +145,7 @@ class Type(TapeInstruction):
     timed = True
 
     @classmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
         words = [line.text_or_word("text to type")]
         line.skip()
         while not line.over:
@@ -170,7 +157,7 @@ class Type(TapeInstruction):
                 line.refuse(f"{character!a} cannot be typed", line.text.index(character))
         return cls(text, head.seconds)
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: TapeStage) -> None:
         for character in self.text:
             await stage.press(NAMES.get(character, character), character, self.pause or 0)
 
@@ -193,7 +180,7 @@ class Press(TapeInstruction):
     timed = True
 
     @classmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
         begin = line.at
         text = line.text_or_word("a key")
         try:
@@ -227,7 +214,7 @@ class Press(TapeInstruction):
         line.skip()
         return cls(name, line.count(), seconds)
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: TapeStage) -> None:
         for _ in range(self.count):
             await stage.press(self.key, character_of(self.key), self.pause or 0)
 
@@ -260,7 +247,7 @@ class Wait(TapeInstruction):
     settles = False
 
     @classmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
         joined, at = head.joined, head.joined_at
         if joined not in ("", "+Screen", "+Line"):
             line.refuse(f"Wait takes no {joined!r}", at, hint="there are Wait+Screen and Wait+Line")
@@ -268,7 +255,7 @@ class Wait(TapeInstruction):
             return cls(ScreenPattern(line.pattern(), joined != "+Line"), head.seconds)
         return cls(None if line.over else read_condition(line), head.seconds)
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: TapeStage) -> None:
         until = self.until
         seconds = stage.patience if self.timeout is None else self.timeout
         if until is None:
@@ -294,10 +281,10 @@ class Expect(TapeInstruction):
     settles = False
 
     @classmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
         return cls(read_condition(line))
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: TapeStage) -> None:
         condition = self.condition
         name = condition.state
         if not await stage.until(PATIENCE, lambda: condition.holds(stage.state(name))):
@@ -313,10 +300,10 @@ class Sleep(TapeInstruction):
     settles = False
 
     @classmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
         return cls(line.duration(zero=True))
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: TapeStage) -> None:
         await stage.sleep(self.seconds)
 
 
@@ -333,7 +320,7 @@ class Export(TapeInstruction):
     )  # fmt: skip
 
     @classmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
         begin = line.at
         view = line.text_or_word("a view")
         if view not in SCREENS:
@@ -347,7 +334,7 @@ class Export(TapeInstruction):
         command = Invocation(REGISTRY["view.export"], (path, OVERWRITE))
         return cls(Invocation(REGISTRY[f"view.{view}"]), command, path)
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: TapeStage) -> None:
         _make_directory(target(self.path))
         await stage.run_command(self.view)
         await stage.idle(stage.patience)
@@ -362,10 +349,10 @@ class Screenshot(TapeInstruction):
     forms = (("Screenshot FILE", "Write the screen to a file: .svg or .txt."),)
 
     @classmethod
-    def read(cls, line: TapeLine, head: Head) -> Self:
+    def read(cls, line: TapeLine, head: LineHead) -> Self:
         return cls(_file(line, PICTURES))
 
-    async def play(self, stage: Stage) -> None:
+    async def play(self, stage: TapeStage) -> None:
         path = target(self.path)
         _make_directory(path)
         stage.picture(path)

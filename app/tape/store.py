@@ -23,21 +23,21 @@ _REGISTER = re.compile(r"[a-z]")
 class TapeStore:
     """Tapes by name."""
 
-    macros: Mapping[str, str]
+    files: Mapping[str, str]
     """Files by name, from the settings."""
     filters: Mapping[str, str] = field(default_factory=dict)
     """Filters by name, from the settings."""
 
     def names(self) -> tuple[str, ...]:
         """Return all names but registers; names from the settings come first."""
-        return tuple(dict.fromkeys((*self.macros, *shipped())))
+        return tuple(dict.fromkeys((*self.files, *shipped())))
 
     def path(self, name: str) -> Path:
         """Return the file of a register's letter, a name or a path. Raises UsageError."""
         if _REGISTER.fullmatch(name):
             return register(name)
-        if name in self.macros:
-            return expand(self.macros[name])
+        if name in self.files:
+            return expand(self.files[name])
         if name in (known := shipped()):
             return known[name]
         # A path; a missing file is an error of loading.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app import VERSION
-from app.tape import store as shelf
+from app.tape import store
 from app.tape.load import NESTING, load, of_commands, of_text
 from app.tape.model import StepError, Tape, TapeError
 from app.tape.options import Startup
@@ -179,12 +179,12 @@ def test_tapes_are_found_by_register_name_and_file(
         known.load("other.tape")
     with pytest.raises(UsageError, match="nothing is recorded in register b"):
         known.load("b")
-    kept = shelf.record("b", "Tab\nflow.filter @web\n")
+    kept = store.record("b", "Tab\nflow.filter @web\n")
     assert kept.stat().st_mode & 0o777 == 0o600
     assert len(known.load("b").steps) == 2
-    assert list(shelf.registers()) == ["b"]
+    assert list(store.registers()) == ["b"]
     with pytest.raises(UsageError, match="registers are a to z"):
-        shelf.register("../x")
+        store.register("../x")
 
 
 def test_the_tapes_that_are_shipped_are_right_and_say_what_they_do() -> None:

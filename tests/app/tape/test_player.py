@@ -11,7 +11,7 @@ import pytest
 
 from app.config.model import Settings
 from app.console.app import ConsoleApp
-from app.tape import store as shelf
+from app.tape import store
 from app.tape.load import of_text
 from app.tape.model import StepError
 from app.tape.options import Startup
@@ -308,7 +308,7 @@ async def test_what_is_recorded_comes_to_the_same_end(
         await console.press("space", "f8", "Q")
         assert "REC" not in console.strip
         recorded = end(console)
-    text = shelf.register("q").read_text()
+    text = store.register("q").read_text()
     assert text.splitlines() == [
         "Action view.flows",
         "Action flow.filter",
@@ -358,7 +358,7 @@ async def test_what_the_mouse_does_is_recorded_where_it_presses_a_key(
         await console.still()
         assert "the mouse does is not recorded" in str(console.app.tapes.state_of("message"))
         await console.press("Q")
-    assert shelf.register("q").read_text() == "Action view.flows\nAction flow.filter\n"
+    assert store.register("q").read_text() == "Action view.flows\nAction flow.filter\n"
 
 
 async def test_every_name_of_state_stands_for_what_it_says() -> None:
