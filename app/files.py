@@ -93,7 +93,7 @@ def _set_groups(groups: list[int]) -> None:
     """Set the supplementary groups of this thread. Raises OSError."""
     given = (ctypes.c_uint32 * len(groups))(*groups)
     if _LIBC.syscall(system_calls().setgroups, len(groups), given):
-        raise OSError(ctypes.get_errno(), "the groups of the user cannot be taken on")
+        raise OSError(ctypes.get_errno(), "the groups of the user cannot be set")
 
 
 def expand(file: str | Path) -> Path:

@@ -112,7 +112,7 @@ def init(file: str, force: bool) -> None:
     """Write a configuration file with every setting as a comment."""
     at = Path(file) if file else paths.config_file()
     if at.exists() and not force:
-        raise UsageError(f"{at} is there already", hint="--force writes another in its place")
+        raise UsageError(f"{at} exists already", hint="--force replaces it")
     paths.write_private(at, template())
     print(at)
 

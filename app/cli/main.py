@@ -251,6 +251,9 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         # Ctrl-C during the start: nothing to clean up.
         code = 128 + signal.SIGINT
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        code = error.exit_code
     except click.ClickException as error:
         print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)
         code = UsageError.exit_code

@@ -142,7 +142,7 @@ def _command(line: str, settings: Settings) -> str:
         return line
     name = line[1:]
     if not _is_tape(name, settings.macros):
-        raise UsageError(f"{line!r} is no tape", hint="keys are given alone, in no list")
+        raise UsageError(f"{line!r} is no tape", hint="keys to press stand alone, not in a list")
     if name.endswith(_TAPE) and name not in settings.macros:
         # Imported here: the module imports this package.
         from app.config.sections import beside, check_tape

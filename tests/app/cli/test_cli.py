@@ -210,6 +210,10 @@ def test_options_stand_in_groups_that_fit_a_screen(command: str) -> None:
         assert [name for name, _ in groups] == names
 
 
+def test_a_group_without_a_command_shows_its_help_as_an_error() -> None:
+    assert deck_ends("probe") == (2, "", deck_ends("probe", "--help")[1])
+
+
 def test_the_former_names_of_tapes_are_understood() -> None:
     assert deck_ends("macro", "states") == deck_ends("tape", "states")
     for option in ("--tape", "--macro"):

@@ -87,8 +87,7 @@ def test_init_writes_every_setting_as_a_comment_once(file: Path, deck: Deck) -> 
     write(file, lines)
     assert deck("config", "validate")[0] == 0
     code, _, err = deck("config", "init")
-    assert (code, err) == (2, f"probedeck: {file} is there already; --force writes another in its"
-                              " place\n")  # fmt: skip
+    assert (code, err) == (2, f"probedeck: {file} exists already; --force replaces it\n")
     assert file.read_text() == lines
     assert deck("config", "init", "--force")[0] == 0
     assert file.read_text() == text

@@ -137,7 +137,7 @@ def test_a_key_plays_a_tape_or_other_keys(tmp_path: Path) -> None:
         ("", "f10", "@triaje", "there is no tape 'triaje'; did you mean triage?"),
         ("", "f10", "@2/<entr>", "there is no key 'entr'; did you mean enter?"),
         ("", "f10", "@2<enter", "'<enter' has no end"),
-        ("", "f10", ("view.flows", "@2/<enter>"), "keys are given alone"),
+        ("", "f10", ("view.flows", "@2/<enter>"), "keys to press stand alone"),
         ("flows", "f10", "", ""),
     ],
 )  # fmt: skip
