@@ -23,7 +23,7 @@ class ApplicationProbe(ProgramProbe):
     (S2.16)."""
 
     def __init__(self, compiler: Compiler, compiled: CompiledProbe, hooks: Hooks) -> None:
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         """Subjects of the last window's findings."""
         self.ns = math.nan
         """Nanoseconds a packet, measured once; NaN if that failed."""
@@ -42,6 +42,6 @@ class ApplicationProbe(ProgramProbe):
         found = findings(self.name, catalog.defines(generation.config), self.latest)
         # By subject, the first word: the numbers change with every window.
         about = {text.partition(" ")[0]: text for text in reversed(found)}
-        new = [text for subject, text in reversed(about.items()) if subject not in self._told]
-        self._told = frozenset(about)
+        new = [text for subject, text in reversed(about.items()) if subject not in self._reported]
+        self._reported = frozenset(about)
         return (*items, *(Event.now("warning", self.name, text) for text in new))

@@ -21,10 +21,10 @@ _ACTIVE_NS = 10_000_000_000
 
 FACTS = np.dtype([
     ("responder", "u1", (16,)), ("answers", "i8"), ("first_ns", "i8"), ("last_ns", "i8"),
-    ("told", "?"),
+    ("reported", "?"),
 ])  # fmt: skip
 """One hop of a flow: its router, the number of answers, and when the probes of the first and the
-last answer were sent. `told`: it was reported as balanced."""
+last answer were sent. `reported`: the flow was reported as balanced."""
 
 
 class Changes:
@@ -71,17 +71,17 @@ class Changes:
         moved = after["current"] != self.routes["current"][which]
         self.routes[which] = after
 
-        told = np.flatnonzero(verdicts != RouteVerdict.SAME)
-        rows = self._flows.rows(PathRowKind.RESPONDER, which[told], batch.now_ns)
-        last, begin = answers.rows.take(answers.last[told]), answers.starts[told]
+        reported = np.flatnonzero(verdicts != RouteVerdict.SAME)
+        rows = self._flows.rows(PathRowKind.RESPONDER, which[reported], batch.now_ns)
+        last, begin = answers.rows.take(answers.last[reported]), answers.starts[reported]
         rows["responder"] = last["responder"]
-        old = self.facts["responder"][which[told]]
+        old = self.facts["responder"][which[reported]]
         # A flow may be answered by two routers from its first poll on.
-        unknown = first[told]
+        unknown = first[reported]
         old[unknown] = answers.rows["responder"][begin[unknown]]
         rows["previous"] = old
-        rows["since_ns"] = after["run_ns"][told]
-        self._name_mixed(rows, verdicts[told] == RouteVerdict.MIXED, answers.rows, begin)
+        rows["since_ns"] = after["run_ns"][reported]
+        self._name_mixed(rows, verdicts[reported] == RouteVerdict.MIXED, answers.rows, begin)
         self.rerouted_ns[which[verdicts == RouteVerdict.CHANGED] // HOP_COUNT] = batch.now_ns
 
         is_last = after["current"] == after["latest"]
@@ -97,12 +97,12 @@ class Changes:
         compared = (facts["answers"] >= MIN_ANSWERS) & (facts["last_ns"] > now_ns - _ACTIVE_NS)
         series = np.flatnonzero(compared & ~routes["mixed"])
         pairs = self._balanced_of(series) if len(series) else []
-        told = np.array([flow for flow, _ in pairs], "i8")
-        rows = self._flows.rows(PathRowKind.BALANCED, told, now_ns)
-        rows["responder"] = self.facts["responder"][told]
+        reported = np.array([flow for flow, _ in pairs], "i8")
+        rows = self._flows.rows(PathRowKind.BALANCED, reported, now_ns)
+        rows["responder"] = self.facts["responder"][reported]
         rows["previous"] = self.facts["responder"][np.array([other for _, other in pairs], "i8")]
-        rows["since_ns"] = self.routes["held_ns"][told]
-        rows["alternatives"] = self.alternatives(told, now_ns)
+        rows["since_ns"] = self.routes["held_ns"][reported]
+        rows["alternatives"] = self.alternatives(reported, now_ns)
         return rows
 
     def alternatives(self, series: Array, now_ns: int) -> Array:
@@ -169,9 +169,9 @@ class Changes:
                 usual = int(there[routes["held_ns"].argmin()])
             self._usual[group] = usual
             other = differing(there, routes["held_ns"], facts["last_ns"], usual)
-            room = max(0, MAX_BALANCED - int(facts["told"].sum()))
-            told = members[other & ~facts["told"]][:room]
-            self.facts["told"][told] = True
+            room = max(0, MAX_BALANCED - int(facts["reported"].sum()))
+            reported = members[other & ~facts["reported"]][:room]
+            self.facts["reported"][reported] = True
             reference = int(members[(there == usual).argmax()])
-            pairs += [(flow, reference) for flow in told.tolist()]
+            pairs += [(flow, reference) for flow in reported.tolist()]
         return pairs

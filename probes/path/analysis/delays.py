@@ -125,14 +125,14 @@ class Delays:
         # One block later than others, as a change is seldom at the edge of a block for all hops.
         young = (maybe & (np.abs(levels["run"]) == 1)).any(axis=1)[:, np.newaxis]
         sure &= ~young | (np.abs(levels["run"]) > level.QUIET_BLOCKS)
-        told, amounts = level.new_shifts(levels, sure, maybe)
+        reported, amounts = level.new_shifts(levels, sure, maybe)
         # A queue that was there before the flow ends: that is all.
-        told &= ~(np.logical_or.accumulate(queued, axis=1) & (amounts < 0))
+        reported &= ~(np.logical_or.accumulate(queued, axis=1) & (amounts < 0))
         moved = amounts != 0
         since = levels["since_ns"]
         return (
             level.settle(levels, moved | level.sinking(levels) & ~maybe),
-            np.where(told, amounts, 0.0),
+            np.where(reported, amounts, 0.0),
             since,
         )
 

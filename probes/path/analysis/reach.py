@@ -31,14 +31,14 @@ class Reach:
         """Successive unanswered probes, up to the last one."""
         self._silent_ns = np.zeros(MAX_SERIES, "i8")
         """Of a silent hop, when its last answered probe was sent; else 0."""
-        self._told = np.zeros(MAX_SERIES, bool)
+        self._reported = np.zeros(MAX_SERIES, bool)
         self._top = np.zeros(MAX_FLOWS, "i8")
         """The last hop that answers."""
         self._top_ns = np.zeros(MAX_FLOWS, "i8")
         self._settled = np.zeros(MAX_FLOWS, bool)
 
     def drop(self, places: Array) -> None:
-        for array in (self._unanswered, self._silent_ns, self._told):
+        for array in (self._unanswered, self._silent_ns, self._reported):
             array.reshape(MAX_FLOWS, HOP_COUNT)[places] = 0
         for array in (self._top, self._top_ns, self._settled):
             array[places] = 0
@@ -59,13 +59,13 @@ class Reach:
         which, first = answers.which[newest], answers.rows["sent_ns"][answers.starts[newest]]
         self._unanswered[which] = 0
         back = self._silent_ns[which] > 0
-        told = back & self._told[which]
-        rows = self._flows.rows(PathRowKind.ANSWERS, which[told], batch.now_ns)
-        rows["responder"] = self._changes.facts["responder"][which[told]]
-        rows["since_ns"] = first[told]
-        rows["amount_ns"] = first[told] - self._silent_ns[which[told]]
+        reported = back & self._reported[which]
+        rows = self._flows.rows(PathRowKind.ANSWERS, which[reported], batch.now_ns)
+        rows["responder"] = self._changes.facts["responder"][which[reported]]
+        rows["since_ns"] = first[reported]
+        rows["amount_ns"] = first[reported] - self._silent_ns[which[reported]]
         self._silent_ns[which[back]] = 0
-        self._told[which[back]] = False
+        self._reported[which[back]] = False
         return [rows]
 
     def _growing(self, batch: HopBatch) -> list[Array]:
@@ -157,15 +157,15 @@ class Reach:
             end = int(alive[-1]) % HOP_COUNT
             self._changes.drop_hops(tail)
             self._unanswered[tail] = self._silent_ns[tail] = 0
-            self._told[tail] = False
+            self._reported[tail] = False
             self._top[place], self._top_ns[place] = end, now_ns
             return [self._row(PathRowKind.SHORTER, place * HOP_COUNT + end, top - end, now_ns)]
         self._fall_silent(new, 0)
         return [self._silence(int(new[0]), len(new), now_ns)]
 
-    def _fall_silent(self, series: Array, told: int) -> None:
+    def _fall_silent(self, series: Array, reported: int) -> None:
         self._silent_ns[series] = self._changes.facts["last_ns"][series]
-        self._told[series[told]] = True
+        self._reported[series[reported]] = True
 
     def _silence(self, series: int, hops: int, now_ns: int) -> Array:
         row = self._row(PathRowKind.SILENT, series, hops, now_ns)
