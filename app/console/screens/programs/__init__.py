@@ -14,7 +14,7 @@ SCREEN = ScreenInfo(
     blocks=("health",),
     states=(
         NamedState("program.count", StateKind.COUNT, "probes"),
-        NamedState("program.probe", StateKind.TEXT, "the probe whose source is looked at"),
+        NamedState("program.probe", StateKind.TEXT, "probe of the visible source"),
         NamedState(
             "program.state",
             StateKind.TEXT,

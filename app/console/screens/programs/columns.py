@@ -67,7 +67,7 @@ PANELS: dict[str, TableSpec[object]] = {
             ColumnSpec("side", "Direction", 9, help="Incoming or outgoing packets."),
             ColumnSpec("map", "Map or metric", 16, help="A map of the source, or a metric."),
             ColumnSpec("fate", "In the new program", 18,
-                       help="What a swap does to the map's contents."),
+                       help="Fate of the map's contents in a swap."),
             ColumnSpec("reason", "Why", 18, grows=True, help="Why the contents are not kept."),
         ),
     ),
@@ -84,4 +84,4 @@ PANELS: dict[str, TableSpec[object]] = {
         (ColumnSpec("time", "Time (UTC)", 12, help="Time of the event."), _KIND, _TEXT),
     ),
 }  # fmt: skip
-"""Tables of the panel, whose columns neither settings nor commands change."""
+"""Tables of the panel; their columns are fixed."""

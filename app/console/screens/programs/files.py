@@ -1,4 +1,4 @@
-"""What screen 5 has to do with files: sources written, and another editor."""
+"""Files of screen 5: written sources, and the user's editor."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def write_source(path: Path, text: str) -> None:
 
 
 def edit_outside(name: str, text: str) -> str:
-    """What the operator's editor makes of `text`; the terminal must be its own meanwhile.
+    """Return `text` as the user's editor leaves it; the editor has the terminal meanwhile.
 
-    Raises ProbedeckError where there is no such editor, or it failed, or left something unreadable.
+    Raises ProbedeckError if no editor starts, if it fails, or if its file is unreadable.
     """
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="probedeck-") as directory:

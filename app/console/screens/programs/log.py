@@ -1,4 +1,4 @@
-"""The verifier's log, folded to the way on which it refused a program."""
+"""The verifier's log, folded to the path to the refused instruction."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _CALL = "85"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a program was refused, and how it came there."""
+    """A refusal: its reason, and the path to it."""
 
     path: tuple[tuple[str, int], ...]
-    """File and line of each source line on the way, the refused one last."""
+    """File and line of each source line on the path, the refused one last."""
     instruction: str
-    """The refused one; empty where none was named."""
+    """The refused instruction; empty if the log names none."""
     registers: Mapping[str, str]
-    """What was known of those that it uses."""
+    """State of the registers that it uses."""
     reason: tuple[str, ...]
     """The verifier's words."""
 
 
 def fold(log: str) -> Refusal:
-    """What a log comes to; of several programs' logs, the last one's.
+    """Return the refusal of a log; of several programs' logs, the last one's.
 
-    The kernel takes a branch that it has verified to the end out of the log again (log level 1), so
-    what there is of it is the way to the refused instruction.
+    At log level 1 the kernel drops verified branches: the log is the path to the refused
+    instruction.
     """
     path: list[tuple[str, int]] = []
     known: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What screen 5 works on: the probes that run, their sources as edited, what is known of them."""
+"""The model of screen 5: running probes, their edited sources, checks and costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bpf.cancel import CancelError
 from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
 from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
 from probes.reports import Fate, ProgramInfo
@@ -26,59 +26,59 @@ class Slot(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The source's name, in diagnostics and when it is saved."""
+        """Name of the source in diagnostics, and its default file name."""
         return f"{self.probe}.{self.side}.c"
 
 
 class Place(NamedTuple):
-    """A place in a source that can be gone to."""
+    """A line of a source."""
 
     side: Side
     line: int
     """From 1."""
     column: int
-    """From 1; 0 where unknown."""
+    """From 1; 0 if unknown."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A direction's source as it stands in the editor."""
+    """The source of a direction in the editor."""
 
     running: str
-    """What runs."""
+    """The running source."""
     loaded: str
-    """What runs as the editor gives it back: with its own ends of lines."""
+    """The running source with the editor's line ends."""
     text: str
     saved: str | None = None
-    """What was last written to a file."""
+    """Text of the last save."""
 
     @property
     def modified(self) -> bool:
-        """Whether it is not what runs."""
+        """Whether it differs from the running source."""
         return self.text != self.loaded
 
     @property
     def unsaved(self) -> bool:
-        """Whether it exists nowhere else."""
+        """Whether no file and no program has the text."""
         return self.modified and self.text != self.saved
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check came to."""
+    """Result of a check."""
 
     config: ProbeConfig
-    """What was checked."""
+    """The checked configuration."""
     check: Check | None
-    """None where it was refused."""
+    """None for a refused source."""
     diagnostics: tuple[Diagnostic, ...]
     log: str = ""
-    """The verifier's, where it was the verifier that refused."""
+    """Log of the verifier, if the verifier refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a program took, when it was last measured."""
+    """Last measured cost of a program."""
 
     ns: float
     generation: int
@@ -87,7 +87,7 @@ class Measured:
 
 
 def examine(plane: ControlPlane, config: ProbeConfig) -> Verdict:
-    """Compile and verify; takes as long as that does, and raises only CancelError."""
+    """Compile and verify in this thread. Raises only CancelError."""
     try:
         check = plane.check(config)
     except CompileError as error:
@@ -100,7 +100,7 @@ def examine(plane: ControlPlane, config: ProbeConfig) -> Verdict:
 
 
 def loses(check: Check) -> bool:
-    """Return whether an operator should know the report before the replacement is made."""
+    """Return whether the user should know the report before the swap."""
     report = check.compatibility
     if report is None:
         return bool(check.cuts)
@@ -109,14 +109,14 @@ def loses(check: Check) -> bool:
 
 
 def place_of(diagnostic: Diagnostic, shown: Slot) -> Place | None:
-    """Where an operator can go for it; None in a header, and where no place is known."""
+    """Return the place of a problem; None in a header or without a line."""
     if not diagnostic.line or not diagnostic.file or diagnostic.file.endswith(".h"):
         return None
     return Place(side_of(diagnostic.file, shown.side), diagnostic.line, diagnostic.column)
 
 
 def side_of(file: str, shown: Side) -> Side:
-    """The direction whose source this is; `shown` where it is not named after one."""
+    """Return the direction of a source file; `shown` if the name has none."""
     return next((side for side in SIDES if file.endswith(f".{side}.c")), shown)
 
 
@@ -132,20 +132,20 @@ def header_line(file: str, line: int, own: Mapping[str, str]) -> str:
 
 @dataclass(slots=True)
 class Programs:
-    """Read and changed in the event loop only."""
+    """Only the event loop reads and changes it."""
 
     infos: dict[str, ProbeInfo] = field(default_factory=dict)
-    """By name; also those that were removed while they had edits."""
+    """By name; with removed probes that have edits."""
     removed: set[str] = field(default_factory=set)
-    """Names of those."""
+    """Names of removed probes with edits."""
     drafts: dict[Slot, Draft] = field(default_factory=dict)
-    """Of the sources that were looked at."""
+    """Drafts of opened sources."""
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    """The last of each probe, which may be of a source that was edited since."""
+    """Last check of each probe; the source may have changed since."""
     costs: dict[Slot, Measured] = field(default_factory=dict)
 
     def take(self, infos: Iterable[ProbeInfo]) -> None:
-        """Know what runs now. Unedited sources follow it, edited ones are kept."""
+        """Take the running probes; edited sources stay."""
         current = {info.name: info for info in infos}
         edited = {slot.probe for slot, draft in self.drafts.items() if draft.modified}
         self.removed = (self.infos.keys() - current.keys()) & edited
@@ -156,52 +156,76 @@ class Programs:
             del self.verdicts[name]
 
     def direction(self, slot: Slot) -> DirectionConfig | None:
-        """What runs there, or would."""
+        """Return the configured direction of a slot, or None."""
         info = self.infos.get(slot.probe)
         return dict(info.config.directions()).get(slot.side) if info else None
 
+    def target(self, name: str, shown: Slot | None) -> str:
+        """Return `name`, or the probe of the visible source without one. Raises UsageError."""
+        if name in self.infos:
+            return name
+        if name:
+            raise UsageError(f"there is no probe {name!r}", hint=did_you_mean(name, self.infos))
+        if shown is None:
+            raise UsageError("there is no probe here")
+        return shown.probe
+
     def slots(self) -> list[Slot]:
-        """Every direction of every probe, in the order of the list."""
+        """Return every direction of every probe, in the order of the list."""
         return [
             Slot(info.name, side) for info in self.infos.values() for side, _ in
             info.config.directions()
         ]  # fmt: skip
 
     def program(self, slot: Slot) -> ProgramInfo | None:
-        """The program in the kernel."""
+        """Return the program in the kernel, or None."""
         programs = self.infos[slot.probe].programs
         return next((program for program in programs if program.side == slot.side), None)
 
     def modified(self, name: str) -> list[Slot]:
-        """A probe's directions that are not what runs."""
+        """Return a probe's directions with edits."""
         return [
             slot for slot, draft in self.drafts.items() if slot.probe == name and draft.modified
         ]
 
     def edited(self, name: str) -> ProbeConfig:
-        """A probe's configuration with the sources as they are edited."""
+        """Return a probe's configuration with the edited sources."""
         config = self.infos[name].config
         for slot in self.modified(name):
             config = config.with_source(slot.side, self.drafts[slot].text)
         return config
 
     def verdict(self, name: str) -> Verdict | None:
-        """The last check, if it was of the source as it is now."""
+        """Return the last check if the source is unchanged since."""
         last = self.verdicts.get(name)
         return last if last is not None and last.config == self.edited(name) else None
 
+    def next_problem(self, shown: Slot, here: Place) -> Place | None:
+        """Return the place of the next error after `here`, or of the next warning without errors.
+
+        `shown` is the visible source; its problems come first. None without a place.
+        """
+        verdict = self.verdicts.get(shown.probe)
+        diagnostics = verdict.diagnostics if verdict else ()
+        errors = [d for d in diagnostics if d.severity == "error"]
+        chosen = errors or [d for d in diagnostics if d.severity == "warning"]
+        places = {place for d in chosen if (place := place_of(d, shown))}
+        order = sorted(places, key=lambda place: (place.side != here.side, place))
+        after = (p for p in order if p.side != here.side or p[1:] > here[1:])
+        return next(after, order[0] if order else None)
+
     def measured(self, name: str, costs: Iterable[Cost]) -> None:
-        """Know what a probe's programs take now."""
+        """Take the measured costs of a probe's programs."""
         generation = self.infos[name].generation
         for cost in costs:
             self.costs[Slot(name, cost.side)] = Measured(cost.ns, generation, time.time())
 
     def unsaved(self) -> tuple[str, ...]:
-        """Files that there would be, had somebody saved them."""
+        """Return default file names of sources with unsaved edits."""
         return tuple(slot.file for slot, draft in self.drafts.items() if draft.unsaved)
 
     def forget(self, name: str) -> None:
-        """Let go of a probe, and of what was edited of it."""
+        """Forget a probe and its edits."""
         self.infos.pop(name, None)
         self.removed.discard(name)
         self.verdicts.pop(name, None)

@@ -1,4 +1,4 @@
-"""The lower half of screen 5: tables of what is known of a source, whose rows lead to it."""
+"""Rows of the panels of screen 5; they lead to lines of the source."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from widgets.table.rows import Row, Rows, Tones
 from widgets.tones import Tone
 
 _MOST = 400
-"""Lines of a path or a log that are shown at most."""
+"""Most lines of a path or a log."""
 _DIFF_LINES = 3000
-"""Changed lines up to which the smallest difference is looked for."""
+"""Most changed lines for a smallest difference."""
 _CONTEXT = 3
 
 
 class Panel(StrEnum):
-    """What the lower half can show, by its title."""
+    """The panels, by their titles."""
 
     PROBLEMS = "problems"
     LOG = "log"
@@ -40,7 +40,7 @@ class Panel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """The key of a row: where Enter leads."""
+    """Key of a row: its number, and the place that Enter leads to."""
 
     row: int
     place: Place | None
@@ -63,7 +63,7 @@ def panel_rows(
     *,
     whole: bool,
 ) -> Rows:
-    """The rows of a panel `width` cells wide; `whole`: also of the log what is folded away."""
+    """Return the rows of a panel `width` cells wide; `whole` shows the log unfolded."""
     lines: Iterator[_Line] = iter(())
     if panel is Panel.PROBLEMS:
         lines = _problems(programs, slot, _left(panel, width))
@@ -83,7 +83,7 @@ def panel_rows(
 
 
 def empty_text(panel: Panel, programs: Programs, slot: Slot | None) -> str:
-    """What a panel without rows says."""
+    """Return the text of an empty panel."""
     if slot is None:
         return ""
     checked = programs.verdict(slot.probe)
@@ -99,7 +99,7 @@ def empty_text(panel: Panel, programs: Programs, slot: Slot | None) -> str:
 
 
 def _left(panel: Panel, width: int) -> int:
-    """Cells of the last column."""
+    """Return the cells of the last column."""
     others = COLUMNS[panel][:-1]
     return max(20, width - 2 * MARGIN - 1 - sum(column.width + GAP for column in others))
 
@@ -135,7 +135,7 @@ def _log(programs: Programs, slot: Slot, width: int, *, whole: bool) -> Iterator
             tone = Tone.ACCENT if row.startswith(";") else Tone.NORMAL
             yield None, ("", row.expandtabs(4)), tone
         return
-    # As a trace of calls is read: what it came to first, then the way there, backwards.
+    # As in a stack trace: the refusal first, then the path to it, backwards.
     refusal = fold(log)
     path = refusal.path[: -_MOST - 1 : -1]
     end = _source(programs, slot, *path[0])[0] if path else None
@@ -158,7 +158,7 @@ def _log(programs: Programs, slot: Slot, width: int, *, whole: bool) -> Iterator
 
 
 def _source(programs: Programs, slot: Slot, file: str, line: int) -> tuple[Place | None, str]:
-    """A line of the checked source, or of a header."""
+    """Return the place and text of a line of the checked source, or of a header."""
     verdict = programs.verdicts[slot.probe]
     sides = dict(verdict.config.directions())
     if file.endswith(".h"):
@@ -187,8 +187,8 @@ def _diff(programs: Programs, slot: Slot) -> Iterator[_Line]:
 def unified(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     """A unified difference without its two lines of names; each row has a sign first.
 
-    What is the same at both ends costs nothing, and where very much changed it is all given, so
-    that a file of a megabyte does not hold up the screen.
+    Equal ends cost nothing. Beyond _DIFF_LINES every line counts as changed, so that a megabyte
+    does not hold up the screen.
     """
     least = min(len(old), len(new))
     start = next((i for i in range(least) if old[i] != new[i]), least)
@@ -217,7 +217,7 @@ def _report(programs: Programs, slot: Slot, width: int) -> Iterator[_Line]:
     report = verdict.check.compatibility if verdict and verdict.check else None
     if report is None:
         return
-    # What is lost comes first.
+    # Losses come first.
     for cut in verdict.check.cuts if verdict and verdict.check else ():
         for number, text in enumerate(_wrapped(cut, width)):
             yield None, ("", "", "" if number else "warning", text), Tone.BAD

@@ -1,4 +1,4 @@
-"""The upper part of screen 5: the list of programs, and the line above the editor."""
+"""Rows and strips of screen 5: the list of programs, and the line above the editor."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
+from app.console.screen import counted
 from app.console.screens.programs.columns import PROGRAMS
 from app.console.screens.programs.model import Measured, Programs, Slot, Verdict, loses
 from app.console.tables.columns import row
 from probes.config.model import hook_of
-from probes.control_plane import ProbeInfo
-from widgets.format import duration
+from probes.control_plane import MemoryUse, ProbeInfo
+from widgets.format import byte_size, duration
 from widgets.status import StatusItem
 from widgets.table.columns import cell
 from widgets.table.rows import Rows
 from widgets.tones import Tone
 
 _BESIDE = 24
-"""Cells of the line above the editor that are not the file's name nor a remark."""
+"""Cells of the line above the editor besides file name and remark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,10 @@ def _state(programs: Programs, slot: Slot) -> tuple[str, Tone]:
 def editing_items(
     programs: Programs, slot: Slot, notice: str, doing: str, remark: str, width: int
 ) -> list[StatusItem]:
-    """What is in the editor and what is known of it, for a line of `width` cells.
+    """Return the line above the editor, `width` cells wide.
 
-    `notice` is what a second press of a key would do, `doing` what is being done, and `remark` is
-    about the cursor's line.
+    `notice` says what a second press of a key would do, `doing` names the running change or check,
+    and `remark` is about the cursor's line.
     """
     draft = programs.drafts[slot]
     items = [StatusItem(slot.file, Tone.ACCENT)]
@@ -139,3 +140,15 @@ def _verdict_items(verdict: Verdict, slot: Slot) -> list[StatusItem]:
     if loses(verdict.check):
         items.append(StatusItem("a swap loses something: report", Tone.WARN, priority=2))
     return items
+
+
+def note_items(probes: int, memory: MemoryUse, trouble: str) -> list[StatusItem]:
+    """Return the number of probes, the memory in use, and the error of the last poll."""
+    notes = [StatusItem(counted(probes, "probe"), Tone.MUTED, priority=4)]
+    if memory.limit:
+        tone = Tone.WARN if memory.used > 0.9 * memory.limit else Tone.MUTED
+        sizes = f"{byte_size(memory.used)} of {byte_size(memory.limit)}"
+        notes.append(StatusItem(sizes, tone, priority=7, label="memory"))
+    if trouble:
+        notes.append(StatusItem(trouble, Tone.BAD, priority=1))
+    return notes

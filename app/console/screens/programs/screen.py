@@ -1,57 +1,91 @@
-"""Screen 5: the programs of every probe, edited, checked, swapped in and rolled back."""
+"""Screen 5: programs of every probe, edited, checked, swapped in and rolled back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
+from functools import partialmethod
+from typing import TypeVar
 
 from textual import events, on
 from textual.app import SuspendNotSupported
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import TextArea
 
-from app.commands.remote import add_probe
-from app.console.screen import counted
+from app.console.polling import PollingScreen
+from app.console.screens.programs.changes import ProbeChanges
+from app.console.screens.programs.checks import Checks
+from app.console.screens.programs.columns import PROGRAMS
 from app.console.screens.programs.files import edit_outside, write_source
-from app.console.screens.programs.model import Place, Slot, Verdict, examine, loses, place_of
+from app.console.screens.programs.model import Place, Programs, Slot, Verdict
+from app.console.screens.programs.panel import SourcePanel
 from app.console.screens.programs.panels import Panel, Spot
-from app.console.screens.programs.view import ProgramView
-from app.console.tasks import Task
+from app.console.screens.programs.rows import editing_items, note_items, program_rows
+from app.console.screens.programs.sources import Sources
+from app.console.tables.sorted_table import SortedTable
+from app.console.tapes.state import StateValues, of_program
 from app.files import expand
-from bpf.errors import ProbedeckError, UsageError, did_you_mean
-from probes.config.model import ProbeConfig
-from probes.control.trials import CutError
-from probes.control_plane import Cost, ProbeInfo, Replacement
-from probes.snapshot import Snapshot
+from bpf.errors import ProbedeckError, UsageError
+from probes.control_plane import MemoryUse, ProbeInfo
 from widgets.editor import CodeEditor
-from widgets.format import duration
+from widgets.status import StatusStrip
 from widgets.table.table import VirtualTable
 
+_T = TypeVar("_T")
+_Running = tuple[tuple[ProbeInfo, ...], MemoryUse]
+"""The running probes, and the kernel memory of all of them."""
+_NONE = "no probe runs\n\na adds one from its configuration file"
+_LINES_OF_NONE = 3
 _PAUSE = 0.4
-"""Seconds after the last key until a source is checked without being asked."""
-_LOSES = "the report says what is lost"
-_CUTS = "no test frame passes"
+"""Seconds from the last key to the check of a source."""
 
 
-class ProgramsScreen(ProgramView):
-    """What an operator can do to the programs."""
+class ProgramsScreen(PollingScreen[_Running]):
+    """A list of programs, an editor for each source, and a panel about the visible one."""
 
     MODE = "programs"
+    PAUSES = False
+    CSS = """
+    ProgramsScreen #programs { max-height: 5; }
+    ProgramsScreen.-tall #programs { max-height: 25%; }
+    ProgramsScreen.-short.-editing #programs { display: none; }
+    ProgramsScreen #editors { height: 1fr; min-height: 3; }
+    ProgramsScreen #panel { height: 6; }
+    ProgramsScreen.-tall #panel { height: 11; }
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.model = Programs()
+        self._sources = Sources(self.model)
+        self._panel = SourcePanel(self.model)
+        self._checks = Checks(self, self._checked, self._unchecked)
+        self._memory = MemoryUse(0, 0)
         self._pause: Timer | None = None
-        self._check_task = Task("")
-        """The last check."""
-        self._told_to: ProbeConfig | None = None
-        """What the operator asked to have checked; others are checked while he types."""
-        self._swap_after: ProbeConfig | None = None
-        """What is swapped in as soon as it is checked."""
-        self._again = False
-        """Whether the source was edited while another was checked."""
-        self._warned: object = None
-        """What a second press of the same key does."""
+        self._changes = ProbeChanges(self, self.model, self._do, self._choose)
+        self._confirmation = self._changes.confirmation
+
+    def compose_body(self) -> list[Widget]:
+        listing = SortedTable(PROGRAMS, empty=_NONE)
+        return [listing, StatusStrip(id="editing"), self._sources, self._panel]
+
+    @property
+    def listing(self) -> SortedTable:
+        return self.query_one(SortedTable)
+
+    @property
+    def panel(self) -> VirtualTable:
+        return self._panel.table
+
+    @property
+    def editor(self) -> CodeEditor | None:
+        """The visible editor."""
+        return self._sources.editor
+
+    @property
+    def _slot(self) -> Slot | None:
+        """The visible source."""
+        return self._sources.slot
 
     def offers(self, command: str) -> bool:
         if command == "table.select":
@@ -59,72 +93,132 @@ class ProgramsScreen(ProgramView):
         if command == "program.leave":
             leads = not self.console.time.is_live or self.console.tasks.can_cancel
             return leads or not self.listing.has_focus
-        # Nothing here is a view of packets that could be frozen.
+        # The screen has no packets that a pause could freeze.
         return command != "view.pause" or self.console.time.paused
 
-    # Checking
+    # The running probes
 
-    def _check(self, *, told: bool = False) -> None:
-        if self._slot is None:
-            return
-        config = self.model.edited(self._slot.probe)
-        if told:
-            self._told_to = config
-            self._check_task.asked = True
-        if self._checking is not None:
-            self._again = True
-            return
-        self._again = False
-        self._checking = config
-        self._show_editing()
-        ask = partial(examine, self.console.plane, config)
-        self._check_task = Task(f"checking {config.name}", asked=config == self._told_to)
-        self.run_in_worker(ask, self._checked, self._unchecked, task=self._check_task)
+    def states(self) -> StateValues:
+        """Return named states, by name."""
+        doing = "changing" if self._busy else "checking" if self._checks.running else ""
+        return of_program(self.model, self._slot, doing)
 
-    def _checked(self, verdict: Verdict) -> None:
-        self._checking = None
-        name = verdict.config.name
-        if name in self.model.infos:
-            self.model.verdicts[name] = verdict
-            if verdict.config == self._told_to:
-                self._told_to = None
-                if verdict.check is None:
-                    self._choose(Panel.PROBLEMS)
-            if verdict.config == self._swap_after:
-                self._swap_after = None
-                self._swap(verdict)
-        if self._again:
-            self._check()
-        self._show_marks()
+    def show(self) -> None:
+        if self._panel.is_live:
+            self._show_panel()
+        self._show_notes()
+
+    def fetch(self) -> Callable[[], _Running]:
+        plane = self.console.plane
+        return lambda: (plane.probes(), plane.memory())
+
+    def apply(self, answer: _Running) -> None:
+        infos, self._memory = answer
+        self.model.take(infos)
+        self._sources.follow()
+        self._show_all()
+
+    def _do(self, what: str, ask: Callable[[], _T], done: Callable[[_T], None]) -> None:
+        """Make a change in a thread, one at a time, and fetch the probes with it."""
+        fetch = self.fetch()
+
+        def made(answers: tuple[_T, _Running]) -> None:
+            answer, running = answers
+            self.model.take(running[0])
+            done(answer)
+            self.apply(running)
+
+        self.change(what, lambda: (ask(), fetch()), made)
+
+    def show_change(self) -> None:
+        self._show_editing() if self._busy else self._show_all()
+
+    # The widgets
+
+    def _show_listing(self) -> None:
+        rows = program_rows(self.model)
+        self.listing.styles.height = 1 + (rows.rows or _LINES_OF_NONE)
+        self.listing.fill(rows)
+
+    def _show_all(self) -> None:
+        self._show_listing()
+        if self._slot is None and self.listing.source.rows:
+            key = self.listing.cursor_key
+            assert isinstance(key, Slot)
+            self._sources.open(key)
+        self._show_source()
+
+    def _show_source(self) -> None:
         self._show_editing()
         self._show_panel()
 
+    def _show_notes(self) -> None:
+        self.show_notes(*note_items(len(self.model.infos), self._memory, self._trouble))
+
+    def _show_editing(self) -> None:
+        self.console.unsaved = self.model.unsaved()
+        self._show_notes()
+        doing = self._busy or ("checking" if self._checks.running else "")
+        words = self._confirmation.notice, doing, self._sources.remark, self.size.width
+        items = editing_items(self.model, self._slot, *words) if self._slot else []
+        self.query_one("#editing", StatusStrip).show(items)
+
+    def _show_panel(self) -> None:
+        frame = self.console.frame
+        self._panel.show(self._slot, frame.events, frame.metrics)
+
+    def _choose(self, panel: Panel) -> None:
+        self._panel.choose(panel)
+        self._show_panel()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show_panel)
+
+    # Checks
+
+    def _check(self, *, told: bool = False, swap: bool = False) -> None:
+        if self._slot is not None:
+            config = self.model.edited(self._slot.probe)
+            self._checks.begin(config, requested=told, swap=swap)
+            self._show_editing()
+
+    def _checked(self, verdict: Verdict, requested: bool, swap: bool) -> None:
+        name = verdict.config.name
+        if name in self.model.infos:
+            self.model.verdicts[name] = verdict
+            if requested and verdict.check is None:
+                self._choose(Panel.PROBLEMS)
+            if swap:
+                self._changes.swap(verdict)
+        if self._checks.outdated:
+            self._check()
+        self._sources.show_marks()
+        self._show_source()
+
     def _unchecked(self, error: ProbedeckError) -> None:
-        self._checking = self._told_to = self._swap_after = None
         self.console.complain(error)
         self._show_all()
         self._poll()
 
     @on(TextArea.Changed)
     def _edited(self, event: TextArea.Changed) -> None:
-        slot = next((s for s, editor in self._editors.items() if editor is event.text_area), None)
+        slot = self._sources.slot_of(event.text_area)
         if slot is None or self.model.drafts[slot].text == event.text_area.text:
             return
         draft = self.model.drafts[slot]
         before = draft.modified
         draft.text = event.text_area.text
-        self._forget_warning()
+        self._confirmation.forget()
         if draft.modified != before:
             self._show_listing()
         self._show_editing()
-        if self._panel is Panel.DIFF:
+        if self._panel.chosen is Panel.DIFF:
             self._show_panel()
         if self._pause is not None:
             self._pause.stop()
         self._pause = self.set_timer(_PAUSE, self._check)
 
-    def do_program_compile(self) -> None:
-        self._check(told=True)
+    do_program_compile = partialmethod(_check, told=True)
 
     # Changes
 
@@ -133,74 +227,28 @@ class ProgramsScreen(ProgramView):
             return
         name = self._slot.probe
         if not self.model.modified(name):
-            self._refuse(f"{name} runs as it is shown: there is nothing to swap in")
+            self._changes.refuse(f"{name} runs as it is shown: there is nothing to swap in")
         elif (verdict := self.model.verdict(name)) is not None:
-            self._swap(verdict)
+            self._changes.swap(verdict)
+            self._show_editing()
         else:
-            self._swap_after = self.model.edited(name)
-            self._check(told=True)
-
-    def _swap(self, verdict: Verdict) -> None:
-        config = verdict.config
-        if verdict.check is None:
-            self._choose(Panel.PROBLEMS)
-            self._refuse(f"{config.name} is not swapped: {verdict.diagnostics[0]}")
-        elif not loses(verdict.check) or self._meant(config, self._warning(verdict.check.cuts)):
-            force = bool(verdict.check.cuts)
-            ask = partial(self.console.plane.replace, config, force=force)
-            self._do(f"swapping {config.name}", ask, partial(self._replaced, config.name))
-        else:
-            self._choose(Panel.REPORT)
+            self._check(told=True, swap=True)
 
     def _target(self, probe: str = "") -> str:
-        """The probe of a name, or the one under the cursor. UsageError where there is none."""
-        if not probe:
-            if self._slot is None:
-                raise UsageError("there is no probe here")
-            return self._slot.probe
-        if probe not in self.model.infos:
-            hint = did_you_mean(probe, self.model.infos)
-            raise UsageError(f"there is no probe {probe!r}", hint=hint)
-        return probe
+        """Return the probe of a name, or the one under the cursor. Raises UsageError."""
+        return self.model.target(probe, self._slot)
 
     def do_program_rollback(self, probe: str = "") -> None:
-        name = self._target(probe)
-        ask = partial(self.console.plane.roll_back, name)
-        self._do(f"rolling back {name}", ask, partial(self._replaced, name))
-
-    def _replaced(self, name: str, made: Replacement) -> None:
-        self._say(f"generation {made.generation} of {name} runs; it took {duration(made.seconds)}")
+        self._changes.roll_back(self._target(probe))
 
     def do_program_cost(self, probe: str = "") -> None:
-        name = self._target(probe)
-        ask = partial(self.console.plane.cost, name)
-        self._do(f"measuring {name}", ask, partial(self._measured, name))
-
-    def _measured(self, name: str, costs: Sequence[Cost]) -> None:
-        self.model.measured(name, costs)
+        self._changes.measure(self._target(probe))
 
     def do_probe_add(self, file: str = "") -> None:
-        if not file:
+        if file:
+            self._changes.add(file)
+        else:
             self.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
-            return
-        what = ("add", file)
-        force = self._warned == what
-        self._forget_warning()
-
-        def add() -> ProbeInfo | CutError:
-            try:
-                return add_probe(self.console.plane, file, force=force)
-            except CutError as error:
-                return error
-
-        def added(made: ProbeInfo | CutError) -> None:
-            if isinstance(made, CutError):
-                self._meant(what, f"{made.message}; adding it again does it")
-                self._refuse(self._notice)
-            else:
-                self._say(f"{made.name} runs")
-
-        self._do(f"adding {Path(file).name}", add, added)
 
     def do_probe_remove(self, probe: str = "") -> None:
         name = self._target(probe)
@@ -208,26 +256,14 @@ class ProgramsScreen(ProgramView):
         key = self.console.key_of("probe.remove")
         if name in self.model.removed:
             self.model.forget(name)
-            self._follow()
+            self._sources.follow()
             self._show_all()
-        # Who says which one means it.
-        elif probe or self._meant(("remove", name), f"{key} again removes {name}{edits}"):
-            ask = partial(self.console.plane.remove, name)
-            self._do(f"removing {name}", ask, partial(self._removed, name))
-
-    def _removed(self, name: str, last: Sequence[Snapshot]) -> None:
-        self.model.forget(name)
-        self._say(f"{name} is removed; {counted(len(last), 'table')} published")
+        # A probe that is named needs no second key.
+        elif probe or self._confirmed(("remove", name), f"{key} again removes {name}{edits}"):
+            self._changes.remove(name)
 
     def do_probe_export(self, probe: str = "") -> None:
-        name = self._target(probe)
-        ask = partial(self.console.plane.export, name)
-        self._do(f"exporting {name}", ask, partial(self._exported, name))
-
-    def _exported(self, name: str, tables: Sequence[Snapshot]) -> None:
-        window = f"window {tables[0].window} of {name}" if tables else name
-        rows = counted(sum(len(table.rows) for table in tables), "row")
-        self._say(f"{window}: {counted(len(tables), 'table')}, {rows}")
+        self._changes.export(self._target(probe))
 
     # The source
 
@@ -238,14 +274,12 @@ class ProgramsScreen(ProgramView):
             self.prompt.ask("program.save", "Write to", "a file", self._slot.file)
             return
         path, draft = expand(file), self.model.drafts[self._slot]
-        overwriting = self.console.overwriting
-        prompt = self.prompt.is_open
-        overwriting.check(path, overwrite, prompt=prompt, source=self._slot)
-        text = draft.text if draft.modified else draft.running
-        write_source(path, text)
-        overwriting.wrote(path, self._slot)
+        files, prompt = self.console.overwriting, self.prompt.is_open
+        files.check(path, overwrite, prompt=prompt, source=self._slot)
+        write_source(path, draft.text if draft.modified else draft.running)
+        files.wrote(path, self._slot)
         draft.saved = draft.text
-        self._say(f"{path} is written")
+        self._changes.say(f"{path} is written")
         self._show_editing()
 
     def do_program_external(self) -> None:
@@ -255,7 +289,7 @@ class ProgramsScreen(ProgramView):
             with self.app.suspend():
                 text = edit_outside(self._slot.file, editor.text)
         except SuspendNotSupported:
-            self._refuse("this terminal cannot be handed to another editor")
+            self._changes.refuse("this terminal cannot be handed to another editor")
         except ProbedeckError as error:
             self.console.complain(error)
         else:
@@ -273,33 +307,25 @@ class ProgramsScreen(ProgramView):
         if others:
             self._turn_to(others[0])
         else:
-            self._refuse(f"{self._slot.probe} has no other direction")
+            self._changes.refuse(f"{self._slot.probe} has no other direction")
 
     def do_program_next_error(self) -> None:
         if self._slot is None or (editor := self.editor) is None:
             return
-        verdict = self.model.verdicts.get(self._slot.probe)
-        diagnostics = verdict.diagnostics if verdict else ()
-        errors = [d for d in diagnostics if d.severity == "error"]
-        shown = errors or [d for d in diagnostics if d.severity == "warning"]
-        places = [place for d in shown if (place := place_of(d, self._slot))]
-        if not places:
-            self._choose(Panel.PROBLEMS)
-            self._refuse("no problem with a place in this source")
-            return
         row, column = editor.cursor_location
         here = Place(self._slot.side, row + 1, column + 1)
-        order = sorted(set(places), key=lambda place: (place.side != here.side, place))
-        after = (p for p in order if p.side != here.side or p[1:] > here[1:])
-        self._go_to(next(after, order[0]))
+        if (place := self.model.next_problem(self._slot, here)) is not None:
+            self._go_to(place)
+        else:
+            self._choose(Panel.PROBLEMS)
+            self._changes.refuse("no problem with a place in this source")
 
     def _turn_to(self, slot: Slot) -> None:
-        self._open(slot)
+        self._sources.open(slot)
         index = self.listing.source.index(slot)
         if index is not None:
             self.listing.move_to(index)
-        self._show_editing()
-        self._show_panel()
+        self._show_source()
 
     def _go_to(self, place: Place) -> None:
         assert self._slot is not None
@@ -312,8 +338,8 @@ class ProgramsScreen(ProgramView):
 
     # Moving about
 
-    do_program_sort = ProgramView.sort_rows
-    do_program_reverse = ProgramView.reverse_rows
+    do_program_sort = PollingScreen.sort_rows
+    do_program_reverse = PollingScreen.reverse_rows
 
     def do_program_edit(self, probe: str = "") -> None:
         if probe:
@@ -322,42 +348,32 @@ class ProgramsScreen(ProgramView):
         self.set_focus(self.editor)
 
     def do_program_leave(self) -> None:
-        self._forget_warning()
+        self._confirmation.forget()
         if self.focused is self.listing:
             self.console.time.leave()
         self.set_focus(self.listing)
 
-    def do_program_problems(self) -> None:
-        self._choose(Panel.PROBLEMS)
+    do_program_problems = partialmethod(_choose, Panel.PROBLEMS)
+    do_program_diff = partialmethod(_choose, Panel.DIFF)
+    do_program_report = partialmethod(_choose, Panel.REPORT)
+    do_program_metrics = partialmethod(_choose, Panel.METRICS)
+    do_program_events = partialmethod(_choose, Panel.EVENTS)
 
     def do_program_log(self) -> None:
-        self._whole_log = self._panel is Panel.LOG and not self._whole_log
+        self._panel.unfold_log()
         self._choose(Panel.LOG)
-
-    def do_program_diff(self) -> None:
-        self._choose(Panel.DIFF)
-
-    def do_program_report(self) -> None:
-        self._choose(Panel.REPORT)
-
-    def do_program_metrics(self) -> None:
-        self._choose(Panel.METRICS)
-
-    def do_program_events(self) -> None:
-        self._choose(Panel.EVENTS)
 
     def do_program_panel(self) -> None:
         panels = list(Panel)
-        self._choose(panels[(panels.index(self._panel) + 1) % len(panels)])
+        self._choose(panels[(panels.index(self._panel.chosen) + 1) % len(panels)])
 
     @on(VirtualTable.RowHighlighted, "#programs")
     def _row_highlighted(self, event: VirtualTable.RowHighlighted) -> None:
         slot = event.key
         if isinstance(slot, Slot) and slot != self._slot and self.model.direction(slot):
-            self._forget_warning()
-            self._open(slot)
-            self._show_editing()
-            self._show_panel()
+            self._confirmation.forget()
+            self._sources.open(slot)
+            self._show_source()
 
     @on(VirtualTable.RowSelected, "#programs")
     def _row_selected(self) -> None:
@@ -377,24 +393,8 @@ class ProgramsScreen(ProgramView):
         self.refresh_bindings()
         self._show_editing()
 
-    # Words
-
-    def _meant(self, what: object, text: str) -> bool:
-        """Whether this is asked for again; at the first time `text` says what would come of it."""
-        again = self._warned == what
-        self._warned, self._notice = (None, "") if again else (what, text)
+    def _confirmed(self, action: object, notice: str) -> bool:
+        """Return whether the user repeats an action; the first time, show the notice."""
+        confirmed = self._confirmation.given(action, notice)
         self._show_editing()
-        return again
-
-    def _warning(self, cuts: Sequence[str]) -> str:
-        """Text of the notice: the reason for the warning, and that `program.swap` again swaps."""
-        return f"{_CUTS if cuts else _LOSES}; {self.console.key_of('program.swap')} again swaps"
-
-    def _forget_warning(self) -> None:
-        self._warned, self._notice = None, ""
-
-    def _say(self, text: str) -> None:
-        self.notify(text, markup=False)
-
-    def _refuse(self, text: str) -> None:
-        self.console.complain(UsageError(text))
+        return confirmed
