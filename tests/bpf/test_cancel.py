@@ -10,7 +10,7 @@ import pytest
 from bpf.abi import ProgType
 from bpf.cancel import Cancel, CancelError, cancelled_by, current
 from bpf.compiler import Compiled, Compiler
-from tests.bpf.compiler.test_compiler import FINE
+from tests.bpf.compiler.sources import FINE
 from tests.bpf.tools import LADDER, ended, open_fds
 
 

@@ -1,4 +1,4 @@
-"""Metrics of maps: read by the best method, aggregated, emptied, and never more than requested."""
+"""Metrics of maps: read by the best method, emptied, and never more than requested."""
 
 from __future__ import annotations
 
@@ -7,145 +7,25 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
-from bpf.attach.attachment import Hook
-from bpf.cpus import possible_cpus
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from bpf.maps import map as maps
 from bpf.maps import readers
 from bpf.maps.map import Map, ReadMethod
-from probes.program.metrics import aggregate
-from probes.snapshot import Loss, LossReason
 from probes.tables.conversion import objects
 from tests.probes.program.tools import (
-    CPUS,
-    FRAME,
     Loose,
-    Traffic,
     config,
     events,
     metric,
-    on_cpu,
     only,
-    replace,
     snapshots,
     table,
 )
 from tests.probes.running import Frame
-
-PER_CPU = """\
-struct deep { u32 large; u16 pair[2]; };
-struct value { s32 below; struct deep in; u64 bytes; };
-
-BPF_PERCPU_ARRAY(scalar, u32, 1);
-BPF_PERCPU_HASH(record, u32, struct value, 8);
-BPF_TABLE("lru_percpu_hash", u32, u64, lru, 1024);
-
-int count(struct xdp_md *ctx)
-{
-    u32 zero = 0, size = ctx->data_end - ctx->data;
-    struct value empty = {};
-    u64 nothing = 0;
-
-    u32 *n = scalar.lookup(&zero);
-    if (n)
-        *n += size << 24;
-    struct value *v = record.lookup_or_try_init(&zero, &empty);
-    if (v) {
-        v->below -= size;
-        v->in.large += size << 24;
-        v->in.pair[0] += size << 8;
-        v->in.pair[1] += 1;
-        v->bytes += size;
-    }
-    u64 *l = lru.lookup_or_try_init(&zero, &nothing);
-    if (l)
-        *l += size;
-    return XDP_PASS;
-}
-"""
-SIZES = (0xC0, 0x80)
-"""Of the frame on each of two CPUs: large enough that 32 bits don't hold the sum of both."""
-
-
-def fields(size: int) -> dict[str, int]:
-    """A CPU's counters after one frame."""
-    return {"below": -size, "large": size << 24, "pair0": size << 8, "pair1": 1, "bytes": size}
-
-
-def values_of(value: dict[str, Any]) -> dict[str, float]:
-    inner = value["in"]
-    return {
-        "below": value["below"],
-        "large": inner["large"],
-        "pair0": inner["pair"][0],
-        "pair1": inner["pair"][1],
-        "bytes": value["bytes"],
-    }
-
-
-OPERATIONS: dict[str, Any] = {
-    "sum": sum,
-    "avg": lambda values: sum(values) / len(values),
-    "min": min,
-    "max": max,
-}
-
-
-@pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_values_of_all_cpus_are_aggregated_as_asked(loose: Loose, snapshot: bool) -> None:
-    """S1.11, on scalars, and on each field of nested structs and arrays; S1.10 their names."""
-    metrics = [
-        metric(f"{name}_{agg or 'none'}", name, agg=agg, snapshot=snapshot)
-        for name in ("scalar", "record", "lru")
-        for agg in ("", *OPERATIONS)
-    ]
-    probe = loose.add(config(PER_CPU, *metrics))
-    sizes = [0] * possible_cpus()
-    for cpu, size in zip(CPUS, SIZES, strict=False):
-        sizes[cpu] = size
-        with on_cpu(cpu):
-            loose.send(frame=bytes(size))
-    exported = {s.metric: s for s in snapshots(probe.export())}
-    for name in ("scalar", "record", "lru"):
-        apart = exported[f"{name}_none"]
-        assert apart.schema
-        (entry,) = objects(apart.schema, apart.rows)
-        expected: list[Any] = [
-            fields(size) if size else dict.fromkeys(fields(0), 0) for size in sizes
-        ]
-        if name == "record":
-            assert [values_of(value) for value in entry["value"]] == expected
-        else:
-            shift = 24 if name == "scalar" else 0
-            assert entry["value"] == [size << shift for size in sizes]
-        for agg, operation in OPERATIONS.items():
-            taken = exported[f"{name}_{agg}"]
-            assert taken.schema
-            (entry,) = objects(taken.schema, taken.rows)
-            if name == "record":
-                assert values_of(entry["value"]) == {
-                    field: operation([each[field] for each in expected]) for field in fields(0)
-                }
-            else:
-                assert entry["value"] == operation([size << shift for size in sizes])
-
-
-def test_sums_keep_their_signs_and_floats() -> None:
-    """S1.11: of types that a program in the kernel can't have counted with, too."""
-    values = np.array([[(-(2**31), 0.5, 2**64 - 1)], [(3, 1.5, 1)]], "i4, f4, u8")
-    assert aggregate(np.hstack([values, values]), "sum").tolist() == [
-        (-(2**32), 1.0, 2**64 - 2),  # what its parts don't fit in either, wraps
-        (6, 3.0, 2),
-    ]
-    assert aggregate(np.array([[1, 2]], "u1"), "avg").tolist() == [1.5]
-
 
 KINDS = """\
 struct key { u32 address; u32 kind; };
@@ -358,100 +238,6 @@ def test_a_metric_has_the_name_of_its_own_and_its_help(loose: Loose) -> None:
     (entry,) = objects(snapshot.schema, snapshot.rows)
     address = socket.inet_ntoa(struct.pack("=I", 64))
     assert entry == {"key": {"address": address, "kind": 7}, "value": 1}
-
-
-FULL = """\
-BPF_HASH(small, u32, u64, 4);
-BPF_ARRAY(array, u64, 4);
-
-int count(struct xdp_md *ctx)
-{
-    u32 size = ctx->data_end - ctx->data;
-    small.increment(size);
-    return XDP_PASS;
-}
-"""
-
-
-def test_a_map_that_is_full_is_told_once(loose: Loose) -> None:
-    probe = loose.add(config(FULL, metric("sizes", "small", snapshot=True), metric("array")))
-    said = []
-    for sizes in (3, 6, 6, 4, 2, 6):
-        for size in range(60, 60 + sizes):
-            loose.send(frame=bytes(size))
-        exported = probe.export()
-        occupancy = {s.metric: s.occupancy for s in snapshots(exported)}
-        assert occupancy == {"sizes": min(sizes, 4) / 4, "array": 0}
-        said.append([(e.severity, e.source, e.text) for e in events(exported)])
-    full = ("warning", "probe", "the map of ingress.sizes is full: what did not fit is missing")
-    assert said == [[], [full], [], [], [], [full]]
-
-
-LOSING = """\
-#include "probe.h"
-BPF_ARRAY(seen, u64, 1);
-BPF_ARRAY(more, u64, 1);
-
-int count(CONTEXT *ctx)
-{
-    lose(LOSS_TABLE_FULL, packets_of(ctx), bytes_of(ctx));
-    seen.increment(0);
-    return VERDICT_PASS;
-}
-"""
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_losses_are_told_once_a_window(loose: Loose, snapshot: bool) -> None:
-    """Whatever the number of metrics, and whichever clone counted them, or generation."""
-    metrics = metric("seen", snapshot=snapshot), metric("more")
-    both = config(LOSING, *metrics, hook="xdp")
-    egress = config(LOSING, *metrics).ingress
-    probe = loose.add(both.model_copy(update={"egress": egress}))
-    for round_ in range(1, 5):
-        loose.send(round_)
-        loose.send(2 * round_, hook=Hook.TC_EGRESS)
-        exported = replace(probe, both) if round_ == 4 else probe.export()
-        lost: dict[str, Any] = {"ingress": [], "egress": []}
-        for snapshot_ in snapshots(exported):
-            lost[snapshot_.side] += list(snapshot_.losses.items())
-        for side, packets in (("ingress", round_), ("egress", 2 * round_)):
-            assert lost[side] == [(LossReason.TABLE_FULL, Loss(packets, packets * len(FRAME)))], (
-                side
-            )
-
-
-def test_losses_counted_while_windows_end_are_all_told(loose: Loose) -> None:
-    """Other CPUs write the counter while it is read; clones and generations share it."""
-    each = 500
-    lose = "lose(LOSS_TABLE_FULL, packets_of(ctx), bytes_of(ctx));"
-    source = LOSING.replace(lose, f"for (int i = 0; i < {each}; i++) {lose}")
-    windows = config(source, metric("seen", snapshot=True), hook="xdp")
-    probe = loose.add(windows)
-    lost = 0
-
-    def add(items: Sequence[object]) -> None:
-        nonlocal lost
-        for snapshot in snapshots(items):  # type: ignore[arg-type]
-            lost += sum(loss.packets for loss in snapshot.losses.values())
-
-    with on_cpu(CPUS[-1]), Traffic(loose.fd(), burst=10_000) as traffic, on_cpu(CPUS[0]):
-        for number in range(300):
-            add(replace(probe, windows) if number == 150 else probe.export())
-    add(probe.export())
-    assert lost == each * traffic.sent
-
-
-def test_losses_before_there_is_a_table_to_tell_them_with_are_told_later(loose: Loose) -> None:
-    silent = config(LOSING, metric("seen", export=False, init=True), hook="xdp")
-    probe = loose.add(silent)
-    loose.send(3)
-    assert probe.export() == ()
-    loose.send(4)
-    replace(probe, config(LOSING, metric("seen"), hook="xdp"))
-    loose.send(5)
-    (snapshot,) = snapshots(probe.export())
-    assert snapshot.losses[LossReason.TABLE_FULL].packets == 12
 
 
 @pytest.mark.parametrize(

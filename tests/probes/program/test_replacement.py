@@ -1,8 +1,7 @@
-"""Replacing a program by another while packets pass, and going back."""
+"""Replacing a program by another while packets pass, going back, and moving to another hook."""
 
 from __future__ import annotations
 
-import errno
 import random
 import threading
 import time
@@ -13,18 +12,13 @@ import pytest
 from app.lab.netns import inside
 from bpf.attach import chain
 from bpf.attach.attachment import Hook
-from bpf.attach.chain import MAX_PROBES, Stage
-from bpf.compiler import CompileError, Compiler
-from bpf.errors import KernelError, ProbedeckError, UsageError
+from bpf.compiler import Compiler
+from bpf.errors import UsageError
 from bpf.syscall import prog_fd_by_id
-from probes.config.model import ProbeConfig
-from probes.program import ProgramProbe, loading
-from probes.program.metrics import make_map
-from probes.reports import Compatibility, Fate
+from probes.reports import Fate
 from probes.snapshot import Item
 from tests.probes.program.tools import (
     COUNTER,
-    DEEP,
     PACKETS,
     TC_COUNTER,
     Loose,
@@ -40,37 +34,8 @@ from tests.probes.program.tools import (
     table,
     total,
 )
+from tests.probes.program.variants import KEPT, TOTALS, VARIANTS, fates
 from tests.support.veth import End, veth_pair
-
-
-def variant(maps: str, body: str, *metrics: dict[str, object]) -> ProbeConfig:
-    """Counts packets by `body`, and has other maps beside."""
-    source = f"{maps}\nint count(struct xdp_md *ctx)\n{{\n    u32 zero = 0;\n{body}\n"
-    return config(source + "    return XDP_PASS;\n}\n", *metrics)
-
-
-ADD = "    u64 *n = packets.lookup(&zero);\n    if (n)\n        lock_xadd(n, 1);"
-EXTRA = "    u32 size = ctx->data_end - ctx->data;\n    sizes.increment(size);"
-HASHED = """\
-    u64 start = 0, *n = packets.lookup_or_try_init(&zero, &start);
-    if (n)
-        lock_xadd(n, 1);"""
-VARIANTS = (
-    config(COUNTER, PACKETS),
-    variant("BPF_ARRAY(packets, u64, 1000);", ADD, PACKETS),
-    variant("BPF_PERCPU_ARRAY(packets, u64, 2);", ADD.replace("lock_xadd(n, 1)", "(*n)++"),
-            metric("packets", snapshot=True, agg="sum")),
-    variant("BPF_ARRAY(packets, u64, 1);\nBPF_HASH(sizes, u32, u64, 100000);", f"{ADD}\n{EXTRA}",
-            PACKETS, metric("sizes", snapshot=True)),
-    variant("BPF_ARRAY(packets, u64, 1);\nBPF_HASH(sizes, u32, u64, 10);", f"{ADD}\n{EXTRA}",
-            PACKETS, metric("sizes")),
-    variant("BPF_HASH(packets, u32, u64, 4);", HASHED, PACKETS),
-    variant('BPF_TABLE("lru_hash", u32, u64, packets, 4096);', HASHED, PACKETS),
-    variant("BPF_ARRAY(packets, u64, 1);\nBPF_QUEUE(queue, u64, 16);",
-            f"{ADD}\n    u64 one = 1;\n    queue.push(&one, BPF_EXIST);",
-            PACKETS, metric("queue", snapshot=True)),
-)  # fmt: skip
-"""The same feature in maps of every size and kind, with others beside it and without."""
 
 
 def test_however_a_program_is_replaced_each_packet_is_counted_once(loose: Loose) -> None:
@@ -138,30 +103,6 @@ def test_changes_by_many_threads_exclude_each_other(loose: Loose) -> None:
     assert total(everything) == traffic.sent
     windows = sorted(s.window for s in snapshots(everything) if s.metric == "packets")
     assert windows == list(range(2, 123))
-
-
-KEPT = """\
-BPF_ARRAY(total, u64, 1);
-BPF_HASH(by_size, u32, u64, 64);
-BPF_ARRAY(hidden, u64, 1);
-
-int count(struct xdp_md *ctx)
-{
-    u32 zero = 0, size = ctx->data_end - ctx->data;
-    u64 *t = total.lookup(&zero), *h = hidden.lookup(&zero);
-    if (t && h) {
-        (*t)++;
-        (*h)++;
-    }
-    by_size.increment(size);
-    return XDP_PASS;
-}
-"""
-TOTALS = metric("total"), metric("by_size"), metric("hidden")
-
-
-def fates(report: Compatibility) -> dict[str, Fate]:
-    return {m.map: m.fate for m in report.maps}
 
 
 def test_maps_of_the_same_layout_keep_what_is_in_them(loose: Loose) -> None:
@@ -246,155 +187,6 @@ def test_there_is_nothing_to_go_back_to_at_first(loose: Loose) -> None:
     assert probe.previous is None
     with pytest.raises(UsageError, match="probe probe has no generation to go back to"):
         probe.roll_back()
-
-
-BROKEN = {
-    "syntax": (config("int count(struct xdp_md *ctx) { return", PACKETS), CompileError),
-    "verifier": (
-        config(
-            COUNTER.replace("= 0;", "= bpf_get_prandom_u32();").replace("if (n)\n", ""), PACKETS
-        ),
-        CompileError,
-    ),
-    "no program": (config("BPF_ARRAY(packets, u64, 1);", PACKETS), UsageError),
-    "two programs": (
-        config(COUNTER + COUNTER.split("\n", 2)[2].replace("count", "again"), PACKETS),
-        UsageError,
-    ),
-    "no such function": (config(COUNTER, PACKETS, function="cuont"), UsageError),
-    "no such map": (config(COUNTER, metric("bytes")), UsageError),
-    "no per-CPU map": (config(COUNTER, metric("packets", agg="sum")), UsageError),
-    "no such interface": (config(COUNTER, PACKETS, interface="nosuch0"), UsageError),
-    "no room on the stack": (config(DEEP, PACKETS), KernelError),
-}
-
-
-@pytest.fixture
-def unchanged(loose: Loose) -> Iterator[ProgramProbe]:
-    """A probe that has counted 5 packets; what fails must not have changed a thing."""
-    probe = loose.add(config(COUNTER, PACKETS))
-    loose.send(5)
-    program, held = only(probe).program.info().id, held_ids()
-    yield probe
-    assert held_ids() == held
-    assert only(probe).program.info().id == program
-    assert (probe.generation, probe.previous, probe.window) == (1, None, 0)
-    assert len(loose.hooks.in_use()) == 1
-    loose.send(2)
-    assert total(probe.export()) == 7
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_what_is_wrong_leaves_all_as_it_is(
-    loose: Loose, unchanged: ProgramProbe, what: str
-) -> None:
-    """S1.6."""
-    wrong, error = BROKEN[what]
-    with pytest.raises(error) as caught:
-        replace(unchanged, wrong)
-    assert isinstance(caught.value, ProbedeckError)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(error):
-        loose.add(wrong.model_copy(update={"name": "other"}))
-
-
-def test_a_program_that_needs_the_whole_stack_is_refused_with_the_reason(
-    unchanged: ProgramProbe,
-) -> None:
-    """S1.6: it verifies alone, but not in a chain."""
-    with pytest.raises(KernelError) as caught:
-        replace(unchanged, BROKEN["no room on the stack"][0])
-    assert str(caught.value) == (
-        "ingress cannot be put in a chain: the verifier refused count: "
-        "R1 type=scalar expected=ctx; a probe may use 504 bytes of stack"
-    )
-
-
-def test_a_hook_that_cannot_be_attached_leaves_all_as_it_is(
-    loose: Loose, unchanged: ProgramProbe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """S1.6: in either direction; the other one keeps its program."""
-
-    def refuse(point: object) -> None:
-        raise KernelError("lo takes no tc egress program")
-
-    monkeypatch.setattr(loose.hooks, "attach", refuse)
-    both = config(COUNTER, PACKETS, egress=direction(TC_COUNTER, PACKETS))
-    with pytest.raises(KernelError, match="lo takes no"):
-        replace(unchanged, both)
-    with pytest.raises(KernelError, match="lo takes no"):
-        loose.add(both.model_copy(update={"name": "other"}))
-
-
-def test_a_kernel_that_gives_no_more_maps_leaves_all_as_it_is(
-    unchanged: ProgramProbe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """S1.6: whichever map it is."""
-    make = make_map
-    for works in range(3):
-        made: list[int] = []
-
-        def making(declared: object, made: list[int] = made, works: int = works) -> int:
-            if len(made) == works:
-                raise KernelError("map packets cannot be made: " + errno.errorcode[errno.ENOMEM])
-            made.append(1)
-            return make(declared)  # type: ignore[arg-type]
-
-        with monkeypatch.context() as patch:
-            patch.setattr(loading, "make_map", making)
-            with pytest.raises(KernelError, match="cannot be made"):
-                replace(unchanged, VARIANTS[3])
-
-
-@pytest.mark.parametrize("hook", ["tc", None])
-def test_a_full_chain_leaves_all_as_it_is(
-    loose: Loose, unchanged: ProgramProbe, hook: str | None
-) -> None:
-    """S1.6: also where the other direction had a place already."""
-    if hook:
-        moved = config(TC_COUNTER, PACKETS, hook=hook)
-        where = Hook.TC_INGRESS
-    else:
-        moved = config(COUNTER, PACKETS, egress=direction(TC_COUNTER, PACKETS))
-        where = Hook.TC_EGRESS
-    point = loose.hooks.acquire(only(unchanged).interface, where)
-    stages = [Stage() for _ in range(MAX_PROBES)]
-    with unchanged.compile(moved) as compiled:
-        for stage in stages:
-            point.chain.append(stage, compiled.sides[-1].program.fd)
-        with pytest.raises(UsageError, match="at most 32 probes"):
-            unchanged.replace(compiled)
-    loose.hooks.release(point)
-
-
-def test_a_roll_back_that_finds_no_room_changes_nothing(loose: Loose) -> None:
-    """S1.6: neither direction changes; as soon as the chain has room, the roll-back succeeds."""
-    probe = loose.add(config(COUNTER, PACKETS, egress=direction(TC_COUNTER, PACKETS)))
-    loose.send(1)
-    replace(probe, config(TC_COUNTER, PACKETS, hook="tc"))
-    point = loose.hooks.acquire(only(probe).interface, Hook.TC_EGRESS)
-    stages = [Stage() for _ in range(MAX_PROBES)]
-    with probe.compile(probe.config) as compiled:
-        for stage in stages:
-            point.chain.append(stage, compiled.sides[0].program.fd)
-        with pytest.raises(UsageError, match="at most 32 probes"):
-            probe.roll_back()
-        assert (probe.generation, probe.previous) == (2, 1)
-        loose.send(40)
-        loose.send(5, hook=Hook.TC_INGRESS)
-        assert total(probe.export()) == 5
-        for stage in stages:
-            point.chain.remove(stage)
-    probe.roll_back()
-    loose.send(3)
-    loose.send(7, hook=Hook.TC_EGRESS)
-    assert {s.side: int(s.rows["value"][0]) for s in snapshots(probe.export())} == {
-        "ingress": 3,
-        "egress": 7,
-    }
-    for stage in stages:
-        stage.close()
-    loose.hooks.release(point)
 
 
 def test_nothing_is_left_of_generations_before_the_last(loose: Loose) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
+from bpf.assembler import callback_btf
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.cpus import online_cpus
@@ -212,6 +213,7 @@ def held_ids(*, collect: bool = True) -> tuple[set[int], set[int], int]:
     """
     if collect:
         gc.collect()  # a mapping has a descriptor too, and a traceback may hold it
+    callback_btf()  # the process keeps its descriptor from the first drain on
     ids: dict[str, set[int]] = {"map_id": set(), "prog_id": set()}
     fds = {fd for fd in os.listdir("/proc/self/fdinfo") if int(fd) not in kept_fds()}
     for fd in fds:
