@@ -52,13 +52,13 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
 """Sections whose keys the user chooses: the meaning, then examples."""
 
 config = CommandGroup(
-    "config", help="Look at the settings, and begin a configuration file.", epilog=EXAMPLES
+    "config", help="Show and check settings, and write a configuration file.", epilog=EXAMPLES
 )
 
 
 @config.command()
 def path() -> None:
-    """Print which file is read, and where the console keeps things."""
+    """Print the paths of the configuration, state and data files."""
     loaded = load("", Options)
     print(f"config  {loaded.file or NONE} ({loaded.state})")
     print(f"state   {paths.state_dir()}")
@@ -69,7 +69,7 @@ def path() -> None:
 @option("--origin", is_flag=True, help="Add where each value is from.")
 @takes(Options, Ui)
 def show(options: Options, settings: Settings, loaded: LoadedSettings, origin: bool) -> None:
-    """Print every setting as it applies, as TOML. Options count as they would for a command."""
+    """Print every setting with its effective value, as TOML. Options count, too."""
     context = click.get_current_context()
     lines: list[str] = []
     for section, of in sections(Options).items():

@@ -73,10 +73,10 @@ def cli(context: click.Context) -> None:
 
 
 @cli.command(epilog=RUN_EXAMPLES)
-@option("-i", "--interface", metavar="NAME", group=GENERAL, help="Interface to watch.")
+@option("-i", "--interface", metavar="NAME", group=GENERAL, help="Interface to monitor.")
 @takes(Options, Ui, TapeOptions)
 def run(options: Options, settings: Settings, playing: TapeOptions, interface: str) -> int:
-    """Watch an interface, in the console or into tables.
+    """Monitor an interface, in the console or into tables.
 
     Each flag has an opposite, which overrides the configuration file: --no-headless, --names.
     """
@@ -104,10 +104,10 @@ def lab(
     options: Options, settings: Settings, playing: TapeOptions, rate: float | None, replay: str,
     speed: str,
 ) -> int:  # fmt: skip
-    """Watch a lab: a small network with generated traffic.
+    """Monitor a lab: a small network with generated traffic.
 
     A client, six routers with a bottleneck, and a server, in namespaces: IPv4 and IPv6, TCP, UDP,
-    DNS and ICMP. Leaving removes it all.
+    DNS and ICMP. The end of the run removes it.
     """
     from app.lab import Lab
     from app.lab.replay import Replay, speed_of
@@ -153,12 +153,12 @@ cli.add_command(trace)
 
 @cli.command(epilog=CONSOLE_EXAMPLES)
 @controller_options
-@option("--headless", is_flag=True, group=CONSOLE, help="Show nothing: only play a tape.")
+@option("--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console.")
 @takes(Ui, TapeOptions)
 def console(
     settings: Settings, playing: TapeOptions, url: str, token: str, ca: str, headless: bool
 ) -> int:
-    """Open a console on a controller elsewhere, by its API."""
+    """Open a console on a running controller, by its API."""
     script = playing.script(settings, shown=not headless)
     if not headless:
         _need_terminal("probedeck probe list")
@@ -175,7 +175,7 @@ def console(
 @cli.command(epilog=DOCTOR_EXAMPLES)
 @option("-i", "--interface", metavar="NAME", default=None, help="Check this interface, too.")
 def doctor(interface: str | None) -> int:
-    """Name what is missing for monitoring, each with its remedy."""
+    """Check the requirements of monitoring, and name remedies."""
     from app import doctor as examination
 
     return examination.run(interface)

@@ -20,7 +20,7 @@ Examples:
   probedeck policy check policies.toml"""
 
 policy = CommandGroup(
-    "policy", help="Look at policies of the monitor before they run.", epilog=EXAMPLES
+    "policy", help="Check policies of the monitor before they run.", epilog=EXAMPLES
 )
 
 

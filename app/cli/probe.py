@@ -70,7 +70,7 @@ def add(file: str, interface: str, force: bool, **remote: str) -> None:
 @_force
 @controller_options
 def replace(file: str, interface: str, force: bool, **remote: str) -> None:
-    """Put a new generation in a probe's place, without losing a packet.
+    """Replace a probe by a new generation; no packet is lost.
 
     The fate of its maps is printed first.
     """

@@ -44,7 +44,7 @@ class TapeGroup(CommandGroup):
         super().format_epilog(ctx, formatter)
 
 
-tape = TapeGroup("tape", help="Look at tapes, and check them before they are played.")
+tape = TapeGroup("tape", help="Check tapes before they are played, and list them.")
 
 
 @tape.command(epilog=EXAMPLES)
@@ -64,7 +64,7 @@ def check(settings: Settings, tapes: tuple[str, ...]) -> int:
 @tape.command("list")
 @takes()
 def list_tapes(settings: Settings) -> None:
-    """List the tapes that can be played by name, and the registers."""
+    """List the tapes that can be played by name, and the recorded tapes."""
     from app.tape.store import registers
 
     for name in (*_shelf(settings).names(), *registers()):
@@ -73,7 +73,7 @@ def list_tapes(settings: Settings) -> None:
 
 @tape.command()
 def states() -> None:
-    """List the named state that Wait and Expect look at."""
+    """List the states that Wait and Expect can test."""
     from app.tape import states
 
     for each in states.states().values():
