@@ -10,6 +10,6 @@ a `WindowSeries`. A result is unknown if unseen windows could change it.
 
 from probes.monitor.condition.condition import Condition
 from probes.monitor.condition.error import ConditionError
-from probes.monitor.condition.logic import Comparison, ConditionOutcome
+from probes.monitor.condition.logic import ComparisonResult, ConditionOutcome
 
-__all__ = ["Comparison", "Condition", "ConditionError", "ConditionOutcome"]
+__all__ = ["ComparisonResult", "Condition", "ConditionError", "ConditionOutcome"]

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from probes.monitor.condition.terms import Band, Expression, Number, Samples, WindowSelection
 
-MAX_WORDS = 256
+MAX_SUMMARY = 256
 """Bytes of `ConditionOutcome.summary`."""
 OPERATORS: dict[str, Callable[[Samples, Samples], Samples]] = {
     ">": operator.gt,
@@ -26,10 +26,10 @@ MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "==": "==", "!=": "!="}
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonResult:
     """Result of a comparison."""
 
-    of: Compare
+    of: Comparison
     value: float
     """The left, measured side; NaN if it is unknown, or 0 / 0."""
     low: float
@@ -79,27 +79,27 @@ class ConditionOutcome:
     """None: unknown, which neither activates nor deactivates."""
     certain: bool
     """Whether the result is known, and the same for any number of flows within the limits."""
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ComparisonResult, ...]
     """All comparisons, in order."""
-    reasons: tuple[Comparison, ...]
+    reasons: tuple[ComparisonResult, ...]
     """The deciding comparisons; if the result is unknown, the unknown ones."""
 
     @property
-    def deciding(self) -> Comparison:
+    def deciding(self) -> ComparisonResult:
         """The first reason."""
         return self.reasons[0]
 
     @property
     def summary(self) -> str:
-        """`flows 24791 > 10000, udp_packets / packets 93 % > 80 %`: ASCII, at most MAX_WORDS."""
+        """`flows 24791 > 10000, udp_packets / packets 93 % > 80 %`: ASCII, at most MAX_SUMMARY."""
         text = self.deciding.summary
         for reason in self.reasons[1:]:
             more = f"{text}, {reason.summary}"
-            if len(more) > MAX_WORDS - len(", ..."):
+            if len(more) > MAX_SUMMARY - len(", ..."):
                 text += ", ..."
                 break
             text = more
-        return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 3]}..."
+        return text if len(text) <= MAX_SUMMARY else f"{text[: MAX_SUMMARY - 3]}..."
 
 
 class Judgement(NamedTuple):
@@ -108,12 +108,12 @@ class Judgement(NamedTuple):
     holds: bool | None
     sure: bool | None
     """The result at all limits; None if it differs between them."""
-    comparisons: tuple[Comparison, ...]
-    reasons: tuple[Comparison, ...]
+    comparisons: tuple[ComparisonResult, ...]
+    reasons: tuple[ComparisonResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Comparison:
     """Two quantities."""
 
     left: Expression
@@ -132,7 +132,7 @@ class Compare:
             holds = bool(defined and OPERATORS[self.symbol](left.value, right.value))
             exact = left.exact and right.exact
             sure = holds if exact else _by_limits(self.symbol, left, right)
-        comparison = Comparison(
+        comparison = ComparisonResult(
             self,
             float(left.value),
             float(left.low),
@@ -190,7 +190,7 @@ class JoinedConditions:
         return None if None in found else not decides
 
 
-Logic: TypeAlias = Compare | NotCondition | JoinedConditions
+Logic: TypeAlias = Comparison | NotCondition | JoinedConditions
 
 
 def _contrary(verdict: bool | None) -> bool | None:

@@ -10,7 +10,7 @@ from probes.monitor.condition.error import ConditionError, nearest, shown
 from probes.monitor.condition.logic import (
     MIRRORED,
     OPERATORS,
-    Compare,
+    Comparison,
     JoinedConditions,
     Logic,
     NotCondition,
@@ -106,8 +106,8 @@ class _Parser:
             raise ConditionError("no metric is compared here", column=start, hint=EXAMPLE)
         _check_units(*sides, column)
         if weights[0] < weights[1]:
-            return Compare(sides[1], MIRRORED[symbol], sides[0])
-        return Compare(sides[0], symbol, sides[1])
+            return Comparison(sides[1], MIRRORED[symbol], sides[0])
+        return Comparison(sides[0], symbol, sides[1])
 
     def _sum(self) -> Node:
         return self._chain("+-", lambda: self._chain("*/", self._factor))
