@@ -79,6 +79,8 @@ class Poller:
         self._interval = interval
         self._publish = publish
         self._stopping = False
+        self.lock = threading.RLock()
+        """Held from the end of a window until its items are published."""
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name=f"poll {probe.name}", daemon=True)
         self.failure: ProbedeckError | None = None
@@ -86,6 +88,16 @@ class Poller:
 
     def start(self) -> None:
         self._thread.start()
+
+    def export(self) -> None:
+        """End the window and publish its items, by any thread."""
+        with self.lock:
+            self.publish(self._probe.export())
+
+    def publish(self, items: Sequence[Item]) -> None:
+        """Publish the items of a window; the caller holds the lock since its end."""
+        for item in items:
+            self._publish(item)
 
     @property
     def interval(self) -> float:
@@ -130,7 +142,7 @@ class Poller:
                 last = self._stopping
                 ends = bool(woken) or time.monotonic() >= due
                 if ends:
-                    self._export()
+                    self.export()
                 if last:
                     return
                 with contextlib.suppress(BlockingIOError):
@@ -142,10 +154,6 @@ class Poller:
                     due = max(due + self._interval, now) if self._interval else math.inf
                 self._look_at_interfaces(down, exported=ends)
 
-    def _export(self) -> None:
-        for item in self._probe.export():
-            self._publish(item)
-
     def _look_at_interfaces(self, down: set[str], *, exported: bool) -> None:
         """Publish events of interfaces that went down or up; `down` has the names of those down.
 
@@ -154,7 +162,7 @@ class Poller:
         interfaces = self._probe.interfaces
         if not any(interface.exists() for interface in interfaces):
             if not exported:
-                self._export()
+                self.export()
             raise ProbedeckError(f"interface {interfaces[0].name} went away")
         for interface in interfaces:
             if interface.is_up() == (interface.name in down):

@@ -50,7 +50,7 @@ class HealthWatches:
             probe.generation,
             watched,
             _kept_rows(running, report),
-            running.export_now,
+            running.export,
             lambda trouble: self._decide(running, watch, trouble),
         )
         self._watches[probe.name] = watch

@@ -185,7 +185,7 @@ class ProbeRunner:
         return self._finish(self._pop_running(name))
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
-        return self._find(name).export_now()
+        return self._find(name).export()
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
         return self._user_probe(name).entries(map_name)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError
 from probes.compiled_config import CompiledConfig
 from probes.control_plane import Cost, NoProbeError, ProbeInfo
@@ -72,11 +71,10 @@ class RunningProbe:
         """The last measured generation, and its costs."""
         self.measuring = threading.Lock()
         """Held during a measurement of costs, so that concurrent callers share one."""
-        self._publish = publish
-        self._lock = threading.RLock()
         self._verdicts_before: Verdicts = {}
         self._removed = False
-        self._poller = Poller(self, probe.interval, publish, first=first)
+        self._poller = Poller(probe, probe.interval, publish, first=first)
+        self._lock = self._poller.lock
 
     @property
     def name(self) -> str:
@@ -88,14 +86,6 @@ class RunningProbe:
         return self._poller.interval
 
     @property
-    def interfaces(self) -> Sequence[Interface]:
-        return self.probe.interfaces
-
-    @property
-    def alarm_fd(self) -> int:
-        return self.probe.alarm_fd
-
-    @property
     def failure(self) -> ProbedeckError | None:
         """Error that ended the poller; None while it runs."""
         return self._poller.failure
@@ -103,24 +93,18 @@ class RunningProbe:
     def start(self) -> None:
         self._poller.start()
 
-    def export(self) -> Sequence[Item]:
-        """End the window and publish its items, so that the poller publishes nothing."""
-        with self._lock:
-            self._publish_all(self.probe.export())
-        return ()
-
-    def export_now(self) -> tuple[Snapshot, ...]:
+    def export(self) -> tuple[Snapshot, ...]:
         """End and publish the window; return its tables."""
         with self._lock:
             if self._removed:
                 raise NoProbeError(f"probe {self.name} was removed meanwhile")
-            self.export()
+            self._poller.export()
             return self.probe.latest
 
     def replace(self, compiled: CompiledConfig, verdicts: Verdicts) -> None:
         """Replace its programs. If that raises ProbedeckError, the old ones run on."""
         with self._lock:
-            self._publish_all(self.probe.replace(compiled))
+            self._poller.publish(self.probe.replace(compiled))
             self._verdicts_before, self.verdicts = self.verdicts, verdicts
             self._poller.interval = self.probe.interval
 
@@ -128,7 +112,7 @@ class RunningProbe:
         """Return to the previous generation."""
         with self._lock:
             report, items = self.probe.roll_back()
-            self._publish_all(items)
+            self._poller.publish(items)
             self._verdicts_before, self.verdicts = self.verdicts, self._verdicts_before
             self._poller.interval = self.probe.interval
             return report
@@ -159,7 +143,3 @@ class RunningProbe:
             str(self.failure or ""),
             config,
         )
-
-    def _publish_all(self, items: Sequence[Item]) -> None:
-        for item in items:
-            self._publish(item)

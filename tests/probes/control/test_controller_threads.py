@@ -90,7 +90,7 @@ def test_who_comes_too_late_for_a_probe_that_is_removed_is_told(deck: Deck) -> N
     deck.controller.remove("probe")
     windows = len(snapshots(deck.items))
     with pytest.raises(UsageError, match="probe probe was removed meanwhile"):
-        late.export_now()
+        late.export()
     assert len(snapshots(deck.items)) == windows == 1
 
 
