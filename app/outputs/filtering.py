@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from app.outputs.view import is_table
 from app.outputs.views import VIEWS, built_in
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parts
@@ -49,27 +49,16 @@ def _window_flows(item: Snapshot) -> RowTable:
     return RowTable(rows, made)
 
 
-def _rows(item: Snapshot) -> RowTable:
-    return RowTable(item.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """The filter of a view."""
-
-    domain: Domain
-    of: Callable[[Snapshot], RowTable]
-
-
-# Among several tables a single word does not search the text of events.
-_EVENTS = replace(EVENTS, bare=(), text="")
-_VIEWS = {
-    "flows": _Written(WINDOW_FLOWS, _window_flows),
-    "hops": _Written(ANSWERS, lambda item: answers_table(item.rows)),
-    "paths": _Written(FINDINGS, lambda item: findings_table(item.rows)),
-    "policies": _Written(_POLICIES, _rows),
-    "triggers": _Written(_TRIGGERS, _rows),
+_VIEWS: Mapping[str, tuple[Domain, Callable[[Any], RowTable]]] = {
+    "flows": (WINDOW_FLOWS, _window_flows),
+    "hops": (ANSWERS, lambda item: answers_table(item.rows)),
+    "paths": (FINDINGS, lambda item: findings_table(item.rows)),
+    "policies": (_POLICIES, lambda item: RowTable(item.rows)),
+    "triggers": (_TRIGGERS, lambda item: RowTable(item.rows)),
+    # Among several tables a single word does not search the text of events.
+    "events": (replace(EVENTS, bare=(), text=""), lambda event: event_table([event])),
 }
+"""Domains and rows of the views with a filter."""
 
 
 @dataclass(slots=True)
@@ -92,9 +81,7 @@ class Filtering:
         """
         if not text.strip():
             return cls()
-        domains = {name: written.domain for name, written in _VIEWS.items() if name in views}
-        if "events" in views:
-            domains["events"] = _EVENTS
+        domains = {name: domain for name, (domain, _) in _VIEWS.items() if name in views}
         if not domains:
             raise UsageError(f"there is no filter for {', '.join(views)}")
         filters = parts(text, tuple(domains.values()), saved)
@@ -115,17 +102,9 @@ class Filtering:
     def kept(self, view: str, item: Item) -> Item | None:
         """Return the part of `item` that passes into a view; None for nothing."""
         shown = self.filters.get(view)
-        if not shown:
+        if not shown or not VIEWS[view].takes(item):
             return item
-        if isinstance(item, Event):
-            table = event_table([item]) if view == "events" else None
-        else:
-            written = _VIEWS.get(view)
-            ours = is_table(item, VIEWS[view].probe, VIEWS[view].table)
-            table = written.of(item) if written is not None and ours else None
-        if table is None:
-            return item
-        passed = shown.mask(table)
+        passed = shown.mask(_VIEWS[view][1](item))
         count = int(np.count_nonzero(passed))
         self.total += len(passed)
         self.left_out += len(passed) - count

@@ -14,7 +14,7 @@ import numpy as np
 from app.outputs.encoders import Record
 from probes.filter.network import address_text
 from probes.flow.records import Array
-from probes.snapshot import Item, Snapshot
+from probes.snapshot import Event, Item, Snapshot
 
 CellValue = str | int | float | None
 _PART = 8192
@@ -107,12 +107,20 @@ class OutputView:
             for record in zip(repeat(self.schema, len(part.rows)), *columns, strict=False):
                 yield dict(zip(header, record, strict=True)) if nested else record
 
+    def takes(self, item: Item) -> bool:
+        """Whether `item` adds rows to the table."""
+        if self.probe:
+            return is_table(item, self.probe, self.table)
+        return isinstance(item, self.kind)
+
     def _parts(self, item: Item) -> Iterator[Part]:
-        if self.probe and is_table(item, self.probe, self.table):
+        if not self.takes(item):
+            return
+        if isinstance(item, Event) or not self.probe:
+            yield Part(item)
+        else:
             for at in range(0, len(item.rows), _PART):
                 yield Part(item, item.rows[at : at + _PART])
-        elif not self.probe and isinstance(item, self.kind):
-            yield Part(item)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
