@@ -158,7 +158,6 @@ class ConsoleScreen(TableScreen):
         return bool(number) and self.prompt.refuse(number, error, self.place_of)
 
     def show_status(self, items: list[StatusItem]) -> None:
-        """Show the status strip."""
         self.query_one("#status", StatusStrip).show(items)
 
     def run_in_worker(

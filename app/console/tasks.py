@@ -44,12 +44,10 @@ class Task:
     _said: tuple[int, str] = (-1, "")
 
     def progress(self, share: float) -> None:
-        """Set the share that is done."""
         self.share = share
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
         return time.monotonic() - self.started
 
     @property

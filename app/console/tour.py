@@ -186,7 +186,6 @@ class TourPanel(Static):
         self.remove_class("open")
 
     def show(self, title: str, text: str) -> None:
-        """Show a step."""
         self.add_class("open")
         if self._shown != title:
             self._shown = title

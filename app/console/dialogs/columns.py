@@ -91,17 +91,14 @@ class ColumnsScreen(DiffModalScreen[None]):
         return Row(name, ("[x]" if shown else "[ ]", title, name), tones)
 
     def action_move(self, rows: int) -> None:
-        """Move the cursor."""
         self._list.action_move(rows)
 
     def action_mark(self) -> None:
-        """Show the column, or hide it."""
         self._shown ^= {self._names[self._list.cursor_index]}
         self._show()
         self._list.action_move(1)
 
     def action_shift(self, by: int) -> None:
-        """Put the column before or after its neighbour."""
         at = self._list.cursor_index
         to = at + by
         if 0 <= to < len(self._names):
@@ -110,17 +107,14 @@ class ColumnsScreen(DiffModalScreen[None]):
             self._show()
 
     def action_usual(self) -> None:
-        """Choose the usual columns in their usual order."""
         self._names = list(self._titles)
         self._shown = {column.id for column in self._table.columns if not column.hidden}
         self._show()
 
     def on_virtual_table_row_selected(self) -> None:
-        """Handle a double click as the key."""
         self.action_mark()
 
     def action_apply(self) -> None:
-        """Apply the choice to the table."""
         usual = [column.id for column in self._table.columns if not column.hidden]
         chosen = [name for name in self._names if name in self._shown]
         # A table needs a column.

@@ -50,7 +50,6 @@ class HelpBox(BoxScreen):
         yield box
 
     def action_scroll(self, pages: int) -> None:
-        """Scroll by pages."""
         box = self.query_one(VerticalScroll)
         box.scroll_relative(y=pages * max(1, box.size.height - 1), animate=False)
 

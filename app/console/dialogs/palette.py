@@ -100,11 +100,9 @@ class Palette(BoxScreen):
         return Row(entry.name, (entry.title, keys, entry.usage), _TONES)
 
     def action_move(self, rows: int) -> None:
-        """Move the cursor."""
         self._table.action_move(rows)
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by pages."""
         self._table.action_page(pages)
 
     @on(Input.Changed)
@@ -114,7 +112,6 @@ class Palette(BoxScreen):
     @on(Input.Submitted)
     @on(VirtualTable.RowSelected)
     def _choose(self) -> None:
-        """Run the command under the cursor."""
         name = self._table.cursor_key
         if name is None or not self.is_active:
             return

@@ -149,7 +149,6 @@ class Prompt(Vertical):
 
     @property
     def text(self) -> str:
-        """The typed text."""
         return self.input.value
 
     @property

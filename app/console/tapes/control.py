@@ -187,7 +187,6 @@ class Tapes:
         self._console.app.run_worker(self._play(tape), group="tape")
 
     def begin_with(self, startup: Startup) -> None:
-        """Set the tape to play first."""
         self.startup = startup
         steps = startup.tape.steps if startup.tape is not None else ()
         self._left = next(iter(steps), None)

@@ -58,7 +58,6 @@ class Player:
         self._complaint = self._complaint or error
 
     def stop(self) -> None:
-        """Stop the tape at the next chance."""
         self._stopping = True
 
     async def play(self) -> str:
@@ -187,7 +186,6 @@ async def _soon(what: Awaitable[Any]) -> None:
 
 
 def lines_of(app: App[Any]) -> list[str]:
-    """The lines of the screen, as text."""
     return app.screen.text_lines if isinstance(app.screen, DiffScreen) else []
 
 

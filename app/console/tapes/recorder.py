@@ -61,7 +61,6 @@ class Recorder:
         self._entries.append(_Entry(time.monotonic(), event.key, character, event))
 
     def paste(self, text: str) -> None:
-        """Record a pasted text."""
         at = time.monotonic()
         for number, line in enumerate(text.splitlines()):
             if number:
@@ -73,7 +72,6 @@ class Recorder:
                     self._entries.append(_Entry(at, c, c))
 
     def commands(self, event: events.Key, lines: tuple[str, ...]) -> None:
-        """Record the commands of a key."""
         for entry in self._entries:
             if entry.event is event:
                 entry.lines += lines
@@ -111,7 +109,6 @@ class Recorder:
         self._entries = [entry for entry in self._entries if entry.event is not event]
 
     def text(self) -> str:
-        """Return the tape."""
         return "\n".join([f"Action view.{self._view}", *self._lines(), ""])
 
     def _lines(self) -> list[str]:

@@ -102,7 +102,7 @@ def test_textual_is_told_before_it_is_imported(
     )
     run = subprocess.run(
         (sys.executable, "-c", program), env={**XTERM, **environment},
-        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[4],
     )  # fmt: skip
     found, glyphs = json.loads(run.stdout)
     assert {name: found.get(name) for name in expected} == expected
