@@ -188,7 +188,11 @@ def test_without_arguments_it_helps() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "run", "lab", "trace", "doctor", "version", "test", "policy", "policy check"]
+    "command",
+    [
+        *("", "run", "lab", "trace", "console", "doctor", "version", "test", "policy"),
+        *("policy check", "probe", "probe add", "tape", "config", "config show"),
+    ],
 )
 def test_help_fits_a_terminal(command: str) -> None:
     code, out, err = deck_ends(*command.split(), "--help", env={"COLUMNS": "80"})

@@ -1,0 +1,165 @@
+"""`probedeck run`, `lab`, `tour` and `console`: the commands that monitor."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import click
+
+from app import VERSION
+from app.cli.command import GroupedCommand, controller_options, option
+from app.cli.decorator import takes
+from app.cli.options import GENERAL, Options
+from app.config.model import CONSOLE, Settings, Ui
+from app.run.spec import Beside
+from app.tape.options import NOTHING, Startup, TapeOptions
+from bpf.errors import UsageError
+
+# After \b, click keeps line breaks.
+RUN_EXAMPLES = """\b
+Examples:
+  probedeck run -i eth0
+  probedeck run -i eth0 --capture 'proto:tcp port:80,443 !net:10.0.0.0/8'
+  probedeck run -i eth0 --headless -o /var/log/flows --duration 3600
+  probedeck run -i eth0 --headless --views windows | head
+  probedeck run -i eth0 --probe examples/sizes.toml --headless -o sizes
+  probedeck run -i eth0 --policy 'flood: flows > 500 -> heavy_hitters'
+  probedeck run -i eth0 --monitor --only --headless --views metrics"""
+LAB_EXAMPLES = """\b
+Examples:
+  probedeck lab
+  probedeck lab --headless --duration 10 --format jsonl
+  probedeck lab --replay attack.pcap --policies examples/policies.toml"""
+CONSOLE_EXAMPLES = """\b
+Examples:
+  probedeck console
+  probedeck console --connect https://router1:8765 --token ~/.router1"""
+TOUR_PROBE = Path(__file__).parents[2] / "examples" / "packet-counter.toml"
+TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
+
+
+@click.command(cls=GroupedCommand, epilog=RUN_EXAMPLES)
+@option("-i", "--interface", metavar="NAME", group=GENERAL, help="Interface to monitor.")
+@takes(Options, Ui, TapeOptions)
+def run(options: Options, settings: Settings, playing: TapeOptions, interface: str) -> int:
+    """Monitor an interface, in the console or into tables.
+
+    Each flag has an opposite, which overrides the configuration file: --no-headless, --names.
+    """
+    instead = f"probedeck run -i {interface or 'NAME'} --headless"
+    script = playing.script(settings, shown=not options.headless)
+    return _start(options, settings, interface, instead, script)
+
+
+@click.command(cls=GroupedCommand, epilog=LAB_EXAMPLES)
+@option(
+    "--rate", type=float, default=None, metavar="FACTOR", group="Lab",
+    usual="1; no traffic with --replay", help="Amount of traffic, 0.1 to 10; 1 is a calm office.",
+)  # fmt: skip
+@option(
+    "--replay", metavar="FILE", group="Lab",
+    help="Receive the frames of a pcap or pcapng file, once. A headless run without --duration "
+    "ends after them.",
+)  # fmt: skip
+@option(
+    "--speed", metavar="FACTOR|max", usual="1", group="Lab",
+    help="Speed of the replay; 2 is twice as fast as recorded.",
+)  # fmt: skip
+@takes(Options, Ui, TapeOptions)
+def lab(
+    options: Options, settings: Settings, playing: TapeOptions, rate: float | None, replay: str,
+    speed: str,
+) -> int:  # fmt: skip
+    """Monitor a lab: a small network with generated traffic.
+
+    A client, six routers with a bottleneck, and a server, in namespaces: IPv4 and IPv6, TCP, UDP,
+    DNS and ICMP. The end of the run removes it.
+    """
+    from app.lab import Lab
+    from app.lab.replay import Replay, speed_of
+
+    # Checked before the lab is built; its interface does not exist yet.
+    options.check(settings.filters)
+    script = playing.script(settings, shown=not options.headless)
+    if speed and not replay:
+        raise UsageError("--speed without a capture", hint="give --replay FILE")
+    capture = None
+    if replay:
+        # Conditions of policies compare the capture with the time before it.
+        delay = min(2 * options.interval, 2.0)
+        capture = Replay(replay, speed_of(speed or "1"), delay=delay)
+    instead = "probedeck lab --headless --duration 10"
+    if not options.headless:
+        _need_terminal(instead)
+    traffic = rate is not None or not replay
+    with Lab(rate=1.0 if rate is None else rate, traffic=traffic) as network:
+        network.enter()
+        if capture:
+            # Packets of the start must not be measured.
+            network.settle()
+        beside = partial(capture.running, network) if capture else None
+        return _start(options, settings, network.interface, instead, script, beside)
+
+
+@click.command(cls=GroupedCommand)
+@takes(Ui)
+def tour(settings: Settings) -> int:
+    """Learn the console in five minutes, on a lab."""
+    from app.lab import Lab
+
+    _need_terminal("probedeck man")
+    with Lab() as network:
+        network.enter()
+        options = Options(probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True)
+        return _start(options, settings, network.interface, "probedeck man", tour=True)
+
+
+@click.command(cls=GroupedCommand, epilog=CONSOLE_EXAMPLES)
+@controller_options
+@option("--headless", is_flag=True, group=CONSOLE, help="Play a tape without showing the console.")
+@takes(Ui, TapeOptions)
+def console(
+    settings: Settings, playing: TapeOptions, url: str, token: str, ca: str, headless: bool
+) -> int:
+    """Open a console on a running controller, by its API."""
+    script = playing.script(settings, shown=not headless)
+    if not headless:
+        _need_terminal("probedeck probe list")
+    elif script.tape is None:
+        raise UsageError("--headless needs --tape or --exec here")
+    from app.api.client import Remote
+    from app.api.remote import RemoteController
+    from app.console import entry
+
+    remote = RemoteController(Remote(url, token, ca))
+    return entry.connect(remote, url, settings, script)
+
+
+def _start(
+    options: Options, settings: Settings, interface: str, instead: str, script: Startup = NOTHING,
+    beside: Beside | None = None, *, tour: bool = False,
+) -> int:  # fmt: skip
+    """Run headless or in the console. `instead` is the hint if there is no terminal."""
+    options.check(settings.filters)
+    spec = replace(options.run_spec(interface, VERSION), beside=beside, tour=tour)
+    output = options.output_spec(settings.filters) if options.headless else None
+    if output is not None and script.tape is None:
+        from app.run import headless
+
+        headless.run(spec, output)
+        return 0
+    if output is None:
+        _need_terminal(instead)
+    from app.console import entry
+
+    written = output if output is not None and output.out != "-" else None
+    return entry.run(spec, settings, script, written)
+
+
+def _need_terminal(instead: str) -> None:
+    # sys.stdin and sys.stdout are None if they are closed.
+    if not (os.isatty(0) and os.isatty(1)):
+        raise UsageError("the console needs a terminal", hint=f"without one: {instead}")
