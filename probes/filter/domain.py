@@ -82,10 +82,6 @@ class Filter:
             return np.ones(len(table), bool)
         return self.root.mask(table)
 
-    def uses(self, *fields: str) -> bool:
-        """Whether the filter uses any of these fields."""
-        return self.root is not None and any(term.field in fields for term in self.root.terms())
-
     def to_c(self) -> str:
         """`captured()` for flow.c. Raises TextError if the kernel cannot evaluate a term."""
         with placed(self.text):

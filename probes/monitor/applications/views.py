@@ -12,8 +12,6 @@ from probes.monitor.applications.top_table import ApplicationView, Macros, TopTa
 from probes.snapshot import Snapshot
 from probes.tables.conversion import columns, flat_rows
 
-__all__ = ["VIEWS", "ApplicationView", "TopTable", "findings", "tables"]
-
 VIEWS: dict[str, ApplicationView] = {
     "accounting": accounting.VIEW,
     "dns": dns.VIEW,

@@ -27,7 +27,7 @@ from probes.config.metric_checks import check_metrics
 from probes.config.model import ProbeConfig
 from probes.flow.records import hash_keys
 from probes.monitor.applications import views
-from probes.monitor.applications.views import TopTable
+from probes.monitor.applications.top_table import TopTable
 from probes.monitor.options import MonitorOptions
 from probes.monitor.programs import macros_of
 from probes.program.compiled import CompiledSide
