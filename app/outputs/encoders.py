@@ -91,7 +91,7 @@ def _xml(name: str, value: Any) -> str:
 
 
 def _attribute(value: object) -> str:
-    """In quotes."""
+    """Return a value in quotes."""
     text = escape(_xml_text(str(value)))
     return '"' + text.translate({ord(c): f"&#{ord(c)};" for c in "\t\n\r"}) + '"'
 

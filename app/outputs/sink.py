@@ -134,7 +134,7 @@ def _parts(rows: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 class _Metric(NamedTuple):
-    """Where the rows of a metric go."""
+    """The output of a metric."""
 
     probe: str
     schema: str

@@ -1,4 +1,4 @@
-"""Where the rows of a table go: a file that is whole after each write, or standard output."""
+"""Outputs of one table: a file that is whole after each write, or standard output."""
 
 from __future__ import annotations
 

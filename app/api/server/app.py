@@ -39,7 +39,12 @@ _STATUS: dict[type[ProbedeckError], HTTPStatus] = {
 
 def _no_others(request: Request) -> None:
     """Raises UsageError for an unknown query parameter."""
-    known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
+    dependant = request.scope["route"].dependant
+    known = {
+        parameter.alias
+        for each in (dependant, *dependant.dependencies)
+        for parameter in each.query_params
+    }
     for name in request.query_params:
         if name not in known:
             hint = did_you_mean(name, sorted(known)) or "there are none here"

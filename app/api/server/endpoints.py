@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zlib import crc32
 
-from fastapi import Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import WrapValidator
 from starlette.exceptions import HTTPException
@@ -43,6 +43,20 @@ if TYPE_CHECKING:
     FormatName = str
 else:
     FormatName = Literal[tuple(MEDIA_TYPES)]
+
+
+def _wanted(
+    request: Request,
+    format: FormatName | None = None,  # noqa: A002 - as clients say it
+) -> str | None:
+    """Return the format of the query, or else of the `Accept` header; None if neither names one."""
+    accepted = (
+        each.partition(";")[0].strip() for each in request.headers.get("accept", "").split(",")
+    )
+    return format or next((_FORMATS[each] for each in accepted if each in _FORMATS), None)
+
+
+WantedFormat = Annotated[str | None, Depends(_wanted)]
 
 
 def _parse(value: Any, _: Callable[[Any], ProbeConfig]) -> ProbeConfig:
@@ -110,9 +124,8 @@ class ProbeEndpoints(Endpoints):
     def metrics(
         self,
         name: str,
-        request: Request,
+        wanted: WantedFormat,
         window: Annotated[WholeNumber | None, Query(ge=1)] = None,
-        format: FormatName | None = None,  # noqa: A002 - as clients say it
         filter: str = "",  # noqa: A002
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
@@ -120,7 +133,7 @@ class ProbeEndpoints(Endpoints):
         selects rows of built-in probes."""
         info = self._find(name)
         found = passing(windows.find(self.plane.history.snapshots(), info, window), filter)
-        answer = _tables(found, _wanted(request, format) or info.config.format)
+        answer = _tables(found, wanted or info.config.format)
         # The time belongs to the tag: a probe that starts again counts from 1 again.
         of = f"{found[0].window}-{found[0].end_utc_ns}-{crc32(filter.encode()):08x}"
         tag = f'"{of}-{answer.media_type}"'
@@ -263,24 +276,14 @@ class ProbeEndpoints(Endpoints):
             raise UnknownError(f"map {map} has no entry {key}")
 
     @route("POST", f"{_PROBE}/export", *CHANGE, 404, **_TABLES)
-    def export(
-        self,
-        name: str,
-        request: Request,
-        format: FormatName | None = None,  # noqa: A002
-    ) -> Response:
+    def export(self, name: str, wanted: WantedFormat) -> Response:
         """End the window now, and return its tables."""
-        return self._tables_of(self.plane.export, name, _wanted(request, format))
+        return self._tables_of(self.plane.export, name, wanted)
 
     @route("DELETE", _PROBE, *CHANGE, 404, **_TABLES)
-    def remove(
-        self,
-        name: str,
-        request: Request,
-        format: FormatName | None = None,  # noqa: A002
-    ) -> Response:
+    def remove(self, name: str, wanted: WantedFormat) -> Response:
         """End a probe, and return the tables of its last window."""
-        return self._tables_of(self.plane.remove, name, _wanted(request, format))
+        return self._tables_of(self.plane.remove, name, wanted)
 
     def _find(self, name: str) -> ProbeInfo:
         infos = {info.name: info for info in self.plane.probes()}
@@ -321,14 +324,6 @@ def _whole(given: Sequence[int | None]) -> list[int]:
     if len(numbers) < len(given):
         raise UsageError("a flow has a protocol, a source_port and a destination_port")
     return numbers
-
-
-def _wanted(request: Request, kind: str | None) -> str | None:
-    """Return the format of the query, or else of the `Accept` header; None if neither names one."""
-    accepted = (
-        each.partition(";")[0].strip() for each in request.headers.get("accept", "").split(",")
-    )
-    return kind or next((_FORMATS[each] for each in accepted if each in _FORMATS), None)
 
 
 def _tables(snapshots: Sequence[Snapshot], kind: str) -> Response:
