@@ -5,18 +5,12 @@ from app.console.screens.info import ScreenInfo
 from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
-    "events",
-    "6",
-    "Events",
-    "app.console.screens.events.screen:EventsScreen",
+    "events", "6", "Events", "app.console.screens.events.screen:EventsScreen",
     tables=(EVENTS,),
-    blocks=(
-        "warnings",
-        "events",
-    ),
+    blocks=("warnings", "events"),
     states=(
         NamedState("event.count", StateKind.COUNT, "events"),
         NamedState("event.errors", StateKind.COUNT, "events that are errors"),
         NamedState("event.last", StateKind.TEXT, "text of the newest event"),
     ),
-)
+)  # fmt: skip

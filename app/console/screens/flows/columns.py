@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from app.console.screens.flows.compare import Change
     from app.console.screens.flows.rows import Flow
 
+WAYS = ("in", "out")
+"""Words for values of FlowDirection."""
+_TOTALS = ("exact", "at least")
 QUIET_NS = 3_000_000_000
 """Without a packet for longer a flow counts as idle, and is muted."""
 
@@ -26,7 +29,8 @@ FLOWS: TableSpec[Flow] = TableSpec(
     "flows",
     (
         ColumnSpec("direction", "Dir", 3, priority=1, help="Into this host, or out of it.",
-            cell=lambda flow: flow.way, values=lambda flows: flows.ways),
+            cell=lambda flow: WAYS[flow.row["direction"]],
+            values=lambda flows: flows.words("direction", WAYS)),
         ColumnSpec("protocol", "Proto", 5, priority=1,
             help="TCP, UDP, ICMP and so on; a number if the protocol has no usual name.",
             cell=lambda flow: flow.protocol_name, values=lambda flows: flows.protocol_names),
@@ -92,10 +96,10 @@ FLOWS: TableSpec[Flow] = TableSpec(
             numbers=lambda flows: flows.field("last_ns"),
             values=lambda flows: flows.times("last_ns")),
         ColumnSpec("totals", "Totals", 8, priority=1, hidden=True, larger_first=True,
-            help="at least, and ≥ in other columns: at times too many flows left none of the"
-            " table's rows for this one.",
-            cell=lambda flow: flow.totals, numbers=lambda flows: flows.field("at_least"),
-            values=lambda flows: flows.totals),
+            help="at least, and ≥ elsewhere: the full table had no row for the flow at times.",
+            cell=lambda flow: _TOTALS[flow.row["at_least"]],
+            numbers=lambda flows: flows.field("at_least"),
+            values=lambda flows: flows.words("at_least", _TOTALS)),
     ),
     sort="rate",
 )  # fmt: skip

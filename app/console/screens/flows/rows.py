@@ -25,7 +25,6 @@ from widgets.table.rows import Tones, Value
 from widgets.tones import Tone
 
 _FLAG_LETTERS = "FSRPAUEW"
-_ARROWS = {FlowDirection.INGRESS: "in", FlowDirection.EGRESS: "out"}
 _WITH_PORTS = frozenset({6, 17, 33, 132, 136})
 _ICMP_TYPES = {
     1: {0: "reply", 3: "unreach", 5: "redirect", 8: "echo", 11: "exceeded"},
@@ -35,7 +34,6 @@ _ICMP_TYPES = {
     },
 }  # fmt: skip
 """Short names of message types (IANA), the rest by number."""
-_TOTALS = ("exact", "at least")
 
 
 def flow_columns(*, traced: bool, at_least: bool) -> tuple[Column, ...]:
@@ -62,11 +60,6 @@ class Flow:
         """Seconds, or NaN."""
 
     @property
-    def way(self) -> str:
-        """`in` or `out`."""
-        return _ARROWS[self.row["direction"]]
-
-    @property
     def protocol_name(self) -> str:
         return protocol_name(int(self.row["protocol"]))
 
@@ -74,11 +67,6 @@ class Flow:
     def bound(self) -> str:
         """Sign before a total that is a lower bound."""
         return "≥" if self.row["at_least"] else ""
-
-    @property
-    def totals(self) -> str:
-        """Whether the totals are exact, in words."""
-        return _TOTALS[self.row["at_least"]]
 
     @property
     def is_quiet(self) -> bool:
@@ -205,19 +193,13 @@ class FlowRows:
 
     # Values of the rows, in their order, for files
 
-    @property
-    def ways(self) -> list[str]:
-        """`in` or `out`."""
-        return [_ARROWS[FlowDirection(value)] for value in self._shown("direction").tolist()]
+    def words(self, name: str, words: Sequence[str]) -> list[str]:
+        """The values of a field, in words."""
+        return [words[value] for value in self._shown(name).tolist()]
 
     @property
     def protocol_names(self) -> list[str]:
         return list(map(protocol_name, self._shown("protocol").tolist()))
-
-    @property
-    def totals(self) -> list[str]:
-        """Whether the totals are exact, in words."""
-        return [_TOTALS[bound] for bound in self._shown("at_least").tolist()]
 
     def endpoints(self, end: str) -> list[str]:
         """Address and port of `source` or `destination`."""

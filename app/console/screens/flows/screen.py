@@ -137,12 +137,11 @@ class FlowsScreen(ConsoleScreen):
             rows = self._flow_rows()
         tables = "flows", "changes"
         self.turn_to(*(tables if frames is None else reversed(tables)))
-        columns = flow_columns(
-            traced=len(self.console.frame.paths.series) > 0,
-            at_least=bool(view.rows["at_least"].any()),
-        )
-        if frames is None and self.table.columns != columns:
-            self.table.columns = columns
+        if frames is None:
+            self.table.columns = flow_columns(
+                traced=len(self.console.frame.paths.series) > 0,
+                at_least=bool(view.rows["at_least"].any()),
+            )
         filtered = _FILTERED_SOME if view.left_out else _FILTERED
         self.table.empty = filtered if rows.total else _WAITING
         self.table.fill(rows)

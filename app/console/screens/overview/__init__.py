@@ -3,8 +3,5 @@
 from app.console.screens.info import ScreenInfo
 
 SCREEN = ScreenInfo(
-    "overview",
-    "1",
-    "Overview",
-    "app.console.screens.overview.screen:OverviewScreen",
-)
+    "overview", "1", "Overview", "app.console.screens.overview.screen:OverviewScreen",
+)  # fmt: skip

@@ -54,7 +54,6 @@ from probes.monitor.state import PROBE as MONITOR
 from probes.path.traced import Traced
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.block import Block
-from widgets.table.columns import Column
 from widgets.table.rows import Rows
 from widgets.table.table import VirtualTable
 from widgets.tones import Tone
@@ -310,9 +309,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         names = ("in", "out") if pulses.both_ways else ("in",)
         ways = {name: rates(traffic, name, cells) for name in names}
         scale = traffic_scale(ways)
-        columns = traffic_columns(scale, cells * span_of(traffic), cells)
-        if columns != block.columns:
-            block.columns = columns
+        block.columns = traffic_columns(scale, cells * span_of(traffic), cells)
         old = any(one.name in (FLOW, MONITOR) for one in self._late(pulses))
         block.show(traffic_rows(ways, scale, self._lines, old=old))
         self.query_one("#mix", StatusStrip).show(
@@ -325,9 +322,7 @@ class OverviewScreen(PollingScreen[_Looked]):
         block.empty = counted(known, "hop") if known else none
         found = self._hops.hops(most, block.width_of("line"))
         if found:
-            self._set_columns(
-                block, worst_columns(found, self.console.names, block.width_of("line"))
-            )
+            block.columns = worst_columns(found, self.console.names, block.width_of("line"))
             # A column of hosts that grew took cells from the time lines.
             found = self._hops.hops(most, block.width_of("line"))
         block.show(worst_rows(found, self.console.names))
@@ -340,7 +335,7 @@ class OverviewScreen(PollingScreen[_Looked]):
             cells = block.width_of("line")
             policies = [one.policy for one in infos]
             name, *others = policy_columns(policies, triggers.span(cells), cells)
-            self._set_columns(block, (replace(name, title="Policies"), *others))
+            block.columns = (replace(name, title="Policies"), *others)
         found = pressing(triggers, block.width_of("line"))
         block.show(policy_rows(found[: max(0, most)]))
 
@@ -348,10 +343,6 @@ class OverviewScreen(PollingScreen[_Looked]):
         block = self.block("warnings")
         block.empty = counted(warnings.rows, "warning") if warnings.rows else NO_WARNINGS
         block.show(Head(warnings, most))
-
-    def _set_columns(self, block: Block, columns: tuple[Column, ...]) -> None:
-        if block.columns != columns:
-            block.columns = columns
 
     def _show_notes(self) -> None:
         notes = []

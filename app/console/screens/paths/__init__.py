@@ -5,24 +5,17 @@ from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
-    "paths",
-    "2",
-    "Paths",
-    "app.console.screens.paths.screen:PathsScreen",
-    tables=(
-        HOPS,
-        HOP_CHANGES,
-        DESTINATIONS,
-    ),
+    "paths", "2", "Paths", "app.console.screens.paths.screen:PathsScreen",
+    tables=(HOPS, HOP_CHANGES, DESTINATIONS),
     blocks=("hops",),
     probes=("path",),
     states=(
         NamedState("path.count", StateKind.COUNT, "destinations whose paths are traced"),
         NamedState("path.destination", StateKind.TEXT, "address of the chosen path"),
-        NamedState("path.hops", StateKind.COUNT, "hops of that path that are listed"),
-        NamedState("path.answering", StateKind.COUNT, "hops of it that answered"),
-        NamedState("path.rtt", StateKind.TIME, "to its farthest router, over the last seconds"),
-        NamedState("path.loss", StateKind.SHARE, "on the way there, over the last minute"),
+        NamedState("path.hops", StateKind.COUNT, "listed hops of that path"),
+        NamedState("path.answering", StateKind.COUNT, "hops of that path that answered"),
+        NamedState("path.rtt", StateKind.TIME, "round-trip time to its farthest router"),
+        NamedState("path.loss", StateKind.SHARE, "loss on that path, over the last minute"),
     ),
     signs=(
         "On the time line",
@@ -33,4 +26,4 @@ SCREEN = ScreenInfo(
             ("host +1", "One other router answers too"),
         ),
     ),
-)
+)  # fmt: skip

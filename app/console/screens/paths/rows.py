@@ -20,7 +20,6 @@ from app.console.screens.paths.model import (
     flow_text,
     since,
 )
-from app.console.screens.paths.numbers import Numbers
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import TableSpec
 from probes.path.analysis.words import describe
@@ -83,19 +82,6 @@ class HopLine:
     """Its time line."""
 
     @property
-    def number(self) -> int:
-        return self.hop.number
-
-    @property
-    def numbers(self) -> Numbers:
-        return self.hop.numbers
-
-    @property
-    def last(self) -> float:
-        """The last round-trip time in seconds, or NaN."""
-        return self.hop.last
-
-    @property
     def address(self) -> str:
         """Of the first router; empty if none answered."""
         return self.hop.routers[0].address if self.hop.routers else ""
@@ -103,7 +89,7 @@ class HopLine:
     @property
     def is_silent(self) -> bool:
         """Whether no router answered in the last minute."""
-        return not self.numbers.answered
+        return not self.hop.numbers.answered
 
     @property
     def host_tone(self) -> Tone:
@@ -115,7 +101,7 @@ class HopLine:
 
     @property
     def loss_tone(self) -> Tone:
-        return Tone.MUTED if self.hop.forgiven or not self.numbers.loss > 0 else Tone.BAD
+        return Tone.MUTED if self.hop.forgiven or not self.hop.numbers.loss > 0 else Tone.BAD
 
     @property
     def line_tone(self) -> Tone:
@@ -138,7 +124,7 @@ def hop_rows(
 
     `end` is the destination's name, `distance` the known distance to it in words, or empty.
     """
-    rows = [row(HOPS, line.number, line) for line in hop_lines(hops, hosts, scale)]
+    rows = [row(HOPS, line.hop.number, line) for line in hop_lines(hops, hosts, scale)]
     arrived = bool(hops) and any(r.address == choice.destination for r in hops[-1].routers)
     if not arrived:
         values = {"host": end, "address": choice.destination}

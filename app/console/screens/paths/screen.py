@@ -237,12 +237,10 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         hosts = [host_text(hop, names) for hop in hops]
         end = destination_text(choice.destination, names)
         scale = scale_of(hops)
-        columns = hop_columns([*hosts, end], scale, cells)
-        if columns != table.columns:
-            table.columns = columns
-            if table.width_of("line") != cells:
-                # The hosts are wider than they were, or narrower.
-                self.call_later(self._show_hops)
+        table.columns = hop_columns([*hosts, end], scale, cells)
+        if table.width_of("line") != cells:
+            # The width of the hosts changed.
+            self.call_later(self._show_hops)
         ended = self._paths.summary(choice).ended
         table.empty = _FILTERED if every else _ENDED if ended else _WAITING
         distance = distance_text(self._paths.running(choice.destination))

@@ -5,23 +5,16 @@ from app.console.screens.programs.columns import PROGRAMS
 from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
-    "programs",
-    "5",
-    "Programs",
-    "app.console.screens.programs.screen:ProgramsScreen",
+    "programs", "5", "Programs", "app.console.screens.programs.screen:ProgramsScreen",
     is_heavy=True,  # an editor and pydantic
     tables=(PROGRAMS,),
     blocks=("health",),
     states=(
         NamedState("program.count", StateKind.COUNT, "probes"),
         NamedState("program.probe", StateKind.TEXT, "probe of the visible source"),
-        NamedState(
-            "program.state",
-            StateKind.TEXT,
-            "of that source",
-            ("none", "running", "edited", "checking", "ready", "failed", "changing", "ended"),
-        ),
-        NamedState("program.generation", StateKind.COUNT, "of that probe"),
+        NamedState("program.state", StateKind.TEXT, "state of that source", (
+            "none", "running", "edited", "checking", "ready", "failed", "changing", "ended")),
+        NamedState("program.generation", StateKind.COUNT, "generation of that probe"),
         NamedState("program.problems", StateKind.COUNT, "errors and warnings in that source"),
     ),
-)
+)  # fmt: skip

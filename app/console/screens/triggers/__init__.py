@@ -5,30 +5,18 @@ from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.tape.named_state import NamedState, StateKind
 
 SCREEN = ScreenInfo(
-    "triggers",
-    "4",
-    "Triggers",
-    "app.console.screens.triggers.screen:TriggersScreen",
-    tables=(
-        POLICIES,
-        APPLICATIONS,
-    ),
+    "triggers", "4", "Triggers", "app.console.screens.triggers.screen:TriggersScreen",
+    tables=(POLICIES, APPLICATIONS),
     blocks=("policies",),
     probes=("monitor",),
     states=(
         NamedState("trigger.count", StateKind.COUNT, "policies of the monitor"),
         NamedState("trigger.active", StateKind.COUNT, "policies whose applications run"),
-        NamedState("trigger.selected", StateKind.TEXT, "the policy under the cursor"),
+        NamedState("trigger.selected", StateKind.TEXT, "policy under the cursor"),
         NamedState("trigger.flows", StateKind.COUNT, "distinct flows in the monitor's last window"),
-        NamedState(
-            "trigger.state.",
-            StateKind.TEXT,
-            "of the policy of a name",
-            ("off", "armed", "active", "hold", "cooldown"),
-        ),
-        NamedState(
-            "trigger.value.", StateKind.COUNT, "of that policy's condition, in the last window"
-        ),
+        NamedState("trigger.state.", StateKind.TEXT, "state of the policy NAME",
+                   ("off", "armed", "active", "hold", "cooldown")),
+        NamedState("trigger.value.", StateKind.COUNT, "value of that policy, of the last window"),
     ),
     signs=(
         "Of policies",
@@ -40,4 +28,4 @@ SCREEN = ScreenInfo(
             ("forced", "The user activated it"),
         ),
     ),
-)
+)  # fmt: skip

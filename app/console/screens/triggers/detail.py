@@ -139,10 +139,8 @@ class TriggerDetail(Vertical):
             table.show(Rows())
             return
         shown = self.tables[self._chosen]
-        columns, rows = top_columns(shown), top_rows(shown)
-        if columns != table.columns:
-            table.columns = columns
-        table.show(rows)
+        table.columns = top_columns(shown)
+        table.show(top_rows(shown))
 
     def step(self, by: int) -> None:
         """Choose another table for the next `show_application`."""

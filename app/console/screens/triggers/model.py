@@ -57,22 +57,9 @@ class PolicyView:
         return self.info.policy.name
 
     @property
-    def value(self) -> float:
-        return float(self.numbers["value"])
-
-    @property
-    def threshold(self) -> float:
-        return float(self.numbers["threshold"])
-
-    @property
     def ratio(self) -> float:
         """The value in units of its threshold."""
         return float(relative(np.array([self.numbers], POLICY))[0])
-
-    @property
-    def holds(self) -> bool:
-        """Whether the condition holds."""
-        return bool(self.numbers["holds"])
 
     @property
     def band(self) -> tuple[float, float]:

@@ -167,12 +167,10 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self.set_class(triggers.info is None, "-none")
         policies = [one.policy for one in triggers.info.policies] if triggers.info else []
         cells = table.width_of("line")
-        columns = policy_columns(policies, triggers.span(cells), cells)
-        if columns != table.columns:
-            table.columns = columns
-            if table.width_of("line") != cells:
-                # The widths of the names changed.
-                self.call_later(self._show_policies)
+        table.columns = policy_columns(policies, triggers.span(cells), cells)
+        if table.width_of("line") != cells:
+            # The widths of the names changed.
+            self.call_later(self._show_policies)
         self._statuses = triggers.statuses(cells)
         table.empty = empty_text(triggers.info, self._known, bool(self.console.plane.read_only))
         self.set_class(not policies, "-empty")
@@ -185,9 +183,7 @@ class TriggersScreen(PollingScreen[_Fetched]):
         if info is None:
             table.fill(Rows())
             return
-        columns = application_columns(self._triggers)
-        if columns != table.columns:
-            table.columns = columns
+        table.columns = application_columns(self._triggers)
         rows = application_rows(self._triggers)
         # The last widget takes the room that is left.
         table.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
