@@ -105,22 +105,20 @@ def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def blamed(error: UsageError, loaded: LoadedSettings) -> UsageError:
-    """Return the error with the place of the wrong value, if the value is known."""
-    name = _culprit(error, loaded.values, loaded.settings.filters)
-    return (
-        UsageError(f"{loaded.origins[name]}: {error.message}", hint=error.hint) if name else error
-    )
+    """Return the error with the place of the wrong value, if the file or a variable has it."""
+    same = (each for each in unfit(loaded) if each.message.endswith(f": {error.message}"))
+    return next(same, error)
 
 
 def unfit(loaded: LoadedSettings) -> list[UsageError]:
-    """Return the errors that Options.check and the saved filters have."""
-    found = []
-    values, saved = _of(Options, loaded.values), loaded.settings.filters
-    while (error := _refusal(values, saved)) is not None:
-        found.append(blamed(error, loaded))
-        if not (name := _culprit(error, values, saved)):
-            break
-        del values[name]
+    """Return the errors of Options.problems and of the saved filters, with their places."""
+    # --filter needs --headless; a filter in the file is fine for console runs.
+    options = Options(**{**_of(Options, loaded.values), "headless": True})
+    found = [
+        UsageError(f"{loaded.origins[name]}: {error.message}", hint=error.hint)
+        for name, error in options.problems(loaded.settings.filters)
+        if name in loaded.origins
+    ]
     return [*found, *_filters_of_nothing(loaded)]
 
 
@@ -140,20 +138,3 @@ def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:
             parts(text, domains, loaded.settings.filters)
         except UsageError as error:
             yield loaded.document.wrong(("filters", name), error)
-
-
-def _culprit(error: UsageError, values: Mapping[str, Any], saved: Mapping[str, str]) -> str:
-    """Return the name of the value that alone causes the error; empty if no value does."""
-    for name, value in _of(Options, values).items():
-        if str(_refusal({name: value}, saved)) == str(error):
-            return name
-    return ""
-
-
-def _refusal(values: Mapping[str, Any], saved: Mapping[str, str]) -> UsageError | None:
-    try:
-        # --filter needs --headless; a filter in the file is fine for console runs.
-        Options(**{**values, "headless": True}).check(saved)
-    except UsageError as error:
-        return error
-    return None

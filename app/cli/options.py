@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -133,34 +133,43 @@ class Options:
     api_key: str = setting(API, "", "Key of the certificate, PEM.", "FILE")
 
     def check(self, saved: Mapping[str, str] | None = None) -> None:
-        """Raise UsageError for a mistake that shows without an interface.
+        """Raise the first of the `problems`."""
+        for _, error in self.problems(saved):
+            raise error
+
+    def problems(self, saved: Mapping[str, str] | None = None) -> Iterator[tuple[str, UsageError]]:
+        """Yield the mistakes that show without an interface, each with the name of its field.
 
         `saved` are the filters that --filter may name. Without them, --filter is not checked.
         """
         if self.format is not None and self.format not in _FORMATS:
-            raise UsageError(f"no format {self.format!r}", hint=f"there are {', '.join(_FORMATS)}")
+            known = f"there are {', '.join(_FORMATS)}"
+            yield "format", UsageError(f"no format {self.format!r}", hint=known)
         if self.ingress not in INGRESS:
-            raise UsageError(f"--ingress {self.ingress!r} is not {', '.join(INGRESS)}")
+            yield "ingress", UsageError(f"--ingress {self.ingress!r} is not {', '.join(INGRESS)}")
         # Packet counts of a window have 32 bits: enough for seven minutes at 10 Mpps.
         if not 0.01 <= self.interval <= 300:
-            raise UsageError(f"--interval {self.interval:g} is not between 0.01 and 300 seconds")
+            words = f"--interval {self.interval:g} is not between 0.01 and 300 seconds"
+            yield "interval", UsageError(words)
         if self.duration is not None and not self.duration > 0:
-            raise UsageError(f"--duration {self.duration:g} is not more than 0")
+            yield "duration", UsageError(f"--duration {self.duration:g} is not more than 0")
         others = self.probe or self.monitors or self.api or self.api_socket or self.api_listen
         if self.only and not others:
-            raise UsageError("--only without a probe", hint="give --probe FILE, or --api")
-        self._capture()
-        _bytes("--probe-memory", self.probe_memory)
+            remedy = "give --probe FILE, or --api"
+            yield "only", UsageError("--only without a probe", hint=remedy)
+        yield from _error("capture", self._capture)
+        yield from _error("probe_memory", lambda: _bytes("--probe-memory", self.probe_memory))
         if self.memory:
-            _bytes("--memory", self.memory)
-        if self.bits is not None:
-            MonitorOptions(bits=self.bits).check()
-        output = self.output_spec(saved or {})
-        if saved is not None:
-            if self.filter and not self.headless:
-                raise UsageError("--filter chooses rows of tables", hint="add --headless")
-            if self.filter:
-                output.filtering()
+            yield from _error("memory", lambda: _bytes("--memory", self.memory))
+        if (bits := self.bits) is not None:
+            yield from _error("bits", lambda: MonitorOptions(bits=bits).check())
+        wrong_views = list(_error("views", lambda: self.output_spec({})))
+        yield from wrong_views
+        if saved is None or not self.filter or wrong_views:
+            return
+        if not self.headless:
+            yield "filter", UsageError("--filter chooses rows of tables", hint="add --headless")
+        yield from _error("filter", lambda: self.output_spec(saved).filtering())
 
     @property
     def monitors(self) -> bool:
@@ -278,3 +287,11 @@ def _bytes(option: str, text: str) -> int:
         return memory.parse(text)
     except UsageError as error:
         raise UsageError(f"{option}: {error.message}", hint=error.hint) from None
+
+
+def _error(name: str, check: Callable[[], object]) -> Iterator[tuple[str, UsageError]]:
+    """Yield the error of a check, if it has one, with the name of the field."""
+    try:
+        check()
+    except UsageError as error:
+        yield name, error
