@@ -6,23 +6,18 @@ import os
 import random
 import signal
 import socket
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
-from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
+from scapy.layers.l2 import Dot1Q
 from scapy.packet import Packet, Raw
-from scapy.utils import PcapNgWriter, PcapWriter
 
 from app.lab import Lab
-from app.lab.capture import CapturedFrame, CaptureFile
 from app.lab.replay import Replay, speed_of
 from app.lab.sender import SendReport
 from bpf.errors import ProbedeckError, UsageError
@@ -31,165 +26,12 @@ from probes.monitor.options import MonitorOptions
 from probes.monitor.policy import load
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Item, Snapshot
+from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, described, enhanced, pcap, section
 from tests.support.runs import children, deck, deck_ends
 from tests.support.sight import ETH_P_ALL, alive, becomes, node
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "policies.toml"
-START_NS = 1_700_000_000_123_456_789
-HOST, PEER = "192.0.2.9", "198.51.100.7"
-ETHER = Ether(dst="02:00:00:00:00:09", src="02:00:00:00:00:07")
 INTERVAL = 0.25
-
-
-def frames_of(data: bytes) -> tuple[list[CapturedFrame], CaptureFile]:
-    capture = CaptureFile(BytesIO(data), "x.pcap")
-    return list(capture), capture
-
-
-def pcap(*frames: tuple[int, bytes], link: int = 1, order: str = "<", nano: bool = True) -> bytes:
-    """Of (ns, frame)."""
-    magic, unit = (0xA1B23C4D, 1) if nano else (0xA1B2C3D4, 1000)
-    parts = [struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)]
-    for ns, frame in frames:
-        seconds, rest = divmod(ns, 10**9)
-        sizes = (seconds, rest // unit, len(frame), len(frame))
-        parts += [struct.pack(order + "4I", *sizes), frame]
-    return b"".join(parts)
-
-
-def block(kind: int, body: bytes, order: str = "<") -> bytes:
-    body += bytes(-len(body) % 4)
-    size = struct.pack(order + "I", len(body) + 12)
-    return struct.pack(order + "I", kind) + size + body + size
-
-
-def section(order: str = "<") -> bytes:
-    return block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1), order)
-
-
-def described(link: int = 1, resolution: int = 6, offset: int = 0, order: str = "<") -> bytes:
-    options = struct.pack(order + "HHB3xHHqHH", 9, 1, resolution, 14, 8, offset, 0, 0)
-    return block(1, struct.pack(order + "HHI", link, 0, 0) + options, order)
-
-
-def enhanced(interface: int, units: int, frame: bytes, cut: int = 0, order: str = "<") -> bytes:
-    high, low = divmod(units, 1 << 32)
-    head = struct.pack(order + "5I", interface, high, low, len(frame), len(frame) + cut)
-    return block(6, head + frame + bytes(-len(frame) % 4), order)
-
-
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("nano", [True, False])
-def test_pcap_in_both_orders_and_units(order: str, nano: bool) -> None:
-    sent = [(START_NS, b"\1" * 60), (START_NS + 1, b"\2" * 61)]
-    found, capture = frames_of(pcap(*sent, order=order, nano=nano))
-    times = [ns if nano else ns // 1000 * 1000 for ns, _ in sent]
-    assert found == [
-        CapturedFrame(ns, data, len(data)) for ns, (_, data) in zip(times, sent, strict=True)
-    ]
-    assert not capture.broken
-
-
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_pcapng_with_several_clocks_sections_and_kinds_of_blocks(order: str) -> None:
-    frame = b"\7" * 61
-    old = struct.pack(order + "HH4I", 1, 5, 0, 2048, len(frame), len(frame)) + frame
-    text = section(order) + described(order=order) + block(5, b"statistics", order)
-    # The second one counts in 1/1024 s, a minute later.
-    text += described(1, 0x80 | 10, 60, order) + enhanced(0, 1_500_000, frame, order=order)
-    text += block(2, old, order) + block(3, struct.pack(order + "I", 61) + frame, order)
-    other = ">" if order == "<" else "<"
-    text += section(other) + described(1, 9, 0, other) + enhanced(0, 7, frame, 9, other)
-    found, capture = frames_of(text)
-    assert [each.time_ns for each in found] == [1_500_000_000, 62 * 10**9, 62 * 10**9, 7]
-    assert {each.data for each in found} == {frame}
-    assert [each.length for each in found] == [61, 61, 61, 70]
-    assert not capture.broken
-
-
-def test_what_others_write_is_read(tmp_path: Path) -> None:
-    packets = [ETHER / IP(dst=HOST) / UDP() / bytes(n) for n in range(5)]
-    for writer in (PcapWriter, PcapNgWriter):
-        with writer(str(tmp_path / "x")) as out:
-            for number, packet in enumerate(packets):
-                packet.time = 1_700_000_000 + number / 8
-                out.write(packet)
-        found, _ = frames_of((tmp_path / "x").read_bytes())
-        assert [each.data for each in found] == [bytes(packet) for packet in packets]
-        assert [b.time_ns - a.time_ns for a, b in pairwise(found)] == [125_000_000] * 4
-
-
-@pytest.mark.parametrize(
-    ("link", "head"),
-    [
-        (101, b""), (12, b""), (228, b""), (0, struct.pack("<I", 2)),
-        (113, bytes(CookedLinux(src=b"\2\0\0\0\0\7", proto=0x800))),
-        (276, bytes(CookedLinuxV2(src=b"\2\0\0\0\0\7", proto=0x800))),
-    ],
-)  # fmt: skip
-def test_other_link_types_become_ethernet(link: int, head: bytes) -> None:
-    packet = IP(src=PEER, dst=HOST) / UDP(sport=1, dport=2) / b"payload"
-    (frame,), _ = frames_of(pcap((START_NS, head + bytes(packet)), link=link))
-    assert bytes(Ether(frame.data)[IP]) == bytes(packet)
-    assert frame.length == len(frame.data) == 14 + len(packet)
-
-
-def test_ipv6_becomes_ethernet() -> None:
-    packet = IPv6(src="2001:db8::1", dst="2001:db8::2") / UDP(sport=1, dport=2)
-    (frame,), _ = frames_of(pcap((START_NS, bytes(packet)), link=101))
-    assert bytes(Ether(frame.data)[IPv6]) == bytes(packet)
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "x.pcap is neither a pcap nor a pcapng file"),
-        (b"\x1f\x8b\x08\x00" * 9, "x.pcap is neither a pcap nor a pcapng file"),
-        (pcap()[:20], "x.pcap has no frame: it breaks off"),
-        (pcap(link=105), "x.pcap has link type 105 (802.11); Ethernet, raw IP, "),
-        (section() + described(147), "x.pcap has link type 147; Ethernet, raw IP, "),
-        (section()[:20], "x.pcap has no frame: it breaks off"),
-        (b"\n\r\r\n" + bytes(40), "x.pcap has no frame: a section has no byte order"),
-    ],
-)
-def test_what_is_no_capture_is_refused(data: bytes, words: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        frames_of(data)
-    assert str(caught.value).startswith(words)
-
-
-WHOLE = section() + described() + enhanced(0, 1, bytes(60)) + enhanced(0, 2, bytes(60))
-
-
-@pytest.mark.parametrize(
-    ("data", "count", "words"),
-    [
-        (pcap((1, bytes(60)), (2, bytes(60)))[:-1], 1, "it breaks off"),
-        (pcap((1, bytes(60)))[:-60], 0, "it breaks off"),
-        (pcap((1, bytes(60))) + b"\1", 1, "it breaks off"),
-        (WHOLE[:-1], 1, "it breaks off"),
-        (WHOLE[:-93], 0, "it breaks off"),
-        (
-            pcap() + struct.pack("<4I", 0, 0, 1 << 25, 60),
-            0,
-            "a frame claims to have 33554432 bytes",
-        ),
-        (WHOLE + struct.pack("<2I", 6, 7), 2, "a block claims to have 7 bytes"),
-        (WHOLE + block(6, bytes(8)), 2, "a block is shorter than its contents"),
-        (WHOLE + enhanced(1, 1, b""), 2, "a frame is of interface 1, and there are 1"),
-    ],
-)
-def test_frames_before_the_fault_are_read_and_the_fault_is_told(
-    data: bytes, count: int, words: str
-) -> None:
-    found, capture = frames_of(data)
-    assert (len(found), capture.broken) == (count, words)
-
-
-def test_frames_of_other_links_are_counted() -> None:
-    text = section() + described(105) + described(1)
-    found, capture = frames_of(text + enhanced(0, 1, bytes(60)) + enhanced(1, 2, bytes(60)))
-    assert (len(found), capture.left_out) == (1, {105: 1})
 
 
 @pytest.fixture(scope="module")

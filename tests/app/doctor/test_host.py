@@ -1,38 +1,29 @@
-"""The doctor on this machine, on machines made worse, and on interfaces made for it."""
+"""The doctor on this machine, and on machines made worse."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
-import io
 import os
 import re
-import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from app import doctor
 from app.doctor import host, trials
-from app.lab import netns
 from bpf import features
-from bpf.attach import ingress, interface, netlink
+from bpf.attach import interface, netlink
 from bpf.attach.attachment import Hook, attach
-from bpf.attach.chain import Chain
 from bpf.compiler import Compiler
-from bpf.errors import KernelError, UsageError
+from bpf.errors import KernelError
 from bpf.features import Capability
+from tests.app.doctor.report import Report, examine
 from tests.support.nobody import become_nobody
-from tests.support.veth import End, veth_pair
 
 PR_CAPBSET_DROP = 24
-TUNSETIFF = 0x400454CA
-IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 NAMES = {
     "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_SYS_NICE", "bpf(2)",
     "kernel", "bpffs", "BTF", "JIT", "lockdown", "PREEMPT_RT", "unprivileged bpf",
@@ -41,34 +32,6 @@ NAMES = {
     "batch operations",
     "in-kernel drain", "kernel memory", "BPF statistics", "grace period",
 }  # fmt: skip
-
-
-class Report:
-    """Printed results by the checks' names."""
-
-    def __init__(self, text: str, code: int) -> None:
-        self.text, self.code = text, code
-        self.status: dict[str, str] = {}
-        self.detail: dict[str, str] = {}
-        self.remedy: dict[str, str] = {}
-        name = ""
-        for line in text.splitlines():
-            assert len(line) <= 80, line
-            if match := re.match(r"  (ok|note|missing|fatal) +(\S.*?)  +(\S.*)$", line):
-                status, name, detail = match.groups()
-                self.status[name], self.detail[name] = status, detail
-            elif line.startswith(" " * 10 + "-> "):
-                self.remedy[name] = line.strip().removeprefix("-> ")
-            elif line.startswith(" " * 13) and name in self.remedy:
-                self.remedy[name] += " " + line.strip()
-            elif line.startswith(" " * 28):
-                self.detail[name] += " " + line.strip()
-
-
-def examine(name: str | None = None) -> Report:
-    out = io.StringIO()
-    code = doctor.run(name, out)
-    return Report(out.getvalue(), code)
 
 
 def examine_as(change: Callable[[], object]) -> Report:
@@ -95,12 +58,6 @@ def refuse(code: int) -> Callable[..., None]:
         raise OSError(code, os.strerror(code))
 
     return refused
-
-
-@pytest.fixture
-def veth() -> Iterator[End]:
-    with veth_pair() as (left, _), netns.inside(left.ns):
-        yield left
 
 
 def test_all_is_named_and_well_for_root() -> None:
@@ -298,115 +255,3 @@ def test_lockdown_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert report.status["lockdown"] == "note"
     host.LOCKDOWN.write_text("none [integrity] confidentiality\n")
     assert examine().detail["lockdown"] == "integrity"
-
-
-def test_an_unknown_interface() -> None:
-    out = io.StringIO()
-    with pytest.raises(UsageError, match="no interface 'nonesuch0'"):
-        doctor.run("nonesuch0", out)
-    assert out.getvalue() == ""
-
-
-def test_a_veth(veth: End) -> None:
-    report = examine(veth.ifname)
-    assert report.code == 0
-    assert report.detail["state"] == "up"
-    assert report.detail["driver"] == "veth"
-    assert report.status["native XDP"] == "ok"
-    assert report.detail["ingress auto"] == "TC: veth: native XDP takes its peer's TSO away"
-    assert report.detail["tc ingress order"] == "no program is there yet"
-    assert report.detail["tc egress order"] == "no program is there yet"
-
-
-def test_an_interface_that_is_down_and_generic() -> None:
-    space = netns.fresh()
-    try:
-        with netns.inside(space):
-            report = examine("lo")
-    finally:
-        os.close(space)
-    assert report.code == 0
-    assert (report.status["state"], report.remedy["state"]) == ("missing", "ip link set lo up")
-    assert "generic" in report.detail["native XDP"]
-    assert report.detail["ingress auto"] == "TC: loopback is a virtual interface"
-
-
-def test_somebody_elses_program_is_named(veth: End) -> None:
-    program = features.load_passing(Hook.XDP)
-    theirs = attach(Hook.XDP, program, interface.find(veth.ifname))
-    try:
-        report = examine(veth.ifname)
-    finally:
-        theirs.close()
-        os.close(program)
-    assert report.status["tc ingress order"] == "note"
-    found = re.search(
-        r"XDP program 'doctor' id (\d+) runs first", report.detail["tc ingress order"]
-    )
-    assert found
-    assert (
-        report.detail["ingress auto"]
-        == f"TC: XDP program 'doctor' id {found[1]} is on {veth.ifname}"
-    )
-
-
-def test_the_order_of_programs_is_told(veth: End) -> None:
-    """Before a run: who will come behind it; during a run: who came before it."""
-    where = interface.find(veth.ifname)
-    theirs = features.load_passing(Hook.TC_EGRESS)
-    with closing(Chain(Hook.TC_EGRESS.prog_type)) as chain, ExitStack() as stack:
-        stack.callback(os.close, theirs)
-        stack.callback(attach(Hook.TC_EGRESS, theirs, where).close)
-        report = examine(veth.ifname)
-        assert report.status["tc egress order"] == "ok"
-        assert re.fullmatch(
-            r"TCX program 'doctor' id \d+ comes behind probedeck's",
-            report.detail["tc egress order"],
-        )
-        ours = attach(Hook.TC_EGRESS, chain.fd, where)
-        assert "behind probedeck's" in examine(veth.ifname).detail["tc egress order"]
-        stack.callback(ours.close)
-        later = features.load_passing(Hook.TC_EGRESS)
-        stack.callback(os.close, later)
-        stack.callback(attach(Hook.TC_EGRESS, later, where).close)
-        report = examine(veth.ifname)
-        assert report.status["tc egress order"] == "note"
-        assert (
-            "runs first: packets dropped or redirected there are not counted"
-            in report.detail["tc egress order"]
-        )
-
-
-def test_an_interface_without_ethernet() -> None:
-    space = netns.fresh()
-    with netns.inside(space), open("/dev/net/tun", "r+b", buffering=0) as tun:
-        fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH22x", b"tun0", IFF_TUN | IFF_NO_PI))
-        report = examine("tun0")
-    os.close(space)
-    assert "TC" in report.detail["framing"]
-
-
-def test_offloads_in_the_way(monkeypatch: pytest.MonkeyPatch, veth: End) -> None:
-    monkeypatch.setattr(features, "receive_offloads", lambda _: {"rx-gro-hw": True})
-    assert examine(veth.ifname).remedy["receive offloads"] == (
-        f"ethtool -K {veth.ifname} rx-gro-hw off"
-    )
-    monkeypatch.setattr(features, "receive_offloads", lambda _: {"rx-gro-hw": False})
-    assert "at TC" in examine(veth.ifname).remedy["receive offloads"]
-
-
-@pytest.mark.parametrize(("offloads", "status"), [({}, "note"), ({"rx-lro": True}, "ok")])
-def test_a_network_card_that_native_xdp_interrupts(
-    monkeypatch: pytest.MonkeyPatch, veth: End, offloads: dict[str, bool], status: str
-) -> None:
-    monkeypatch.setattr(ingress, "_virtual_kind", lambda _: "")
-    monkeypatch.setattr(features, "driver", lambda _: "ixgbe")
-    monkeypatch.setattr(features, "receive_offloads", lambda _: offloads)
-    report = examine(veth.ifname)
-    assert report.status["XDP interrupts"] == status
-    assert "ixgbe may make its rings anew" in report.detail["XDP interrupts"]
-    if status == "note":
-        assert report.detail["ingress auto"] == "native XDP: ixgbe runs XDP itself"
-        assert "--ingress tc" in report.remedy["XDP interrupts"]
-    else:
-        assert report.detail["ingress auto"].startswith("TC: rx-lro on")
