@@ -165,8 +165,8 @@ _OTHERS: Mapping[str, tuple[Callable[[TapeLine, TapePlace], Statement], Forms]] 
     )),
     "Require": (_require, (
         ("Require probedeck [OPERATOR VERSION]", "End at once with exit code 3 if the version "
-         "differs: == != < <= > >=. The name console is the same. Require PROGRAM needs that "
-         "program."),
+         "differs: == != < <= > >=. Require console means the same. Require PROGRAM needs that "
+         "program on PATH."),
     )),
     "Set": (_set, (
         ("Set WaitTimeout TIME", "Seconds that later steps wait if they state no time: 15s."),
