@@ -75,7 +75,7 @@ class ConsoleApp(DiffApp[int]):
         the first paint.
 
         `where` is the interface or the host, `first` the screen to begin with. Without `names` the
-        console looks up no host names until the operator asks for them.
+        console looks up no host names until the user asks for them.
         """
         super().__init__(ansi_color=False)
         self.settings = settings or Settings()
@@ -104,7 +104,7 @@ class ConsoleApp(DiffApp[int]):
         self.commands = Dispatcher(self, turns | runners(parts))
         self.unsaved: tuple[str, ...] = ()
         self._asked_about: tuple[str, ...] = ()
-        """The value of `unsaved` when the operator was asked whether to quit."""
+        """The value of `unsaved` when the user was last warned."""
         self._open, self._start, self._first = plane, start, first
         self._where, self._duration = where, duration_s
         self.ready = asyncio.Event()

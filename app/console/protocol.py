@@ -51,7 +51,7 @@ class Console(Protocol):
         """The frame that the screens show."""
 
     def complain(self, error: ProbedeckError) -> None:
-        """Show an error to the operator, and report it to the tape or API call that caused it."""
+        """Show an error to the user, and report it to the tape or API call that caused it."""
 
     def fail(self, error: ProbedeckError) -> None:
         """End the console with an error."""

@@ -36,7 +36,7 @@ class Task:
     title: str
     """`checking flow`, for the status strip."""
     asked: bool = True
-    """Whether the operator asked for it; the status strip shows no others."""
+    """Whether the user asked for it; the status strip shows no others."""
     cancel: Cancel = field(default_factory=Cancel)
     share: float = math.nan
     """The share that is done, 0 to 1; NaN if that is unknown."""
@@ -115,7 +115,7 @@ class Tasks:
                 follow = partial(failed, CancelError(f"{task.title} is cancelled"))
             except Exception as error:
                 if not isinstance(error, ProbedeckError):
-                    # Show a fault of the program, too, and let the operator go on.
+                    # Show a fault of the program, too, and let the user go on.
                     error = ProbedeckError(f"this failed: {type(error).__name__}: {error}")
                 follow = partial(failed, error)
             node.call_later(self.follow_up, node, task, follow, of_command=of_command)
@@ -170,7 +170,7 @@ class Tasks:
             raise UsageError(f"{asked[-1].title} cannot be cancelled now")
 
     def _shown(self) -> list[Task]:
-        """Long tasks that the operator asked for, oldest first."""
+        """Long tasks that the user asked for, oldest first."""
         return [task for task in self._tasks if task.asked and task.seconds >= SAID_AFTER]
 
     def _cancellable(self) -> list[Task]:

@@ -44,7 +44,7 @@ class TimeTravel:
         self.paused = False
         """Whether the screens stay at a frame; probes and time line go on."""
         self.pause_reason = ""
-        """The event that led to the paused frame; empty if the operator chose a time."""
+        """The event that led to the paused frame; empty if the user chose a time."""
 
     def open(self) -> None:
         """Begin to take windows in; there is no frame before."""

@@ -12,13 +12,13 @@ from bpf.errors import UsageError
 class Overwriting:
     """Decides whether a file may be replaced.
 
-    In a prompt the operator is asked: enter again replaces the file. A whole command, as keys and
-    tapes give it, must say `overwrite`. A source replaces the file that it wrote last.
+    A prompt asks the user: enter again replaces the file. A whole command, as keys and tapes give
+    it, must say `overwrite`. A source replaces the file that it wrote last.
     """
 
     def __init__(self) -> None:
         self._asked: Path | None = None
-        """The file that the operator was asked about last."""
+        """The file about which a prompt asked last."""
         self._written: dict[Path, object] = {}
         """The source of each file that was written."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.console.prompt.command_line import CommandLine
 
 _MORE = " … "
-Place = Callable[[ProbedeckError, str], int | None]
+ErrorPlace = Callable[[ProbedeckError, str], int | None]
 """Returns the index of the character that an error is about; None: the whole text, or unknown."""
 
 
@@ -199,7 +199,7 @@ class Prompt(Vertical):
         if self._answers(number):
             self._close()
 
-    def refuse(self, number: int, error: ProbedeckError, place_of: Place) -> bool:
+    def refuse(self, number: int, error: ProbedeckError, place_of: ErrorPlace) -> bool:
         """Show an error at its character, and keep the text; False if the question is not open."""
         if not self._answers(number):
             return False

@@ -31,7 +31,7 @@ _PAINT = 0.2
 
 
 class _StoppedError(Exception):
-    """The operator stopped the tape."""
+    """The user stopped the tape."""
 
 
 class Player:

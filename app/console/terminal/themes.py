@@ -89,8 +89,8 @@ _LIGHT_16 = _Colors(
 THEMES = {
     theme.name: theme
     for theme in (
-        _theme("deck-dark", _DARK), _theme("deck-light", _LIGHT),
-        _theme("deck-dark-16", _DARK_16), _theme("deck-light-16", _LIGHT_16),
+        _theme("probedeck-dark", _DARK), _theme("probedeck-light", _LIGHT),
+        _theme("probedeck-dark-16", _DARK_16), _theme("probedeck-light-16", _LIGHT_16),
     )
 }  # fmt: skip
 """By name."""
@@ -100,4 +100,4 @@ def name_of(*, dark: bool, colors: str) -> str:
     """The theme for a ground and a number of colours, as settings call that."""
     # Without colours, the grounds of the dark theme select the text to be reversed.
     shade = "dark" if dark or colors == "none" else "light"
-    return f"deck-{shade}-16" if colors == "16" else f"deck-{shade}"
+    return f"probedeck-{shade}-16" if colors == "16" else f"probedeck-{shade}"

@@ -134,7 +134,7 @@ async def test_tones_are_told_apart(name: str) -> None:
 
 
 async def test_without_colours_cursors_are_reversed_and_what_ran_is_underlined() -> None:
-    app = Sample("deck-dark", Ui(colors="none"))
+    app = Sample("probedeck-dark", Ui(colors="none"))
     async with app.run_test() as pilot:
         table, answer = app.screen.query_one(VirtualTable), app.screen.query_one(Input)
         table.focus()
@@ -157,24 +157,24 @@ def _attributes(style: Style) -> set[str]:
 
 async def test_the_terminals_ground_is_followed_until_the_operator_chooses() -> None:
     async with desk() as console:
-        assert console.app.theme == "deck-dark"
+        assert console.app.theme == "probedeck-dark"
         console.app.post_message(GroundKnown(dark=False))
         await console.still()
-        assert console.app.theme == "deck-light"
+        assert console.app.theme == "probedeck-light"
         await console.press("t")
-        assert console.app.theme == "deck-dark"
+        assert console.app.theme == "probedeck-dark"
         console.app.post_message(GroundKnown(dark=False))
         await console.still()
-        assert console.app.theme == "deck-dark"
+        assert console.app.theme == "probedeck-dark"
 
 
 @pytest.mark.parametrize(
     ("ui", "theme"),
     [
-        (Ui(theme="dark"), "deck-dark"),
-        (Ui(theme="light"), "deck-light"),
-        (Ui(theme="light", colors="16"), "deck-light-16"),
-        (Ui(theme="light", colors="none"), "deck-dark"),
+        (Ui(theme="dark"), "probedeck-dark"),
+        (Ui(theme="light"), "probedeck-light"),
+        (Ui(theme="light", colors="16"), "probedeck-light-16"),
+        (Ui(theme="light", colors="none"), "probedeck-dark"),
     ],
 )
 async def test_what_is_asked_for_stays(ui: Ui, theme: str) -> None:
