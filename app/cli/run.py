@@ -50,8 +50,8 @@ def run(options: Options, settings: Settings, playing: TapeOptions, interface: s
     Each flag has an opposite, which overrides the configuration file: --no-headless, --names.
     """
     instead = f"probedeck run -i {interface or 'NAME'} --headless"
-    script = playing.script(settings, shown=not options.headless)
-    return _start(options, settings, interface, instead, script)
+    startup = playing.startup(settings, shown=not options.headless)
+    return _start(options, settings, interface, instead, startup)
 
 
 @click.command(cls=GroupedCommand, epilog=LAB_EXAMPLES)
@@ -83,7 +83,7 @@ def lab(
 
     # Checked before the lab is built; its interface does not exist yet.
     options.check(settings.filters)
-    script = playing.script(settings, shown=not options.headless)
+    startup = playing.startup(settings, shown=not options.headless)
     if speed and not replay:
         raise UsageError("--speed without a capture", hint="give --replay FILE")
     capture = None
@@ -101,7 +101,7 @@ def lab(
             # Packets of the start must not be measured.
             network.settle()
         beside = partial(capture.running, network) if capture else None
-        return _start(options, settings, network.interface, instead, script, beside)
+        return _start(options, settings, network.interface, instead, startup, beside)
 
 
 @click.command(cls=GroupedCommand)
@@ -125,28 +125,28 @@ def console(
     settings: Settings, playing: TapeOptions, url: str, token: str, ca: str, headless: bool
 ) -> int:
     """Open a console on a running controller, by its API."""
-    script = playing.script(settings, shown=not headless)
+    startup = playing.startup(settings, shown=not headless)
     if not headless:
         _need_terminal("probedeck probe list")
-    elif script.tape is None:
+    elif startup.tape is None:
         raise UsageError("--headless needs --tape or --exec here")
     from app.api.client import Remote
     from app.api.remote import RemoteController
     from app.console import entry
 
     remote = RemoteController(Remote(url, token, ca))
-    return entry.connect(remote, url, settings, script)
+    return entry.connect(remote, url, settings, startup)
 
 
 def _start(
-    options: Options, settings: Settings, interface: str, instead: str, script: Startup = NOTHING,
+    options: Options, settings: Settings, interface: str, instead: str, startup: Startup = NOTHING,
     beside: Beside | None = None, *, tour: bool = False,
 ) -> int:  # fmt: skip
     """Run headless or in the console. `instead` is the hint if there is no terminal."""
     options.check(settings.filters)
     spec = replace(options.run_spec(interface, VERSION), beside=beside, tour=tour)
     output = options.output_spec(settings.filters) if options.headless else None
-    if output is not None and script.tape is None:
+    if output is not None and startup.tape is None:
         from app.run import headless
 
         headless.run(spec, output)
@@ -156,7 +156,7 @@ def _start(
     from app.console import entry
 
     written = output if output is not None and output.out != "-" else None
-    return entry.run(spec, settings, script, written)
+    return entry.run(spec, settings, startup, written)
 
 
 def _need_terminal(instead: str) -> None:

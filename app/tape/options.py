@@ -65,7 +65,7 @@ class TapeOptions:
         CONSOLE, False, "Let tapes change what runs.", flags=("--allow-write",)
     )
 
-    def script(self, settings: Settings, *, shown: bool) -> Startup:
+    def startup(self, settings: Settings, *, shown: bool) -> Startup:
         """Return the tape to play. Raises UsageError for mistakes, and the errors of `check`."""
         if not (self.tape or self.execute):
             return Startup(None, self.allow_write, shown)
@@ -75,6 +75,6 @@ class TapeOptions:
         store = TapeStore(settings.macros, settings.filters)
         tapes = [store.given(name) for name in self.tape]
         tapes += [of_commands(self.execute, settings.filters)] if self.execute else []
-        script = Startup(joined(tapes), self.allow_write, shown)
-        script.check()
-        return script
+        startup = Startup(joined(tapes), self.allow_write, shown)
+        startup.check()
+        return startup
