@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from bpf.attach import interface as interfaces
-from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.errors import ProbedeckError, UsageError
 from bpf.maps.memory import unlock
@@ -106,16 +104,15 @@ class Controller(ProbeRunner):
     def configure_paths(
         self,
         interface_name: str,
-        ingress: Hook | None = None,
         options: PathOptions = PathOptions(),  # noqa: B008 - immutable
     ) -> None:
-        """Set where and how `trace` traces paths; without `ingress`, at the hook that suits.
+        """Set where and how `trace` traces paths.
 
         Raises UsageError for an unknown interface or impossible options.
         """
         options.check()
         interfaces.find(interface_name)
-        self._tracing = interface_name, replace(options, ingress=ingress)
+        self._tracing = interface_name, options
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         self._refuse_changes()

@@ -26,6 +26,7 @@ from probes.flow.records import Array, FlowDirection
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.policy import BUILT_IN, Policy
 from probes.monitor.state import METRICS_TABLE, PROBE
+from probes.path.options import PathOptions
 from probes.snapshot import Snapshot
 from tests.bpf.tools import send
 from tests.probes.deck import Deck, deck
@@ -128,7 +129,7 @@ def test_paths_are_probed(deck: Deck, ingress: Hook) -> None:
 
     Without atomic exchanges in the kernel, tracing fails with that reason.
     """
-    deck.controller.configure_paths("right", ingress)
+    deck.controller.configure_paths("right", PathOptions(ingress=ingress))
     if not has_atomic_exchange():
         with pytest.raises(KernelError, match="path tracing needs atomic exchanges"):
             deck.controller.trace(deck.left.ipv4)

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -234,7 +235,7 @@ def hosting(
         stack.callback(network.close)
         controller = stack.enter_context(Controller(by_link=by_link))
         host = Host(network, controller)
-        controller.configure_paths(network.wire.name, ingress, options)
+        controller.configure_paths(network.wire.name, replace(options, ingress=ingress))
         stack.callback(host.close)
         yield host
 
