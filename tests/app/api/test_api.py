@@ -177,6 +177,25 @@ def test_too_much_is_refused_announced_or_not(tcp: Site, http: httpx.Client) -> 
     assert http.post("/v1/probes", json=exact).status_code == 201
 
 
+@pytest.mark.parametrize(
+    ("accept", "query", "answered"),
+    [
+        ("text/csv", {}, "text/csv"),
+        ("text/html, application/xml;q=0.9, text/csv", {}, "application/xml"),
+        ("text/csv", {"format": "jsonl"}, "application/x-ndjson"),
+        ("text/html, */*", {}, "application/json"),
+    ],
+)
+def test_the_format_is_that_of_the_query_or_the_first_accepted_or_the_probes_own(
+    tcp: Site, http: httpx.Client, accept: str, query: dict[str, str], answered: str
+) -> None:
+    tcp.plane.add(config())
+    tcp.plane.export("counter")
+    answer = http.get("/v1/probes/counter/metrics", params=query, headers={"accept": accept})
+    assert answer.headers["content-type"].partition(";")[0] == answered
+    assert "accept" in answer.headers["vary"]
+
+
 def test_metrics_are_of_the_latest_window_or_of_one_that_is_kept(
     tcp: Site, http: httpx.Client
 ) -> None:
