@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
-GENERAL, OUTPUT, MONITOR, API = "General", "Output", "Monitor", "API"
+GENERAL, OUTPUT, MONITOR, PATHS, API = "General", "Output", "Monitor", "Paths", "API"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 
 
@@ -121,7 +121,7 @@ class Options:
     )
     drop_others: bool = setting(MONITOR, False, "Drop all other packets.")
     offload: bool = setting(MONITOR, False, "Run the monitor on the NIC, if it can.")
-    trace: list[str] = setting("Paths", [], "Trace the path to a host by its own traffic.", "DEST")
+    trace: list[str] = setting(PATHS, [], "Trace the path to a host by its own traffic.", "DEST")
     api: bool = setting(API, False, "Serve the REST API on a Unix socket for its owner.")
     api_socket: str = setting(
         API, "", "Path of that socket.", "PATH", usual="/run/probedeck/api.sock"

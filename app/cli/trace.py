@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import click
 
-from app.cli.command import F, GroupedCommand, argument, option
+from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
-from app.cli.options import GENERAL, INGRESS, OUTPUT, Options
+from app.cli.options import GENERAL, INGRESS, OUTPUT, PATHS, Options
+from app.config.schema import setting, settings_of
 from app.run.child_process import ChildProcess
 from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
@@ -43,17 +42,22 @@ class TraceCommand(GroupedCommand):
         return [*super().collect_usage_pieces(ctx), "[-- PROGRAM [ARGS]...]"]
 
 
-def _path_option(flag: str, metavar: str, about: str) -> Callable[[F], F]:
-    """Return a decorator: an option with the name, type and default of a field of PathOptions."""
-    default = getattr(_DEFAULT, flag.removeprefix("--").replace("-", "_"))
-    choices: list[str] = []
-    if isinstance(default, StrEnum):
-        choices, default = [each.value for each in type(default)], default.value
-    return option(
-        flag, help=about, group="Paths", metavar=metavar, default=default,
-        usual=f"{default:g}" if isinstance(default, float) else str(default),
-        type=click.Choice(choices) if choices else type(default),
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """Options with the names and defaults of PathOptions."""
+
+    rate: float = setting(PATHS, _DEFAULT.rate, "Most probes a second, 0.1 to 100000.", "N")
+    per: Per = setting(PATHS, _DEFAULT.per, "Count the rate for each hop, or for a destination.")
+    burst: int = setting(PATHS, _DEFAULT.burst, "Probes that one packet may cause, 1 to 8.", "N")
+    order: Order = setting(
+        PATHS, _DEFAULT.order, "Send the probe or the application's packet first."
+    )
+    guard: Guard = setting(PATHS, _DEFAULT.guard, "Defect that makes the destination drop a probe.")
+    pass_answers: bool = setting(PATHS, False, "Let the host see the answers, too.")
+    timeout: float = setting(
+        PATHS, _DEFAULT.timeout, "Count a probe as lost after this time, 0.05 to 60.", "SECONDS"
+    )
+    max_hops: int = setting(PATHS, _DEFAULT.max_hops, "Highest TTL or hop limit, 1 to 30.", "N")
 
 
 @click.command(cls=TraceCommand, epilog=EXAMPLES)
@@ -62,29 +66,18 @@ def _path_option(flag: str, metavar: str, about: str) -> Callable[[F], F]:
     "-i", "--interface", metavar="NAME", required=True, group=GENERAL,
     help="Interface that the flows leave by.",
 )  # fmt: skip
-@_path_option("--rate", "N", "Most probes a second, 0.1 to 100000.")
-@_path_option("--per", "hop|global", "Count the rate for each hop, or for a whole destination.")
-@_path_option("--burst", "N", "Probes that one packet may cause, 1 to 8.")
-@_path_option("--order", "probe|application", "Send the probe or the application's packet first.")
-@_path_option(
-    "--guard", "discard|checksum|none", "Make the destination drop a probe: it has no valid header "
-    "or a wrong checksum.",
-)  # fmt: skip
-@option("--pass-answers", is_flag=True, group="Paths", help="Let the host see the answers, too.")
-@_path_option("--timeout", "SECONDS", "Count a probe as lost after this time, 0.05 to 60.")
-@_path_option("--max-hops", "N", "Highest TTL or hop limit, 1 to 30.")
 @option(
-    "--ingress", metavar="|".join(INGRESS), default="auto", usual="auto", group="Paths",
+    "--ingress", metavar="|".join(INGRESS), default="auto", usual="auto", group=PATHS,
     help="Hook that sees the answers; auto chooses by the driver.",
 )  # fmt: skip
 @option(
     "--views", metavar="NAME,NAME...", group=OUTPUT,
     usual="all into a DIR; hops to standard output", help=f"Tables to write: {', '.join(_TABLES)}.",
 )  # fmt: skip
-@takes(Options, only=("format", "out", "duration"))
+@takes(TraceOptions, Options, only=("format", "out", "duration", *settings_of(TraceOptions)))
 def trace(
-    options: Options, destinations: tuple[str, ...], interface: str, ingress: str, views: str,
-    **chosen: Any,
+    options: Options, chosen: TraceOptions, destinations: tuple[str, ...], interface: str,
+    ingress: str, views: str,
 ) -> int:  # fmt: skip
     """Trace the paths of flows, hop by hop, into tables.
 
@@ -97,8 +90,8 @@ def trace(
     from app.run import headless
 
     options.check()
-    enums = {"per": Per, "order": Order, "guard": Guard}
-    paths = PathOptions(**chosen | {name: of(chosen[name]) for name, of in enums.items()})
+    enums = {"per": Per(chosen.per), "order": Order(chosen.order), "guard": Guard(chosen.guard)}
+    paths = PathOptions(**asdict(chosen) | enums)
     paths.check()
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")

@@ -128,6 +128,8 @@ def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
         choices, hint = tuple(each.value for each in hint), str
     made = field.default_factory
     default: Any = field.default if made is dataclasses.MISSING else made()
+    if choices and default is not None:
+        default = str(default)
     given = dict(field.metadata)
     given["flags"] = given["flags"] or (_flag(field.name, hint),)
     given["metavar"] = given["metavar"] or "|".join(choices)
