@@ -135,7 +135,7 @@ def _explained(setting: Setting) -> Iterator[str]:
 
     yield from textwrap.wrap(setting.help, 98, initial_indent="# ", subsequent_indent="# ")
     entry = _entry(setting, setting.default).removeprefix("# ")
-    usual = f"; usually {setting.usual}" if setting.usual else ""
+    usual = f"; default: {setting.usual}" if setting.usual else ""
     yield f"# {_commented(entry, setting.words + usual)}"
 
 
