@@ -6,7 +6,6 @@ import base64
 import csv
 import io
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -22,19 +21,13 @@ from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE, 
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import READ_TOKEN, Site, body_of
 from tests.app.api.fake import PROFILES, config
-from tests.app.api.test_api import problem
+from tests.app.api.responses import problem
 from tests.app.api.test_remote import Heard
 from tests.support import monitors
 from tests.support.sight import becomes
 
 FLOOD = "flood: flows > 500 until flows < 300 hold 5s -> both, trace:2 on proto:udp or port:53"
 POLICIES_PATH = "/v1/monitor/policies"
-
-
-@pytest.fixture
-def http(tcp: Site) -> Iterator[httpx.Client]:
-    with tcp.http() as client:
-        yield client
 
 
 def test_a_policys_life(tcp: Site, http: httpx.Client) -> None:

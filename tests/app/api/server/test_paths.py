@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,19 +18,13 @@ from probes.path.records import HOP, PathRowKind, ProbeOutcome
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import Site, body_of
 from tests.app.api.fake import config
-from tests.app.api.test_api import problem
+from tests.app.api.responses import problem
 from tests.app.api.test_remote import Heard
 from tests.support import paths
 from tests.support.sight import becomes
 
 FLOW = TracedFlow(6, 40000, 443)
 OTHER = TracedFlow(17, 40001, 53)
-
-
-@pytest.fixture
-def http(tcp: Site) -> Iterator[httpx.Client]:
-    with tcp.http() as client:
-        yield client
 
 
 def ask(destination: str, flow: TracedFlow | None = None) -> dict[str, Any]:
