@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.report import Report
+from bench.support.report import Report
 from bpf.abi import ProgType
 from bpf.compiler import Compiled, Compiler
 from bpf.compiler.client import SYSTEM_PYTHON

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.lab import netns
-from bench.report import Report
+from bench.support.report import Report
 from bpf.compiler import Compiler
 from probes.config.model import ProbeConfig, parse
 from probes.control.controller import Controller

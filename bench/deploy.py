@@ -27,7 +27,7 @@ from pathlib import Path
 
 from app.api.client import Client, Remote
 from app.lab import netns
-from bench.report import Report
+from bench.support.report import Report
 from bpf.errors import ProbedeckError
 from probes.config.model import ProbeConfig, parse
 from tests.support.veth import End, veth_pair

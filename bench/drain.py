@@ -20,7 +20,7 @@ from statistics import median
 
 import numpy as np
 
-from bench.report import Report
+from bench.support.report import Report
 from bpf.abi import MapFlag, MapType
 from bpf.maps.map import Map, ReadMethod
 from bpf.syscall import MapSpec

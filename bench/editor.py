@@ -14,7 +14,7 @@ from collections.abc import Callable
 from textual.app import App, ComposeResult
 from textual.widgets import TextArea
 
-from bench.report import Report
+from bench.support.report import Report
 from probes.flow.hook import SOURCE
 from widgets.editor import LANGUAGE, QUERY, CodeEditor
 

@@ -12,7 +12,7 @@ import argparse
 import statistics
 from contextlib import ExitStack, closing
 
-from bench.report import Report
+from bench.support.report import Report
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
 from probes.config.model import parse

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from app.lab import netns
-from bench.report import Report
+from bench.support.report import Report
 from bpf.abi import ProgType
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook

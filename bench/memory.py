@@ -17,7 +17,7 @@ import time
 from typing import Self
 
 from app.lab import netns
-from bench.report import Report
+from bench.support.report import Report
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
 from probes.flow.filter import FlowFilter

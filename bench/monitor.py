@@ -19,7 +19,7 @@ import numpy as np
 
 from app.lab import netns
 from bench.flow import DROP, FLOWS, VARY, Bench, bench_on
-from bench.report import Report
+from bench.support.report import Report
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import enable_run_time_stats, map_update, prog_test_run

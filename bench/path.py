@@ -14,25 +14,23 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
-from app.lab import Detour, Lab, LabPlan, netns
-from bench.application import FROM_PORT, PORT, closing_fd, running
-from bench.report import Report
+from app.lab import Detour, Lab, LabPlan
+from bench.support.application import FROM_PORT, PORT, closing_fd, running
+from bench.support.report import Report
+from bench.support.traced_lab import application, network, rtts, traced
 from bpf.abi import ProgType
 from bpf.attach.attachment import Hook
 from bpf.attach.interface import Interface
 from bpf.compiler import Compiler
 from bpf.programs.verdict import VERDICT_PASS, pack
 from bpf.syscall import prog_load, prog_test_run
-from probes.control.controller import Controller
 from probes.hooks import Hooks
-from probes.path.options import PathOptions, TracedFlow
+from probes.path.options import TracedFlow
 from probes.path.probe import PathProbe
-from probes.path.records import HOP, HOPS_TABLE, Array, ProbeOutcome
-from probes.snapshot import Event, Item, Snapshot
+from probes.path.records import Array, ProbeOutcome
 from tests.support.generator import frame
 
 _HOPS = 6
@@ -44,66 +42,6 @@ _SWITCH_S = 1.0
 _REPEAT, _ROUNDS = 1_000_000, 15
 _INGRESS_NS, _EGRESS_NS = 5, 15
 """Most that a packet of another flow may cost, the chain's dispatcher included."""
-
-
-class Collected:
-    """Items that a controller published."""
-
-    def __init__(self) -> None:
-        self.tables: list[Snapshot] = []
-        self.events: list[tuple[int, Event]] = []
-
-    def __call__(self, item: Item) -> None:
-        if isinstance(item, Snapshot):
-            self.tables.append(item)
-        else:
-            self.events.append((time.monotonic_ns(), item))
-
-    def rows(self, metric: str = HOPS_TABLE) -> Array:
-        parts = [table.rows for table in self.tables if table.metric == metric]
-        return np.concatenate(parts) if parts else np.empty(0, HOP)
-
-
-@contextmanager
-def network(plan: LabPlan) -> Iterator[Lab]:
-    """A lab without traffic; its client may open sockets for pings."""
-    with Lab(plan, traffic=False) as lab:
-        with closing_fd(lab.open_namespace()) as client:
-            netns.write_sysctls(client, {"net/ipv4/ping_group_range": "0 2147483647"})
-        yield lab
-
-
-@contextmanager
-def traced(lab: Lab, *addresses: str, **options: Any) -> Iterator[tuple[Controller, Collected]]:
-    """The addresses traced from the lab's client."""
-    client = lab.open_namespace()
-    with netns.inside(client), Controller() as controller:
-        collected = Collected()
-        controller.listen(collected)
-        controller.configure_paths(lab.interface, PathOptions(**options))
-        for address in addresses:
-            controller.trace(address)
-        yield controller, collected
-
-
-@contextmanager
-def application(lab: Lab, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A process in the lab's client, and one in its server that takes what it sends."""
-    with (
-        closing_fd(lab.open_namespace("server")) as server,
-        closing_fd(lab.open_namespace()) as here,
-        running("serve", node_fd=server),
-        running(*arguments, node_fd=here) as process,
-    ):
-        yield process
-
-
-def rtts(rows: Array, hop: int, version: int) -> Array:
-    """Nanoseconds (n,) of the answers from a hop."""
-    found = rows[(rows["hop"] == hop) & (rows["version"] == version)]
-    found = found[found["outcome"] == ProbeOutcome.ANSWERED]
-    result: Array = found["received_ns"] - found["sent_ns"]
-    return result
 
 
 def cost(report: Report) -> None:

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from app.lab import Detour, Lab, LabPlan
-from bench.application import PORT, closing_fd, running
-from bench.path import application, network, rtts, traced
+from bench.support.application import PORT, closing_fd, running
+from bench.support.traced_lab import application, network, rtts, traced
 from bpf.errors import UsageError
 
 _HOPS = 6

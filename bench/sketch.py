@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import datasketches  # type: ignore[import-untyped]
 import numpy as np
 
-from bench.report import Report
+from bench.support.report import Report
 from probes.monitor.records import Array
 from probes.monitor.sketch import Sketch
 

@@ -1,9 +1,9 @@
 """Applications for benches of path tracing: senders, a receiver, and a pinger.
 
-    python -I -m bench.application serve
-    python -I -m bench.application udp|tcp|echo ADDRESS SECONDS PACKETS_PER_SECOND
-    python -I -m bench.application bulk ADDRESS SECONDS
-    python -I -m bench.application ping SECONDS PINGS_PER_SECOND ADDRESS...
+    python -I -m bench.support.application serve
+    python -I -m bench.support.application udp|tcp|echo ADDRESS SECONDS PACKETS_PER_SECOND
+    python -I -m bench.support.application bulk ADDRESS SECONDS
+    python -I -m bench.support.application ping SECONDS PINGS_PER_SECOND ADDRESS...
 
 `bulk` prints the bytes that the server took in each quarter of a second; `ping` one line an answer:
 number of the address, time of sending (CLOCK_MONOTONIC) and round-trip time, both in ns.
@@ -160,7 +160,7 @@ def running(*arguments: object, node_fd: int = -1) -> Iterator[subprocess.Popen[
     """One of them as a process, in the namespace of `node_fd` or here; ends with the block."""
     from app.lab import netns
 
-    command = [sys.executable, "-I", "-m", "bench.application", *map(str, arguments)]
+    command = [sys.executable, "-I", "-m", "bench.support.application", *map(str, arguments)]
     with netns.inside(node_fd) if node_fd >= 0 else contextlib.nullcontext():
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout
