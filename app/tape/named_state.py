@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 StateValue: TypeAlias = "str | float | bool | None"
 """Value of a named state; None if it does not exist now."""
+StateValues: TypeAlias = "dict[str, StateValue]"
+"""Values by name."""
 
 
 class StateKind(StrEnum):

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from app.console.tables.spec import TableSpec
-from app.tape.named_state import NamedState
+from app.tape.named_state import NamedState, StateValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class ScreenInfo:
     """Tables whose columns settings and commands change."""
     states: tuple[NamedState, ...] = ()
     """Named states for tapes; the screen's `states` has their values."""
+    first_states: str = ""
+    """Module and function of the values before the user has turned to the screen."""
     blocks: tuple[str, ...] = ()
     """Blocks of the overview that lead to the screen."""
     probes: tuple[str, ...] = ()
@@ -37,9 +39,18 @@ class ScreenInfo:
 
     def load(self) -> Any:
         """Import the screen's class, a ConsoleScreen."""
-        module, _, name = self.path.partition(":")
-        return getattr(import_module(module), name)
+        return _imported(self.path)
 
     def __call__(self) -> Any:
         """Make the screen, as a mode of Textual's App."""
         return self.load()()
+
+    def values(self, console: object) -> StateValues:
+        """Return the values of named states before the user has turned to the screen."""
+        found: StateValues = _imported(self.first_states)(console) if self.first_states else {}
+        return found
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

@@ -9,6 +9,7 @@ SCREEN = ScreenInfo(
     tables=(FLOWS, CHANGES),
     blocks=("traffic", "flows"),
     probes=("flow",),
+    first_states="app.console.screens.flows.states:values",
     states=(
         NamedState("flow.total", StateKind.COUNT, "known flows"),
         NamedState("flow.count", StateKind.COUNT, "flows that pass the filter"),

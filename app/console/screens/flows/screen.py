@@ -16,10 +16,11 @@ from app.console.screens.flows.columns import CHANGES, FLOWS
 from app.console.screens.flows.compare import FlowChanges
 from app.console.screens.flows.detail import FlowDetail
 from app.console.screens.flows.rows import FlowRows, flow_columns, path_of
+from app.console.screens.flows.states import of_flow
 from app.console.screens.flows.table import Rtts, live_table
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.console.tapes.state import StateValues, of_flow
 from app.console.tasks import Task
+from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Replacement
 from probes.filter import Domain, RowTable

@@ -30,10 +30,11 @@ from app.console.screens.paths.rows import (
     path_state,
     scale_of,
 )
+from app.console.screens.paths.states import of_path
 from app.console.tables.sorted_table import OPEN, SortedTable
-from app.console.tapes.state import StateValues, of_path
 from app.console.tasks import Task
 from app.resolve import address, addresses
+from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable
 from probes.path.traced import Traced

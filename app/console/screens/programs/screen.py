@@ -22,9 +22,10 @@ from app.console.screens.programs.panel import SourcePanel
 from app.console.screens.programs.panels import Panel, Spot
 from app.console.screens.programs.rows import editing_items, note_items, program_rows
 from app.console.screens.programs.sources import Sources
+from app.console.screens.programs.states import of_program
 from app.console.tables.sorted_table import SortedTable
-from app.console.tapes.state import StateValues, of_program
 from app.files import expand
+from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import MemoryUse, ProbeInfo
 from widgets.editor import CodeEditor

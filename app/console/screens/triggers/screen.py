@@ -23,8 +23,9 @@ from app.console.screens.triggers.rows import (
     policy_columns,
     policy_rows,
 )
+from app.console.screens.triggers.states import of_policies
 from app.console.tables.sorted_table import SortedTable
-from app.console.tapes.state import StateValues, of_policies
+from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.snapshot import Snapshot
