@@ -156,7 +156,8 @@ def _lines(
         if after_statement and code:
             yield f'#line {number} "{name}"'
         if directive:
-            yield line
+            # Each header is taken once, and clang warns of the pragma in a main file.
+            yield "" if path and code == "#pragma once" else line
         else:
             bodies, depth = _bodies(line, blank, depth)
             for at, part in enumerate(bodies):

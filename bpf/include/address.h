@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* One column for the addresses of both IP versions. */
-#ifndef ADDRESS_H
-#define ADDRESS_H
+#pragma once
 
 #include "packet.h"
 
@@ -10,5 +9,3 @@ static __always_inline void write_address(u64 *to, u64 *address, u64 version) {
     to[0] = version == 4 ? 0 : address[0];
     to[1] = version == 4 ? address[0] << 32 | 0xffff0000 : address[1];
 }
-
-#endif

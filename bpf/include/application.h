@@ -15,8 +15,7 @@
  * RECORDS, the most packets that one frame tells of, comes from probes/monitor/programs.py: 1,
  * unless frames carry telemetry.
  */
-#ifndef APPLICATION_H
-#define APPLICATION_H
+#pragma once
 
 #include "bits.h"
 #include "packet.h"
@@ -108,5 +107,3 @@ static __always_inline void count_given(struct selection *selection, u64 packets
         return VERDICT_PASS;                                                                       \
     }                                                                                              \
     static __always_inline void name##_takes(struct selected *packet)
-
-#endif

@@ -3,8 +3,7 @@
  * Finding bits, as LLVM 14 crashes on __builtin_ctz and its kin for this target; and bounds that
  * every verifier sees.
  */
-#ifndef BITS_H
-#define BITS_H
+#pragma once
 
 /*
  * `value`, about which LLVM assumes nothing. LLVM joins two bounds of a loop into a comparison with
@@ -39,5 +38,3 @@ static __always_inline u32 highest(u32 bits) {
     bits |= bits >> 16;
     return lowest(bits - (bits >> 1));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The keyed hash of a flow. HASH_0 .. HASH_5 are odd secrets. */
-#ifndef HASH_H
-#define HASH_H
+#pragma once
 
 #include "packet.h"
 
@@ -25,5 +24,3 @@ static __always_inline u64 hash_of(struct flow_key *key) {
     hash *= HASH_0;
     return hash ^ hash >> 29;
 }
-
-#endif

@@ -4,8 +4,7 @@
  *
  * HAS_COARSE_CLOCK (Linux 5.11) and HAS_ATOMICS (5.12; arm64: 5.18) come from bpf/features.py.
  */
-#ifndef KERNEL_H
-#define KERNEL_H
+#pragma once
 
 /* CLOCK_MONOTONIC, to a tick's resolution if the kernel has that cheaper clock. */
 static __always_inline u64 coarse_ns(void) {
@@ -37,5 +36,3 @@ static __always_inline bool replace_word(u64 *word, u64 before, u64 after) {
     return *(volatile u64 *)word == after;
 #endif
 }
-
-#endif

@@ -6,8 +6,7 @@
  * parts of the key, else 0. PREFIX_V4 and PREFIX_V6 are the numbers of leading address bits. All
  * other fields are zero.
  */
-#ifndef KEY_H
-#define KEY_H
+#pragma once
 
 #include "address.h"
 
@@ -47,5 +46,3 @@ static __always_inline void write_key(struct key *key, struct flow_key *flow) {
     if (KEY_PROTOCOL)
         key->protocol = PROTOCOL(flow);
 }
-
-#endif

@@ -6,8 +6,7 @@
  * LINK_ETHERNET is 0 for interfaces whose packets start with the IP header (tun, WireGuard).
  * A probe that defines IPV4_ONLY does without IPv6, and compiles in half the time.
  */
-#ifndef PACKET_H
-#define PACKET_H
+#pragma once
 
 #include <uapi/linux/if_ether.h>
 #include <uapi/linux/in.h>
@@ -252,5 +251,3 @@ static __always_inline bool parse_or_lose(CONTEXT *ctx, struct packet *packet, u
         return true;
     return false;
 }
-
-#endif

@@ -4,8 +4,7 @@
  *
  * A probe is compiled for one hook: HOOK_XDP, HOOK_TC_INGRESS or HOOK_TC_EGRESS is defined.
  */
-#ifndef PROBE_H
-#define PROBE_H
+#pragma once
 
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>
@@ -74,5 +73,3 @@ static __always_inline u64 packets_of(CONTEXT *ctx) {
 static __always_inline u64 bytes_of(CONTEXT *ctx) {
     return size_on_wire(ctx).bytes;
 }
-
-#endif

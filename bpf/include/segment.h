@@ -3,8 +3,7 @@
  * Large segments: one socket buffer that is several packets on the wire (TSO, GSO, GRO). It has its
  * headers once, and each packet will have, or had, its own.
  */
-#ifndef SEGMENT_H
-#define SEGMENT_H
+#pragma once
 
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
@@ -143,5 +142,4 @@ static __always_inline struct wire_size segment_size(struct __sk_buff *skb) {
     return size;
 }
 
-#endif
 #endif

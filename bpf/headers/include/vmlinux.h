@@ -1,6 +1,5 @@
 /* The packet's layouts, for programs that otherwise take all of a kernel's types. */
-#ifndef PROBEDECK_VMLINUX_H
-#define PROBEDECK_VMLINUX_H
+#pragma once
 
 #include <linux/bpf.h>
 #include <linux/icmp.h>
@@ -15,5 +14,3 @@
 #include <linux/tcp.h>
 #include <linux/types.h>
 #include <linux/udp.h>
-
-#endif

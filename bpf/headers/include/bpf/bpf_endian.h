@@ -1,6 +1,5 @@
 /* What libbpf's header has and bcc lacks. */
-#ifndef PROBEDECK_BPF_BPF_ENDIAN_H
-#define PROBEDECK_BPF_BPF_ENDIAN_H
+#pragma once
 
 #include <linux/types.h>
 
@@ -14,5 +13,3 @@
 #define __bpf_constant_ntohs(x) __constant_ntohs(x)
 #define __bpf_constant_htonl(x) __constant_htonl(x)
 #define __bpf_constant_ntohl(x) __constant_ntohl(x)
-
-#endif

@@ -1,6 +1,5 @@
 /* What libbpf's header has and bcc lacks; libbpf's maps are not to be had, but by bcc's macros. */
-#ifndef PROBEDECK_BPF_BPF_HELPERS_H
-#define PROBEDECK_BPF_BPF_HELPERS_H
+#pragma once
 
 #include <linux/types.h>
 #include <uapi/linux/bpf.h>
@@ -20,5 +19,3 @@
         char _format[] = format;                                                                   \
         bpf_trace_printk_(_format, sizeof(_format), ##__VA_ARGS__);                                \
     })
-
-#endif

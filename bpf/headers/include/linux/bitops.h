@@ -1,6 +1,5 @@
 /* The kernel's rotations, as its jhash uses them. */
-#ifndef PROBEDECK_LINUX_BITOPS_H
-#define PROBEDECK_LINUX_BITOPS_H
+#pragma once
 
 #include <linux/types.h>
 
@@ -18,5 +17,3 @@ static inline __u32 ror32(__u32 word, unsigned int shift) {
 static inline __u64 rol64(__u64 word, unsigned int shift) {
     return word << (shift & 63) | word >> (-shift & 63);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The kernel's tests of MAC addresses. */
-#ifndef PROBEDECK_LINUX_ETHERDEVICE_H
-#define PROBEDECK_LINUX_ETHERDEVICE_H
+#pragma once
 
 #include <linux/if_ether.h>
 #include <linux/types.h>
@@ -21,5 +20,3 @@ static inline bool ether_addr_equal(const u8 *a, const u8 *b) {
     return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]) |
              (a[5] ^ b[5]));
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The tag's layout, which only the kernel's own header has. */
-#ifndef PROBEDECK_LINUX_IF_VLAN_H
-#define PROBEDECK_LINUX_IF_VLAN_H
+#pragma once
 
 #include <linux/if_ether.h>
 #include <uapi/linux/if_vlan.h>
@@ -25,5 +24,3 @@ struct vlan_ethhdr {
     __be16 h_vlan_TCI;
     __be16 h_vlan_encapsulated_proto;
 };
-
-#endif

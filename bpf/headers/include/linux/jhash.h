@@ -1,6 +1,5 @@
 /* Bob Jenkins' hash, public domain, with the kernel's names and results. */
-#ifndef PROBEDECK_LINUX_JHASH_H
-#define PROBEDECK_LINUX_JHASH_H
+#pragma once
 
 #include <linux/bitops.h>
 #include <linux/types.h>
@@ -97,5 +96,3 @@ static __always_inline u32 jhash_2words(u32 a, u32 b, u32 initval) {
 static __always_inline u32 jhash_1word(u32 a, u32 initval) {
     return __jhash_nwords(a, 0, 0, initval + JHASH_INITVAL + (1 << 2));
 }
-
-#endif

@@ -1,5 +1,3 @@
 /* bcc has it included before all else. */
-#ifndef PROBEDECK_LINUX_KCONFIG_H
-#define PROBEDECK_LINUX_KCONFIG_H
+#pragma once
 #include <generated/autoconf.h>
-#endif

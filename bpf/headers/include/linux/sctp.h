@@ -1,6 +1,5 @@
 /* The packet's layout, as in the kernel's own header; the other one is about sockets. */
-#ifndef PROBEDECK_LINUX_SCTP_H
-#define PROBEDECK_LINUX_SCTP_H
+#pragma once
 
 #include <linux/types.h>
 
@@ -16,5 +15,3 @@ struct sctp_chunkhdr {
     __u8 flags;
     __be16 length;
 };
-
-#endif

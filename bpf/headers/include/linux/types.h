@@ -1,6 +1,5 @@
 /* The kernel-side spellings that packet programs use, over the user-space API's types. */
-#ifndef PROBEDECK_LINUX_TYPES_H
-#define PROBEDECK_LINUX_TYPES_H
+#pragma once
 
 #include <uapi/linux/types.h>
 
@@ -100,5 +99,3 @@ void *memset(void *at, int byte, size_t size);
 #define be16_to_cpu(x) __be16_to_cpu(x)
 #define be32_to_cpu(x) __be32_to_cpu(x)
 #define be64_to_cpu(x) __be64_to_cpu(x)
-
-#endif

@@ -1,6 +1,5 @@
 /* The kernel's readers of the type of service and the traffic class. */
-#ifndef PROBEDECK_NET_DSFIELD_H
-#define PROBEDECK_NET_DSFIELD_H
+#pragma once
 
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -13,5 +12,3 @@ static inline __u8 ipv4_get_dsfield(const struct iphdr *ip) {
 static inline __u8 ipv6_get_dsfield(const struct ipv6hdr *ip) {
     return ntohs(*(const __be16 *)ip) >> 4;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The C library's names of linux/if_ether.h. */
-#ifndef PROBEDECK_NET_ETHERNET_H
-#define PROBEDECK_NET_ETHERNET_H
+#pragma once
 
 #include <linux/if_ether.h>
 
@@ -16,5 +15,3 @@ struct ether_header {
     __u8 ether_shost[ETH_ALEN];
     __be16 ether_type;
 } __packed;
-
-#endif

@@ -1,6 +1,5 @@
 /* The kernel's names of the fragment field. */
-#ifndef PROBEDECK_NET_IP_H
-#define PROBEDECK_NET_IP_H
+#pragma once
 
 #include <linux/ip.h>
 #include <linux/types.h>
@@ -13,5 +12,3 @@
 static inline bool ip_is_fragment(const struct iphdr *ip) {
     return (ip->frag_off & htons(IP_MF | IP_OFFSET)) != 0;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The kernel's names of the headers that may follow IPv6's. */
-#ifndef PROBEDECK_NET_IPV6_H
-#define PROBEDECK_NET_IPV6_H
+#pragma once
 
 #include <linux/in6.h>
 #include <linux/ipv6.h>
@@ -32,5 +31,3 @@ struct frag_hdr {
     __be16 frag_off;
     __be32 identification;
 };
-
-#endif

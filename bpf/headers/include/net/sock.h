@@ -1,6 +1,5 @@
 /* Packet programs include it by habit; of a socket they see what helpers give. */
-#ifndef PROBEDECK_NET_SOCK_H
-#define PROBEDECK_NET_SOCK_H
+#pragma once
 
 #include <linux/in.h>
 #include <linux/in6.h>
@@ -8,5 +7,3 @@
 #include <sys/socket.h>
 
 struct __attribute__((unavailable("a packet program gets a struct bpf_sock, by its helpers"))) sock;
-
-#endif

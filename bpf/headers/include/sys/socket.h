@@ -1,6 +1,5 @@
 /* What linux/if.h, and so linux/icmp.h and linux/if_arp.h, take from the C library. */
-#ifndef PROBEDECK_SYS_SOCKET_H
-#define PROBEDECK_SYS_SOCKET_H
+#pragma once
 
 #include <linux/socket.h>
 #include <linux/types.h>
@@ -18,5 +17,3 @@ struct sockaddr {
     sa_family_t sa_family;
     char sa_data[14];
 };
-
-#endif
