@@ -11,8 +11,9 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from widgets.table.columns import MARGIN, ColumnLayout, cell
+from widgets.table.lines import RowLine
 from widgets.table.rows import RowSource
-from widgets.table.table import VirtualTable, _Line
+from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
 _GAP, _SAID = 2, 13
@@ -67,9 +68,9 @@ class Block(VirtualTable):
         else:
             self.post_message(self.CursorLeft(self, 1 if rows > 0 else -1))
 
-    def _line(self, index: int, shown: tuple[ColumnLayout, ...]) -> _Line:
+    def _line(self, index: int, shown: tuple[ColumnLayout, ...]) -> RowLine | None:
         line = super()._line(index, shown)
-        return line if line is None or self.has_focus else (*line[:3], False)
+        return line if line is None or self.has_focus else line._replace(cursor=False)
 
     def _header(self, width: int) -> Strip:
         header = super()._header(width)

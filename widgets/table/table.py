@@ -8,10 +8,7 @@ wherever sorting takes it. Until then it stays at the top.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import lru_cache
-from typing import TypeAlias
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Offset, Region, Size
@@ -20,14 +17,13 @@ from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from widgets.table.columns import GAP, MARGIN, Align, Column, ColumnLayout, cell, fit, placed_pieces
-from widgets.table.rows import Pieces, Rows, RowSource, Tones
+from widgets.table.columns import GAP, MARGIN, Column, ColumnLayout, fit
+from widgets.table.lines import RowLine, draw_row, draw_text, draw_titles
+from widgets.table.rows import Rows, RowSource
 from widgets.tones import TONE_CLASSES, TONE_RULES, Tone, tone_styles
 
 _HEADER = 1
 """Lines above the rows."""
-_Line: TypeAlias = "tuple[tuple[ColumnLayout, ...], tuple[str | Pieces, ...], Tones, bool] | None"
-"""Content of a line: columns, a row's cells in them, its tones, and whether it has the cursor."""
 
 
 class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
@@ -106,7 +102,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._wanted: Hashable | None = None
         self._sorted = ("", False)
         self._chosen: tuple[str, ...] = ()
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, RowLine | None] = {}
         self._fitted: tuple[Size | None, tuple[ColumnLayout, ...]] = (None, ())
         self._tones: dict[Tone, Style] = {}
         self.set_reactive(VirtualTable.empty, empty)
@@ -293,13 +289,18 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         """Draw the header, a row, or the text of an empty table."""
         if not self._tones:
             self._tones = tone_styles(self.get_component_rich_style)
+        width = self.outer_size.width
         if y < _HEADER:
-            return self._header(self.outer_size.width)
+            return self._header(width)
         if not self._source.rows:
-            return self._no_rows(y, self.scrollable_content_region.width)
+            return self._no_rows(y - _HEADER)
         if y not in self._lines:
             self._lines[y] = self._line(y - _HEADER + self.scroll_offset.y, self.shown)
-        return self._row(self._lines[y])
+        line = self._lines[y]
+        if line is None:
+            return Strip.blank(width, self._tones[Tone.NORMAL])
+        cursor = self.get_component_rich_style("table--cursor") if line.cursor else None
+        return draw_row(line, width, self._tones, cursor, self.has_focus)
 
     @property
     def _visible(self) -> int:
@@ -342,72 +343,20 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         if changed:
             self.refresh(*changed)
 
-    def _line(self, index: int, shown: tuple[ColumnLayout, ...]) -> _Line:
+    def _line(self, index: int, shown: tuple[ColumnLayout, ...]) -> RowLine | None:
         if index >= self._source.rows:
             return None
         cells = self._source.cells(index)
         seen = tuple(cells[place.position] for place in shown)
-        return shown, seen, self._source.tones(index), index == self._index
+        return RowLine(shown, seen, self._source.tones(index), index == self._index)
 
     def _header(self, width: int) -> Strip:
         plain = self.get_component_rich_style("table--header")
         marked = self.get_component_rich_style("table--sorted")
-        segments = [Segment(" " * MARGIN, plain)]
-        for place in self.shown:
-            column = place.column
-            if column.id == self._sorted[0]:
-                # The mark may stand in the gap, so that a title is never cut for it.
-                mark = "▲▼"[self._sorted[1]]
-                if column.align == "right":
-                    text = cell(column.title, place.width, "right") + mark
-                else:
-                    text = cell(column.title + mark, place.width + 1, "left")
-                segments += [Segment(text, marked), Segment(" " * (GAP - 1), plain)]
-            else:
-                text = cell(column.title, place.width, column.align)
-                segments += [Segment(text, plain), Segment(" " * GAP, plain)]
-        return Strip(segments).adjust_cell_length(width, plain)
+        return draw_titles(self.shown, self._sorted, width, plain, marked)
 
-    def _row(self, line: _Line) -> Strip:
-        base = self._tones[Tone.NORMAL]
-        if line is None:
-            return Strip.blank(self.outer_size.width, base)
-        shown, cells, tones, cursor = line
-        over = self.get_component_rich_style("table--cursor") if cursor else None
-        # Without a background the cursor is a mark, which takes few bytes to move.
-        marked = over is not None and over.bgcolor == base.bgcolor
-        over = None if marked else over
-        base = base if over is None else base + over
-        segments = [Segment((">" if marked else "").ljust(MARGIN), base)]
-        for place, content in zip(shown, cells, strict=True):
-            if not isinstance(content, str):
-                for text, tone in placed_pieces(content, place.width):
-                    style = self._tones[tone]
-                    # The background of a tone keeps its meaning under the cursor.
-                    if over is not None and style.bgcolor == self._tones[Tone.NORMAL].bgcolor:
-                        style += over.background_style
-                    segments.append(Segment(text, style))
-                segments.append(Segment(" " * GAP, base))
-                continue
-            style = self._tones[tones if isinstance(tones, Tone) else tones[place.position]]
-            if over is not None:
-                style = base if self.has_focus else style + over.background_style
-            segments.append(_segment(content, place.width, place.column.align, style))
-        row = Strip(segments, shown[-1].x + shown[-1].width + GAP)
-        # The cursor is as wide as the table.
-        return row if over is None else row.adjust_cell_length(self.outer_size.width, base)
-
-    def _no_rows(self, y: int, width: int) -> Strip:
-        style = self._tones[Tone.MUTED]
+    def _no_rows(self, y: int) -> Strip:
         lines = self.empty.splitlines()
-        line = y - _HEADER - max(0, (self._visible - len(lines)) // 3)
-        room = width - 2 * MARGIN
-        text = cell((lines[line] if 0 <= line < len(lines) else "").center(room), room, "left")
-        return Strip([Segment(f" {text} ", style)]).adjust_cell_length(width, style)
-
-
-@lru_cache(maxsize=8192)
-def _segment(text: str, width: int, align: Align, style: Style) -> Segment:
-    """A cell and the gap after it."""
-    # Each cell apart: the terminal gets only those that changed.
-    return Segment(cell(text, width, align) + " " * GAP, style)
+        line = y - max(0, (self._visible - len(lines)) // 3)
+        text = lines[line] if 0 <= line < len(lines) else ""
+        return draw_text(text, self.scrollable_content_region.width, self._tones[Tone.MUTED])

@@ -1,0 +1,96 @@
+"""Lines of a table as strips: the titles, a row, and the text of an empty table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from widgets.table.columns import GAP, MARGIN, Align, ColumnLayout, cell, placed_pieces
+from widgets.table.rows import Pieces, Tones
+from widgets.tones import Tone
+
+
+class RowLine(NamedTuple):
+    """Content of a row's line."""
+
+    columns: tuple[ColumnLayout, ...]
+    cells: tuple[str | Pieces, ...]
+    """Of the columns."""
+    tones: Tones
+    cursor: bool
+    """Whether the row is under the cursor."""
+
+
+def draw_titles(
+    columns: Sequence[ColumnLayout],
+    order: tuple[str, bool],
+    width: int,
+    plain: Style,
+    marked: Style,
+) -> Strip:
+    """Draw the header; `order` is the id of the sorted column, and whether it descends."""
+    segments = [Segment(" " * MARGIN, plain)]
+    for place in columns:
+        column = place.column
+        if column.id == order[0]:
+            # The mark may stand in the gap, so that a title is never cut for it.
+            mark = "▲▼"[order[1]]
+            if column.align == "right":
+                text = cell(column.title, place.width, "right") + mark
+            else:
+                text = cell(column.title + mark, place.width + 1, "left")
+            segments += [Segment(text, marked), Segment(" " * (GAP - 1), plain)]
+        else:
+            text = cell(column.title, place.width, column.align)
+            segments += [Segment(text, plain), Segment(" " * GAP, plain)]
+    return Strip(segments).adjust_cell_length(width, plain)
+
+
+def draw_row(
+    line: RowLine, width: int, styles: Mapping[Tone, Style], over: Style | None, focused: bool
+) -> Strip:
+    """Draw a row; `over` is the style of the cursor if the row is under it."""
+    normal = base = styles[Tone.NORMAL]
+    # Without a background the cursor is a mark, which takes few bytes to move.
+    marked = over is not None and over.bgcolor == base.bgcolor
+    over = None if marked else over
+    base = base if over is None else base + over
+    segments = [Segment((">" if marked else "").ljust(MARGIN), base)]
+    for place, content in zip(line.columns, line.cells, strict=True):
+        if not isinstance(content, str):
+            for text, tone in placed_pieces(content, place.width):
+                style = styles[tone]
+                # The background of a tone keeps its meaning under the cursor.
+                if over is not None and style.bgcolor == normal.bgcolor:
+                    style += over.background_style
+                segments.append(Segment(text, style))
+            segments.append(Segment(" " * GAP, base))
+            continue
+        tones = line.tones
+        style = styles[tones if isinstance(tones, Tone) else tones[place.position]]
+        if over is not None:
+            style = base if focused else style + over.background_style
+        segments.append(_segment(content, place.width, place.column.align, style))
+    last = line.columns[-1]
+    strip = Strip(segments, last.x + last.width + GAP)
+    # The cursor is as wide as the table.
+    return strip if over is None else strip.adjust_cell_length(width, base)
+
+
+def draw_text(text: str, width: int, style: Style) -> Strip:
+    """Draw a text in the middle of a line."""
+    room = width - 2 * MARGIN
+    text = cell(text.center(room), room, "left")
+    return Strip([Segment(f" {text} ", style)]).adjust_cell_length(width, style)
+
+
+@lru_cache(maxsize=8192)
+def _segment(text: str, width: int, align: Align, style: Style) -> Segment:
+    """A cell and the gap after it."""
+    # Each cell apart: the terminal gets only those that changed.
+    return Segment(cell(text, width, align) + " " * GAP, style)
