@@ -10,14 +10,11 @@ from widgets.format import age, bit_rate, byte_size, clock, milliseconds, si, si
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.flows.compare import Change
-    from app.console.screens.flows.rows import Flow
+    from app.console.screens.flows.flow import Change, Flow
 
 WAYS = ("in", "out")
 """Words for values of FlowDirection."""
 _TOTALS = ("exact", "at least")
-QUIET_NS = 3_000_000_000
-"""Without a packet for longer a flow counts as idle, and is muted."""
 
 
 def whole(value: float) -> str:

@@ -12,7 +12,8 @@ from app.console.host_names import Names
 from app.console.live.flows import LiveView
 from app.console.live.paths import PathView
 from app.console.screens.flows.columns import CHANGES, SHARED
-from app.console.screens.flows.rows import Flow, FlowRows
+from app.console.screens.flows.flow import Change
+from app.console.screens.flows.rows import FlowRows
 from app.console.screens.flows.table import live_table
 from app.console.tables.columns import tone
 from probes.flow.filter import FlowFilter
@@ -21,20 +22,6 @@ from widgets.tones import Tone
 
 _STATES = ("", "new", "gone")
 _BOTH, _NEW, _GONE = range(3)
-
-
-class Change(Flow):
-    """One flow at two moments, for the cells of its row."""
-
-    __slots__ = ("before", "change", "more", "rate", "state")
-
-    def __init__(self, changes: FlowChanges, at: int) -> None:
-        super().__init__(changes.flows.view, changes.flows.table, at)
-        self.rate: float = changes.rate[at]
-        self.before: float = changes.before[at]
-        self.change: float = changes.change[at]
-        self.more: int = changes.more[at]
-        self.state: str = _STATES[changes.state[at]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,14 +88,19 @@ class FlowChanges:
         """The row of a LIVE id, or None."""
         return self.flows.index(key)
 
+    def _flow(self, index: int) -> Change:
+        at = int(self.flows.places[index])
+        numbers = [array[at] for array in (self.rate, self.before, self.change, self.more)]
+        return Change(self.flows.view, self.flows.table, at, _STATES[self.state[at]], numbers)
+
     def cells(self, index: int) -> Sequence[str | Pieces]:
         """The row's text."""
-        flow = Change(self, int(self.flows.places[index]))
+        flow = self._flow(index)
         return [column.cell(flow) for column in CHANGES.columns]
 
     def tones(self, index: int) -> Tones:
         """The row's tones."""
-        flow = Change(self, int(self.flows.places[index]))
+        flow = self._flow(index)
         if flow.state == _STATES[_GONE] or not (flow.change or flow.more):
             return Tone.MUTED
         return [tone(column, flow) for column in CHANGES.columns]

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from app.console.live.flows import LiveView
 from app.console.screens.flows.columns import whole
-from app.console.screens.flows.rows import endpoint, flag_letters
+from app.console.screens.flows.flow import endpoint, flag_letters
 from probes.filter.network import protocol_name
 from probes.flow.records import KEY_MASK, KEY_WORDS, Array, FlowDirection, words_of
 from probes.snapshot import History

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from app.console.live.flows import LiveView
-from app.console.screens.flows.columns import FLOWS, QUIET_NS
+from app.console.screens.flows.columns import FLOWS
+from app.console.screens.flows.flow import QUIET_NS, Flow, endpoint_text
 from app.console.screens.flows.table import ECHO_TYPES, live_table
 from app.console.screens.paths.model import PathKey
 from app.console.tables.columns import columns
@@ -24,17 +25,6 @@ from widgets.table.columns import Column
 from widgets.table.rows import Tones, Value
 from widgets.tones import Tone
 
-_FLAG_LETTERS = "FSRPAUEW"
-_WITH_PORTS = frozenset({6, 17, 33, 132, 136})
-_ICMP_TYPES = {
-    1: {0: "reply", 3: "unreach", 5: "redirect", 8: "echo", 11: "exceeded"},
-    58: {
-        1: "unreach", 2: "too-big", 3: "exceeded", 128: "echo", 129: "reply", 133: "rs", 134: "ra",
-        135: "ns", 136: "na", 143: "mld",
-    },
-}  # fmt: skip
-"""Short names of message types (IANA), the rest by number."""
-
 
 def flow_columns(*, traced: bool, at_least: bool) -> tuple[Column, ...]:
     """Return the columns of flows, with RTTs if paths are traced, and `totals` if totals are lower
@@ -45,54 +35,6 @@ def flow_columns(*, traced: bool, at_least: bool) -> tuple[Column, ...]:
     if at_least:
         changes |= {"totals": {"hidden": False}, "bytes": {"width": 9}}
     return columns(FLOWS, **changes)
-
-
-class Flow:
-    """One flow, for the cells of its row."""
-
-    __slots__ = ("now_ns", "row", "rtt", "to_utc_ns")
-
-    def __init__(self, view: LiveView, table: RowTable, at: int) -> None:
-        self.row: Any = view.rows[at]
-        """Of dtype LIVE."""
-        self.now_ns, self.to_utc_ns = view.now_ns, view.to_utc_ns
-        self.rtt: float = table["rtt"][at]
-        """Seconds, or NaN."""
-
-    @property
-    def protocol_name(self) -> str:
-        return protocol_name(int(self.row["protocol"]))
-
-    @property
-    def bound(self) -> str:
-        """Sign before a total that is a lower bound."""
-        return "≥" if self.row["at_least"] else ""
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether the flow counts as idle."""
-        return self.ns_since("last_ns") > QUIET_NS
-
-    @property
-    def flags(self) -> str:
-        """TCP flags; empty for other protocols."""
-        return flag_letters(int(self.row["tcp_flags"])) if self.row["protocol"] == 6 else ""
-
-    def endpoint(self, end: str) -> str:
-        """Address and port of `source` or `destination`."""
-        return endpoint(self.row, end)
-
-    def port(self, end: str) -> str:
-        """Port of `source` or `destination`; empty for protocols without ports."""
-        return str(self.row[f"{end}_port"]) if int(self.row["protocol"]) in _WITH_PORTS else ""
-
-    def ns_since(self, field: str) -> int:
-        """Nanoseconds since `first_ns` or `last_ns`."""
-        return self.now_ns - int(self.row[field])
-
-    def utc_ns(self, field: str) -> int:
-        """`first_ns` or `last_ns` as UTC."""
-        return int(self.row[field]) + self.to_utc_ns
 
 
 class FlowRows:
@@ -209,7 +151,7 @@ class FlowRows:
         versions = rows["version"].tolist()
         texts = addresses(rows[end], versions)
         others = versions, rows["protocol"].tolist(), rows[f"{end}_port"].tolist(), repeat(end)
-        return list(map(_endpoint, texts, *others))
+        return list(map(endpoint_text, texts, *others))
 
     def seconds(self, name: str, unit: float) -> list[float]:
         """A column of times in `unit`, with three decimals."""
@@ -231,24 +173,6 @@ class FlowRows:
         return Tone.MUTED if self.view.now_ns - last_ns > QUIET_NS else Tone.NORMAL
 
 
-def endpoint(row: Any, end: str) -> str:
-    """Return `192.0.2.1:443`, `[2001:db8::1]:443`, `192.0.2.1 echo`, or only the address.
-
-    `row` is of dtype FLOW or LIVE, `end` is `source` or `destination`.
-    """
-    version, protocol, port = int(row["version"]), int(row["protocol"]), int(row[f"{end}_port"])
-    return _endpoint(address_text(row[end].tobytes(), version), version, protocol, port, end)
-
-
-def _endpoint(text: str, version: int, protocol: int, port: int, end: str) -> str:
-    if protocol in _ICMP_TYPES and end == "destination":
-        kind = port >> 8
-        return f"{text} {_ICMP_TYPES[protocol].get(kind, kind)}"
-    if protocol not in _WITH_PORTS:
-        return text
-    return f"{text}:{port}" if version == 4 else f"[{text}]:{port}"
-
-
 def path_of(row: Any) -> PathKey:
     """Return the path of a flow's outgoing packets. Raises UsageError if it cannot be traced.
 
@@ -268,8 +192,3 @@ def path_of(row: Any) -> PathKey:
             f"this {name} flow has no path to trace", hint="TCP, UDP and ICMP echo have one"
         )
     return PathKey(address, flow)
-
-
-def flag_letters(flags: int) -> str:
-    """Return TCP flags in tcpdump's order, with a dot for each unseen one: `.S.PA...`."""
-    return "".join(letter if flags >> bit & 1 else "." for bit, letter in enumerate(_FLAG_LETTERS))

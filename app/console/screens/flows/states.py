@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.console.protocol import Console
-from app.console.screens.flows.rows import endpoint
+from app.console.screens.flows.flow import endpoint
 from app.tape.named_state import StateValues
 from probes.filter.network import protocol_name
 

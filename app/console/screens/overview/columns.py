@@ -8,7 +8,7 @@ from app.console.screens.paths.columns import HOPS
 from app.console.tables.spec import ColumnSpec, TableSpec
 
 if TYPE_CHECKING:
-    from app.console.screens.overview.rows import WorstHop
+    from app.console.screens.paths.lines import HopLine
 
 TRAFFIC: TableSpec[object] = TableSpec(
     "traffic",
@@ -39,7 +39,7 @@ WARNINGS: TableSpec[object] = TableSpec(
     ),
 )  # fmt: skip
 
-WORST_HOPS: TableSpec[WorstHop] = TableSpec(
+WORST_HOPS: TableSpec[HopLine] = TableSpec(
     "hops",
     (
         ColumnSpec("destination", "Worst hops", 10, help="Destination of the path.",

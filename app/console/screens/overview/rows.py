@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -12,9 +11,9 @@ from app.console.host_names import Names
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.screens.overview.columns import TRAFFIC, WORST_HOPS
 from app.console.screens.overview.model import Rates, Warned
+from app.console.screens.paths.lines import HopLine
 from app.console.screens.paths.model import Hop, PathKey
 from app.console.screens.paths.rows import (
-    HopLine,
     destination_text,
     hop_columns,
     host_text,
@@ -183,13 +182,6 @@ def worst_columns(
     return hop_columns(hosts, scale_of(hops), cells, WORST_HOPS, destination={"width": width})
 
 
-@dataclass(frozen=True, slots=True)
-class WorstHop(HopLine):
-    """A hop of any path, for the cells of its row."""
-
-    destination: str
-
-
 def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
     """Return a row for each hop, with its destination and number as key."""
     hops = [hop for _, hop in found]
@@ -198,7 +190,7 @@ def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
         row(
             WORST_HOPS,
             (choice, hop.number),
-            WorstHop(hop, host_text(hop, names), line, destination_text(choice.destination, names)),
+            HopLine(hop, host_text(hop, names), line, destination_text(choice.destination, names)),
         )
         for (choice, hop), line in zip(found, lines, strict=True)
     )

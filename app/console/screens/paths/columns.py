@@ -10,8 +10,7 @@ from widgets.format import MISSING, milliseconds, percent, signed
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.paths.compare import HopChange
-    from app.console.screens.paths.rows import HopLine, PathLine
+    from app.console.screens.paths.lines import HopChange, HopLine, PathLine
 
 _TIME_LINE = (
     "A bar is two seconds; every row has the scale at the end of the title. "

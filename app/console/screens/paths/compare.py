@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from app.console.host_names import Names
 from app.console.screens.paths.columns import HOP_CHANGES
+from app.console.screens.paths.lines import HopChange
 from app.console.screens.paths.model import Hop
 from app.console.screens.paths.numbers import NONE, Numbers
 from app.console.screens.paths.rows import host_text
 from app.console.tables.columns import row
 from widgets.table.rows import Rows
-
-
-@dataclass(frozen=True, slots=True)
-class HopChange:
-    """A hop at two moments, for the cells of its row."""
-
-    number: int
-    was: Numbers
-    now: Numbers
-    host_before: str
-    host_now: str
-
-    @property
-    def change(self) -> float:
-        """Seconds that the median grew by, or NaN."""
-        return self.now.median - self.was.median
-
-    @property
-    def moved(self) -> bool:
-        """Whether another router answers."""
-        return self.host_before != self.host_now
 
 
 def hop_changes(before: Sequence[Hop], after: Sequence[Hop], names: Names) -> Rows:

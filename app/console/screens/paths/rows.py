@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from app.console.host_names import Names
 from app.console.screens.paths.columns import DESTINATIONS, HOPS
+from app.console.screens.paths.lines import HopLine, PathLine
 from app.console.screens.paths.model import (
     CELL,
     ROUTE,
     Hop,
     PathKey,
     Paths,
-    Summary,
     flow_text,
     since,
 )
@@ -72,45 +71,6 @@ def host_text(hop: Hop, names: Names) -> str:
     return (names.name(address) or address) + others
 
 
-@dataclass(frozen=True, slots=True)
-class HopLine:
-    """A hop, for the cells of its row."""
-
-    hop: Hop
-    host: str
-    line: Pieces
-    """Its time line."""
-
-    @property
-    def address(self) -> str:
-        """Of the first router; empty if none answered."""
-        return self.hop.routers[0].address if self.hop.routers else ""
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether no router answered in the last minute."""
-        return not self.hop.numbers.answered
-
-    @property
-    def host_tone(self) -> Tone:
-        return Tone.MUTED if self.is_silent else self._queue_tone(Tone.NORMAL)
-
-    @property
-    def time_tone(self) -> Tone:
-        return self._queue_tone(Tone.MUTED if self.is_silent else Tone.NORMAL)
-
-    @property
-    def loss_tone(self) -> Tone:
-        return Tone.MUTED if self.hop.forgiven or not self.hop.numbers.loss > 0 else Tone.BAD
-
-    @property
-    def line_tone(self) -> Tone:
-        return self._queue_tone(Tone.MUTED if self.hop.forgiven else Tone.ACCENT)
-
-    def _queue_tone(self, other: Tone) -> Tone:
-        return Tone.WARN if self.hop.queue_ns else other
-
-
 def hop_lines(hops: Sequence[Hop], hosts: Sequence[str], scale: float) -> Iterator[HopLine]:
     """Yield hops with their hosts, and time lines that end at `scale` seconds."""
     return map(HopLine, hops, hosts, time_lines(hops, scale))
@@ -151,18 +111,6 @@ def time_lines(hops: Sequence[Hop], scale: float) -> list[Pieces]:
     )
     tones = [HopLine(hop, "", ()).line_tone for hop in hops]
     return sparklines(values, lost, marked, scale, tones, [hop.forgiven for hop in hops])
-
-
-@dataclass(frozen=True, slots=True)
-class PathLine:
-    """A path, for the cells of its row."""
-
-    title: str
-    summary: Summary
-    state: tuple[str, Tone]
-    tone: Tone
-    """Of most cells."""
-    name_tone: Tone
 
 
 def path_rows(paths: Paths, choices: Iterable[PathKey], names: Names) -> Rows:

@@ -9,7 +9,7 @@ from widgets.format import MISSING, byte_size
 from widgets.tones import Tone
 
 if TYPE_CHECKING:
-    from app.console.screens.programs.rows import ProgramLine
+    from app.console.screens.programs.model import ProgramLine
 
 _PLACE: ColumnSpec[object] = ColumnSpec("place", "Place", 16, help="Line and column of the source.")
 _TEXT: ColumnSpec[object] = ColumnSpec(

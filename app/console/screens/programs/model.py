@@ -14,6 +14,7 @@ from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side
 from probes.control_plane import Check, ControlPlane, Cost, ProbeInfo
 from probes.reports import Fate, ProgramInfo
+from widgets.tones import Tone
 
 _LOST = frozenset({Fate.EMPTY, Fate.GONE})
 
@@ -128,6 +129,37 @@ def header_line(file: str, line: int, own: Mapping[str, str]) -> str:
     text = own[file] if file in own else path.read_text(encoding="utf-8")
     lines = text.splitlines()
     return lines[line - 1] if 0 < line <= len(lines) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLine:
+    """A direction of a probe, for the cells of its row."""
+
+    slot: Slot
+    info: ProbeInfo
+    state: tuple[str, Tone]
+    interface: str
+    hook: str
+    cost: Measured | None
+    memory: int | None
+    """Bytes; None if no program runs."""
+
+    @property
+    def generation(self) -> str:
+        info = self.info
+        return f"{info.generation} ({info.previous})" if info.previous else str(info.generation)
+
+    @property
+    def has_fresh_cost(self) -> bool:
+        """Whether this generation was measured."""
+        return self.cost is not None and self.cost.generation == self.info.generation
+
+    @property
+    def metrics(self) -> str:
+        """Names of the metrics of this direction."""
+        side = f"{self.slot.side}."
+        names = (name for name in self.info.metrics if name.startswith(side))
+        return ", ".join(name.partition(".")[2] for name in names)
 
 
 @dataclass(slots=True)

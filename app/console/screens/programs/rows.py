@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
 from app.console.screen import counted
 from app.console.screens.programs.columns import PROGRAMS
-from app.console.screens.programs.model import Measured, Programs, Slot, Verdict, loses
+from app.console.screens.programs.model import ProgramLine, Programs, Slot, Verdict, loses
 from app.console.tables.columns import row
 from probes.config.model import hook_of
-from probes.control_plane import MemoryUse, ProbeInfo
+from probes.control_plane import MemoryUse
 from widgets.format import byte_size, duration
 from widgets.status import StatusItem
 from widgets.table.columns import cell
@@ -21,37 +20,6 @@ from widgets.tones import Tone
 
 _BESIDE = 24
 """Cells of the line above the editor besides file name and remark."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramLine:
-    """A direction of a probe, for the cells of its row."""
-
-    slot: Slot
-    info: ProbeInfo
-    state: tuple[str, Tone]
-    interface: str
-    hook: str
-    cost: Measured | None
-    memory: int | None
-    """Bytes; None if no program runs."""
-
-    @property
-    def generation(self) -> str:
-        info = self.info
-        return f"{info.generation} ({info.previous})" if info.previous else str(info.generation)
-
-    @property
-    def has_fresh_cost(self) -> bool:
-        """Whether this generation was measured."""
-        return self.cost is not None and self.cost.generation == self.info.generation
-
-    @property
-    def metrics(self) -> str:
-        """Names of the metrics of this direction."""
-        side = f"{self.slot.side}."
-        names = (name for name in self.info.metrics if name.startswith(side))
-        return ", ".join(name.partition(".")[2] for name in names)
 
 
 def program_rows(programs: Programs) -> Rows:

@@ -36,7 +36,6 @@ _T = TypeVar("_T")
 _Running = tuple[tuple[ProbeInfo, ...], MemoryUse]
 """The running probes, and the kernel memory of all of them."""
 _NONE = "no probe runs\n\na adds one from its configuration file"
-_LINES_OF_NONE = 3
 _PAUSE = 0.4
 """Seconds from the last key to the check of a source."""
 
@@ -138,7 +137,7 @@ class ProgramsScreen(PollingScreen[_Running]):
 
     def _show_listing(self) -> None:
         rows = program_rows(self.model)
-        self.listing.styles.height = 1 + (rows.rows or _LINES_OF_NONE)
+        self.listing.styles.height = 1 + (rows.rows or 1 + _NONE.count("\n"))
         self.listing.fill(rows)
 
     def _show_all(self) -> None:
@@ -179,8 +178,7 @@ class ProgramsScreen(PollingScreen[_Running]):
 
     def _check(self, *, told: bool = False, swap: bool = False) -> None:
         if self._slot is not None:
-            config = self.model.edited(self._slot.probe)
-            self._checks.begin(config, requested=told, swap=swap)
+            self._checks.begin(self.model.edited(self._slot.probe), requested=told, swap=swap)
             self._show_editing()
 
     def _checked(self, verdict: Verdict, requested: bool, swap: bool) -> None:
@@ -298,8 +296,8 @@ class ProgramsScreen(PollingScreen[_Running]):
                 editor.put(text)
 
     def do_program_revert(self) -> None:
-        if self._slot is not None and (editor := self.editor) is not None:
-            editor.put(self.model.drafts[self._slot].running)
+        if self._slot is not None and self.editor is not None:
+            self.editor.put(self.model.drafts[self._slot].running)
 
     def do_program_next_direction(self) -> None:
         if self._slot is None:
