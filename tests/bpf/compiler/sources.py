@@ -1,4 +1,4 @@
-"""A source that compiles, and what a working compiler makes of it."""
+"""A source that compiles, and an assertion that a compiler works."""
 
 from __future__ import annotations
 

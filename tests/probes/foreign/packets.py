@@ -1,4 +1,4 @@
-"""Frames that run through the programs, and what a program sees of each."""
+"""Frames that run through the programs, and the fields of each frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each program must have counted, computed in Python from the same frames."""
+"""The expected counts of each program, computed in Python from the same frames."""
 
 from __future__ import annotations
 

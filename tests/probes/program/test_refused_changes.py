@@ -1,4 +1,4 @@
-"""Replacements that fail, and that leave the running program as it is."""
+"""Replacements that fail: the running program stays, with its maps and its place in the chain."""
 
 from __future__ import annotations
 

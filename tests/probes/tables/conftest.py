@@ -1,4 +1,4 @@
-"""Tables of a test, whose maps close at its end."""
+"""Tables of a test; their maps close at its end."""
 
 from __future__ import annotations
 

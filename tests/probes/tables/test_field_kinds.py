@@ -1,4 +1,4 @@
-"""What a field holds: guessed from its name and its types, or given by the operator."""
+"""Kinds of fields: guessed from names and types, or given by the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the overview is made of: rates, the worst hop, policies, warnings, lines of each block."""
+"""Contents of the overview: rates, the worst hop, policies, warnings, and lines of each block."""
 
 from __future__ import annotations
 

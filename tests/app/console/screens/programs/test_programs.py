@@ -1,4 +1,4 @@
-"""The programs screen: its list, its panels, its metrics, and what an edit keeps."""
+"""The programs screen: its list, its panels, its metrics, and unsaved edits."""
 
 from __future__ import annotations
 
