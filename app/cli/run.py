@@ -100,7 +100,7 @@ def lab(
         if capture:
             # Packets of the start must not be measured.
             network.settle()
-        beside = partial(capture.running, network) if capture else None
+        beside = partial(capture.running, network.replay) if capture else None
         return _start(options, settings, network.interface, instead, startup, beside)
 
 

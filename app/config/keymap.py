@@ -11,6 +11,7 @@ from app.commands.line import parse, quoted
 from app.commands.model import Command
 from app.commands.registry import REGISTRY
 from app.config.model import Binding, Settings
+from app.config.paths import beside, check_tape
 from app.console.screens import SCREENS
 from bpf.errors import UsageError, did_you_mean
 
@@ -144,9 +145,6 @@ def _command(line: str, settings: Settings) -> str:
     if not _is_tape(name, settings.macros):
         raise UsageError(f"{line!r} is no tape", hint="keys to press stand alone, not in a list")
     if name.endswith(_TAPE) and name not in settings.macros:
-        # Imported here: the module imports this package.
-        from app.config.sections import beside, check_tape
-
         name = beside(Path(settings.origin), name)
         check_tape(name)
     return f"macro.play {quoted(name)}"

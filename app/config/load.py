@@ -142,8 +142,6 @@ def _home_of(name: str, typed: Mapping[str, type], others: Mapping[str, object])
 def _value(
     document: TomlDocument, settings: Mapping[str, Setting], name: str, given: object
 ) -> Value:
-    from app.config.sections import beside
-
     if name not in settings:
         raise UsageError("unknown key", hint=did_you_mean(name, settings))
     setting = settings[name]
@@ -151,8 +149,8 @@ def _value(
     if setting.metavar not in ("FILE", "PATH"):
         return value
     if isinstance(value, list):
-        return [beside(document.path, each) for each in value]
-    return beside(document.path, str(value)) if value else value
+        return [paths.beside(document.path, each) for each in value]
+    return paths.beside(document.path, str(value)) if value else value
 
 
 def _read_environment(

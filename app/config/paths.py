@@ -11,7 +11,7 @@ from pathlib import Path
 from stat import S_IWGRP, S_IWOTH
 from typing import BinaryIO
 
-from app.files import as_invoker, invoker, write_atomic
+from app.files import as_invoker, expand, invoker, write_atomic
 from bpf.errors import ProbedeckError, UsageError
 
 NAME = "probedeck"
@@ -39,6 +39,18 @@ def _base(variable: str, usual: str) -> Path:
     given = os.environ.get(variable, "")
     # The XDG specification ignores relative paths.
     return Path(given) if given.startswith("/") else invoker().home / usual
+
+
+def check_tape(path: str) -> None:
+    """Raise UsageError if a tape is no file."""
+    if not os.path.isfile(path):
+        raise UsageError("there is no such file", hint=f"looked for {path}")
+
+
+def beside(origin: Path, name: str) -> str:
+    """Return the path of a file that `origin` names: `~` is the user's home, and a relative path
+    begins beside `origin`. Raises UsageError for `~NAME` of no account."""
+    return os.path.normpath(origin.absolute().parent / expand(name))
 
 
 def read_private(path: Path) -> str | None:

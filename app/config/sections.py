@@ -5,15 +5,13 @@ A mistake in an entry goes to `complain`; the other entries of the section stay.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from app.config.model import Binding, Settings
+from app.config.paths import beside, check_tape
 from app.config.toml_lines import TomlDocument
 from app.console.screens import TABLES
-from app.files import expand
 from bpf.errors import UsageError, did_you_mean
 
 Complain = Callable[[UsageError], None]
@@ -92,18 +90,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise UsageError("is not a text")
     return value
-
-
-def check_tape(path: str) -> None:
-    """Raise UsageError if a tape is no file."""
-    if not os.path.isfile(path):
-        raise UsageError("there is no such file", hint=f"looked for {path}")
-
-
-def beside(origin: Path, name: str) -> str:
-    """Return the path of a file that `origin` names: `~` is the user's home, and a relative path
-    begins beside `origin`. Raises UsageError for `~NAME` of no account."""
-    return os.path.normpath(origin.absolute().parent / expand(name))
 
 
 READERS: Mapping[str, Callable[[TomlDocument, Table, str, object], Any]] = {

@@ -14,15 +14,12 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from app.lab.capture import CaptureFile
 from app.lab.sender import READ_BYTES, SendReport
 from bpf.errors import ProbedeckError, UsageError
 from probes.snapshot import Event
-
-if TYPE_CHECKING:
-    from app.lab import Lab
 
 _REPORT_BYTES = 1 << 16
 _LEAVE_S = 1.0
@@ -70,14 +67,17 @@ class Replay:
 
     @contextmanager
     def running(
-        self, lab: Lab, publish: Callable[[Event], None], over: Callable[[], None]
+        self,
+        start: Callable[[Replay], Replaying],
+        publish: Callable[[Event], None],
+        over: Callable[[], None],
     ) -> Iterator[None]:
         """Replay the capture during the block; leaving the block stops it.
 
-        At the end another thread publishes the report, then calls `over`. Raises UsageError and
-        ProbedeckError.
+        `start` is the method `Lab.replay`. At the end another thread publishes the report, then
+        calls `over`. Raises UsageError and ProbedeckError.
         """
-        replaying = lab.replay(self)
+        replaying = start(self)
 
         def wait() -> None:
             try:
