@@ -6,7 +6,8 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +99,15 @@ def deck(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deck]:
 
 def dispatcher(deck: Deck) -> int:
     return prog_info(deck.fd()).id
+
+
+def polls() -> bool:
+    """Whether a poller's thread has opened its epoll descriptor."""
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the listing's own descriptor
+            if fd.readlink().name == "anon_inode:[eventpoll]":
+                return True
+    return False
 
 
 def udp() -> bytes:

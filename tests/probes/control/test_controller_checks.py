@@ -9,7 +9,7 @@ import pytest
 from bpf.compiler import CompileError
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.reports import Fate
-from tests.probes.deck import DEAD, DROPS, UDP, Deck, deck, dispatcher, udp
+from tests.probes.deck import DEAD, DROPS, UDP, Deck, deck, dispatcher, polls, udp
 from tests.probes.program.tools import (
     DEEP,
     PACKETS,
@@ -17,6 +17,7 @@ from tests.probes.program.tools import (
     metric,
     total,
 )
+from tests.support.sight import becomes
 
 __all__ = ["deck"]
 
@@ -150,6 +151,7 @@ def test_what_is_wrong_changes_nothing(deck: Deck, what: str) -> None:
     given, more, error = WRONG[what]
     deck.controller.add(deck.config())
     deck.run(4, udp())
+    assert becomes(polls)
     before, ids, held = deck.info(), (deck.xdp(), dispatcher(deck)), held_ids()
     wrong = deck.config(*given, **more)
     with pytest.raises(error):
