@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import app.outputs.formats  # noqa: F401  fills in the names of formats
 from bpf.errors import UsageError
 from probes.config.model import (
     MAX_SOURCE,
