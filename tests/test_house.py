@@ -13,12 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import textual
 
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("app", "bpf", "probes", "widgets")
-pytestmark = pytest.mark.xfail(strict=False, reason="work goes on")
 MAX_LINES = 400
 MAX_MODULES = 15
 PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
