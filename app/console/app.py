@@ -34,7 +34,6 @@ from app.console.status import status_items
 from app.console.tapes.control import Tapes
 from app.console.tasks import PRESSING, Tasks
 from app.console.terminal.console_terminal import CSS, ConsoleTerminal
-from app.console.terminal.updates import Updates
 from app.console.time_travel import TimeTravel
 from app.console.tour import Tour
 from bpf.cancel import CancelError, cancelled_by
@@ -81,8 +80,7 @@ class ConsoleApp(DiffApp[int]):
         self.settings = settings or Settings()
         self.keymap = Keymap(self.settings)
         self.set_bindings(bindings(self.keymap))
-        self.terminal = ConsoleTerminal(self, self.settings.ui)
-        self.updates = Updates(self, self.terminal, lambda: self.refresh_view())
+        self.terminal = ConsoleTerminal(self, self.settings.ui, lambda: self.refresh_view())
         self.time = TimeTravel(lambda: self.refresh_view())
         self.tasks = Tasks(self, self.show_status)
         self.names = Names(self._named, enabled=names)
@@ -276,9 +274,6 @@ class ConsoleApp(DiffApp[int]):
             if self.tour.step is not None:
                 self.tour.show()
 
-    def show_soon(self) -> None:
-        self.updates.soon()
-
     def show_status(self) -> None:
         if (front := self._front()) is not None:
             items = status_items(self, self._where, self.tapes.status_items)
@@ -287,9 +282,9 @@ class ConsoleApp(DiffApp[int]):
     def _published(self, item: Snapshot | Event) -> None:
         """Take in a window or an event of a probe; called by the probes' threads."""
         self.time.state.take(item)
-        self.show_soon()
+        self.terminal.show_soon()
 
     def _named(self) -> None:
         """Show a new host name; called by threads that outlive the console."""
         with suppress(RuntimeError):
-            self.show_soon()
+            self.terminal.show_soon()

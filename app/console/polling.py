@@ -106,7 +106,7 @@ class PollingScreen(ConsoleScreen, Generic[_Answer]):
         if first:
             self.show()
         elif before != (answer, "") or self.console.time.since_window > _PERIOD:
-            self.console.show_soon()
+            self.console.terminal.show_soon()
 
     def _fetch_failed(self, error: ProbedeckError) -> None:
         self._fetching, self._trouble = False, str(error)

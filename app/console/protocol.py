@@ -74,9 +74,6 @@ class Console(Protocol):
     def refresh_view(self) -> None:
         """Take in the present, and bring the screen in front up to date."""
 
-    def show_soon(self) -> None:
-        """Refresh the view together with other changes of the same moment; from any thread."""
-
     def show_status(self) -> None:
         """Bring the status strip up to date."""
 

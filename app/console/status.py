@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.console.protocol import Console
-from app.console.terminal.updates import SHORTEST_INTERVAL
 from bpf.attach.attachment import Hook
 from widgets.format import age, percent, poll_time
 from widgets.status import StatusItem
@@ -23,7 +22,7 @@ def status_items(
     failure = plane.failure()
     items = [
         _badge(console), *tape_items(), *moment.status_items(), *console.tasks.status_items(),
-        *console.terminal.status_items(SHORTEST_INTERVAL),
+        *console.terminal.status_items(),
     ]  # fmt: skip
     if plane.read_only:
         items.append(StatusItem("READ ONLY", Tone.WARN, badge=True))

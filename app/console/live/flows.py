@@ -12,42 +12,25 @@ from probes.flow.records import FLOW, Array, hash_keys, key_words, words_of
 from probes.snapshot import Snapshot
 
 LIVE = np.dtype(
-    [
-        *[(name, FLOW[name]) for name in FLOW.names or ()],
-        ("id", "u8"),
-        ("bit_rate", "f8"),
-        ("packet_rate", "f8"),
-        ("new_packets", "u8"),
-        ("new_bytes", "u8"),
-        ("at_least", "u8"),
-    ]
+    [(name, FLOW[name]) for name in FLOW.names or ()]
+    + [("id", "u8"), ("bit_rate", "f8"), ("packet_rate", "f8")]
+    + [(name, "u8") for name in ("new_packets", "new_bytes", "at_least")]
 )
 """FLOW with totals since the flow was first seen. A flow keeps its `id` until its row is removed.
 Rates are per second over the last `RATE_NS` or more; `new_*` count towards the next rate.
 `at_least` is 1 if the totals are lower bounds: the flow may have been left out before."""
 
-_SUMS = (
-    ("packets", "packets"),
-    ("bytes", "bytes"),
-    ("new_packets", "packets"),
-    ("new_bytes", "bytes"),
-)
-"""Columns of LIVE, and the columns of FLOW that are added to them."""
 RATE_NS = 500_000_000
 IDLE_NS = 60_000_000_000
 MAX_FLOWS = 65536
 MAX_NEW_FLOWS = 16384
 
 
-def _no_row(rows: Array, now_ns: int) -> Array:
-    return np.zeros(len(rows), bool)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Focus:
     """The flows that come first, and stay, if the table cannot hold every flow."""
 
-    passes: Callable[[Array, int], Array] = _no_row
+    passes: Callable[[Array, int], Array] = lambda rows, now_ns: np.zeros(len(rows), bool)
     """Given rows of dtype LIVE (n,) and their moment (CLOCK_MONOTONIC), a mask (n,) of those that
     the reader asked for. The probe's thread calls it, and only if flows must be left out."""
     ids: Array = field(default_factory=lambda: np.empty(0, "u8"))
@@ -112,8 +95,7 @@ class LiveFlows:
         if elapsed >= RATE_NS:
             merged["bit_rate"] = merged["new_bytes"] * (8e9 / elapsed)
             merged["packet_rate"] = merged["new_packets"] * (1e9 / elapsed)
-            merged["new_bytes"] = 0
-            merged["new_packets"] = 0
+            merged["new_bytes"] = merged["new_packets"] = 0
             self._rate_start_ns = now
         return LiveView(merged, now, left_out, snapshot.end_utc_ns - now)
 
@@ -170,8 +152,9 @@ def _merged(old: Array, window: _Window, focus: Focus) -> tuple[Array, int]:
     staying[known] = kept[at[known]]
     hits = np.flatnonzero(is_old)[rank[at[staying]]]
     news = rows.take(np.flatnonzero(staying))
-    for total, part in _SUMS:
-        merged[total][hits] += news[part]
+    for part in ("packets", "bytes"):
+        merged[part][hits] += news[part]
+        merged[f"new_{part}"][hits] += news[part]
     merged["tcp_flags"][hits] |= news["tcp_flags"]
     merged["last_ns"][hits] = np.maximum(merged["last_ns"][hits], news["last_ns"])
     fresh = _live(rows.take(new), ids[new])
@@ -207,5 +190,5 @@ def _live(rows: Array, ids: Array) -> Array:
 
 
 def _words(rows: Array) -> Array:
-    """Rows of dtype LIVE (n,) as 64-bit words (n, 15), FLOW's first: the same memory."""
+    """Return the memory of rows of dtype LIVE (n,) as 64-bit words (n, 15), FLOW's first."""
     return rows.view("u8").reshape(len(rows), LIVE.itemsize // 8)

@@ -17,20 +17,11 @@ from probes.snapshot import Loss, Losses, Snapshot, add_losses, lost_of
 
 FLOW = "flow"
 """Name of the probe that counts flows."""
+_BY_PROTOCOL = ("packets", "tcp_packets", "udp_packets", "icmp_packets")
+_BY_DIRECTION = ("in_bytes", "in_packets", "out_bytes", "out_packets")
 TRAFFIC = np.dtype(
-    [
-        ("end_ns", "i8"),
-        ("seconds", "f8"),
-        ("in_bytes", "u8"),
-        ("in_packets", "u8"),
-        ("out_bytes", "u8"),
-        ("out_packets", "u8"),
-        ("packets", "u8"),
-        ("tcp_packets", "u8"),
-        ("udp_packets", "u8"),
-        ("icmp_packets", "u8"),
-        ("lost", "u8"),
-    ]
+    [("end_ns", "i8"), ("seconds", "f8")]
+    + [(name, "u8") for name in (*_BY_DIRECTION, *_BY_PROTOCOL, "lost")]
 )
 """Packets and bytes of a window, by direction and protocol; ICMP of both IP versions. `end_ns` is
 CLOCK_MONOTONIC; `lost` counts packets that the other fields lack."""
@@ -132,40 +123,30 @@ class LivePulses:
     def add(self, snapshot: Snapshot) -> None:
         """Add a table of a window."""
         with self._lock:
-            view = self._view
-            pulse = _pulse(view.probes.get(snapshot.probe), snapshot)
-            probes = MappingProxyType({**view.probes, pulse.name: pulse})
+            probes = self._view.probes
+            pulse = _pulse(probes.get(snapshot.probe), snapshot)
+            view = replace(self._view, probes=MappingProxyType({**probes, pulse.name: pulse}))
             if snapshot.probe == FLOW and not snapshot.is_metric:
-                flows = self._flows.with_row(_of_flows(snapshot))
-                self._view = replace(view, probes=probes, flows=flows)
+                view = replace(view, flows=self._flows.with_row(_of_flows(snapshot)))
             elif snapshot.probe == MONITOR and snapshot.metric == METRICS_TABLE:
-                monitor = self._monitor.with_row(_of_monitor(snapshot))
-                self._view = replace(view, probes=probes, monitor=monitor)
-            else:
-                self._view = replace(view, probes=probes)
+                view = replace(view, monitor=self._monitor.with_row(_of_monitor(snapshot)))
+            self._view = view
 
 
 def _pulse(before: Pulse | None, snapshot: Snapshot) -> Pulse:
-    same = before is not None and before.window == snapshot.window
-    losses = dict(before.losses) if before else {}
     # Each table of a window is a snapshot.
-    last = dict(before.last) if before and same else {}
+    same = before if before and before.window == snapshot.window else None
+    known = before if before and before.generation == snapshot.generation else None
+    losses, last = dict(before.losses if before else {}), dict(same.last if same else {})
     for total in (losses, last):
         add_losses(total, snapshot.losses)
-    known = before is not None and before.generation == snapshot.generation
-    poll = (snapshot.swap_ns + snapshot.drain_ns) / 1e9
+    seconds = max(snapshot.seconds, known.interval if known else 0.0)
+    poll = max((snapshot.swap_ns + snapshot.drain_ns) / 1e9, same.poll if same else 0.0)
+    occupancy = max(snapshot.occupancy, same.occupancy if same else 0.0)
     return Pulse(
-        snapshot.probe,
-        snapshot.generation,
-        max(snapshot.seconds, before.interval if before and known else 0.0),
-        max(poll, before.poll) if before and same else poll,
-        max(snapshot.occupancy, before.occupancy) if before and same else snapshot.occupancy,
-        time.monotonic(),
-        snapshot.end_utc_ns,
-        snapshot.window,
-        last,
-        losses,
-    )
+        snapshot.probe, snapshot.generation, seconds, poll, occupancy, time.monotonic(),
+        snapshot.end_utc_ns, snapshot.window, last, losses,
+    )  # fmt: skip
 
 
 def _window(snapshot: Snapshot) -> Array:
@@ -194,7 +175,7 @@ def _of_flows(snapshot: Snapshot) -> Array:
 
 def _of_monitor(snapshot: Snapshot) -> Array:
     row, metrics = _window(snapshot), snapshot.rows[:1]
-    for name in ("packets", "tcp_packets", "udp_packets", "icmp_packets"):
+    for name in _BY_PROTOCOL:
         row[name] = metrics[name]
     row["in_packets"], row["in_bytes"] = metrics["packets"], metrics["bytes"]
     return row

@@ -23,20 +23,12 @@ from probes.path.records import (
 )
 from probes.snapshot import Snapshot
 
+_COUNTS = ("answered", "lost", "dropped")
 SERIES = np.dtype(
-    [
-        *FLOW_KEY,
-        ("hop", "u1"),
-        ("cleared", "u1"),
-        ("id", "u8"),
-        ("first_ns", "i8"),
-        ("seen_ns", "i8"),
-        ("last_ns", "i8"),
-        ("answered", "u8"),
-        ("lost", "u8"),
-        ("dropped", "u8"),
-        ("queue_ns", "i8"),
-    ]
+    [*FLOW_KEY, ("hop", "u1"), ("cleared", "u1"), ("id", "u8")]
+    + [(name, "i8") for name in ("first_ns", "seen_ns", "last_ns")]
+    + [(name, "u8") for name in _COUNTS]
+    + [("queue_ns", "i8")]
 )
 """A series: one hop of one flow. `id` stays the same until the series leaves; `first_ns` is its
 begin, `seen_ns` the end of its last probe; `last_ns` is the last round-trip time, or -1; counts
@@ -44,16 +36,9 @@ begin at `first_ns`; `queue_ns` is the delay of a queue at this hop, or 0; `clea
 the last summary."""
 
 RESPONDER = np.dtype(
-    [
-        ("id", "u8"),
-        ("series", "u8"),
-        ("responder", "u1", (16,)),
-        ("labels", "u4", (4,)),
-        ("label_count", "u8"),
-        ("answers", "u8"),
-        ("first_ns", "i8"),
-        ("last_ns", "i8"),
-    ]
+    [("id", "u8"), ("series", "u8"), ("responder", "u1", (16,)), ("labels", "u4", (4,))]
+    + [(name, "u8") for name in ("label_count", "answers")]
+    + [(name, "i8") for name in ("first_ns", "last_ns")]
 )
 """A router that answered at a hop: `series` is that hop's id; the labels are of its last answer."""
 
@@ -76,12 +61,10 @@ MAX_CHANGES = 500
 SECOND_NS = 1_000_000_000
 
 _BLOCKS = SECONDS // BLOCK
-_TOLD = ("sent_ns", "received_ns", "outcome")
-_COUNTED = np.zeros(256, bool)
-_COUNTED[
-    [ProbeOutcome.ANSWERED, ProbeOutcome.UNREACHABLE, ProbeOutcome.UNANSWERED, ProbeOutcome.DROPPED]
-] = True
-"""Whether the outcome of a probe says something of the path, by outcome."""
+_COUNTED = (
+    ProbeOutcome.ANSWERED, ProbeOutcome.UNREACHABLE, ProbeOutcome.UNANSWERED, ProbeOutcome.DROPPED,
+)  # fmt: skip
+"""Outcomes of a probe that say something of the path."""
 _Chunk = tuple[int, Array]
 """End of the last sample, and samples (n,) ascending by id."""
 
@@ -221,7 +204,7 @@ class LivePaths:
             self._advance(max(self._now_ns, snapshot.end_ns))
             if snapshot.metric != HOPS_TABLE:
                 self._find_out(snapshot.rows)
-            elif len(rows := snapshot.rows[_COUNTED[snapshot.rows["outcome"]]]):
+            elif len(rows := snapshot.rows[np.isin(snapshot.rows["outcome"], _COUNTED)]):
                 self._probe(rows)
 
     def _advance(self, now_ns: int) -> None:
@@ -261,14 +244,15 @@ class LivePaths:
         if not len(ids):
             return
         # Rows are long: only the needed fields are sorted.
-        sent, received, outcome = (rows[name][order] for name in _TOLD)
+        sent, received, outcome = (
+            rows[name][order] for name in ("sent_ns", "received_ns", "outcome")
+        )
         answered = received > 0
         rtt = np.where(answered, received - sent, -1)
         lost = outcome == ProbeOutcome.UNANSWERED
 
-        for name, mask in (
-            ("answered", answered), ("lost", lost), ("dropped", outcome == ProbeOutcome.DROPPED),
-        ):  # fmt: skip
+        masks = (answered, lost, outcome == ProbeOutcome.DROPPED)
+        for name, mask in zip(_COUNTS, masks, strict=True):
             count = np.bincount(places[mask], minlength=len(self._series))
             self._series[name] += count.astype("u8")
         ends = np.append(group_starts(ids)[1:], len(ids)) - 1
@@ -309,13 +293,12 @@ class LivePaths:
             within = kept & (seconds // BLOCK == begin)
             into = self._block_of(begin * BLOCK).reshape(-1)
             cells = places * BLOCK + seconds % BLOCK
-            for name, mask, weights in (
-                ("rtt_ns", within & answered, rtt),
-                ("answered", within & answered, None),
-                ("lost", within & lost, None),
-            ):
-                of = None if weights is None else weights[mask]
-                into[name] += np.bincount(cells[mask], of, len(into)).astype(BIN[name])
+            for name, of, weights in (
+                ("rtt_ns", answered, rtt), ("answered", answered, None), ("lost", lost, None),
+            ):  # fmt: skip
+                mask = within & of
+                weights = None if weights is None else weights[mask]
+                into[name] += np.bincount(cells[mask], weights, len(into)).astype(BIN[name])
 
     def _block_of(self, second: int) -> Array:
         """Return a writable copy of the bins (n, BLOCK) of a second."""
@@ -343,10 +326,10 @@ class LivePaths:
         self._responders["answers"][places[known]] += counts[known]
         last = np.zeros(len(pairs), "i8")
         last[inverse] = at
-        for name, value in (
-            ("last_ns", "received_ns"), ("labels", "labels"), ("label_count", "label_count"),
-        ):  # fmt: skip
-            self._responders[name][places[known]] = rows[value][last[known]]
+        newest = rows.take(last[known])
+        self._responders["last_ns"][places[known]] = newest["received_ns"]
+        for name in ("labels", "label_count"):
+            self._responders[name][places[known]] = newest[name]
 
     def _store(self, ids: Array, sent_ns: Array, rtt: Array, kept: Array) -> None:
         chunk = np.empty(int(kept.sum()), SAMPLE)

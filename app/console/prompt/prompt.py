@@ -18,7 +18,6 @@ from textual.widgets.input import Selection
 from app.commands.complete import Completion, usage
 from app.commands.keys import CHARACTERS
 from app.commands.registry import REGISTRY
-from app.console.prompt.error_line import ErrorLine
 from app.console.protocol import console_of
 from bpf.errors import ProbedeckError, TextError
 from widgets.format import REPLACED, safe
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from app.console.prompt.command_line import CommandLine
 
 _MORE = " … "
+MARK = "▼"
+"""Stands over a wrong character."""
 ErrorPlace = Callable[[ProbedeckError, str], int | None]
 """Returns the index of the character that an error is about; None: the whole text, or unknown."""
 
@@ -90,6 +91,33 @@ def _window(words: tuple[str, ...], chosen: int, room: int) -> tuple[int, int]:
         if chosen < last:
             return first, last
         first += 1
+
+
+class ErrorLine(Static):
+    """The error in the prompt's text; hidden without one."""
+
+    DEFAULT_CSS = """
+    ErrorLine {
+        display: none; height: auto; max-height: 5; padding: 0 1;
+        background: $panel; color: $text-error;
+    }
+    ErrorLine.open { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+
+    def show(self, words: str, answer: Input | None) -> None:
+        """Show an error. With `answer`, the line below, mark the character under its cursor."""
+        text = Text(safe(words, REPLACED))
+        if answer is not None:
+            before = answer.cursor_screen_offset.x - self.styles.padding.left
+            text.append("\n" + " " * before + MARK, "bold")
+        self.update(text)
+        self.add_class("open")
+
+    def hide(self) -> None:
+        self.remove_class("open")
 
 
 class Prompt(Vertical):

@@ -1,9 +1,12 @@
-"""The console on its terminal: theme, glyphs and colours, and how often a slow link is drawn on."""
+"""The console on its terminal: theme, glyphs and colours, and when the screen is updated."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import time
+from collections.abc import Callable
 
 from app.config.model import Ui
 from app.console.terminal.capabilities import erases_in_color, has_shell
@@ -25,6 +28,10 @@ Toast { width: auto; max-width: 100%; padding: 0 1; margin-top: 0; }
 """On a slow link neither a whole row nor a whole screen changes its ground. Without colours a
 ground is drawn in reverse, on which a high bar would be an empty cell. Messages in the corner are
 no wider than their text."""
+SHORTEST_INTERVAL = 0.24
+"""Least seconds between two updates of the screen: less than the shortest window, a quarter."""
+_BUSY = 0.05
+"""Seconds until the terminal is asked again whether it has drawn the last update."""
 _SELDOM = 2.0
 """Seconds between two updates with `low_bandwidth`."""
 _FIRST_OF_LITTLE = 512
@@ -34,11 +41,20 @@ _SHOWN_FROM = 1.5
 
 
 class ConsoleTerminal:
-    """Theme, glyphs and update rate of an app, by the settings and the terminal."""
+    """Theme, glyphs and update rate of an app, by the settings and the terminal.
 
-    def __init__(self, app: DiffApp[int], ui: Ui) -> None:
-        """`auto` in `ui` means the best glyphs there are, and the theme for the terminal."""
-        self._app, self.ui = app, ui
+    It refreshes the screen soon after each change, but not too often.
+    """
+
+    def __init__(self, app: DiffApp[int], ui: Ui, refresh: Callable[[], None]) -> None:
+        """`auto` in `ui` means the best glyphs there are, and the theme for the terminal.
+
+        `refresh` brings the screen up to date.
+        """
+        self._app, self.ui, self._refresh = app, ui, refresh
+        self._wanted = self._resting = False
+        self._began = 0.0
+        """When the last update began, `time.monotonic()`."""
         app.look = TerminalCaps(
             glyphs="braille" if ui.glyphs == "auto" else ui.glyphs,
             colors=ui.colors != "none",
@@ -80,21 +96,43 @@ class ConsoleTerminal:
         """Whether to send little: by the settings, or because the link is slow."""
         return self.ui.low_bandwidth or self._app.link.slow
 
-    def note_slowness(self) -> None:
-        """Set the class of slow links, or remove it."""
+    @property
+    def _interval(self) -> float:
+        """Seconds between two updates of the screen."""
+        return max(_SELDOM if self.ui.low_bandwidth else SHORTEST_INTERVAL, self._app.link.pause)
+
+    def show_soon(self) -> None:
+        """Update the screen together with other changes of the same moment; from any thread."""
+        if not self._wanted:
+            self._wanted = True
+            self._app.call_later(self._catch_up)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        if not self._wanted or self._resting:
+            return
+        now = time.monotonic()
+        # An update must not begin while the last one is on its way.
+        rest = _BUSY if self._app.behind else self._began + self._interval - now
+        if rest > 0:
+            self._resting = True
+            # A callback is much cheaper than one of Textual's timers.
+            asyncio.get_running_loop().call_later(rest, self._app.call_later, self._rested)
+            return
+        self._wanted, self._began = False, now
+        self._app.begin_update()
         self._app.set_class(self.slow, "-low-bandwidth")
+        self._refresh()
 
-    def update_interval(self, usual: float) -> float:
-        """Seconds between two updates of the screen; `usual` on a fast link."""
-        least = _SELDOM if self.ui.low_bandwidth else usual
-        return max(least, self._app.link.pause)
-
-    def status_items(self, usual: float) -> list[StatusItem]:
-        """Items of the status strip about a slow link; see `update_interval`."""
-        every = self.update_interval(usual)
-        if every < _SHOWN_FROM:
+    def status_items(self) -> list[StatusItem]:
+        """Items of the status strip about a slow link."""
+        if self._interval < _SHOWN_FROM:
             return []
-        return [StatusItem(f"every {every:.0f} s", Tone.WARN, priority=2, label="slow link")]
+        text = f"every {self._interval:.0f} s"
+        return [StatusItem(text, Tone.WARN, priority=2, label="slow link")]
 
     def _set_theme(self, *, dark: bool) -> None:
         self._app.theme = name_of(dark=dark, colors=self.ui.colors)

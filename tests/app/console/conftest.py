@@ -10,6 +10,6 @@ from tests.support.idle import be_prompt
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     be_prompt(monkeypatch)
-    monkeypatch.setattr("app.console.terminal.updates.SHORTEST_INTERVAL", 0.01)
+    monkeypatch.setattr("app.console.terminal.console_terminal.SHORTEST_INTERVAL", 0.01)
     # A busy machine is no probe that stands still.
     monkeypatch.setattr("app.console.status._STALE_AFTER", 60.0)

@@ -10,8 +10,7 @@ import pytest
 from app.commands import Invocation, parse
 from app.config.paths import state_dir
 from app.console.commands import dispatcher
-from app.console.prompt.error_line import MARK
-from app.console.prompt.prompt import Prompt
+from app.console.prompt.prompt import MARK, Prompt
 from app.console.screen import front_screen
 from bpf.errors import ProbedeckError, UsageError
 from tests.app.console.fake import Desk, desk, flow

@@ -40,7 +40,7 @@ class Sample(DiffApp[int]):
 
     def __init__(self, theme: str, ui: Ui | None = None) -> None:
         super().__init__()
-        self.terminal = ConsoleTerminal(self, ui or Ui())
+        self.terminal = ConsoleTerminal(self, ui or Ui(), lambda: None)
         self.theme = theme
 
     def compose(self) -> ComposeResult:

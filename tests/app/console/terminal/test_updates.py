@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timing
 async def test_what_comes_within_a_moment_is_shown_together_and_the_last_of_it_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.console.terminal.updates.SHORTEST_INTERVAL", 0.3)
+    monkeypatch.setattr("app.console.terminal.console_terminal.SHORTEST_INTERVAL", 0.3)
     async with desk() as console:
         await console.feed(flow(1, 10))
         updates = 0

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.console.prompt.error_line import MARK, ErrorLine
-from app.console.prompt.prompt import PromptInput
+from app.console.prompt.prompt import MARK, ErrorLine, PromptInput
 from app.console.screens.triggers.detail import TriggerDetail
 from bpf.errors import UsageError
 from probes.monitor.applications import views
