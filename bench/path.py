@@ -17,7 +17,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from app.lab import Detour, Lab, LabPlan
+from app.lab import Lab
+from app.lab.plan import Detour, LabPlan
 from bench.support.application import FROM_PORT, PORT, closing_fd, running
 from bench.support.report import Report
 from bench.support.traced_lab import application, network, rtts, traced
@@ -32,6 +33,7 @@ from probes.path.options import TracedFlow
 from probes.path.probe import PathProbe
 from probes.path.records import Array, ProbeOutcome
 from tests.support.generator import frame
+from tests.support.lab_truth import delay, hops, interface_counters
 
 _HOPS = 6
 _PACKETS = 1000
@@ -84,7 +86,7 @@ def truth(report: Report) -> None:
     with network(plan) as lab:
         for version, server in ((4, lab.server_ipv4), (6, lab.server_ipv6)):
             pinged = [
-                getattr(plan.addresses(name), f"ipv{version}") for (name, *_) in plan.hops()[:_HOPS]
+                getattr(plan.addresses(name), f"ipv{version}") for (name, *_) in hops(plan)[:_HOPS]
             ]
             for kind in ("udp", "tcp", "echo"):
                 with (
@@ -98,7 +100,7 @@ def truth(report: Report) -> None:
                 _account(report, f"{kind} v{version}", rows)
                 for hop in range(1, _HOPS + 1):
                     ours, theirs = rtts(rows, hop, version), answers[hop - 1][:, 1]
-                    _compare(report, f"{kind} v{version} hop {hop}", ours, theirs, plan.delay(hop))
+                    _compare(report, f"{kind} v{version} hop {hop}", ours, theirs, delay(plan, hop))
 
 
 def _pings(process: subprocess.Popen[str]) -> list[Array]:
@@ -137,7 +139,7 @@ def queue(report: Report) -> None:
     with network(plan) as lab:
         for version, server in ((4, lab.server_ipv4), (6, lab.server_ipv6)):
             pinged = [
-                getattr(plan.addresses(name), f"ipv{version}") for (name, *_) in plan.hops()[:_HOPS]
+                getattr(plan.addresses(name), f"ipv{version}") for (name, *_) in hops(plan)[:_HOPS]
             ]
             # Packets that come evenly, as pings do: a transfer's own come when the queue has just
             # given one up.
@@ -322,11 +324,11 @@ def lab_flows(lab: Lab, count: int) -> Iterator[dict[int, bool]]:
         for _ in range(count):
             out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             out.connect((lab.server_ipv4, PORT))
-            before = lab.interface_counters("r3b", "left").received_packets
+            before = interface_counters(lab, "r3b", "left").received_packets
             for _ in range(200):
                 out.send(bytes(160))
                 time.sleep(0.002)
-            moved = lab.interface_counters("r3b", "left").received_packets - before
+            moved = interface_counters(lab, "r3b", "left").received_packets - before
             sent[out.getsockname()[1]] = moved > 100
             out.close()
         yield sent

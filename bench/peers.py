@@ -21,10 +21,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from app.lab import Detour, Lab, LabPlan
+from app.lab import Lab
+from app.lab.plan import Detour, LabPlan
 from bench.support.application import PORT, closing_fd, running
 from bench.support.traced_lab import application, network, rtts, traced
 from bpf.errors import UsageError
+from tests.support.lab_truth import interface_counters
 
 _HOPS = 6
 _SECONDS = 10
@@ -170,14 +172,14 @@ def _flow(lab: Lab, truth: dict[int, bool]) -> None:
     with netns.inside(client):
         out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     out.connect((lab.server_ipv4, 9))
-    before = lab.interface_counters("r3b", "left").received_packets
+    before = interface_counters(lab, "r3b", "left").received_packets
     for _ in range(400):
         try:
             out.send(bytes(160))
         except OSError:
             continue
         time.sleep(0.001)
-    moved = lab.interface_counters("r3b", "left").received_packets - before
+    moved = interface_counters(lab, "r3b", "left").received_packets - before
     truth[out.getsockname()[1]] = moved > 50
     out.close()
 

@@ -6,27 +6,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ALIASES = {"macro": "tape"}
 """Former names of commands."""
 _LEFT = 24
-"""Characters of the left column of the options in a help text."""
-_LEFT = 24
 """Columns of the options in a help text."""
 
 
-class FileName(click.types.StringParamType):
-    """A text that the shell completes as the name of a file."""
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return [CompletionItem(incomplete, type="file")]
-
-
-FILE = FileName()
+FILE = click.Path(readable=False)
+"""A text that the shell completes as the name of a file."""
 _URL = "unix:/run/probedeck/api.sock"
 
 
@@ -43,8 +32,7 @@ class GroupedOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         # A flag that is on by default is shown as the option that turns it off.
-        shown = self.secondary_opts if self.is_flag and self.default is True else self.opts
-        left = ", ".join(shown)
+        left = ", ".join(self.secondary_opts if self.default is True else self.opts)
         if not self.is_flag:
             left += f" {self.make_metavar(ctx)}"
         words = f"default: {self.usual}" if self.usual else ""

@@ -72,7 +72,9 @@ def takes(*of: type, only: Sequence[str] = ()) -> Callable[[Callback], Callback]
             try:
                 return command(**values, **{wanted[k]: v for k, v in made.items() if k in wanted})
             except UsageError as error:
-                raise blamed(error, config) from None
+                # The same error with its place, if the file or a variable has the wrong value.
+                placed = (e for e in unfit(config) if e.message.endswith(f": {error.message}"))
+                raise next(placed, error) from None
 
         taking: Callback = config(run)
         for each in reversed(fields.values()):
@@ -100,14 +102,7 @@ def _option(each: Setting) -> Callable[[Callback], Callback]:
 
 
 def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the fields of a class."""
     return {name: said[name] for name in settings_of(options) if name in said}
-
-
-def blamed(error: UsageError, loaded: LoadedSettings) -> UsageError:
-    """Return the error with the place of the wrong value, if the file or a variable has it."""
-    same = (each for each in unfit(loaded) if each.message.endswith(f": {error.message}"))
-    return next(same, error)
 
 
 def unfit(loaded: LoadedSettings) -> list[UsageError]:

@@ -8,12 +8,11 @@ import sys
 from typing import NoReturn
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import get_completion_class, shell_complete
 
 from app import VERSION
-from app.cli.command import CommandGroup, GroupedCommand, option
+from app.cli.command import CommandGroup, GroupedCommand, argument, option
 from app.cli.config import config
-from app.cli.man import ASKED, completion, man
 from app.cli.policy import policy
 from app.cli.probe import probe
 from app.cli.run import console, lab, run, tour
@@ -22,6 +21,9 @@ from app.cli.trace import trace
 from bpf.errors import ProbedeckError, TextError, UsageError
 
 EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege or kernel."
+SHELLS = ("bash", "zsh", "fish")
+ASKED = "_PROBEDECK_COMPLETE"
+"""The variable by which a shell asks for completions."""
 DOCTOR_EXAMPLES = """\b
 Example:
   probedeck doctor -i eth0"""
@@ -65,6 +67,29 @@ def test() -> None:
     raise UsageError("the tests are run by the launcher", hint="./probedeck test")
 
 
+@click.command()
+def man() -> None:
+    """Print the manual page; read it by: probedeck man | man -l -"""
+    from app.cli import manual_page
+
+    print(manual_page.page(cli, VERSION), end="")
+
+
+@click.command()
+@argument("shell", "|".join(SHELLS), "Your shell.")
+def completion(shell: str) -> None:
+    """Print the completion of a shell.
+
+    \b
+    bash: eval "$(probedeck completion bash)" in ~/.bashrc
+    zsh:  eval "$(probedeck completion zsh)" in ~/.zshrc
+    fish: probedeck completion fish > ~/.config/fish/completions/probedeck.fish
+    """
+    if shell not in SHELLS or (found := get_completion_class(shell)) is None:
+        raise UsageError(f"no shell {shell!r}", hint=f"there are {', '.join(SHELLS)}")
+    print(found(cli, {}, "probedeck", ASKED).source())
+
+
 for each in (
     run, lab, tour, trace, console, doctor, version, test, probe, policy, tape, config, man,
     completion,
@@ -103,11 +128,9 @@ def main() -> NoReturn:
         print(error.format_message(), file=sys.stderr)
         code = error.exit_code
     except click.ClickException as error:
-        print(f"probedeck: {_with_help(error.format_message())}", file=sys.stderr)
+        message = error.format_message()
+        # A message that asks "Did you mean ...?" says enough.
+        hint = "" if message.endswith(("?", "?)")) else "; see --help"
+        print(f"probedeck: {message.rstrip('.') if hint else message}{hint}", file=sys.stderr)
         code = UsageError.exit_code
     sys.exit(code or 0)
-
-
-def _with_help(message: str) -> str:
-    # A message that asks "Did you mean ...?" says enough.
-    return message if message.endswith(("?", "?)")) else f"{message.rstrip('.')}; see --help"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -22,6 +22,11 @@ _EXIT_CODES = (
     ("4", "A privilege or a kernel feature is missing; see probedeck doctor."),
     ("128+n", "It was ended by signal n."),
 )
+_FILES = (
+    ("$XDG_CONFIG_HOME/probedeck/config.toml", "Settings; see probedeck config init."),
+    ("$XDG_STATE_HOME/probedeck/", "History of the prompt, recorded tapes, layouts."),
+    ("/run/probedeck/", "The API's socket, and records of programs attached by netlink."),
+)
 
 
 def page(command: Any, version: str) -> str:
@@ -32,10 +37,7 @@ def page(command: Any, version: str) -> str:
 def _head(version: str) -> Iterator[str]:
     yield f'.TH PROBEDECK 8 "" "probedeck {version}" "System administration"'
     yield from (".SH NAME", r"probedeck \- network monitoring with eBPF")
-    yield ".SH SYNOPSIS"
-    yield r".B probedeck"
-    yield r".I command"
-    yield r"[\fIoptions\fR]"
+    yield from (".SH SYNOPSIS", r".B probedeck", r".I command", r"[\fIoptions\fR]")
     yield ".SH DESCRIPTION"
     yield _text(
         "A terminal console that is also a control plane for eBPF network monitoring: flows, "
@@ -54,7 +56,7 @@ def _commands(root: Any) -> Iterator[str]:
         for parameter in command.params:
             record = None if parameter.name == "help" else parameter.get_help_record(context)
             if record is not None:
-                yield from (".TP", f".B {_text(record[0])}", _text(" ".join(record[1].split())))
+                yield from _items([(record[0], " ".join(record[1].split()))])
         if command.epilog:
             yield from _paragraphs(command.epilog)
 
@@ -79,10 +81,8 @@ def _keys() -> Iterator[str]:
         yield f".SS {screen.capitalize() or 'Everywhere'}"
         for each in REGISTRY.values():
             if each.screen == screen:
-                yield ".TP"
                 keys = f" ({spoken(each.keys)})" if each.keys else ""
-                yield f".B {_text(each.usage + keys)}"
-                yield _text(f"{each.title}. {each.help}".rstrip())
+                yield from _items([(each.usage + keys, f"{each.title}. {each.help}".rstrip())])
 
 
 def _tail() -> Iterator[str]:
@@ -91,43 +91,40 @@ def _tail() -> Iterator[str]:
         "A tape is a file of steps, one a line. A step starts when the step before it is complete. "
         f"{EXIT}"
     )
-    for step, meaning in FORMS:
-        yield from (".TP", f".B {_text(step)}", _text(meaning))
+    yield from _items(FORMS)
     yield ".SH FIELD TYPES"
     yield _text(
         "A metric's types say what a field is, by its path: key, value.saddr, value.hops[] (each "
         "element of an array). Without one, the typedefs of its C type say it, then its name."
     )
-    for name, type_ in FIELD_TYPES.items():
-        yield from (".TP", f".B {_text(name)}", _text(f"{type_.about}; of {type_.needs}"))
-    yield from (".TP", f".B {PLAIN}", "As the C type says; the name of the field does not count")
-    for name, about in SLOT_TYPES.items():
-        yield from (".TP", f".B {name}", _text(f"of a histogram's {SLOT}: {about}"))
+    yield from _items(
+        (name, f"{each.about}; of {each.needs}") for name, each in FIELD_TYPES.items()
+    )
+    yield from _items([(PLAIN, "As the C type says; the name of the field does not count")])
+    yield from _items(
+        (name, f"of a histogram's {SLOT}: {what}") for name, what in SLOT_TYPES.items()
+    )
     yield ".SH EXIT STATUS"
-    for code, meaning in _EXIT_CODES:
-        yield from (".TP", f".B {code}", _text(meaning))
+    yield from _items(_EXIT_CODES)
     yield ".SH FILES"
-    for path, what in (
-        ("$XDG_CONFIG_HOME/probedeck/config.toml", "Settings; see probedeck config init."),
-        ("$XDG_STATE_HOME/probedeck/", "History of the prompt, recorded tapes, layouts."),
-        ("/run/probedeck/", "The API's socket, and records of programs attached by netlink."),
-    ):
-        yield from (".TP", f".I {_text(path)}", _text(what))
+    yield from _items(_FILES, ".I")
     yield ".SH SEE ALSO"
     yield r".BR bpf (2), \ tc-bpf (8), \ ip-link (8)"
+
+
+def _items(pairs: Iterable[tuple[str, str]], font: str = ".B") -> Iterator[str]:
+    for name, about in pairs:
+        yield from (".TP", f"{font} {_text(name)}", _text(about))
 
 
 def _paragraphs(text: str) -> Iterator[str]:
     """Yield the paragraphs of a help text. As in click, a paragraph after `\\b` keeps its lines."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
-        keeps = paragraph.startswith("\b")
         lines = paragraph.strip("\b\n").splitlines()
-        yield ".PP"
-        if keeps:
-            yield ".nf"
-        yield from map(_text, lines if keeps else [" ".join(line.strip() for line in lines)])
-        if keeps:
-            yield ".fi"
+        if paragraph.startswith("\b"):
+            yield from (".PP", ".nf", *map(_text, lines), ".fi")
+        else:
+            yield from (".PP", _text(" ".join(map(str.strip, lines))))
 
 
 def _text(text: str) -> str:

@@ -187,10 +187,9 @@ class Options:
         }
         every = [name for name in VIEWS if name not in left_out]
         usual = METRICS_TABLE if self.only else "flows"
-        monitor = self.monitors
         return OutputSpec.of(
             self.out, self.format, self.views or "", every, usual,
-            monitor=monitor, filter_text=self.filter, saved=saved,
+            monitor=self.monitors, filter_text=self.filter, saved=saved,
         )  # fmt: skip
 
     def run_spec(self, interface: str, version: str) -> RunSpec:
@@ -199,6 +198,11 @@ class Options:
             raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
         probes = probes_of(self.probe, interface, self.interval)
         monitor, policies = self._monitor(interface, probes)
+        addresses: tuple[str, ...] = ()
+        if self.trace:
+            from app import resolve
+
+            addresses = tuple(each for name in self.trace for each in resolve.addresses(name))
         spec = RunSpec(
             interface=interface,
             interval=self.interval,
@@ -211,7 +215,7 @@ class Options:
             read_only="started with --read-only" if self.read_only else "",
             probe_memory=_bytes("--probe-memory", self.probe_memory),
             api=self._api(version),
-            trace=self._addresses(),
+            trace=addresses,
             names=not self.no_names,
             memory=_bytes("--memory", self.memory) if self.memory else 0,
             monitor=monitor,
@@ -229,13 +233,6 @@ class Options:
             except TextError as error:
                 raise error.of("--capture") from None
         return self.capture
-
-    def _addresses(self) -> tuple[str, ...]:
-        if not self.trace:
-            return ()
-        from app.resolve import addresses
-
-        return tuple(address for name in self.trace for address in addresses(name))
 
     def _monitor(
         self, interface: str, probes: Sequence[ProbeConfig]
@@ -264,7 +261,6 @@ class Options:
         return options, replace(policies, applications=applications)
 
     def _api(self, version: str) -> Any:
-        """Return the API's options; None if the run has no API."""
         if not (self.api or self.api_socket or self.api_listen):
             return None
         from app.api.server.listener import Api
@@ -282,7 +278,6 @@ class Options:
 
 
 def _bytes(option: str, text: str) -> int:
-    """Return the size that an option gives. Raises UsageError."""
     try:
         return memory.parse(text)
     except UsageError as error:

@@ -26,10 +26,7 @@ policy = CommandGroup(
 
 @policy.command(epilog=EXAMPLES)
 @argument("given", "TEXT|FILE", "A policy, or a .toml or .json file of policies.")
-@option(
-    "--probe", multiple=True, metavar="FILE",
-    help="An application's configuration.",
-)  # fmt: skip
+@option("--probe", multiple=True, metavar="FILE", help="An application's configuration.")
 def check(given: str, probe: tuple[str, ...]) -> None:
     """Explain each policy in one line."""
     from probes.config.model import load

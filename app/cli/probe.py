@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -104,10 +104,14 @@ def list_probes(as_json: bool, **remote: str) -> None:
 
         from probes import control_plane as plane
 
-        _print_json(TypeAdapter(tuple[plane.ProbeInfo, ...]).dump_python(infos, mode="json"))
+        dumped = TypeAdapter(tuple[plane.ProbeInfo, ...]).dump_python(infos, mode="json")
+        print(json.dumps(dumped, indent=2))
         return
-    header = ("NAME", "GENERATION", "WINDOW", "WHERE", "METRICS", "STATE")
-    _print_table([header, *map(_row, infos)])
+    rows = [("NAME", "GENERATION", "WINDOW", "WHERE", "METRICS", "STATE"), *map(_row, infos)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
+        print("  ".join(cells).rstrip())
 
 
 @probe.command()
@@ -118,7 +122,7 @@ def show(name: str, **remote: str) -> None:
     with _client(remote) as client:
         from probes.config.model import dump
 
-        _print_json(dump(client.config(name)))
+        print(json.dumps(dump(client.config(name)), indent=2))
 
 
 @probe.command()
@@ -212,7 +216,6 @@ def _client(remote: Mapping[str, str], config: ProbeConfig | None = None) -> Ite
 
 
 def _load(file: str, interface: str) -> ProbeConfig:
-    """Load a configuration; a direction without an interface gets `interface`."""
     from probes.config.model import load
 
     with as_invoker():
@@ -257,22 +260,10 @@ def _places(info: ProbeInfo) -> str:
 
 def _row(info: ProbeInfo) -> tuple[str, ...]:
     state = info.failure or ("built in" if info.builtin else "runs")
-    metrics = ", ".join(info.metrics) or "-"
     numbers = str(info.generation), str(info.window)
-    return info.name, *numbers, _places(info) or "-", metrics, state
+    return info.name, *numbers, _places(info) or "-", ", ".join(info.metrics) or "-", state
 
 
 def _say(text: str) -> None:
     """Print a message to standard error: standard output holds data."""
     print(text, file=sys.stderr)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
-
-
-def _print_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
-        print("  ".join(cells).rstrip())

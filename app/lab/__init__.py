@@ -14,14 +14,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from app.lab import netns, topology
-from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, Detour, LabPlan
+from app.lab import netns
+from app.lab.plan import CLIENT, HOST_INTERFACE, SERVER, LabPlan
 from bpf.errors import KernelError, ProbedeckError, UsageError
 
 if TYPE_CHECKING:
@@ -30,18 +27,6 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 20.0
 _END_SECONDS = 5.0
 _QUIET_SECONDS = 1.2
-
-__all__ = ["Counters", "Detour", "Lab", "LabPlan"]
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Counters of an interface. A large segment, which is cut later, counts as one packet."""
-
-    received_bytes: int
-    received_packets: int
-    sent_bytes: int
-    sent_packets: int
 
 
 class Lab:
@@ -65,8 +50,7 @@ class Lab:
             raise UsageError(f"traffic rate {rate} is not possible", hint="0.1 to 10")
         if os.geteuid() != 0:
             raise KernelError("making a lab needs root", hint="start it with sudo")
-        client, server = self.plan.addresses(CLIENT), self.plan.addresses(SERVER)
-        self.client_ipv4, self.client_ipv6 = client.ipv4, client.ipv6
+        server = self.plan.addresses(SERVER)
         self.server_ipv4, self.server_ipv6 = server.ipv4, server.ipv6
         arguments = (os.getpid(), self.plan.dump(), rate if traffic else 0)
         self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -168,35 +152,6 @@ class Lab:
             mine.close()
             raise
         return Replaying(mine)
-
-    def silence(self, node: str, on: bool) -> None:
-        """Stop or restore the ICMP errors of `node`. Raises as `open_namespace`."""
-        with self._inside(node) as ns:
-            netns.write_sysctls(ns, topology.icmp_limits(self.plan, node, silent=on))
-
-    def interface_counters(self, node: str, interface: str) -> Counters:
-        """Return the counters of an interface since the lab was made.
-
-        Raises as `open_namespace`, and UsageError for an unknown interface.
-        """
-        with self._inside(node):
-            lines = Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines()
-        for line in lines[2:]:
-            name, _, numbers = line.partition(":")
-            if name.strip() == interface:
-                counts = [int(number) for number in numbers.split()]
-                return Counters(*counts[:2], *counts[8:10])
-        raise UsageError(f"{node} has no interface {interface!r}")
-
-    @contextmanager
-    def _inside(self, node: str) -> Iterator[int]:
-        """Move the calling thread into the node for the block; yields the node's namespace."""
-        ns = self.open_namespace(node)
-        try:
-            with netns.inside(ns):
-                yield ns
-        finally:
-            os.close(ns)
 
     def close(self) -> None:
         """End the lab, and wait for the end of its processes. A second call does nothing."""

@@ -197,37 +197,11 @@ class LabPlan:
             around = [link for link in links if link not in around]
         return tuple(around)
 
-    def hops(self, detour: bool = False) -> tuple[tuple[str, ...], ...]:
-        """Return the nodes at hop 1, 2, ... to the server. The hop of a twin has two nodes."""
-        found = []
-        nodes: tuple[str, ...] = (CLIENT,)
-        while nodes != (SERVER,):
-            links = [link for node in nodes for link in self.forward(node, detour)]
-            nodes = tuple(dict.fromkeys(link.right for link in links))
-            found.append(nodes)
-        return tuple(found)
-
     def addresses(self, node: str) -> NodeAddresses:
         """Return the addresses of answers of `node` to the client. Raises UsageError."""
         self.require(node)
         link, host = (self.links[0], 1) if node == CLIENT else (self.backward(node), 2)
         return NodeAddresses(link.ipv4(host), link.ipv6(host))
-
-    def delay(self, hop: int, detour: bool = False) -> float:
-        """Return the sum of the delays, in seconds, to `hop` (1: the first router) and back.
-
-        With a twin, the path leads through the original router.
-        """
-        there = 0.0
-        node = CLIENT
-        for _ in range(hop):
-            link = self.forward(node, detour)[0]
-            there, node = there + link.delay, link.right
-        back = 0.0
-        while node != CLIENT:
-            link = self.backward(node)
-            back, node = back + link.delay, link.left
-        return there + back
 
     def require(self, node: str) -> None:
         """Raise UsageError if `node` does not exist."""

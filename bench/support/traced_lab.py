@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from app.lab import Lab, LabPlan, netns
+from app.lab import Lab, netns
+from app.lab.plan import LabPlan
 from bench.support.application import closing_fd, running
 from probes.control.controller import Controller
 from probes.path.options import PathOptions

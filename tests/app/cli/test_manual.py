@@ -10,8 +10,7 @@ import pytest
 
 from app import VERSION
 from app.cli import manual_page as manual
-from app.cli.main import cli
-from app.cli.man import ASKED, SHELLS
+from app.cli.main import ASKED, SHELLS, cli
 from app.commands import REGISTRY
 from app.tape.grammar import SETTINGS, STATEMENTS
 from app.tape.keys import MODIFIERS, VERBS

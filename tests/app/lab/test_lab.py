@@ -122,7 +122,7 @@ def test_bottleneck_limits_rate_and_queue_towards_the_server(quiet: Lab) -> None
 
 @pytest.mark.timing
 def test_nothing_limits_the_way_back(quiet: Lab) -> None:
-    arrived, seconds = burst(quiet, "server", "client", quiet.client_ipv4, 500)
+    arrived, seconds = burst(quiet, "server", "client", quiet.plan.addresses("client").ipv4, 500)
     assert arrived == 500
     assert seconds < 0.1
 

@@ -21,9 +21,10 @@ from ipaddress import ip_address
 
 import pytest
 
-from app.lab import Detour, Lab, LabPlan
-from app.lab.plan import LIMITED_SECONDS, MAX_DETOUR, TWIN_LINKS
+from app.lab import Lab
+from app.lab.plan import LIMITED_SECONDS, MAX_DETOUR, TWIN_LINKS, Detour, LabPlan
 from bpf.errors import ProbedeckError, UsageError
+from tests.support.lab_truth import delay, hops, interface_counters, silence
 from tests.support.sight import assert_gone, becomes, namespaces_of, node
 
 FAMILIES = pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -96,16 +97,16 @@ def truth(lab: Lab, name: str, family: socket.AddressFamily) -> str:
 
 
 def expected(lab: Lab, family: socket.AddressFamily, detour: bool = False) -> list[set[str]]:
-    return [{truth(lab, name, family) for name in hop} for hop in lab.plan.hops(detour)]
+    return [{truth(lab, name, family) for name in hop} for hop in hops(lab.plan, detour)]
 
 
 def test_the_plan_tells_the_path() -> None:
-    assert PLAN.hops() == (
+    assert hops(PLAN) == (
         ("r1",), ("r2",), ("r3", "r3b"), ("r4",), ("r5",), ("r6",), ("server",),
     )  # fmt: skip
-    assert PLAN.hops(detour=True)[3:6] == (("r4",), ("d1",), ("d2",))
-    assert PLAN.hops(detour=True)[6:] == (("r5",), ("r6",), ("server",))
-    assert [PLAN.delay(hop) for hop in (1, 2, 3, 4, 7)] == pytest.approx(
+    assert hops(PLAN, detour=True)[3:6] == (("r4",), ("d1",), ("d2",))
+    assert hops(PLAN, detour=True)[6:] == (("r5",), ("r6",), ("server",))
+    assert [delay(PLAN, hop) for hop in (1, 2, 3, 4, 7)] == pytest.approx(
         [0, 0.004, 0.004, 0.024, 0.034]
     )
     assert PLAN.addresses("r3b").ipv4 == "10.94.100.2"
@@ -132,9 +133,9 @@ def test_delay_is_as_asked_for(lab: Lab, family: socket.AddressFamily) -> None:
             # The client's own system calls count too, and are not the cable's.
             tracer.probe(hop)
             seconds = [tracer.probe(hop)[1] for _ in range(15)]
-            error = statistics.median(seconds) - lab.plan.delay(hop)
+            error = statistics.median(seconds) - delay(lab.plan, hop)
             print(
-                f"hop {hop}: truth {lab.plan.delay(hop) * 1e3:.0f} ms, error {error * 1e6:.0f} us"
+                f"hop {hop}: truth {delay(lab.plan, hop) * 1e3:.0f} ms, error {error * 1e6:.0f} us"
             )
             assert -TOLERANCE < error < TOLERANCE
 
@@ -148,7 +149,7 @@ def at(lab: Lab, family: socket.AddressFamily, port: int, hop: int) -> str:
 def test_flows_are_shared_out_and_stay(lab: Lab, family: socket.AddressFamily) -> None:
     """S3.20: the two ways agree with the routers' own counters."""
     count, size = 10, 5 + (48 if family == socket.AF_INET6 else 28) + 14
-    before = [lab.interface_counters("r2", name) for name in ("right", "right2")]
+    before = [interface_counters(lab, "r2", name) for name in ("right", "right2")]
     seen: Counter[str] = Counter()
     for port in range(41000, 41024):
         with Tracer(lab, family, port) as tracer:
@@ -157,7 +158,7 @@ def test_flows_are_shared_out_and_stay(lab: Lab, family: socket.AddressFamily) -
         seen.update(answers)
     ways = [truth(lab, name, family) for name in ("r3", "r3b")]
     assert set(seen) == set(ways)
-    after = [lab.interface_counters("r2", name) for name in ("right", "right2")]
+    after = [interface_counters(lab, "r2", name) for name in ("right", "right2")]
     for way, old, new in zip(ways, before, after, strict=True):
         # Neighbour discovery adds a packet or two.
         assert 0 <= new.sent_packets - old.sent_packets - seen[way] * count <= 8
@@ -170,12 +171,12 @@ def test_a_silent_hop_says_nothing_and_passes_all(lab: Lab, family: socket.Addre
     with Tracer(lab, family) as tracer:
         assert tracer.probe(SILENT_HOP, 0.1)[0] == ""
         assert tracer.probe(SERVER_HOP)[0] == truth(lab, "server", family)
-        lab.silence("r4", True)
+        silence(lab, "r4", True)
         try:
             assert tracer.probe(4, 0.1)[0] == ""
             assert tracer.probe(5)[0] == truth(lab, "r5", family)
         finally:
-            lab.silence("r4", False)
+            silence(lab, "r4", False)
         assert tracer.probe(4)[0] == truth(lab, "r4", family)
 
 
@@ -338,8 +339,8 @@ def test_impossible_plans_are_refused(plan: LabPlan, words: str) -> None:
 
 def test_what_is_not_there_is_refused(lab: Lab) -> None:
     with pytest.raises(UsageError, match="no interface 'eth0'"):
-        lab.interface_counters("r1", "eth0")
+        interface_counters(lab, "r1", "eth0")
     with pytest.raises(UsageError, match="no node 'r7'"):
-        lab.silence("r7", True)
+        silence(lab, "r7", True)
     with pytest.raises(UsageError, match="no detour"), Lab(traffic=False) as plain:
         plain.detour(True)

@@ -27,6 +27,7 @@ from probes.monitor.policy import load
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE, PolicyState
 from probes.snapshot import Item, Snapshot
 from tests.app.lab.captures import ETHER, HOST, PEER, START_NS, described, enhanced, pcap, section
+from tests.support.lab_truth import interface_counters
 from tests.support.runs import children, deck, deck_ends
 from tests.support.sight import ETH_P_ALL, alive, becomes, node
 
@@ -80,9 +81,9 @@ def test_nothing_is_left_out_silently(lab: Lab, tmp_path: Path) -> None:
     ):  # fmt: skip
         text += enhanced(interface, 1, bytes(size), cut)
     (tmp_path / "x.pcapng").write_bytes(text + b"\6\0\0")
-    before = lab.interface_counters("client", "eth0")
+    before = interface_counters(lab, "client", "eth0")
     outcome = replayed(lab, tmp_path / "x.pcapng")
-    after = lab.interface_counters("client", "eth0")
+    after = interface_counters(lab, "client", "eth0")
     assert after.received_packets - before.received_packets == outcome.sent
     assert after.received_bytes - before.received_bytes == len(tagged) + 60 + 1060
     assert outcome.words("x.pcapng") == (

@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 
-from app.lab import Detour, Lab, LabPlan, netns
+from app.lab import Lab, netns
+from app.lab.plan import Detour, LabPlan
 from probes.control.controller import Controller
 from probes.path.options import PathOptions, TracedFlow
 from probes.path.records import HOPS_TABLE, Array, ProbeOutcome
 from probes.snapshot import Event, Item, Snapshot
+from tests.support.lab_truth import delay, hops, interface_counters
 
 pytestmark = pytest.mark.timing
 
@@ -113,7 +115,7 @@ def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
     assert (rows["hop"][rows["outcome"] == ProbeOutcome.BEYOND_PATH] > 6).all()
     assert (beyond["hop"] > 6).sum() > 5
     for version in (4, 6):
-        for hop, (name, *_) in enumerate(plan.hops()[:-1], 1):
+        for hop, (name, *_) in enumerate(hops(plan)[:-1], 1):
             mine = rows[(rows["version"] == version) & (rows["hop"] == hop)]
             answers = mine[mine["outcome"] == ProbeOutcome.ANSWERED]
             assert len(answers) > 0.9 * len(mine)
@@ -121,7 +123,7 @@ def test_times_are_those_of_the_cables_and_every_probe_is_told() -> None:
             expected = addresses.ipv4 if version == 4 else addresses.ipv6
             assert {text(row) for row in answers} == {expected}
             rtts = (answers["received_ns"] - answers["sent_ns"]) / 1e6
-            error = float(np.median(rtts)) - plan.delay(hop) * 1e3
+            error = float(np.median(rtts)) - delay(plan, hop) * 1e3
             print(f"IPv{version} hop {hop}: {len(answers)} answers, median {error:+.3f} ms")
             assert abs(error) < 0.7
 
@@ -141,7 +143,7 @@ def test_a_detour_is_told_within_a_second_and_a_silent_hop_is_hardly_asked() -> 
     expected = {
         f"hop {hop}: answered by {plan.addresses(new).ipv4}, was {plan.addresses(old).ipv4}"
         for hop, ((new,), (old,)) in enumerate(
-            zip(plan.hops(detour=True), plan.hops(), strict=False), 1
+            zip(hops(plan, detour=True), hops(plan), strict=False), 1
         )
         if new != old and old != "server"
     }
@@ -164,10 +166,10 @@ def test_each_flow_is_told_the_way_that_it_takes() -> None:
         for _ in range(8):
             out = udp_to(lab.server_ipv4)
             port = out.getsockname()[1]
-            before = lab.interface_counters("r3b", "left").received_packets
+            before = interface_counters(lab, "r3b", "left").received_packets
             with sending(out):
                 time.sleep(0.3)
-            moved = lab.interface_counters("r3b", "left").received_packets - before
+            moved = interface_counters(lab, "r3b", "left").received_packets - before
             by_twin[port] = moved > 100
         rows = traced.finish()
     third = rows[(rows["hop"] == 3) & (rows["outcome"] == ProbeOutcome.ANSWERED)]
