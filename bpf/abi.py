@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes as ct
 from enum import IntEnum, IntFlag
+from typing import Any
 
 
 class BpfCommand(IntEnum):
@@ -33,39 +34,16 @@ class BpfCommand(IntEnum):
     ENABLE_STATS = 32
 
 
-class MapType(IntEnum):
-    """enum bpf_map_type."""
-
-    HASH = 1
-    ARRAY = 2
-    PROG_ARRAY = 3
-    PERF_EVENT_ARRAY = 4
-    PERCPU_HASH = 5
-    PERCPU_ARRAY = 6
-    STACK_TRACE = 7
-    CGROUP_ARRAY = 8
-    LRU_HASH = 9
-    LRU_PERCPU_HASH = 10
-    LPM_TRIE = 11
-    ARRAY_OF_MAPS = 12
-    HASH_OF_MAPS = 13
-    DEVMAP = 14
-    SOCKMAP = 15
-    CPUMAP = 16
-    XSKMAP = 17
-    SOCKHASH = 18
-    CGROUP_STORAGE = 19
-    REUSEPORT_SOCKARRAY = 20
-    PERCPU_CGROUP_STORAGE = 21
-    QUEUE = 22
-    STACK = 23
-    SK_STORAGE = 24
-    DEVMAP_HASH = 25
-    STRUCT_OPS = 26
-    RINGBUF = 27
-    INODE_STORAGE = 28
-    TASK_STORAGE = 29
-    BLOOM_FILTER = 30
+MapType = IntEnum(
+    "MapType",
+    """
+    HASH ARRAY PROG_ARRAY PERF_EVENT_ARRAY PERCPU_HASH PERCPU_ARRAY STACK_TRACE CGROUP_ARRAY
+    LRU_HASH LRU_PERCPU_HASH LPM_TRIE ARRAY_OF_MAPS HASH_OF_MAPS DEVMAP SOCKMAP CPUMAP XSKMAP
+    SOCKHASH CGROUP_STORAGE REUSEPORT_SOCKARRAY PERCPU_CGROUP_STORAGE QUEUE STACK SK_STORAGE
+    DEVMAP_HASH STRUCT_OPS RINGBUF INODE_STORAGE TASK_STORAGE BLOOM_FILTER
+    """,
+)
+"""enum bpf_map_type."""
 
 
 class MapFlag(IntFlag):
@@ -112,190 +90,132 @@ LIVE_FRAMES = 1 << 1
 """BPF_F_TEST_XDP_LIVE_FRAMES of PROG_TEST_RUN: the frames really travel."""
 
 
+_TYPES: dict[str, Any] = {
+    "u8": ct.c_uint8,
+    "u32": ct.c_uint32,
+    "u64": ct.c_uint64,
+    "char": ct.c_char,
+}
+
+
+def _layout(*rows: str) -> list[tuple[str, Any]]:
+    """Return the fields of a structure; each row is a C type and the names of its fields."""
+    fields = []
+    for kind, *names in map(str.split, rows):
+        scalar, _, count = kind.rstrip("]").partition("[")
+        type_ = _TYPES[scalar] * int(count) if count else _TYPES[scalar]
+        fields += [(name, type_) for name in names]
+    return fields
+
+
 class MapCreate(ct.Structure):
-    _fields_ = [
-        ("map_type", ct.c_uint32),
-        ("key_size", ct.c_uint32),
-        ("value_size", ct.c_uint32),
-        ("max_entries", ct.c_uint32),
-        ("map_flags", ct.c_uint32),
-        ("inner_map_fd", ct.c_uint32),
-        ("numa_node", ct.c_uint32),
-        ("map_name", ct.c_char * 16),
-        ("map_ifindex", ct.c_uint32),
-        ("btf_fd", ct.c_uint32),
-        ("btf_key_type_id", ct.c_uint32),
-        ("btf_value_type_id", ct.c_uint32),
-    ]
+    _fields_ = _layout(
+        "u32 map_type key_size value_size max_entries map_flags inner_map_fd numa_node",
+        "char[16] map_name",
+        "u32 map_ifindex btf_fd btf_key_type_id btf_value_type_id",
+    )
 
 
 class MapInfoStruct(ct.Structure):
-    _fields_ = [
-        ("type", ct.c_uint32),
-        ("id", ct.c_uint32),
-        ("key_size", ct.c_uint32),
-        ("value_size", ct.c_uint32),
-        ("max_entries", ct.c_uint32),
-        ("map_flags", ct.c_uint32),
-        ("name", ct.c_char * 16),
-        ("ifindex", ct.c_uint32),
-        ("btf_vmlinux_value_type_id", ct.c_uint32),
-        ("netns_dev", ct.c_uint64),
-        ("netns_ino", ct.c_uint64),
-        ("btf_id", ct.c_uint32),
-        ("btf_key_type_id", ct.c_uint32),
-        ("btf_value_type_id", ct.c_uint32),
-    ]
+    _fields_ = _layout(
+        "u32 type id key_size value_size max_entries map_flags",
+        "char[16] name",
+        "u32 ifindex btf_vmlinux_value_type_id",
+        "u64 netns_dev netns_ino",
+        "u32 btf_id btf_key_type_id btf_value_type_id",
+    )
 
 
 class Element(ct.Structure):
     """Arguments of the commands on one entry; `value` is the next key's place for GET_NEXT_KEY."""
 
-    _fields_ = [
-        ("map_fd", ct.c_uint32),
-        ("_pad", ct.c_uint32),
-        ("key", ct.c_uint64),
-        ("value", ct.c_uint64),
-        ("flags", ct.c_uint64),
-    ]
+    _fields_ = _layout("u32 map_fd _pad", "u64 key value flags")
 
 
 class Batch(ct.Structure):
     """`struct { in_batch ... } batch`: the caller keeps one and changes it between calls."""
 
-    _fields_ = [
-        ("in_batch", ct.c_uint64),
-        ("out_batch", ct.c_uint64),
-        ("keys", ct.c_uint64),
-        ("values", ct.c_uint64),
-        ("count", ct.c_uint32),
-        ("map_fd", ct.c_uint32),
-        ("elem_flags", ct.c_uint64),
-        ("flags", ct.c_uint64),
-    ]
+    _fields_ = _layout(
+        "u64 in_batch out_batch keys values",
+        "u32 count map_fd",
+        "u64 elem_flags flags",
+    )
 
 
 class ProgLoad(ct.Structure):
-    _fields_ = [
-        ("prog_type", ct.c_uint32),
-        ("insn_cnt", ct.c_uint32),
-        ("insns", ct.c_uint64),
-        ("license", ct.c_uint64),
-        ("log_level", ct.c_uint32),
-        ("log_size", ct.c_uint32),
-        ("log_buf", ct.c_uint64),
-        ("kern_version", ct.c_uint32),
-        ("prog_flags", ct.c_uint32),
-        ("prog_name", ct.c_char * 16),
-        ("prog_ifindex", ct.c_uint32),
-        ("expected_attach_type", ct.c_uint32),
-        ("prog_btf_fd", ct.c_uint32),
-        ("func_info_rec_size", ct.c_uint32),
-        ("func_info", ct.c_uint64),
-        ("func_info_cnt", ct.c_uint32),
-        ("line_info_rec_size", ct.c_uint32),
-        ("line_info", ct.c_uint64),
-        ("line_info_cnt", ct.c_uint32),
-        ("attach_btf_id", ct.c_uint32),
-    ]
+    _fields_ = _layout(
+        "u32 prog_type insn_cnt",
+        "u64 insns license",
+        "u32 log_level log_size",
+        "u64 log_buf",
+        "u32 kern_version prog_flags",
+        "char[16] prog_name",
+        "u32 prog_ifindex expected_attach_type prog_btf_fd func_info_rec_size",
+        "u64 func_info",
+        "u32 func_info_cnt line_info_rec_size",
+        "u64 line_info",
+        "u32 line_info_cnt attach_btf_id",
+    )
 
 
 class ProgTestRun(ct.Structure):
-    _fields_ = [
-        ("prog_fd", ct.c_uint32),
-        ("retval", ct.c_uint32),
-        ("data_size_in", ct.c_uint32),
-        ("data_size_out", ct.c_uint32),
-        ("data_in", ct.c_uint64),
-        ("data_out", ct.c_uint64),
-        ("repeat", ct.c_uint32),
-        ("duration", ct.c_uint32),
-        ("ctx_size_in", ct.c_uint32),
-        ("ctx_size_out", ct.c_uint32),
-        ("ctx_in", ct.c_uint64),
-        ("ctx_out", ct.c_uint64),
-        ("flags", ct.c_uint32),
-        ("cpu", ct.c_uint32),
-        ("batch_size", ct.c_uint32),
-        ("_pad", ct.c_uint32),
-    ]
+    _fields_ = _layout(
+        "u32 prog_fd retval data_size_in data_size_out",
+        "u64 data_in data_out",
+        "u32 repeat duration ctx_size_in ctx_size_out",
+        "u64 ctx_in ctx_out",
+        "u32 flags cpu batch_size _pad",
+    )
 
 
 class LinkCreate(ct.Structure):
-    _fields_ = [
-        ("prog_fd", ct.c_uint32),
-        ("target_ifindex", ct.c_uint32),
-        ("attach_type", ct.c_uint32),
-        ("flags", ct.c_uint32),
-        ("_union", ct.c_uint32 * 8),
-    ]
+    _fields_ = _layout("u32 prog_fd target_ifindex attach_type flags", "u32[8] _union")
 
 
 class ProgQuery(ct.Structure):
-    _fields_ = [
-        ("target_ifindex", ct.c_uint32),
-        ("attach_type", ct.c_uint32),
-        ("query_flags", ct.c_uint32),
-        ("attach_flags", ct.c_uint32),
-        ("prog_ids", ct.c_uint64),
-        ("count", ct.c_uint32),
-        ("_pad", ct.c_uint32),
-        ("prog_attach_flags", ct.c_uint64),
-        ("link_ids", ct.c_uint64),
-        ("link_attach_flags", ct.c_uint64),
-        ("revision", ct.c_uint64),
-    ]
+    _fields_ = _layout(
+        "u32 target_ifindex attach_type query_flags attach_flags",
+        "u64 prog_ids",
+        "u32 count _pad",
+        "u64 prog_attach_flags link_ids link_attach_flags revision",
+    )
 
 
 class InfoByFd(ct.Structure):
-    _fields_ = [("bpf_fd", ct.c_uint32), ("info_len", ct.c_uint32), ("info", ct.c_uint64)]
+    _fields_ = _layout("u32 bpf_fd info_len", "u64 info")
 
 
 class GetId(ct.Structure):
-    _fields_ = [("id", ct.c_uint32), ("next_id", ct.c_uint32), ("open_flags", ct.c_uint32)]
+    _fields_ = _layout("u32 id next_id open_flags")
 
 
 class BtfInfoStruct(ct.Structure):
     """struct bpf_btf_info up to `id`."""
 
-    _fields_ = [("btf", ct.c_uint64), ("btf_size", ct.c_uint32), ("id", ct.c_uint32)]
+    _fields_ = _layout("u64 btf", "u32 btf_size id")
 
 
 class BtfLoad(ct.Structure):
-    _fields_ = [
-        ("btf", ct.c_uint64),
-        ("log_buf", ct.c_uint64),
-        ("btf_size", ct.c_uint32),
-        ("log_size", ct.c_uint32),
-        ("log_level", ct.c_uint32),
-    ]
+    _fields_ = _layout("u64 btf log_buf", "u32 btf_size log_size log_level")
 
 
 class EnableStats(ct.Structure):
-    _fields_ = [("type", ct.c_uint32)]
+    _fields_ = _layout("u32 type")
 
 
 class ProgInfoStruct(ct.Structure):
     """struct bpf_prog_info up to `run_cnt`, kernel 5.1."""
 
-    _fields_ = [
-        ("type", ct.c_uint32),
-        ("id", ct.c_uint32),
-        ("tag", ct.c_uint8 * 8),
-        ("jited_prog_len", ct.c_uint32),
-        ("xlated_prog_len", ct.c_uint32),
-        ("jited_prog_insns", ct.c_uint64),
-        ("xlated_prog_insns", ct.c_uint64),
-        ("load_time", ct.c_uint64),
-        ("created_by_uid", ct.c_uint32),
-        ("nr_map_ids", ct.c_uint32),
-        ("map_ids", ct.c_uint64),
-        ("name", ct.c_char * 16),
-        ("ifindex", ct.c_uint32),
-        ("gpl_compatible", ct.c_uint32),
-        ("netns_dev", ct.c_uint64),
-        ("netns_ino", ct.c_uint64),
-        ("_jited_ksyms_to_prog_tags", ct.c_uint64 * 11),
-        ("run_time_ns", ct.c_uint64),
-        ("run_cnt", ct.c_uint64),
-    ]
+    _fields_ = _layout(
+        "u32 type id",
+        "u8[8] tag",
+        "u32 jited_prog_len xlated_prog_len",
+        "u64 jited_prog_insns xlated_prog_insns load_time",
+        "u32 created_by_uid nr_map_ids",
+        "u64 map_ids",
+        "char[16] name",
+        "u32 ifindex gpl_compatible",
+        "u64 netns_dev netns_ino",
+        "u64[11] _jited_ksyms_to_prog_tags",
+        "u64 run_time_ns run_cnt",
+    )

@@ -17,20 +17,8 @@ _PSEUDO_MAP_FD = 1
 _PSEUDO_FUNC = 4
 
 
-class Register(IntEnum):
-    """R0 result, R1-R5 arguments, R6-R9 kept across calls, FP the top of the stack."""
-
-    R0 = 0
-    R1 = 1
-    R2 = 2
-    R3 = 3
-    R4 = 4
-    R5 = 5
-    R6 = 6
-    R7 = 7
-    R8 = 8
-    R9 = 9
-    FP = 10
+Register = IntEnum("Register", "R0 R1 R2 R3 R4 R5 R6 R7 R8 R9 FP", start=0)
+"""R0 result, R1-R5 arguments, R6-R9 kept across calls, FP the top of the stack."""
 
 
 class HelperFunction(IntEnum):

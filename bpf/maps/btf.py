@@ -22,30 +22,14 @@ _ANNOTATION = "____btf_map_"
 a stack have only a value."""
 
 
-class TypeKind(IntEnum):
-    """BTF_KIND_*."""
-
-    INT = 1
-    PTR = 2
-    ARRAY = 3
-    STRUCT = 4
-    UNION = 5
-    ENUM = 6
-    FWD = 7
-    TYPEDEF = 8
-    VOLATILE = 9
-    CONST = 10
-    RESTRICT = 11
-    FUNC = 12
-    FUNC_PROTO = 13
-    VAR = 14
-    DATASEC = 15
-    FLOAT = 16
-    DECL_TAG = 17
-    TYPE_TAG = 18
-    ENUM64 = 19
-
-
+TypeKind = IntEnum(
+    "TypeKind",
+    """
+    INT PTR ARRAY STRUCT UNION ENUM FWD TYPEDEF VOLATILE CONST RESTRICT FUNC FUNC_PROTO VAR DATASEC
+    FLOAT DECL_TAG TYPE_TAG ENUM64
+    """,
+)
+"""BTF_KIND_*."""
 _KINDS = frozenset(TypeKind)
 _QUALIFIERS = (TypeKind.VOLATILE, TypeKind.CONST, TypeKind.RESTRICT, TypeKind.TYPE_TAG)
 _FIXED = {TypeKind.INT: 4, TypeKind.ARRAY: 12, TypeKind.VAR: 4, TypeKind.DECL_TAG: 4}
