@@ -92,7 +92,6 @@ class HistoryChart(Widget):
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """Redraw in new colours."""
         super().notify_style_update()
         self._drawn = None
 

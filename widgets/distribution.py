@@ -35,7 +35,6 @@ class Distribution(Widget):
     """
 
     def __init__(self, *, unit: Callable[[float], str] = si) -> None:
-        """`unit` formats a value of the axis."""
         super().__init__()
         self._unit = unit
         self._values: NDArray[np.float64] = np.empty(0)
@@ -47,7 +46,6 @@ class Distribution(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """Return the title, a line of the bars, or the axis."""
         width, height = self.size
         tones = tone_styles(self.get_component_rich_style)
         bars = height - 2

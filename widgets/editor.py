@@ -108,7 +108,6 @@ class CodeEditor(LazyTextArea):
         self.load_text(text)
 
     def load_text(self, text: str) -> None:
-        """Replace the text and forget the history of edits."""
         self.indent_type = "tabs" if "\n\t" in text else "spaces"
         super().load_text(text)
 

@@ -66,12 +66,10 @@ class StatusStrip(Widget):
             self.refresh()
 
     def notify_style_update(self) -> None:
-        """Redraw in new colours."""
         super().notify_style_update()
         self._tones.clear()
 
     def render_line(self, y: int) -> Strip:
-        """Draw the items that fit."""
         width = self.size.width
         if not self._tones:
             self._tones = tone_styles(self.get_component_rich_style)

@@ -34,7 +34,6 @@ class Stage:
     """A probe's place in a chain. Its programs pass packets on through the array `next_fd`."""
 
     def __init__(self, name: str = "") -> None:
-        """`name` is the probe's."""
         self.name = name
         self.next_fd = _program_array("probe_next")
         self.prog_fd = -1

@@ -26,7 +26,6 @@ class Interface:
     """Whether its frames begin with an Ethernet header; False for tun, WireGuard, PPP."""
 
     def exists(self) -> bool:
-        """Whether the interface still exists, under any name."""
         return bool(self._name_now())
 
     def is_up(self) -> bool:

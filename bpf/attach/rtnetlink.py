@@ -132,7 +132,6 @@ def request(family: int, kind: int, body: bytes, *, dump: bool = False) -> Itera
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Encode one attribute."""
     return struct.pack("HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
 
 

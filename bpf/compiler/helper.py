@@ -232,7 +232,6 @@ class CompileHelper:
 
 
 def clear_output() -> None:
-    """Drop the output of clang."""
     os.ftruncate(2, 0)
     os.lseek(2, 0, os.SEEK_SET)
 

@@ -44,16 +44,13 @@ class Block(VirtualTable):
     """Whether the focus skips the block while it has no rows."""
 
     def show(self, source: RowSource) -> None:
-        """Show a new source."""
         self.can_focus = source.rows > 0 or not self.passed_by
         super().show(source)
 
     def on_focus(self) -> None:
-        """Show the cursor."""
         self._repaint()
 
     def on_blur(self) -> None:
-        """Hide the cursor."""
         self._repaint()
 
     def enter(self, step: int) -> None:

@@ -76,36 +76,28 @@ class Rows:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Rows:
-        """Take `rows` in their order."""
         return cls(tuple(rows))
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return len(self.content)
 
     def key(self, index: int) -> Hashable:
-        """Return the key of row `index`."""
         return self.content[index].key
 
     def index(self, key: Hashable) -> int | None:
-        """Return the index of `key`, or None."""
         return self._places.get(key)
 
     def cells(self, index: int) -> Sequence[str | Pieces]:
-        """Return the texts of row `index`."""
         return self.content[index].cells
 
     def tones(self, index: int) -> Tones:
-        """Return the tones of row `index`."""
         return self.content[index].tones
 
     def values(self, position: int) -> Sequence[Value]:
-        """Return the values of a column."""
         return [row.values[position] for row in self.content]
 
     def ordered(self, position: int, *, descending: bool) -> Rows:
-        """Return the rows sorted by a column."""
         groups: list[list[Row]] = []
         for row in self.content:
             if row.below and groups:

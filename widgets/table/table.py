@@ -109,7 +109,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def source(self) -> RowSource:
-        """The present source."""
         return self._source
 
     @property
@@ -119,7 +118,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def cursor_index(self) -> int:
-        """Index of the row under the cursor."""
         return self._index
 
     @property
@@ -224,19 +222,15 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._pinned = False
 
     def watch_empty(self) -> None:
-        """Repaint with the new text."""
         self._repaint()
 
     def action_move(self, rows: int) -> None:
-        """Move the cursor."""
         self.move_to(self._index + rows)
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by a page."""
         self.move_to(self._index + pages * max(1, self._visible - 1))
 
     def action_first(self) -> None:
-        """Go to the first row."""
         self.move_to(0)
 
     def action_top(self) -> None:
@@ -244,17 +238,14 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.unpin()
 
     def action_last(self) -> None:
-        """Go to the last row."""
         self.move_to(self._source.rows - 1)
 
     def action_select(self) -> None:
-        """Choose the row under the cursor."""
         if self._key is not None:
             self._pinned = True
             self.post_message(self.RowSelected(self, self._key))
 
     def on_click(self, event: events.Click) -> None:
-        """Choose a column, move to a row or choose it."""
         offset = event.get_content_offset(self)
         if offset is None:
             return
@@ -270,23 +261,19 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
                 self.action_select()
 
     def on_resize(self) -> None:
-        """Fit the columns again and keep the cursor in view."""
         self._reveal()
         self._repaint()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Draw the rows that came into view."""
         if round(old_value) != round(new_value):
             self._lines.clear()
         super().watch_scroll_y(old_value, new_value)
 
     def notify_style_update(self) -> None:
-        """Redraw in new colours."""
         super().notify_style_update()
         self._tones.clear()
 
     def render_line(self, y: int) -> Strip:
-        """Draw the header, a row, or the text of an empty table."""
         if not self._tones:
             self._tones = tone_styles(self.get_component_rich_style)
         width = self.outer_size.width

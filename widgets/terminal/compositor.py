@@ -85,7 +85,6 @@ class DiffApp(App[ReturnType]):
     """Set it before the first screen."""
 
     def __init__(self, **options: Any) -> None:
-        """`options`: see App."""
         super().__init__(**options)
         self.link = LinkEstimator()
         self.shadow = TerminalState()
@@ -102,7 +101,6 @@ class DiffApp(App[ReturnType]):
         self.exit(return_code=128 + signal.SIGHUP)
 
     def set_bindings(self, bindings: BindingsMap) -> None:
-        """Replace the keys of the app."""
         self._bindings = bindings
 
     @property
@@ -151,7 +149,6 @@ class DiffApp(App[ReturnType]):
 
     @property
     def fits(self) -> bool:
-        """Whether the terminal is large enough."""
         return self.size.width >= self.least.width and self.size.height >= self.least.height
 
     def begin_update(self) -> None:
@@ -233,7 +230,6 @@ class DiffCompositor(Compositor):
         return stock
 
     def render_full_update(self, simplify: bool = False) -> Any:
-        """Return an update of the whole screen."""
         stock = super().render_full_update(simplify)
         if simplify:
             return stock
@@ -244,7 +240,6 @@ class DiffCompositor(Compositor):
         return DiffUpdate(lines, stock)
 
     def render_partial_update(self) -> Any:
-        """Return an update of the dirty regions."""
         stock = super().render_partial_update()
         if stock is None:
             return None
@@ -258,14 +253,12 @@ class DiffCompositor(Compositor):
         return DiffUpdate(lines, stock)
 
     def _drawn(self, line: CellLine) -> CellLine:
-        """Return a line in the terminal's characters."""
         if self._app.look.glyphs != "ascii" or text_of(line).isascii():
             return line
         return [Segment(ascii_of(text), style) for text, style, _ in line]
 
 
 def _refusal(size: Size, least: Size) -> dict[int, CellLine]:
-    """Return the lines of a terminal that is too small."""
     text = f"{size.width}x{size.height}: needs {least.width}x{least.height}"
     middle = (size.height - 1) // 2
     return {
@@ -316,12 +309,10 @@ class DiffScreen(Screen[ScreenResultType]):
             self._compositor = DiffCompositor(self)
 
     def set_bindings(self, bindings: BindingsMap) -> None:
-        """Replace the keys of the screen."""
         self._bindings = bindings
 
     @property
     def text_lines(self) -> list[str]:
-        """The text of each line of the screen."""
         return [strip.text for strip in self._compositor.render_strips()]
 
     def refresh_terminal(self) -> None:
@@ -334,7 +325,6 @@ class DiffScreen(Screen[ScreenResultType]):
         await self._mounted_event.wait()
 
     async def on_event(self, event: events.Event) -> None:
-        """Handle an event."""
         if isinstance(event, events.Resize):
             # A layout leads to an event of its size: a late one and a newer one would
             # alternate for ever.

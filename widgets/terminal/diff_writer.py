@@ -46,7 +46,6 @@ class DiffWriter:
         """The line to change and its new content; every character is one cell wide."""
 
     def whole_line(self, y: int, line: CellLine) -> None:
-        """Write all of a line."""
         x = 0
         for segment in line:
             # Terminals differ about the width of some characters: the cursor is unknown.
@@ -137,7 +136,6 @@ class DiffWriter:
         self.at = (0, 0)
 
     def go(self, y: int, x: int) -> None:
-        """Move the cursor."""
         line, column = self.at
         if (line, column) == (y, x):
             return

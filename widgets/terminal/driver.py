@@ -71,7 +71,6 @@ class TerminalDriver(LinuxDriver):
     """Textual's driver, with queries to the terminal and their answers."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
-        """`options`: see LinuxDriver."""
         super().__init__(app, **options)
         self._output = _Output(self._lose)
         self._file = cast("Any", self._output)
@@ -150,7 +149,6 @@ class TerminalDriver(LinuxDriver):
         self._output.end(_SECONDS)
 
     def close(self) -> None:
-        """Flush the writer."""
         super().close()
         self._writer_thread = None
 
@@ -160,7 +158,6 @@ class TerminalDriver(LinuxDriver):
             super().write(data)
 
     def disable_input(self) -> None:
-        """Stop reading."""
         os.eventfd_write(self._ending, 1)
         super().disable_input()
 
@@ -242,7 +239,6 @@ class _Output:
     """The terminal as a file: writes never fail, and always end."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
-        """`lost` is called when writing is no longer possible."""
         self._lost = lost
         self._fd = next((fd for fd in (2, 1) if os.isatty(fd)), 2)
         self._end: float | None = None
@@ -278,5 +274,4 @@ class _Output:
         """Do nothing: `write` has written everything."""
 
     def fileno(self) -> int:
-        """Return the descriptor."""
         return self._fd

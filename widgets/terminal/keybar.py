@@ -30,7 +30,6 @@ class KeyBar(Footer):
         self._shown: tuple[int, list[_Key]] = (0, [])
 
     def compose(self) -> ComposeResult:
-        """Return the keys, as wide as fits."""
         if not self._bindings_ready:
             return
         width, keys = self._shown = (self.size.width, self._keys())
@@ -59,7 +58,6 @@ class KeyBar(Footer):
             super().bindings_changed(screen)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fit the keys to a new width."""
         if event.size.width != self._shown[0]:
             self.call_after_refresh(self.recompose)
 

@@ -30,7 +30,6 @@ class Keyboard:
     with Escape is that key with alt."""
 
     def __init__(self, *, debug: bool) -> None:
-        """`debug`: the parser logs its input."""
         self._parser = XTermParser(debug)
         self._escape = self._pasting = False
         self._rest = ""

@@ -29,7 +29,6 @@ class TerminalState:
         """Line and column of the cursor, -1: unknown."""
 
     def reset(self, size: Size | None = None) -> None:
-        """Forget everything."""
         self.size = self.size if size is None else size
         self.lines = [None] * self.size.height
         self.owed = {}
@@ -93,5 +92,4 @@ class TerminalState:
 
 
 def text_of(line: CellLine) -> str:
-    """Return the characters of a line."""
     return "".join(segment.text for segment in line)

@@ -60,7 +60,6 @@ class LazyTextArea(TextArea):
 
     @property
     def text(self) -> str:
-        """The whole text."""
         if self._joined is None:
             self._joined = self.document.text
         return self._joined
@@ -70,7 +69,6 @@ class LazyTextArea(TextArea):
         self.load_text(value)
 
     def load_text(self, text: str) -> None:
-        """Replace the text and forget the history of edits."""
         self._longest = 0
         super().load_text(text)
 
@@ -84,7 +82,6 @@ class LazyTextArea(TextArea):
         self._styled = False
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw lines in the styles of the app's theme."""
         if not self._styled:
             self._styled = True
             self._theme.syntax_styles = dict(self.syntax_styles())
