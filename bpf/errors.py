@@ -79,10 +79,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return a hint: the nearest of `names`, ignoring case, or else all names in their order."""
+def did_you_mean(name: str, names: Iterable[str], otherwise: str | None = None) -> str:
+    """Return a hint: the nearest of `names`, ignoring case; else `otherwise`, or by default all
+    names in their order."""
     known = list(names)
     folded = {each.casefold(): each for each in reversed(known)}
     if near := difflib.get_close_matches(name.casefold(), folded, n=1):
         return f"did you mean {folded[near[0]]}?"
+    if otherwise is not None:
+        return otherwise
     return f"there are {', '.join(known)}" if known else ""

@@ -1,4 +1,4 @@
 """The north-bound API (S1.1): a controller's `ControlPlane` by HTTP, and as a client sees it.
 
-`listener.serve` offers one, `remote.RemoteController` is one that another host offers.
+`listener.ApiListener` offers one, `remote.RemoteController` is one that another host offers.
 """

@@ -35,6 +35,7 @@ _MAX_ANSWER = 1 << 30
 """Bytes."""
 _PATIENCE_S = 60.0
 """Longest time for a whole answer: compiles of other clients may come first."""
+_POLICIES = ("monitor", "policies")
 _T = TypeVar("_T")
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
@@ -65,92 +66,86 @@ class Client:
         return self._ask(ControllerStatus, "GET", "status")
 
     def hook_status(self) -> tuple[HookStatus, ...]:
-        """Return the attachment of each hook in use, and the programs that run before it."""
         return self.status().hooks
 
     def memory(self) -> MemoryUse:
-        """Return the controller's kernel memory in use, and its limit."""
         return self.status().memory
 
     def probes(self) -> tuple[ProbeInfo, ...]:
         return self._ask(tuple[ProbeInfo, ...], "GET", "probes")
 
     def config(self, name: str) -> ProbeConfig:
-        return self._ask(ProbeConfig, "GET", _path(name, "config"))
+        return self._ask(ProbeConfig, "GET", _path("probes", name, "config"))
 
     def check(self, config: ProbeConfig) -> Check:
-        return self._ask(Check, "POST", "compile", dump(config))
+        return self._ask(Check, "POST", "compile", json=dump(config))
 
     def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
-        return self._ask(ProbeInfo, "POST", "probes", dump(config), _forced(force))
+        return self._ask(ProbeInfo, "POST", "probes", json=dump(config), params={"force": force})
 
     def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
-        sent = dump(config)
-        return self._ask(Replacement, "PUT", _path(config.name), sent, _forced(force))
+        path, query = _path("probes", config.name), {"force": force}
+        return self._ask(Replacement, "PUT", path, json=dump(config), params=query)
 
     def roll_back(self, name: str) -> Replacement:
-        return self._ask(Replacement, "POST", _path(name, "rollback"))
+        return self._ask(Replacement, "POST", _path("probes", name, "rollback"))
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
-        return self._ask(Replacement, "PUT", "capture", {"filter": capture.text})
+        return self._ask(Replacement, "PUT", "capture", json={"filter": capture.text})
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        sent: dict[str, Any] = {"destination": destination}
-        if flow:
-            sent["flow"] = flow._asdict()
-        self._answer("POST", "paths", {}, sent)
+        wanted = {"destination": destination, "flow": flow and flow._asdict()}
+        self._answer("POST", "paths", json=wanted)
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        fields = flow._asdict() if flow else {}
-        query = {name: str(value) for name, value in fields.items()}
-        self._answer("DELETE", f"paths/{_quoted(destination)}", query)
+        self._answer("DELETE", _path("paths", destination), params=flow and flow._asdict())
 
     def traced(self) -> tuple[Traced, ...]:
         return self._ask(tuple[Traced, ...], "GET", "paths")
 
     def monitor(self) -> MonitorInfo | None:
-        kind = cast("type[MonitorInfo | None]", MonitorInfo | None)
-        return self._ask(kind, "GET", "monitor")
+        return self._ask(cast("type[MonitorInfo | None]", MonitorInfo | None), "GET", "monitor")
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
-        return self._ask(PolicyInfo, "PUT", _policy(policy.name), policy.dump())
+        return self._ask(PolicyInfo, "PUT", _path(*_POLICIES, policy.name), json=policy.dump())
 
     def remove_policy(self, name: str) -> None:
-        self._answer("DELETE", _policy(name), {})
+        self._answer("DELETE", _path(*_POLICIES, name))
 
     def activate_policy(self, name: str) -> PolicyInfo:
-        return self._ask(PolicyInfo, "POST", _policy(name, "activate"))
+        return self._ask(PolicyInfo, "POST", _path(*_POLICIES, name, "activate"))
 
     def deactivate_policy(self, name: str) -> PolicyInfo:
-        return self._ask(PolicyInfo, "POST", _policy(name, "deactivate"))
+        return self._ask(PolicyInfo, "POST", _path(*_POLICIES, name, "deactivate"))
 
     def sketch(self, windows: int = 1) -> Sketch:
-        answer = self._answer("GET", "monitor/sketch", {"windows": str(windows)})
-        return Sketch.from_dict(self._read_as(dict[str, Any], answer))
+        query = {"windows": windows}
+        return Sketch.from_dict(self._ask(dict[str, Any], "GET", "monitor/sketch", params=query))
 
     def remove(self, name: str) -> tuple[Snapshot, ...]:
-        return self._tables("DELETE", _path(name))
+        return self._tables("DELETE", _path("probes", name))
 
     def export(self, name: str) -> tuple[Snapshot, ...]:
-        return self._tables("POST", _path(name, "export"))
+        return self._tables("POST", _path("probes", name, "export"))
 
     def document(self, name: str, kind: str = "") -> bytes:
         """End the window. Returns its tables in format `kind`, or in the probe's own format."""
-        return self._answer("POST", _path(name, "export"), {"format": kind} if kind else {})
+        query = {"format": kind} if kind else {}
+        return self._answer("POST", _path("probes", name, "export"), params=query)
 
     def entries(self, name: str, map_name: str) -> list[Entry]:
         return self._ask(list[Entry], "GET", _entries(name, map_name))
 
     def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        self._answer("PUT", _entries(name, map_name), {}, {"key": key, "value": value})
+        self._answer("PUT", _entries(name, map_name), json={"key": key, "value": value})
 
     def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
         """As in ControlPlane, but raises UsageError if the entry does not exist."""
-        self._answer("DELETE", _entries(name, map_name), {"key": json.dumps(key)})
+        self._answer("DELETE", _entries(name, map_name), params={"key": json.dumps(key)})
         return True
 
     def cost(self, name: str) -> tuple[Cost, ...]:
-        return self._ask(tuple[Cost, ...], "GET", _path(name, "cost"))
+        return self._ask(tuple[Cost, ...], "GET", _path("probes", name, "cost"))
 
     @contextmanager
     def stream(self, timeout: float) -> Iterator[httpx.Response]:
@@ -167,21 +162,13 @@ class Client:
 
     def _tables(self, method: str, path: str) -> tuple[Snapshot, ...]:
         decoder = wire.Decoder()
-        records = tuple(decoder.feed(self._answer(method, path, {"format": "binary"})))
+        answer = self._answer(method, path, params={"format": "binary"})
+        records = tuple(decoder.feed(answer))
         decoder.end()
         return tuple(record for record in records if isinstance(record, Snapshot))
 
-    def _ask(
-        self,
-        kind: type[_T],
-        method: str,
-        path: str,
-        sent: dict[str, Any] | None = None,
-        query: dict[str, str] | None = None,
-    ) -> _T:
-        return self._read_as(kind, self._answer(method, path, query or {}, sent))
-
-    def _read_as(self, kind: type[_T], answer: bytes) -> _T:
+    def _ask(self, kind: type[_T], method: str, path: str, **options: Any) -> _T:
+        answer = self._answer(method, path, **options)
         try:
             found: _T = _adapter(kind).validate_json(answer)
         except ValidationError:
@@ -191,53 +178,33 @@ class Client:
             ) from None
         return found
 
-    def _answer(
-        self, method: str, path: str, query: dict[str, str], sent: dict[str, Any] | None = None
-    ) -> bytes:
-        options: dict[str, Any] = {"params": query}
-        if sent is not None:
-            options["json"] = sent
+    def _answer(self, method: str, path: str, **options: Any) -> bytes:
         with self._responding(method, path, **options) as response:
             return _read(response, self.url)
 
     @contextmanager
     def _responding(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """Open an answer, before its body is read. Raises the error of a refusal."""
+        """Open an answer, before its body is read. `options` are httpx's."""
         try:
             with self._http.stream(method, f"/v1/{path}", **options) as response:
                 if not response.is_success:
                     raise _refused(response, self.url)
                 yield response
         except httpx.HTTPError as error:
-            raise self._unreachable(error) from None
-
-    def _unreachable(self, error: httpx.HTTPError) -> ProbedeckError:
-        words = str(error) or type(error).__name__
-        if not isinstance(error, httpx.ConnectError):
-            return ProbedeckError(f"{self.url}: {words}")
-        hint = "start one: probedeck run -i eth0 --headless --api"
-        return ProbedeckError(f"no controller at {self.url}: {words}", hint=hint)
+            words = str(error) or type(error).__name__
+            if not isinstance(error, httpx.ConnectError):
+                raise ProbedeckError(f"{self.url}: {words}") from None
+            hint = "start one: probedeck run -i eth0 --headless --api"
+            raise ProbedeckError(f"no controller at {self.url}: {words}", hint=hint) from None
 
 
-def _forced(force: bool) -> dict[str, str]:
-    return {"force": "true"} if force else {}
-
-
-def _path(name: str, *more: str) -> str:
-    return "/".join(("probes", _quoted(name), *more))
+def _path(*names: str) -> str:
+    # Unquoted dots would mean directories.
+    return "/".join(quote(name, safe="").replace(".", "%2E") for name in names)
 
 
 def _entries(name: str, map_name: str) -> str:
-    return _path(name, "maps", _quoted(map_name), "entries")
-
-
-def _policy(name: str, *more: str) -> str:
-    return "/".join(("monitor/policies", _quoted(name), *more))
-
-
-def _quoted(name: str) -> str:
-    # Unquoted dots would mean directories.
-    return quote(name, safe="").replace(".", "%2E")
+    return _path("probes", name, "maps", map_name, "entries")
 
 
 def _refused(response: httpx.Response, url: str) -> ProbedeckError:
@@ -259,7 +226,6 @@ def _read(response: httpx.Response, url: str) -> bytes:
 
 
 def _open(remote: Remote) -> httpx.Client:
-    """Raises UsageError for an invalid URL, and for unusable files."""
     headers = {"accept-encoding": "identity"}
     if remote.token:
         headers["authorization"] = f"Bearer {read_token(remote.token).decode()}"

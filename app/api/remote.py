@@ -56,7 +56,6 @@ class RemoteController(Client):
         self._first.wait()
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener`, in any thread, with every record published from now on."""
         self._listeners = (*self._listeners, listener)
 
     def publish(self, item: Snapshot | Event) -> None:
@@ -67,15 +66,12 @@ class RemoteController(Client):
             listener(item)
 
     def unconfined(self) -> str:
-        """Return an empty text: the controller itself decides which sources it accepts."""
-        return ""
+        return ""  # the controller itself decides which sources it accepts
 
     def hook_status(self) -> tuple[HookStatus, ...]:
-        """Return the attachment of each hook there, as of the newest window."""
         return self._hooks
 
     def failure(self) -> ProbedeckError | None:
-        """Return why the connection ended for good; None while it stands or is retried."""
         return self._failure
 
     def close(self) -> None:
@@ -121,7 +117,6 @@ class RemoteController(Client):
             self._stopping.wait(wait)
 
     def _read(self) -> None:
-        """Follow the stream until it ends."""
         decoder = wire.Decoder()
         with self.stream(_SILENCE_S) as response:
             network = response.extensions["network_stream"]
@@ -130,7 +125,9 @@ class RemoteController(Client):
                 return
             for part in response.iter_raw():
                 if self._is_lost:
-                    self._regained()
+                    self._learn()
+                    self._is_lost = False
+                    self._say("info", "connected again; what was published meanwhile is missing")
                 self._first.set()
                 for record in decoder.feed(part):
                     self._take(record)
@@ -141,34 +138,21 @@ class RemoteController(Client):
         self.unwritten = status.unwritten
         self.interval, self.capture = status.interval, status.capture
 
-    def _regained(self) -> None:
-        self._learn()
-        self._is_lost = False
-        self._say("info", "connected again; what was published meanwhile is missing")
-
     def _take(self, record: wire.WireRecord) -> None:
-        if not isinstance(record, wire.Lost):
-            if isinstance(record, Snapshot):
-                self._update_hooks(record)
-                if record.probe == "flow":
-                    self._follow_generation(record.generation)
-            self.publish(record)
+        if isinstance(record, wire.Lost):
+            for probe, windows in record.windows.items():
+                self._say("warning", f"{windows} windows of {probe} did not get through in time")
+            if record.events:
+                self._say("warning", f"{record.events} events did not get through in time")
             return
-        for probe, windows in record.windows.items():
-            self._say("warning", f"{windows} windows of {probe} did not get through in time")
-        if record.events:
-            self._say("warning", f"{record.events} events did not get through in time")
-
-    def _update_hooks(self, snapshot: Snapshot) -> None:
-        attached = (each for each in snapshot.hooks if each.mode != "monitor")
-        newest = {(each.interface, each.hook): each for each in (*self._hooks, *attached)}
-        self._hooks = tuple(newest.values())
-
-    def _follow_generation(self, generation: int) -> None:
-        """If the flow probe has a new generation, ask for its filter and interval."""
-        if generation != self._generation:
-            self._learn()
-            self._generation = generation
+        if isinstance(record, Snapshot):
+            attached = (each for each in record.hooks if each.mode != "monitor")
+            newest = {(each.interface, each.hook): each for each in (*self._hooks, *attached)}
+            self._hooks = tuple(newest.values())
+            if record.probe == "flow" and record.generation != self._generation:
+                self._learn()
+                self._generation = record.generation
+        self.publish(record)
 
     def _end(self, error: ProbedeckError) -> None:
         self._failure = error

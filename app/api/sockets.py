@@ -15,8 +15,8 @@ from typing import Self
 from bpf.errors import UsageError
 
 DEFAULT_SOCKET = "/run/probedeck/api.sock"
-MIN_TOKEN = 16
-"""Least number of characters of a token."""
+_LEAST_TOKEN = 16
+"""Characters."""
 _BACKLOG = 128
 
 
@@ -66,14 +66,11 @@ def unix(path: str) -> Listening:
             os.close(lock)
         listening.setblocking(False)
         return Listening(listening, path, os.stat(path).st_ino)
-    except OSError as error:
+    except (OSError, UsageError) as error:
         listening.close()
-        raise UsageError(
-            f"cannot listen at {path}: {error.strerror or error}",
-        ) from None
-    except UsageError:
-        listening.close()
-        raise
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"cannot listen at {path}: {error.strerror or error}") from None
 
 
 def _remove_dead(path: str) -> None:
@@ -146,9 +143,9 @@ def read_token(path: str) -> bytes:
         raise UsageError(f"others can use the token in {path}", hint=f"chmod 600 {path}")
     if not token or not all(0x21 <= byte <= 0x7E for byte in token):
         raise UsageError(f"{path} holds no token: one word of ASCII characters")
-    if len(token) < MIN_TOKEN:
+    if len(token) < _LEAST_TOKEN:
         raise UsageError(
             f"the token in {path} has {len(token)} characters, and can be guessed",
-            hint=f"at least {MIN_TOKEN}: openssl rand -hex 16",
+            hint=f"at least {_LEAST_TOKEN}: openssl rand -hex 16",
         )
     return token

@@ -54,8 +54,9 @@ def key_name(text: str) -> str:
     known = (len(key) == 1 and key.isalnum()) or key in CHARACTERS or key in _NAMED
     wrong = [modifier for modifier in modifiers if modifier not in _MODIFIERS]
     if wrong or not (known or (len(text) == 1 and text.isprintable())):
-        near = did_you_mean(wrong[0], _MODIFIERS) if wrong else _nearest(key)
-        raise UsageError(f"there is no key {text!r}", hint=near)
+        hint = "such as f5, ctrl+x, slash, pageup or a letter"
+        near = (*_NAMED, *CHARACTERS), "such as f5, ctrl+x, slash, pageup or a letter"
+        hint = did_you_mean(wrong[0], _MODIFIERS) if wrong else did_you_mean(key.lower(), *near)
     name = "+".join((*sorted(set(modifiers)), key))
     if len(key) == 1 and modifiers:
         plain = key.lower()
@@ -67,12 +68,6 @@ def key_name(text: str) -> str:
     if name in SENT_AS:
         raise UsageError(f"terminals send {text!r} as {SENT_AS[name]}", hint="choose another key")
     return name
-
-
-def _nearest(key: str) -> str:
-    hint = did_you_mean(key.lower(), (*_NAMED, *CHARACTERS))
-    # A list of all keys would be long.
-    return hint if hint.startswith("did you") else "such as f5, ctrl+x, slash, pageup or a letter"
 
 
 def strokes(text: str) -> tuple[str, ...]:

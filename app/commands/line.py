@@ -36,10 +36,9 @@ class Invocation:
     @property
     def line(self) -> str:
         """The line that `parse` reads as this."""
-        words = [self.command.name]
-        for parameter, value in zip(self.command.parameters, self.values, strict=False):
-            words.append(str(value) if parameter.rest else quoted(str(value)))
-        return " ".join(words)
+        pairs = zip(self.command.parameters, map(str, self.values), strict=False)
+        words = (value if parameter.rest else quoted(value) for parameter, value in pairs)
+        return " ".join((self.command.name, *words))
 
 
 def parse(line: str, saved: Saved | None = None) -> Invocation:
@@ -52,9 +51,7 @@ def parse(line: str, saved: Saved | None = None) -> Invocation:
     name = text[begin:].split(maxsplit=1)[0] if begin < len(text) else ""
     if name not in REGISTRY:
         problem = f"there is no command {name!r}" if name else "a command is missing"
-        hint = did_you_mean(name, REGISTRY) if name else ""
-        # A list of all commands would be long.
-        hint = hint if hint.startswith("did you") else "ctrl+p lists all"
+        hint = did_you_mean(name, REGISTRY, "ctrl+p lists all")
         raise TextError(problem, line, begin + 1, hint=hint)
     command = REGISTRY[name]
     values: list[CommandValue] = []

@@ -24,9 +24,7 @@ def check_columns(text: str) -> None:
         known = {name for table in TABLES.values() for name in table.names}
         for name in names:
             if name not in known:
-                hint = did_you_mean(name, sorted(known))
-                # A list of all names would be long.
-                hint = hint if hint.startswith("did you") else ""
+                hint = did_you_mean(name, sorted(known), "")
                 raise UsageError(f"no table has a column {name!r}", hint=hint)
         raise UsageError(f"no table has all of {', '.join(names)}")
     fitting[0].check(names)

@@ -55,9 +55,9 @@ def start(
         controller.trace(address)
     controller.read_only = spec.read_only
     if spec.api:
-        from app.api.server.listener import serve
+        from app.api.server.listener import ApiListener
 
-        stack.enter_context(serve(controller, spec.api, console))
+        stack.enter_context(ApiListener(controller, spec.api, console))
         if spec.api.address and (reason := controller.unconfined()):
             text = f"the compile helper is not confined ({reason}): no sources by TCP"
             controller.publish(Event.now("warning", "api", text))

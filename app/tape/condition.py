@@ -19,7 +19,8 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _EQUAL: Mapping[str, Callable[[Any, Any], bool]] = {"==": operator.eq, "!=": operator.ne}
-_COMPARED = {**_EQUAL, **_ORDER}
+COMPARED = {**_EQUAL, **_ORDER}
+"""Operators of numbers."""
 _MATCH = {"=~": True, "!~": False}
 """Whether the pattern must occur."""
 _NAME = re.compile(r"[^\s=!<>~]+")
@@ -58,7 +59,7 @@ class StateCondition:
         if self.operator in _EQUAL and isinstance(self.value, float):
             # Shares and times are computed: their last digits mean nothing.
             return math.isclose(float(actual), self.value, rel_tol=1e-9) is (self.operator == "==")
-        return _COMPARED[self.operator](actual, self.value)
+        return COMPARED[self.operator](actual, self.value)
 
 
 def shown(actual: StateValue) -> str:
@@ -93,7 +94,6 @@ def read_condition(line: TapeLine) -> StateCondition:
 
 
 def _usual(named: NamedState) -> tuple[str, ...]:
-    """Return the operators for a state's kind."""
     if named.kind is StateKind.TEXT:
         return (*_EQUAL, *_MATCH)
     return tuple(_EQUAL) if named.kind is StateKind.FLAG else (*_EQUAL, *_ORDER)
@@ -125,10 +125,8 @@ def _number(line: TapeLine, named: NamedState) -> float:
     number = line.match(_NUMBER)
     scales = SUFFIXES[named.kind]
     if number is None or number[2] not in scales:
-        word = line.word()
-        problem = f"{named.name} is a number, not {word!r}"
-        if number is not None:
-            problem = f"{named.name} is not counted in {number[2]!r}"
+        unit = f"not counted in {number[2]!r}" if number else f"a number, not {line.word()!r}"
+        problem = f"{named.name} is {unit}"
         units = ", ".join(filter(None, scales))
         line.refuse(problem, begin, hint=f"units are {units}")
     return float(number[1]) * scales[number[2]]

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from app.commands import REGISTRY
 from app.commands.model import Saved
+from app.tape.condition import COMPARED
 from app.tape.keys import MODIFIERS, VERBS
 from app.tape.line import TapeLine, TapeLineError, duration
 from app.tape.model import Fault, Requirement, TapePlace, TapeStep
@@ -37,12 +38,10 @@ Statement: TypeAlias = "TapeStep | TapeSetting | Requirement | Source"
 
 _HEAD = re.compile(r"([A-Za-z]\w*)((?:\+(?:[^\s+@]+|[+@])?)*)(?:@(\S*))?")
 """A verb, words joined with plus signs, and a time."""
-_PROGRAMS = ("probedeck", "console")
+PROGRAMS = ("probedeck", "console")
 """Names of this program for `Require`."""
 _PROGRAM = re.compile(r"[^\s=!<>]+")
-_COMPARED = re.compile(r"[=!<>]+")
-COMPARISONS = ("==", "!=", ">=", "<=", ">", "<")
-"""Operators for versions."""
+_OPERATOR = re.compile(r"[=!<>]+")
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*", re.ASCII)
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 _SIZES = {"Width": (20, 1000), "Height": (5, 500)}
@@ -80,17 +79,15 @@ def _statement(line: TapeLine, place: TapePlace, saved: Saved) -> Statement:
         return _step(line, begin, place, Press.read_held(line, begin, verb, joined, time))
     if verb not in STATEMENTS and verb not in VERBS:
         names = (*STATEMENTS, *VERBS, *MODIFIERS, *REGISTRY)
-        hint = did_you_mean(verb, names)
-        hint = hint if hint.startswith("did you") else f"verbs are {', '.join(STATEMENTS)} and keys"
+        hint = did_you_mean(verb, names, f"verbs are {', '.join(STATEMENTS)} and keys")
         line.refuse(f"there is no verb or command {word!r}", begin, hint=hint)
     step = STEPS.get(verb)
     if joined and not (step and step.joins):
         line.refuse(f"{verb} takes no {joined!r}", begin + len(verb))
     if time is not None and verb not in VERBS and not (step and step.timed):
         line.refuse(f"{verb} takes no time", begin + len(verb) + len(joined))
-    seconds = None
-    if time is not None:
-        seconds = duration(line, begin + len(word) - len(time), time, zero=step is not Wait)
+    at = begin + len(word) - len(time or "")
+    seconds = None if time is None else duration(line, at, time, zero=step is not Wait)
     line.skip()
     if verb in VERBS:
         return _step(line, begin, place, Press(VERBS[verb], line.count(), seconds))
@@ -131,19 +128,18 @@ def _set(line: TapeLine, place: TapePlace) -> TapeSetting:
 def _require(line: TapeLine, place: TapePlace) -> Requirement:
     at = line.at
     if not (program := line.string() if line.quote_ahead else line.take(_PROGRAM)):
-        line.refuse("a program is missing", hint=f"such as Require {_PROGRAMS[0]} >= 0.3")
+        line.refuse("a program is missing", hint=f"such as Require {PROGRAMS[0]} >= 0.3")
     line.skip()
     if line.over:
         return Requirement(place, program)
     begin = line.at
-    sign = line.take(_COMPARED)
-    if sign not in COMPARISONS:
+    sign = line.take(_OPERATOR)
+    if sign not in COMPARED:
         problem = f"versions are not compared by {sign}" if sign else "a comparison is missing"
         line.refuse(problem, begin, hint=f"such as {program} >= 0.3")
-    if program not in _PROGRAMS:
-        hint = did_you_mean(program, _PROGRAMS)
-        if not hint.startswith("did you"):
-            hint = f"Require {program} looks whether there is one"
+    if program not in PROGRAMS:
+        hint = f"Require {program} looks whether there is one"
+        hint = did_you_mean(program, PROGRAMS, hint)
         line.refuse(f"the version of {program!r} is not looked at", at, hint=hint)
     line.skip()
     begin, version = line.at, line.word()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from app.commands.keys import CHARACTERS, key_name
 from bpf.errors import UsageError, did_you_mean
@@ -25,9 +26,7 @@ def held(modifiers: Sequence[str], key: str) -> str:
     Raises UsageError for an unknown key, and for a key that no terminal sends.
     """
     if len(key) != 1 and key not in VERBS:
-        near = did_you_mean(key, VERBS)
-        # A list of all keys would be long.
-        hint = near if near.startswith("did you") else "such as P, Left or F5"
+        hint = did_you_mean(key, VERBS, "such as P, Left or F5")
         raise UsageError(f"there is no key {key!r}", hint=hint)
     if len(key) == 1 and list(modifiers) == ["Shift"]:
         return key_name(key.upper())
@@ -45,11 +44,9 @@ def spelled(key: str) -> str:
     *modifiers, base = key.split("+")
     last = _VERB_OF.get(base) or CHARACTERS.get(base, base)
     words = [name for name in MODIFIERS if name.lower() in modifiers]
-    try:
-        if not modifiers and key in _VERB_OF:
-            return last
+    if not modifiers and key in _VERB_OF:
+        return last
+    with suppress(UsageError):
         if modifiers and held(words, last) == key:
             return "+".join([*words, last.upper() if len(last) == 1 else last])
-    except UsageError:
-        pass
     return f'Key "{key}"'

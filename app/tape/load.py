@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 
 from app.commands.model import Saved
 from app.files import as_invoker
-from app.tape.grammar import Source, Statement, TapeSetting, read
+from app.tape.condition import COMPARED
+from app.tape.grammar import PROGRAMS, Source, Statement, TapeSetting, read
 from app.tape.model import TIMEOUT, Fault, Requirement, Tape, TapeError, TapePlace, TapeStep
 from app.tape.steps import Press, Type
 from bpf.errors import UsageError
@@ -22,10 +21,6 @@ MOST_LINES = 10_000
 """Limit of the lines of a tape with its sources: nested sources may double them each time."""
 _MOST_BYTES = 1 << 20
 NONE: Saved = {}
-_ORDER: Mapping[str, Callable[[list[int], list[int]], bool]] = {
-    "==": operator.eq, "!=": operator.ne,
-    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -64,12 +59,6 @@ class _Loader:
         tapes that play this one: a source must be none of them."""
         self.title = _title(text)
         self._run(self._said(text, file), inside, directory, _Speeds(), outermost=True)
-
-    def _read(self, path: Path) -> list[Statement]:
-        where = path.resolve()
-        if where not in self._known:
-            self._known[where] = self._said(text_of(path), str(path))
-        return self._known[where]
 
     def _said(self, text: str, file: str) -> list[Statement]:
         statements, faults = read(text, file, self._saved)
@@ -115,13 +104,14 @@ class _Loader:
             self._fault(one.place, f"the tape has more than {MOST_LINES} lines by now")
         else:
             try:
-                statements = self._read(path)
+                if where not in self._known:
+                    self._known[where] = self._said(text_of(path), str(path))
             except TapeError as error:
                 self.faults += [fault for fault in error.faults if fault not in self.faults]
             except UsageError as error:
                 self._fault(one.place, error.message)
             else:
-                self._run(statements, (*inside, where), path.parent, replace(speeds))
+                self._run(self._known[where], (*inside, where), path.parent, replace(speeds))
 
     def _fault(self, place: TapePlace, message: str) -> None:
         fault = Fault(place, message)
@@ -206,14 +196,16 @@ def unmet(tape: Tape, version: str) -> Iterator[tuple[TapePlace, str]]:
     """Yield the unmet requirements, with reasons."""
     for one in tape.requirements:
         if one.operator:
-            have, want = _numbers(version), _numbers(one.version)
-            pairs = list(zip_longest(have, want, fillvalue=0))
-            if not _ORDER[one.operator]([a for a, _ in pairs], [b for _, b in pairs]):
+            if not COMPARED[one.operator](_numbers(version), _numbers(one.version)):
                 wanted = f"{one.program} {one.operator} {one.version}"
                 yield one.place, f"this needs {wanted}, and is {version}"
-        elif one.program not in ("probedeck", "console") and shutil.which(one.program) is None:
+        elif one.program not in PROGRAMS and shutil.which(one.program) is None:
             yield one.place, f"this needs {one.program!r}, which is not on PATH"
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+    # Without the last zeros: 0.6 equals 0.6.0.
+    numbers = [int(part) for part in version.split(".")]
+    while numbers and not numbers[-1]:
+        del numbers[-1]
+    return numbers

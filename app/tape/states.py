@@ -45,6 +45,5 @@ def known(name: str) -> NamedState | None:
 
 def nearest(name: str) -> str:
     """Return a hint at the name that the user may mean."""
-    hint = did_you_mean(name, [f"{each}NAME" if each.endswith(".") else each for each in states()])
-    # A list of all names would be long.
-    return hint if hint.startswith("did you") else "probedeck tape states lists all"
+    names = [f"{each}NAME" if each.endswith(".") else each for each in states()]
+    return did_you_mean(name, names, "probedeck tape states lists all")

@@ -48,10 +48,8 @@ class Domain:
             except TermError:
                 if value.kind != "word":
                     raise
-        near = did_you_mean(value.text, [*self.fields, *_words(self, self.bare)])
         hint = f"a bare word is one of {', '.join(self.bare)}" if self.bare else ""
-        if near.startswith("did you mean"):
-            hint = near
+        hint = did_you_mean(value.text, [*self.fields, *_words(self, self.bare)], hint)
         raise value.wrong(f"{value.text!r} is not understood", hint)
 
     def knows(self, node: Node) -> bool:

@@ -30,7 +30,7 @@ main()
 """
 SERVE = """
 import httpx
-from app.api.server.listener import Api, serve
+from app.api.server.listener import Api, ApiListener
 from tests.app.api.fake import FakePlane, config
 
 def answers():
@@ -49,7 +49,7 @@ def answers():
 plane = FakePlane()
 plane.add(config("counter"))
 plane.export("counter")
-with serve(plane, Api(version="1", socket=sys.argv[1])):
+with ApiListener(plane, Api(version="1", socket=sys.argv[1])):
     {body}
 """
 

@@ -17,9 +17,8 @@ from app.api.server.auth import AuthMiddleware, Rights, refusal
 from app.api.server.broadcaster import Broadcaster, TooManyError
 from app.api.server.command_endpoints import CommandEndpoints, CommandRunner
 from app.api.server.endpoints import ProbeEndpoints
-from app.api.server.executor import PlaneExecutor
 from app.api.server.monitor_endpoints import MonitorEndpoints
-from app.api.server.routing import add_routes, refused
+from app.api.server.routing import Executor, add_routes, refused
 from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from probes.control_plane import ControlPlane, NoProbeError
 from probes.snapshot import Event
@@ -51,16 +50,6 @@ def _no_others(request: Request) -> None:
             raise UsageError(f"no parameter {name!r}", hint=hint)
 
 
-def _methods(app: FastAPI, request: Request) -> list[str]:
-    """Return the methods of a request's path."""
-    return sorted(
-        method
-        for route in app.routes
-        if isinstance(route, APIRoute) and route.matches(request.scope)[0] is not Match.NONE
-        for method in route.methods or ()
-    )
-
-
 def create(
     plane: ControlPlane,
     broadcaster: Broadcaster,
@@ -85,7 +74,7 @@ def create(
         responses=refused(400, 401, 413),
         dependencies=[Depends(_no_others), *((bearer,) if rights.token else ())],
     )
-    executor = PlaneExecutor(plane)
+    executor = Executor(plane)
     add_routes(app, ProbeEndpoints(executor, broadcaster, version))
     add_routes(app, MonitorEndpoints(executor))
     add_routes(app, CommandEndpoints(executor, console))
@@ -108,7 +97,9 @@ def create(
         headers = dict(error.headers or {})
         if "Allow" in headers:
             # Starlette lists only the methods of the path's first route.
-            headers["Allow"] = ", ".join(_methods(app, request))
+            routes = (each for each in app.routes if isinstance(each, APIRoute))
+            fitting = (each for each in routes if each.matches(request.scope)[0] is not Match.NONE)
+            headers["Allow"] = ", ".join(sorted(m for each in fitting for m in each.methods or ()))
         return refusal(HTTPStatus(error.status_code), said, headers)
 
     def fault(request: Request, error: Exception) -> Response:

@@ -15,8 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.models import MAX_BODY, Problem
 
-_READING = "GET"
-"""The method of requests that change nothing."""
 _TOO_LARGE = f"a request may have {MAX_BODY >> 20} MiB"
 
 
@@ -68,7 +66,7 @@ class AuthMiddleware:
                 return refusal(HTTPStatus.UNAUTHORIZED, said, challenge), ""
             if not may_all:
                 read_only = "this token may only read"
-                if scope["method"] != _READING:
+                if scope["method"] != "GET":
                     return refusal(HTTPStatus.FORBIDDEN, Problem(read_only, exit_code=2)), ""
         length = headers.get("content-length", "0")
         if len(length) > len(str(MAX_BODY)) or int(length) > MAX_BODY:

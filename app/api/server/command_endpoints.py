@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.api.models import ForbiddenError
-from app.api.server.executor import PlaneExecutor
-from app.api.server.routing import Endpoints, route
+from app.api.server.routing import Endpoints, Executor, route
 from app.commands import REGISTRY, Command, Invocation, ParameterKind, parse
 from bpf.errors import ProbedeckError, TextError, UsageError
 from probes.control_plane import ControlPlane
@@ -57,7 +56,7 @@ class CommandInfo:
 class CommandEndpoints(Endpoints):
     """Requests that list and run commands."""
 
-    def __init__(self, executor: PlaneExecutor, console: CommandRunner | None) -> None:
+    def __init__(self, executor: Executor, console: CommandRunner | None) -> None:
         super().__init__(executor)
         self._console = console or partial(run_on_plane, executor.plane)
         self._has_console = console is not None
@@ -73,11 +72,10 @@ class CommandEndpoints(Endpoints):
         typing it there: the console turns to the command's screen."""
         asked = parse(line.line)
         if asked.command.writes:
-            self.executor.may_change()
+            self.may_change()
         if why := _only_at_the_console(asked.command):
-            raise ForbiddenError(
-                f"{asked.command.name} {why}", hint="it is done at the console only"
-            )
+            hint = "it is done at the console only"
+            raise ForbiddenError(f"{asked.command.name} {why}", hint=hint)
         return CommandResult(asked.line, tuple(self._console(asked)))
 
     def _info(self, command: Command) -> CommandInfo:
@@ -94,9 +92,7 @@ def _only_at_the_console(command: Command) -> str:
     if command.local:
         return "is about this terminal or process"
     # A client that may change probes must not reach root's files.
-    files = any(
-        each.kind in (ParameterKind.FILE, ParameterKind.TAPE) for each in command.parameters
-    )
+    files = {each.kind for each in command.parameters} & {ParameterKind.FILE, ParameterKind.TAPE}
     return "is about files of this host" if files and not command.remote else ""
 
 

@@ -17,8 +17,7 @@ from app.api import wire
 from app.api.models import CaptureFilter, ControllerStatus, Events, ExistsError, Trace, UnknownError
 from app.api.server import windows
 from app.api.server.broadcaster import Broadcaster
-from app.api.server.executor import PlaneExecutor, WholeNumber
-from app.api.server.routing import CHANGE, Endpoints, created, route
+from app.api.server.routing import CHANGE, Endpoints, Executor, WholeNumber, created, find, route
 from app.outputs.document import document
 from app.outputs.filtering import passing
 from app.outputs.formats import FORMATS
@@ -80,16 +79,13 @@ _CONTENT: dict[str, Any] = {
     },
 }
 _TABLES: dict[str, Any] = {"response_class": Response, "responses": {200: _CONTENT}}
-_LATEST_TABLES: dict[str, Any] = {
-    "response_class": Response,
-    "responses": {200: _CONTENT, 304: {"description": "As `If-None-Match` says"}},
-}
+_LATEST = _TABLES | {"responses": {200: _CONTENT, 304: {"description": "As `If-None-Match` says"}}}
 
 
 class ProbeEndpoints(Endpoints):
     """Requests about probes, paths and events."""
 
-    def __init__(self, executor: PlaneExecutor, broadcaster: Broadcaster, version: str) -> None:
+    def __init__(self, executor: Executor, broadcaster: Broadcaster, version: str) -> None:
         super().__init__(executor)
         self._broadcaster = broadcaster
         self._version = version
@@ -120,7 +116,7 @@ class ProbeEndpoints(Endpoints):
         """Return the running configuration."""
         return self._find(name).config
 
-    @route("GET", f"{_PROBE}/metrics", 404, 422, **_LATEST_TABLES)
+    @route("GET", f"{_PROBE}/metrics", 404, 422, **_LATEST)
     def metrics(
         self,
         name: str,
@@ -176,7 +172,7 @@ class ProbeEndpoints(Endpoints):
 
         A refused source has the same answer as adding it: 422, with diagnostics.
         """
-        self._may_compile(request)
+        self.may_compile(request)
         return self.plane.check(config)
 
     @route("POST", "/v1/probes", *CHANGE, 415, status_code=201)
@@ -186,7 +182,7 @@ class ProbeEndpoints(Endpoints):
         """Start a probe. A program that passes none of the test frames would cut off its interface:
         it is refused unless `force` is true."""
         response.headers["location"] = f"/v1/probes/{config.name}"
-        self._may_compile(request)
+        self.may_compile(request)
         if any(info.name == config.name for info in self.plane.probes()):
             raise ExistsError(f"a probe {config.name} runs", hint="replace it, or remove it first")
         return self.plane.add(config, force=force)
@@ -197,7 +193,7 @@ class ProbeEndpoints(Endpoints):
     ) -> Replacement:
         """Replace the running generation without losing a packet. A generation that passes none of
         the test frames, unlike the one before, is refused unless `force` is true."""
-        self._may_compile(request)
+        self.may_compile(request)
         self._find(name)
         if config.name != name:
             raise UsageError(f"the configuration is of {config.name}, not of {name}")
@@ -223,7 +219,7 @@ class ProbeEndpoints(Endpoints):
     @route("POST", "/v1/paths", *CHANGE, 404, responses=created(Traced))
     def trace(self, wanted: Trace, response: Response) -> Traced:
         """Trace the path of every flow to an address, or of one flow; 200 if traced before."""
-        self._may_change()
+        self.may_change()
         destination = address(wanted.destination)
         before = self._traced(destination)
         self.plane.trace(destination, wanted.flow)
@@ -243,10 +239,12 @@ class ProbeEndpoints(Endpoints):
         destination_port: Annotated[WholeNumber | None, Query(ge=0, le=65535)] = None,
     ) -> None:
         """Stop tracing a destination, or one flow to it: all three parameters name the flow."""
-        given = protocol, source_port, destination_port
-        self._may_change()
+        given = [each for each in (protocol, source_port, destination_port) if each is not None]
+        self.may_change()
         found = self._traced(address(destination))
-        flow = None if given == (None,) * 3 else TracedFlow(*_whole(given))
+        if given and len(given) < 3:
+            raise UsageError("a flow has a protocol, a source_port and a destination_port")
+        flow = TracedFlow(*given) if given else None
         if found is None or (flow and flow not in found.flows):
             raise UnknownError(f"that is not traced: {destination}")
         self.plane.untrace(found.destination, flow)
@@ -286,11 +284,7 @@ class ProbeEndpoints(Endpoints):
         return self._tables_of(self.plane.remove, name, wanted)
 
     def _find(self, name: str) -> ProbeInfo:
-        infos = {info.name: info for info in self.plane.probes()}
-        if name not in infos:
-            hint = did_you_mean(name, sorted(infos)) or "there are none"
-            raise UnknownError(f"no probe {name!r}", hint=hint)
-        return infos[name]
+        return find("probe", name, {info.name: info for info in self.plane.probes()})
 
     def _find_map(self, name: str, map_name: str) -> None:
         maps = self._find(name).config.maps
@@ -302,28 +296,16 @@ class ProbeEndpoints(Endpoints):
     def _traced(self, destination: str) -> Traced | None:
         return next((t for t in self.plane.traced() if t.destination == destination), None)
 
-    def _may_change(self, name: str = "") -> None:
-        self.executor.may_change()
-        if name:
-            self._find(name)
-
-    def _may_compile(self, request: Request) -> None:
-        self.executor.may_compile(owner=request.state.owner)
+    def _may_change(self, name: str) -> None:
+        self.may_change()
+        self._find(name)
 
     def _tables_of(
         self, end: Callable[[str], Sequence[Snapshot]], name: str, kind: str | None
     ) -> Response:
-        self._may_change(name)
+        self.may_change()
         default = self._find(name).config.format
         return _tables(end(name), kind or default)
-
-
-def _whole(given: Sequence[int | None]) -> list[int]:
-    """Raises UsageError if one is missing."""
-    numbers = [number for number in given if number is not None]
-    if len(numbers) < len(given):
-        raise UsageError("a flow has a protocol, a source_port and a destination_port")
-    return numbers
 
 
 def _tables(snapshots: Sequence[Snapshot], kind: str) -> Response:

@@ -44,20 +44,14 @@ class Api:
     limits: Limits = field(default_factory=Limits)
 
 
-def serve(plane: ControlPlane, options: Api, console: CommandRunner | None = None) -> ApiListener:
-    """Serve `plane` until the result is closed. Commands run on `console`, if there is one.
-
-    Raises UsageError for contradictory options, and for unavailable addresses.
-    """
-    return ApiListener(plane, options, console)
-
-
 class ApiListener:
-    """The API of one control plane. Its thread runs a private event loop."""
+    """The API of one control plane, until it is closed. Its thread runs a private event loop."""
 
     def __init__(
         self, plane: ControlPlane, options: Api, console: CommandRunner | None = None
     ) -> None:
+        """Commands run on `console`, if there is one. Raises UsageError for contradictory options,
+        and for unavailable addresses."""
         for name in ("token", "read_token", "certificate", "key"):
             if getattr(options, name) and not options.address:
                 raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")
@@ -138,7 +132,6 @@ class ApiListener:
 
 
 def _rights(options: Api) -> Rights:
-    """Rights of TCP clients."""
     if not options.token:
         raise UsageError(
             f"the API on {options.address} needs a token", hint="give its file with --api-token"

@@ -11,14 +11,12 @@ from pydantic import WrapValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.api.models import ExistsError, Registers, ShortPolicy, UnknownError
-from app.api.server.executor import WholeNumber
-from app.api.server.routing import CHANGE, Endpoints, created, route
-from bpf.errors import UsageError, did_you_mean
+from app.api.models import ExistsError, Registers, ShortPolicy
+from app.api.server.routing import CHANGE, Endpoints, WholeNumber, created, find, route
+from bpf.errors import UsageError
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.policy import Policy
 
-_MANY = 1_000_000
 _T = TypeVar("_T")
 
 
@@ -60,7 +58,7 @@ class MonitorEndpoints(Endpoints):
     def add_policy(self, policy: Offered, response: Response) -> PolicyInfo:
         """Add a policy: an object, or `{"short": "NAME: CONDITION -> RUN"}`."""
         response.headers["location"] = f"/v1/monitor/policies/{policy.name}"
-        self.executor.may_change()
+        self.may_change()
         if any(info.policy.name == policy.name for info in self._policies()):
             raise ExistsError(f"there is a policy {policy.name}", hint="replace it")
         return self.plane.set_policy(policy)
@@ -68,7 +66,7 @@ class MonitorEndpoints(Endpoints):
     @route("PUT", _POLICY, *CHANGE, 415, responses=created(PolicyInfo))
     def set_policy(self, name: str, policy: Offered, response: Response) -> PolicyInfo:
         """Add a policy, or replace the policy of this name; running applications continue."""
-        self.executor.may_change()
+        self.may_change()
         if policy.name != name:
             raise UsageError(f"the policy is {policy.name}, not {name}")
         if all(info.policy.name != name for info in self._policies()):
@@ -92,7 +90,7 @@ class MonitorEndpoints(Endpoints):
 
     @route("GET", "/v1/monitor/sketch", 409, 422, response_model=Registers)
     def sketch(
-        self, windows: Annotated[WholeNumber, Query(ge=1, le=_MANY)] = 1
+        self, windows: Annotated[WholeNumber, Query(ge=1, le=1_000_000)] = 1
     ) -> dict[str, int | float | str]:
         """Return the merged registers of the last windows. Registers of several hosts with the same
         seed and bits merge by the larger of each pair."""
@@ -103,13 +101,9 @@ class MonitorEndpoints(Endpoints):
         return info.policies if info else ()
 
     def _find(self, name: str) -> PolicyInfo:
-        infos = {info.policy.name: info for info in self._policies()}
-        if name not in infos:
-            hint = did_you_mean(name, sorted(infos)) or "there are none"
-            raise UnknownError(f"no policy {name!r}", hint=hint)
-        return infos[name]
+        return find("policy", name, {info.policy.name: info for info in self._policies()})
 
     def _change(self, do: Callable[[str], _T], name: str) -> _T:
-        self.executor.may_change()
+        self.may_change()
         self._find(name)
         return do(name)

@@ -2,53 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from http import HTTPStatus
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI
+import anyio.to_thread
+from fastapi import FastAPI, Request
+from pydantic import BeforeValidator
 
-from app.api.models import Problem
-from app.api.server.executor import PlaneExecutor
+from app.api.models import ForbiddenError, Problem, UnknownError
+from bpf.errors import did_you_mean
+from probes.control_plane import ControlPlane
 
+_T = TypeVar("_T")
 CHANGE = (403, 409, 422)
 """Refusals of a request that changes something."""
 Responses = dict[int | str, dict[str, Any]]
 
 
+def _digits(text: Any) -> Any:
+    if isinstance(text, str) and not (text.isascii() and text.isdigit()):
+        raise ValueError("it is no whole number")
+    return text
+
+
+WholeNumber = Annotated[int, BeforeValidator(_digits)]
+"""A number in a query. pydantic alone would also accept 1.0."""
+
+
+class Executor:
+    """Calls a control plane in a limited number of worker threads: calls may take long."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self._readers = anyio.CapacityLimiter(4)
+        # A second limit: a few compiles must not keep clients from reading.
+        self._workers = anyio.CapacityLimiter(4)
+
+    async def run(self, call: Callable[[], Any], *, works: bool) -> Any:
+        limiter = self._workers if works else self._readers
+        # Cancelled only when the listener closes. A compile then ends on its own.
+        return await anyio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)
+
+
 class Endpoints:
     """Methods that are routes; their docstrings describe the requests."""
 
-    def __init__(self, executor: PlaneExecutor) -> None:
+    def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.plane = executor.plane
+
+    def may_change(self) -> None:
+        """Raise ForbiddenError if the control plane is read-only."""
+        if self.plane.read_only:
+            raise ForbiddenError(self.plane.read_only)
+
+    def may_compile(self, request: Request) -> None:
+        """Raise ForbiddenError if a client's source must not be compiled.
+
+        A source can include any file that the compile helper sees. The owner of the Unix socket
+        can read those files anyway.
+        """
+        self.may_change()
+        if not request.state.owner and (reason := self.plane.unconfined()):
+            raise ForbiddenError(
+                f"the compile helper is not confined ({reason})",
+                hint="sources are taken from the Unix socket and from files of the host only",
+            )
 
 
 def route(
     method: str,
     path: str,
     *refusals: int,
-    works: bool | None = None,
+    works: bool = False,
     responses: Responses | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Declare a route. The method runs in a worker thread, unless it is a coroutine function.
 
-    `works`: it may take long, like a compile; by default every method but GET.
+    `works`: a GET that may take long, like a compile; other methods may anyway.
     """
 
     def declare(function: Callable[..., Any]) -> Any:
         @wraps(function)
         async def in_thread(self: Endpoints, *arguments: Any, **named: Any) -> Any:
-            works_long = method != "GET" if works is None else works
-            run = self.executor.work if works_long else self.executor.read
-            return await run(partial(function, self, *arguments, **named))
+            call = partial(function, self, *arguments, **named)
+            return await self.executor.run(call, works=method != "GET" or works)
 
         endpoint: Any = function if iscoroutinefunction(function) else in_thread
-        endpoint.route = method, path, {"responses": {**refused(*refusals), **(responses or {})}}
-        endpoint.route[2].update(options)
+        answers = {**refused(*refusals), **(responses or {})}
+        endpoint.route = method, path, {"responses": answers, **options}
         return endpoint
 
     return declare
@@ -69,3 +115,11 @@ def add_routes(app: FastAPI, endpoints: Endpoints) -> None:
             method, path, options = found
             bound = getattr(endpoints, name)
             app.add_api_route(path, bound, methods=[method], operation_id=name, **options)
+
+
+def find(what: str, name: str, known: Mapping[str, _T]) -> _T:
+    """Return the object of a name. Raises UnknownError."""
+    if name not in known:
+        hint = did_you_mean(name, sorted(known)) or "there are none"
+        raise UnknownError(f"no {what} {name!r}", hint=hint)
+    return known[name]

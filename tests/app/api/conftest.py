@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from app.api.client import Client, Remote
-from app.api.server.listener import Api, ApiListener, serve
+from app.api.server.listener import Api, ApiListener
 from tests.app.api.fake import FakePlane
 
 TOKEN, READ_TOKEN = "write-4711-abcdefgh", "read-0815-abcdefgh"
@@ -66,7 +66,7 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
         plane = plane or FakePlane()
         directory = {"socket": str(tmp_path / "api.sock")}
         chosen = Api(version="1.2.3", **(directory | options))
-        sites.append(Site(plane, serve(plane, chosen), chosen))
+        sites.append(Site(plane, ApiListener(plane, chosen), chosen))
         return sites[-1]
 
     yield make

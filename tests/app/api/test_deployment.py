@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.api.client import Client, Remote
-from app.api.server.listener import Api, serve
+from app.api.server.listener import Api, ApiListener
 from app.lab import netns
 from probes.config.model import ProbeConfig, parse
 from probes.control.controller import Controller
@@ -29,7 +29,7 @@ class Node:
             netns.write_sysctls(end.ns, {"net/ipv6/conf/all/disable_ipv6": "1"})
         with netns.inside(left.ns):
             controller = stack.enter_context(Controller())
-            stack.enter_context(serve(controller, Api("1", socket=str(path))))
+            stack.enter_context(ApiListener(controller, Api("1", socket=str(path))))
         self.client = stack.enter_context(contextlib.closing(Client(Remote(f"unix:{path}"))))
         self._to = left.ipv4
         with netns.inside(right.ns):

@@ -15,7 +15,7 @@ import pytest
 
 from app.api.client import Client, Remote
 from app.api.remote import RemoteController
-from app.api.server.listener import Api, serve
+from app.api.server.listener import Api, ApiListener
 from app.lab import netns
 from bpf.compiler import CompileError
 from bpf.errors import UsageError
@@ -79,7 +79,7 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
             sender.bind((right.ifname, 0))
         with netns.inside(left.ns):
             controller = stack.enter_context(Controller())
-            stack.enter_context(serve(controller, Api("1", socket=path)))
+            stack.enter_context(ApiListener(controller, Api("1", socket=path)))
         yield Wire(Remote(f"unix:{path}"), controller, sender)
 
 

@@ -17,7 +17,7 @@ import pytest
 from app.api import wire
 from app.api.client import Client, Remote
 from app.api.remote import RemoteController
-from app.api.server.listener import Api, serve
+from app.api.server.listener import Api, ApiListener
 from bpf.compiler import CompileError
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes.config.model import dump
@@ -186,7 +186,7 @@ def test_a_token_that_may_only_read_says_so(make_site: MakeSite, tokens: dict[st
 def test_a_lost_connection_is_made_again(tmp_path: Path) -> None:
     path = str(tmp_path / "api.sock")
     first, second = FakePlane(), FakePlane()
-    listener = serve(first, Api("1", socket=path))
+    listener = ApiListener(first, Api("1", socket=path))
     with RemoteController(Remote(f"unix:{path}")) as plane:
         heard = Heard(plane)
         listener.close()
@@ -195,7 +195,7 @@ def test_a_lost_connection_is_made_again(tmp_path: Path) -> None:
         with pytest.raises(ProbedeckError, match="no controller at unix:"):
             plane.probes()
         second.read_only = "started with --read-only"
-        with serve(second, Api("1", socket=path)):
+        with ApiListener(second, Api("1", socket=path)):
             assert becomes(lambda: heard.says("connected again"), 10)
             assert plane.read_only == "started with --read-only"
             second.read_only = ""
@@ -215,7 +215,7 @@ def test_a_token_that_is_no_longer_valid_ends_it(
         Path(tokens["token"]).write_text("another-that-is-long")
         assert site.listener.address is not None
         tokens["address"] = f"127.0.0.1:{site.listener.address[1]}"
-        with serve(site.plane, Api("1", socket="", **tokens)):
+        with ApiListener(site.plane, Api("1", socket="", **tokens)):
             assert becomes(lambda: plane.failure() is not None, 10)
         assert "no valid token" in str(plane.failure())
         assert heard.says("no valid token")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.api.server.listener import Api, serve
+from app.api.server.listener import Api, ApiListener
 from probes.config.model import dump
 from tests.app.api.fake import BROKEN, CUTS, NO_KERNEL, REFUSED, FakePlane, config
 from tests.support.runs import deck_ends
@@ -24,7 +24,7 @@ def plane() -> FakePlane:
 @pytest.fixture
 def probe(plane: FakePlane, tmp_path: Path) -> Iterator[Probe]:
     """Run `probedeck probe` there: exit code, output and errors."""
-    with serve(plane, Api("1", socket=str(tmp_path / "api.sock"))):
+    with ApiListener(plane, Api("1", socket=str(tmp_path / "api.sock"))):
         yield lambda *words: deck_ends("probe", *words, "--connect", f"unix:{tmp_path}/api.sock")
 
 

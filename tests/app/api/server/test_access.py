@@ -15,7 +15,7 @@ import pytest
 
 from app.api import sockets
 from app.api.client import Client, Remote
-from app.api.server.listener import Api, serve
+from app.api.server.listener import Api, ApiListener
 from bpf.errors import ProbedeckError, UsageError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, READ_TOKEN, TOKEN, MakeSite, Site, answer, token_files
@@ -56,7 +56,7 @@ BODIES = {
 def refused(**options: Any) -> str:
     """Why the API is not offered."""
     with pytest.raises(UsageError) as caught:
-        serve(FakePlane(), Api("1", **({"socket": ""} | options))).close()
+        ApiListener(FakePlane(), Api("1", **({"socket": ""} | options))).close()
     return str(caught.value)
 
 
@@ -66,7 +66,7 @@ def test_the_socket_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sockets, "DEFAULT_SOCKET", str(path))
     before = os.umask(0)
     try:
-        with serve(FakePlane(), Api("1", socket=str(path))):
+        with ApiListener(FakePlane(), Api("1", socket=str(path))):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     finally:
@@ -85,7 +85,7 @@ def test_the_socket_never_had_another_mode(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(socket.socket, "listen", listening)
     before = os.umask(0)
     try:
-        serve(FakePlane(), Api("1", socket=str(tmp_path / "api.sock"))).close()
+        ApiListener(FakePlane(), Api("1", socket=str(tmp_path / "api.sock"))).close()
     finally:
         os.umask(before)
     assert modes == [0o600]
@@ -109,7 +109,7 @@ def test_a_dead_controllers_socket_is_replaced_a_live_ones_is_not(tmp_path: Path
     path = str(tmp_path / "api.sock")
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
-    with serve(FakePlane(), Api("1", socket=path)):
+    with ApiListener(FakePlane(), Api("1", socket=path)):
         assert "another controller listens" in refused(socket=path)
         with contextlib.closing(Client(Remote(f"unix:{path}"))) as client:
             assert client.status().version == "1"
@@ -121,9 +121,9 @@ def test_a_dead_controllers_socket_is_replaced_a_live_ones_is_not(tmp_path: Path
 
 def test_closing_leaves_a_successors_socket(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
-    first = serve(FakePlane(), Api("1", socket=str(path)))
+    first = ApiListener(FakePlane(), Api("1", socket=str(path)))
     path.unlink()
-    with serve(FakePlane(), Api("2", socket=str(path))):
+    with ApiListener(FakePlane(), Api("2", socket=str(path))):
         first.close()
         assert path.exists()
     assert not path.exists()
@@ -157,7 +157,9 @@ def test_tcp_needs_a_token_and_tls_where_others_can_listen(
         address="127.0.0.1:0", **tokens, certificate=certificate["certificate"], key=tokens["token"]
     )
     assert "needs an address" in refused(token=tokens["token"])
-    with serve(FakePlane(), Api("1", socket="", address="0.0.0.0:0", **tokens, **certificate)):
+    with ApiListener(
+        FakePlane(), Api("1", socket="", address="0.0.0.0:0", **tokens, **certificate)
+    ):
         pass
 
 
@@ -178,7 +180,7 @@ def test_a_tokens_file_must_be_private_and_hold_one(tmp_path: Path) -> None:
     told = refused(address="127.0.0.1:0", **tokens)
     assert "has 15 characters, and can be guessed; at least 16: openssl rand -hex 16" in told
     path.write_text("sixteen--letters\n")
-    with serve(FakePlane(), Api("1", socket="", address="127.0.0.1:0", **tokens)):
+    with ApiListener(FakePlane(), Api("1", socket="", address="127.0.0.1:0", **tokens)):
         pass
     path.unlink()
     assert "cannot read" in refused(address="127.0.0.1:0", **tokens)

@@ -15,7 +15,7 @@ import pytest
 
 from app.api.client import Client, Remote
 from app.api.server.connections import Limits
-from app.api.server.listener import Api, serve
+from app.api.server.listener import Api, ApiListener
 from bpf.errors import ProbedeckError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, MakeSite, answer, token_files
@@ -205,7 +205,7 @@ def test_closing_ends_streams_and_requests_and_gives_all_back(
             token=token_files(tmp_path)["token"], **certificate,
         )  # fmt: skip
         with contextlib.ExitStack() as held:
-            with serve(plane, options) as listener:
+            with ApiListener(plane, options) as listener:
                 assert listener.address is not None
                 client = held.enter_context(
                     contextlib.closing(Client(Remote(f"unix:{options.socket}")))
@@ -248,7 +248,7 @@ def test_requests_leave_no_descriptors_behind(make_site: MakeSite, tokens: dict[
 
 def test_signals_stay_the_programs_own(tmp_path: Path) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with serve(FakePlane(), Api("1", socket=str(tmp_path / "api.sock"))):
+    with ApiListener(FakePlane(), Api("1", socket=str(tmp_path / "api.sock"))):
         assert {number: signal.getsignal(number) for number in before} == before
 
 
