@@ -55,8 +55,9 @@ def key_name(text: str) -> str:
     wrong = [modifier for modifier in modifiers if modifier not in _MODIFIERS]
     if wrong or not (known or (len(text) == 1 and text.isprintable())):
         hint = "such as f5, ctrl+x, slash, pageup or a letter"
-        near = (*_NAMED, *CHARACTERS), "such as f5, ctrl+x, slash, pageup or a letter"
-        hint = did_you_mean(wrong[0], _MODIFIERS) if wrong else did_you_mean(key.lower(), *near)
+        near = did_you_mean(key.lower(), (*_NAMED, *CHARACTERS), hint)
+        near = did_you_mean(wrong[0], _MODIFIERS) if wrong else near
+        raise UsageError(f"there is no key {text!r}", hint=near)
     name = "+".join((*sorted(set(modifiers)), key))
     if len(key) == 1 and modifiers:
         plain = key.lower()
