@@ -34,7 +34,6 @@ class _Loaded(Protocol):
 
 
 L = TypeVar("L", bound=_Loaded)
-_NOTHING = Compatibility((), (), (), ())
 
 
 class BuiltinProbe(Generic[L]):
@@ -52,6 +51,7 @@ class BuiltinProbe(Generic[L]):
     def __init__(self, compiler: Compiler, interface: Interface, interval: float) -> None:
         self._compiler = compiler
         self.interface = interface
+        self.interfaces = (interface,)
         self.interval = interval
         """Seconds of a window; 0 if only exports end windows."""
         self.generation = 1
@@ -62,10 +62,6 @@ class BuiltinProbe(Generic[L]):
         self._utc = UtcClock()
         self._previous: L | None = None
         self._start_ns = time.monotonic_ns()
-
-    @property
-    def interfaces(self) -> tuple[Interface, ...]:
-        return (self.interface,)
 
     def points(self) -> Mapping[Side, ProbeHook]:
         """Return the hooks where it sees packets."""
@@ -95,19 +91,23 @@ class BuiltinProbe(Generic[L]):
             if old is None:
                 raise UsageError(f"probe {self.name} has no generation to go back to")
             self._previous = None
-            return _NOTHING, self._become(old)
+            return Compatibility(), self._become(old)
 
     def compile(self, config: ProbeConfig) -> CompiledSides:
         """Compile other sources. Raises CompileError, or UsageError for other changes."""
-        _refuse_other_changes(self.config, config)
+        mine, theirs = _all_but_sources(self.config), _all_but_sources(config)
+        if changed := [key for key in mine if theirs[key] != mine[key]]:
+            raise UsageError(
+                f"of the {self.name} probe only the sources can be replaced, "
+                f"not what {changed[0]} says"
+            )
         sources = {side: direction.source for side, direction in config.directions()}
-        compiled = CompiledSides(config, self.function, self._compile_all(sources))
-        try:
+        with ExitStack() as undo:
+            made = self._compile_all(sources)
+            compiled = undo.enter_context(CompiledSides(config, self.function, made))
             for side, one in compiled.sides.items():
                 self._check(side, one)
-        except BaseException:
-            compiled.close()
-            raise
+            undo.pop_all()
         return compiled
 
     def _compile_all(self, sources: Mapping[Side, str]) -> dict[Side, Compiled]:
@@ -167,15 +167,8 @@ class BuiltinProbe(Generic[L]):
 
     def _program_info(self, side: Side, program: Program, memory: int) -> ProgramInfo:
         point = self.points()[side]
-        return ProgramInfo(
-            side,
-            self.interface.name,
-            point.hook.value,
-            point.mode,
-            self.function,
-            program.info().id,
-            memory,
-        )
+        names = self.interface.name, point.hook.value, point.mode, self.function
+        return ProgramInfo(side, *names, program.info().id, memory)
 
     def _become(self, new: L) -> tuple[Item, ...]:
         """Replace the current generation; return the window that this ends."""
@@ -226,15 +219,6 @@ class CompiledSides(CompiledConfig):
 
     def results(self) -> Iterator[tuple[Side, Compiled, str]]:
         return ((side, compiled, self.function) for side, compiled in self.sides.items())
-
-
-def _refuse_other_changes(here: ProbeConfig, given: ProbeConfig) -> None:
-    """Raise UsageError if two configurations differ in more than their sources."""
-    mine, theirs = _all_but_sources(here), _all_but_sources(given)
-    if changed := [key for key in mine if theirs[key] != mine[key]]:
-        raise UsageError(
-            f"of the {here.name} probe only the sources can be replaced, not what {changed[0]} says"
-        )
 
 
 def _all_but_sources(config: ProbeConfig) -> dict[str, Any]:

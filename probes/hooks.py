@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
@@ -28,7 +28,6 @@ class HookKey(NamedTuple):
     """A hook of an interface."""
 
     interface_index: int
-
     hook: Hook
     monitored: bool = False
     """Behind the monitor, for packets that policies select."""
@@ -42,31 +41,6 @@ class ProbeChain(Protocol):
     def replace(self, stage: Stage, prog_fd: int) -> None: ...
 
     def remove(self, stage: Stage) -> grace.Grace: ...
-
-
-class ProbeHook(Protocol):
-    """A hook that a probe's program can join."""
-
-    interface: Interface
-    hook: Hook
-    users: int
-
-    @property
-    def chain(self) -> ProbeChain: ...
-
-    @property
-    def mode(self) -> str: ...
-
-    @property
-    def status(self) -> HookStatus: ...
-
-    @property
-    def macros(self) -> Mapping[str, int | str]:
-        """Macros for sources that run here."""
-
-    @property
-    def shared(self) -> Mapping[str, int]:
-        """Maps, by name, that all programs here share."""
 
 
 class InterfaceHook:
@@ -93,25 +67,20 @@ class InterfaceHook:
 
     def attach(self, *, by_link: bool = True) -> Attachment:
         """Attach the chain to the interface. Raises as bpf.attach.attachment.attach does."""
+        generic = not self.choice.auto
         self.attachment = attach(
-            self.hook,
-            self.chain.fd,
-            self.interface,
-            by_link=by_link,
-            generic=not self.choice.auto,
+            self.hook, self.chain.fd, self.interface, by_link=by_link, generic=generic
         )
         return self.attachment
 
     @property
     def mode(self) -> str:
-        """Mode of its attachment, see `HookStatus`."""
         if self.removed:
             return "removed"
         return self.attachment.mode if self.attachment else "not attached"
 
     @property
     def status(self) -> HookStatus:
-        """Status for operators."""
         note = self.attachment.note if self.attachment else ""
         reason = "; ".join(filter(None, (self.choice.reason, note)))
         return HookStatus(self.interface.name, self.hook.value, self.mode, reason, self.before)
@@ -139,32 +108,32 @@ class InterfaceHook:
         self.chain.close()
 
 
+@dataclass(slots=True, eq=False)
 class MonitoredHook:
     """A hook behind a monitor, which attaches it."""
 
-    def __init__(
-        self,
-        point: InterfaceHook,
-        chain: ProbeChain,
-        macros: Mapping[str, int | str],
-        shared: Mapping[str, int],
-        prepare: Callable[[Compiled], None],
-    ) -> None:
-        self.prepare = prepare
-        """Prepares the maps of compile time for trials of an application."""
-        self.interface = point.interface
-        self.hook = point.hook
-        self._point = point
-        self.chain = chain
-        self.macros = macros
-        self.shared = shared
-        self.users = 0
-        self.mode = "monitor"
+    point: InterfaceHook
+    chain: ProbeChain
+    macros: Mapping[str, int | str]
+    shared: Mapping[str, int]
+    """Maps, by name, that all programs here share."""
+    prepare: Callable[[Compiled], None]
+    """Prepares the maps of compile time for trials of an application."""
+    mode: str = "monitor"
+    users: int = 0
+    interface: Interface = field(init=False)
+    hook: Hook = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.interface, self.hook = self.point.interface, self.point.hook
 
     @property
     def status(self) -> HookStatus:
-        """The status of the monitor's hook."""
-        return replace(self._point.status, mode=self.mode)
+        return replace(self.point.status, mode=self.mode)
+
+
+ProbeHook = InterfaceHook | MonitoredHook
+"""A hook that a probe's program can join."""
 
 
 def macros_of(interface: Interface, hook: Hook) -> dict[str, int | str]:

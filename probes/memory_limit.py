@@ -10,15 +10,6 @@ from bpf.cpus import numbered_cpus
 from bpf.errors import UsageError
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_USUAL = 1 << 30
-_PER_CPU = 2 << 20
-_OF_RAM = 8
-_FLOWS_SHARE = (3, 4)
-_FLOWS_ENOUGH = 160 << 20
-_FLOWS_PER_CPU = 3 << 19
-"""Flow tables with more than this gain nothing: tables that fill end their window early."""
-_PATHS_SHARE = 8
-_SMALL = 10 << 20
 
 
 def parse(text: str) -> int:
@@ -32,30 +23,29 @@ def parse(text: str) -> int:
 def default_limit() -> int:
     """Bytes: `usual_limit`, or an eighth of this machine's RAM if that is less."""
     ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(usual_limit(numbered_cpus()), ram // _OF_RAM)
+    return min(usual_limit(numbered_cpus()), ram // 8)
 
 
 def usual_limit(cpus: int) -> int:
     """Bytes: 1 GiB, and more from 512 CPUs on."""
-    return max(_USUAL, _PER_CPU * cpus)
+    return max(1 << 30, (2 << 20) * cpus)
 
 
 def flow_share(limit: int, cpus: int | None = None) -> int:
     """Return the bytes that the flow tables may take; `cpus` is by default the online CPUs."""
-    part, whole = _FLOWS_SHARE
     cpus = numbered_cpus() if cpus is None else cpus
-    return min(limit * part // whole, max(_FLOWS_ENOUGH, _FLOWS_PER_CPU * cpus))
+    # Larger flow tables gain nothing: tables that fill end their window early.
+    return min(limit * 3 // 4, max(160 << 20, (3 << 19) * cpus))
 
 
 def limit_for_flows(share: int) -> int:
     """Return the smallest limit that lets the flow tables take `share` bytes."""
-    part, whole = _FLOWS_SHARE
-    return math.ceil(share * whole / part)
+    return math.ceil(share * 4 / 3)
 
 
 def path_share(limit: int) -> int:
     """Bytes that path tracing's tables may take."""
-    return limit // _PATHS_SHARE
+    return limit // 8
 
 
 def refuse_over(limit: int, used: int, needed: int, name: str) -> None:
@@ -70,4 +60,4 @@ def refuse_over(limit: int, used: int, needed: int, name: str) -> None:
 
 def size_text(size: int) -> str:
     """A size for an operator, rounded up: `105 MiB`, `800 KiB`."""
-    return f"{-(-size >> 20)} MiB" if size >= _SMALL else f"{-(-size >> 10)} KiB"
+    return f"{-(-size >> 20)} MiB" if size >= 10 << 20 else f"{-(-size >> 10)} KiB"

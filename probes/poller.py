@@ -15,10 +15,6 @@ from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Item
 
-_NICE = -10
-_READING_NS = 100_000
-"""A longer reading of the clocks was interrupted, and is repeated."""
-_CLOCK_SET_NS = 1_000_000
 _LOOK_S = 1.0
 """Seconds between two checks of the interfaces."""
 Publish = Callable[[Item], None]
@@ -56,9 +52,9 @@ class UtcClock:
         """Return a recent moment as nanoseconds since the epoch."""
         while True:
             before, utc, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-            if after - before < _READING_NS:
-                break
-        if abs(utc - before - self._offset_ns) > _CLOCK_SET_NS:
+            if after - before < 100_000:
+                break  # A longer reading was interrupted.
+        if abs(utc - before - self._offset_ns) > 1_000_000:
             self._offset_ns = utc - before
         return monotonic_ns + self._offset_ns
 
@@ -121,7 +117,7 @@ class Poller:
         # A late poll loses packets; a late screen does not. Without CAP_SYS_NICE the default
         # priority stays.
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
         try:
             self._poll_until_stopped()
         except ProbedeckError as error:

@@ -42,10 +42,10 @@ class MapFate:
 class Compatibility:
     """Effects of a replacement, known before it happens."""
 
-    maps: tuple[MapFate, ...]
-    lost_metrics: tuple[str, ...]
-    new_metrics: tuple[str, ...]
-    warnings: tuple[str, ...]
+    maps: tuple[MapFate, ...] = ()
+    lost_metrics: tuple[str, ...] = ()
+    new_metrics: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     """For example a changed verdict for a test frame."""
 
 

@@ -28,14 +28,21 @@ class SharedMaps:
     """The shared maps of one controller. Any thread may call it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._maps: dict[str, SharedMap] = {}
         """The maps for new users, by name."""
 
     def check(self, name: str, probe: str, declared: CompiledMap) -> None:
         """Raise UsageError if another probe uses a map of this name, with another layout."""
         with self._lock:
-            self._refuse_other(name, probe, declared)
+            found = self._maps.get(name)
+            others = sorted({user for user in found.users if user != probe}) if found else []
+            if found and others and (why := difference(found.declared, declared)):
+                raise UsageError(
+                    f"map {declared.spec.name} is shared as {name!r} with probe {others[0]}, and "
+                    f"is another here: {why}",
+                    hint="declare it alike, or share it under another name",
+                )
 
     def declared(self, name: str) -> CompiledMap | None:
         """Return the declaration of the shared map `name`; None if no probe uses it."""
@@ -52,7 +59,7 @@ class SharedMaps:
         Raises UsageError as `check` does.
         """
         with self._lock:
-            self._refuse_other(name, probe, declared)
+            self.check(name, probe, declared)
             found = self._maps.get(name)
             if found is None or difference(found.declared, declared):
                 found = self._maps[name] = SharedMap(name, declared, make())
@@ -75,13 +82,3 @@ class SharedMaps:
             os.close(shared.fd)
             if self._maps.get(shared.name) is shared:
                 del self._maps[shared.name]
-
-    def _refuse_other(self, name: str, probe: str, declared: CompiledMap) -> None:
-        found = self._maps.get(name)
-        others = sorted({user for user in found.users if user != probe}) if found else []
-        if found and others and (why := difference(found.declared, declared)):
-            raise UsageError(
-                f"map {declared.spec.name} is shared as {name!r} with probe {others[0]}, and is "
-                f"another here: {why}",
-                hint="declare it alike, or share it under another name",
-            )

@@ -65,7 +65,6 @@ Losses = Mapping[LossReason, Loss]
 
 
 def add_losses(total: dict[LossReason, Loss], more: Losses) -> None:
-    """Add `more` to `total`."""
     for reason, loss in more.items():
         total[reason] = total.get(reason, Loss()) + loss
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from probes.monitor.policy import Policy
     from probes.monitor.service import MonitorService
     from probes.monitor.sketch import Sketch
-    from probes.path.probe import PathProbe
 
 
 class Controller(ProbeRunner):
@@ -75,13 +74,12 @@ class Controller(ProbeRunner):
         return probe
 
     def _probe_of(self, entry: BuiltinEntry[P, O]) -> P | None:
-        """The probe of an entry, if it runs."""
         running = self._running.get(entry.name)
         return cast(P, running.probe) if running and running.probe.builtin else None
 
     @property
     def interval(self) -> float:
-        intervals = {name: each.interval for name, each in tuple(self._running.items())}
+        intervals = {name: each.probe.interval for name, each in tuple(self._running.items())}
         return intervals.get(FLOW_PROBE.name) or max(intervals.values(), default=0.0)
 
     @property
@@ -99,7 +97,7 @@ class Controller(ProbeRunner):
         what = capture.text or "every flow"
         text = f"generation {probe.generation} counts {what}; it took {seconds * 1e3:.0f} ms"
         self.publish(Event.now("info", FLOW_PROBE.name, text))
-        return Replacement(probe.generation, seconds, Compatibility((), (), (), ()))
+        return Replacement(probe.generation, seconds, Compatibility())
 
     def configure_paths(
         self,
@@ -120,15 +118,15 @@ class Controller(ProbeRunner):
 
     def trace_flow(self, destination: str, flow: TracedFlow | None) -> None:
         """Trace for a policy, also if the controller is read-only."""
-        with self._changing:
+        with self._changing, ExitStack() as undo:
             probe = self._probe_of(PATH_PROBE)
-            started = probe or self._start_path_probe()
-            try:
-                started.trace(destination, flow)
-            except BaseException:
-                if probe is None:
-                    self._remove(PATH_PROBE.name)
-                raise
+            if probe is None:
+                if self._tracing is None:
+                    raise UsageError("no interface is watched on which paths could be traced")
+                probe = self.start(PATH_PROBE, *self._tracing)
+                undo.callback(self._remove, PATH_PROBE.name)
+            probe.trace(destination, flow)
+            undo.pop_all()
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
         self._refuse_changes()
@@ -225,11 +223,6 @@ class Controller(ProbeRunner):
         if own or not failures or not all(failures.values()):
             return own
         return next(iter(failures.values()))
-
-    def _start_path_probe(self) -> PathProbe:
-        if self._tracing is None:
-            raise UsageError("no interface is watched on which paths could be traced")
-        return self.start(PATH_PROBE, *self._tracing)
 
     def _running_service(self) -> MonitorService | None:
         service = self._service

@@ -1,21 +1,21 @@
-"""The health window of a new generation."""
+"""The health windows of new generations, and the roll-back after a bad one."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from bpf.attach.interface import Interface
 from bpf.errors import ProbedeckError
-from bpf.maps.layout import Array
-from probes.config.model import ProbeConfig, Side
+from probes.control.running_probe import RunningProbe
+from probes.reports import Compatibility, Fate
 from probes.snapshot import Event, Item, Snapshot
-from probes.tables.conversion import TableKind
 
-_COUNTED_BY_PLACE = frozenset({TableKind.ARRAY, TableKind.HISTOGRAM})
+if TYPE_CHECKING:
+    from bpf.maps.layout import Array
+    from probes.config.model import ProbeConfig, Side
 
 
 class HealthWatch:
@@ -60,7 +60,6 @@ class HealthWatch:
         self._thread.start()
 
     def take(self, item: Item) -> None:
-        """Take a published item into account."""
         if isinstance(item, Event):
             if item.severity == "error" and item.source == self._name:
                 self._trouble = item.text
@@ -103,12 +102,84 @@ class HealthWatch:
         return f"{still} in {self._health.seconds:g} s, and {passed} packets passed"
 
 
+class HealthWatches:
+    """Watches new generations, at most one of each probe, and rolls a bad one back."""
+
+    def __init__(
+        self,
+        publish: Callable[[Item], None],
+        roll_back: Callable[[str], object],
+        changing: threading.RLock,
+    ) -> None:
+        """`changing` is the lock of changes; callers of `start` and `stop` hold it."""
+        self._publish = publish
+        self._roll_back = roll_back
+        self._changing = changing
+        self._watches: dict[str, HealthWatch] = {}
+
+    def take(self, item: Item) -> None:
+        for watch in tuple(self._watches.values()):
+            watch.take(item)
+
+    def start(self, running: RunningProbe, report: Compatibility) -> None:
+        """Watch the current generation if its configuration has a health window."""
+        probe = running.probe
+        if probe.config.health is None:
+            return
+        sides = [side for side, _ in probe.config.directions()]
+        watched = tuple(zip(probe.interfaces, sides, strict=True))
+        watch = HealthWatch(
+            probe.config,
+            probe.generation,
+            watched,
+            _kept_rows(running, report),
+            running.export,
+            lambda trouble: self._decide(running, watch, trouble),
+        )
+        self._watches[probe.name] = watch
+        watch.start()
+
+    def stop(self, name: str) -> None:
+        if watch := self._watches.pop(name, None):
+            watch.cancel()
+
+    def _decide(self, running: RunningProbe, watch: HealthWatch, trouble: str) -> None:
+        name, generation = running.name, watch.generation
+        with self._changing:
+            if self._watches.get(name) is not watch:
+                return
+            del self._watches[name]
+            if not trouble:
+                self._publish(Event.now("info", name, f"generation {generation} is well"))
+                return
+            text = f"generation {generation} is rolled back: {trouble}"
+            self._publish(Event.now("warning", name, text))
+            try:
+                self._roll_back(name)
+            except ProbedeckError as error:
+                self._publish(Event.now("error", name, f"it could not be: {error}"))
+
+
+def _kept_rows(running: RunningProbe, report: Compatibility) -> dict[str, Array]:
+    """Return the last rows, by `SIDE.METRIC`, of the maps that the new generation took over."""
+    probe = running.probe
+    kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
+    return {
+        f"{snapshot.side}.{snapshot.metric}": snapshot.rows
+        for snapshot in probe.latest
+        for side, direction in probe.config.directions()
+        for metric in direction.metrics
+        if (side, metric.name) == (snapshot.side, snapshot.metric)
+        and (side, metric.map) in kept
+        and not metric.init
+    }
+
+
 def has_moved(snapshot: Snapshot, before: Array | None) -> bool:
     """Return whether a table counted something since `before`, or since it was empty."""
     rows = snapshot.rows
     if before is not None:
         return rows.tobytes() != before.tobytes()
-    kind = snapshot.schema.kind if snapshot.schema else None
-    if kind in _COUNTED_BY_PLACE:
-        return bool(np.ascontiguousarray(rows["value"]).view("u1").any())
+    if snapshot.schema and snapshot.schema.kind in ("array", "histogram"):
+        return bool(rows["value"].tobytes().strip(b"\0"))
     return len(rows) > 0

@@ -25,7 +25,6 @@ class HookWatch:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()

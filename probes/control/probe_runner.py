@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from bpf.errors import ProbedeckError, ReadOnlyError, UsageError, did_you_mean
 from bpf.maps.memory import held_maps, map_memory
 from probes.builtin import BuiltinProbe
 from probes.compiled_config import CompiledConfig
-from probes.control.health_watches import HealthWatches
+from probes.control.health import HealthWatches
 from probes.control.hook_watch import HookWatch, attached, order_changed
 from probes.control.loss_events import LossEvents
 from probes.control.running_probe import Replaceable, RunningProbe, Verdicts
@@ -133,7 +134,8 @@ class ProbeRunner:
             cut = self._refuse_cuts(None, compiled, verdicts, force)
             with self._changing:
                 self._refuse_twice(config.name)
-                self._refuse_memory(config.name, compiled.memory(), besides=compiled)
+                used = self._memory_used(compiled)
+                refuse_over(self.memory_limit, used, compiled.memory(), config.name)
                 kind: type[ProgramProbe] = ProgramProbe
                 if config.is_application:
                     from probes.monitor.applications.application import ApplicationProbe
@@ -161,7 +163,8 @@ class ProbeRunner:
                     raise NoProbeError(f"probe {config.name} was removed meanwhile")
                 report = self._compare(running, compiled, verdicts)
                 kept = {(m.side, m.map) for m in report.maps if m.fate is Fate.KEPT}
-                self._refuse_memory(config.name, compiled.memory(kept), besides=compiled)
+                used = self._memory_used(compiled)
+                refuse_over(self.memory_limit, used, compiled.memory(kept), config.name)
                 running.replace(compiled, verdicts)
                 self._health.stop(config.name)
                 self._health.start(running, report)
@@ -222,7 +225,8 @@ class ProbeRunner:
     def close(self) -> None:
         with self._changing:
             self._closed = True
-            self._health.stop_all()
+            for name in self._running:
+                self._health.stop(name)
             for each in self._running.values():
                 if isinstance(each.probe, BuiltinProbe):
                     each.probe.wind_up()
@@ -285,14 +289,8 @@ class ProbeRunner:
         if name in self._running:
             raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
 
-    def _refuse_memory(self, name: str, needed: int, besides: CompiledConfig | None = None) -> None:
-        """Raise UsageError if a probe needs more kernel memory than is left.
-
-        Maps of `besides` and of the last check do not count: they are closed soon.
-        """
-        refuse_over(self.memory_limit, self._memory_used(besides), needed, name)
-
     def _memory_used(self, besides: CompiledConfig | None = None) -> int:
+        """Return the bytes in use, without `besides` and the last check: they are closed soon."""
         passing = [besides, self._checked[1] if self._checked else None]
         fds = (fd for compiled in passing if compiled for fd in compiled.map_fds())
         return self.memory().used - sum(map(map_memory, fds))
@@ -311,10 +309,8 @@ class ProbeRunner:
     ) -> CompiledConfig | None:
         """Give the caller the result of the last check, if it was of this configuration."""
         with self._changing:
-            if self._checked is None:
-                return None
-            against, compiled = self._checked
-            if against is not running or compiled.config != config:
+            against, compiled = self._checked or (None, None)
+            if compiled is None or against is not running or compiled.config != config:
                 return None
             self._checked = None
             return compiled
@@ -329,8 +325,8 @@ class ProbeRunner:
     ) -> Compatibility:
         """Return the probe's report, with a warning for each changed verdict."""
         report = running.probe.compare(compiled)
-        warnings = (*report.warnings, *changes(running.verdicts, verdicts))
-        return Compatibility(report.maps, report.lost_metrics, report.new_metrics, warnings)
+        changed = changes(running.verdicts, verdicts)
+        return dataclasses.replace(report, warnings=(*report.warnings, *changed))
 
     def _refuse_cuts(
         self,
@@ -390,6 +386,5 @@ class ProbeRunner:
         self.publish(attached(point.status))
 
     def _look_at_hooks(self) -> None:
-        """Publish an event for each hook where the order of programs changed."""
-        for status in [point.status for point in self._hooks.look()]:
-            self.publish(order_changed(status))
+        for point in self._hooks.look():
+            self.publish(order_changed(point.status))

@@ -81,11 +81,6 @@ class RunningProbe:
         return self.probe.name
 
     @property
-    def interval(self) -> float:
-        """Seconds of a window; 0 if only exports end windows."""
-        return self._poller.interval
-
-    @property
     def failure(self) -> ProbedeckError | None:
         """Error that ended the poller; None while it runs."""
         return self._poller.failure
@@ -109,7 +104,6 @@ class RunningProbe:
             self._poller.interval = self.probe.interval
 
     def roll_back(self) -> Compatibility:
-        """Return to the previous generation."""
         with self._lock:
             report, items = self.probe.roll_back()
             self._poller.publish(items)

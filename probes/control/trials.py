@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
 from bpf.attach.attachment import Hook
+from bpf.compiler import CompiledProgram
 from bpf.errors import UsageError
 from bpf.programs import trial
 from bpf.programs.verdict import VERDICT_PASS
@@ -13,6 +15,11 @@ from probes.compiled_config import CompiledConfig
 from probes.control.running_probe import RunningProbe, Verdicts
 from probes.control_plane import Cost
 from probes.reports import ProgramInfo
+
+if TYPE_CHECKING:
+    from probes.config.model import Side
+
+T = TypeVar("T")
 
 
 class CutError(UsageError):
@@ -24,12 +31,7 @@ class CutError(UsageError):
 
 def verdicts_of(compiled: CompiledConfig) -> Verdicts:
     """Run the test frames through each program that has no effect outside."""
-    found: dict[str, Mapping[str, int]] = {}
-    for side, program in compiled.programs():
-        if trial.is_harmless(program.instructions):
-            with suppress(OSError):
-                found[side] = trial.verdicts(program.fd)
-    return found
+    return dict(_tried(compiled, lambda program: trial.verdicts(program.fd)))
 
 
 def passes(programs: Iterable[ProgramInfo]) -> Verdicts:
@@ -42,12 +44,17 @@ def passes(programs: Iterable[ProgramInfo]) -> Verdicts:
 
 def costs_of(compiled: CompiledConfig) -> tuple[Cost, ...]:
     """Measure the run time of each program that has no effect outside."""
-    costs: list[Cost] = []
+    measured = _tried(compiled, lambda program: trial.cost(program.fd, program.type))
+    return tuple(Cost(side, ns) for side, ns in measured)
+
+
+def _tried(
+    compiled: CompiledConfig, run: Callable[[CompiledProgram], T]
+) -> Iterator[tuple[Side, T]]:
     for side, program in compiled.programs():
         if trial.is_harmless(program.instructions):
             with suppress(OSError):
-                costs.append(Cost(side, trial.cost(program.fd, program.type)))
-    return tuple(costs)
+                yield side, run(program)
 
 
 def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
@@ -71,20 +78,18 @@ def cuts(
         return ()
     if running and running.probe.builtin and not running.verdicts:
         return ()  # The verdicts of the monitor and of path tracing are never tried.
-    return tuple(_cuts(compiled, running.verdicts if running else {}, verdicts))
-
-
-def _cuts(compiled: CompiledConfig, before: Verdicts, after: Verdicts) -> Iterator[str]:
+    before = running.verdicts if running else {}
     directions = dict(compiled.config.directions())
+    found: list[str] = []
     for side, program in compiled.programs():
-        said = after.get(side)
+        said = verdicts.get(side)
         if said is None or said == before.get(side):
             continue
         endings = {trial.ending(program.type, verdict) for verdict in said.values()}
         if "" not in endings:
-            of = directions[side].interface
             moved = "sends" if side == "egress" else "receives"
-            yield (
+            found.append(
                 f"{side} lets none of the test frames pass ({', '.join(sorted(endings))}): "
-                f"{of} {moved} nothing then"
+                f"{directions[side].interface} {moved} nothing then"
             )
+    return tuple(found)
