@@ -70,8 +70,10 @@ def _words(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             str(error["input"]), sorted(choices)
         )
     if kind == "string_pattern_mismatch":
-        hint = "up to 64 letters, digits, _ . and -, the first a letter or _"
-        return f"{given} is not a name", hint
+        return (
+            f"{given} is not a name",
+            "up to 64 letters, digits, _ . and -, the first a letter or _",
+        )
     text = _TEXTS.get(kind)
     if text is None:
         asked, _, _ = error["msg"].replace("Input should be", "must be").partition(", ")

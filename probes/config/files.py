@@ -54,11 +54,25 @@ def why_no_text(data: bytes, limit: int) -> str:
     return ""
 
 
-def read_json(path: Path, limit: int) -> object:
-    """Return the value in a JSON file. Raises UsageError with line and column."""
-    where = str(path)
-    text = read_text(path, limit, where)
+def read_data(path: Path, limit: int, what: str) -> object:
+    """Return the value in a JSON or TOML file, by the end of its name.
 
+    `what` is the expected content, such as `a configuration`. Raises UsageError, for a mistake in
+    the file with line and column.
+    """
+    parsers = {".json": _json, ".toml": _toml}
+    if path.suffix not in parsers:
+        raise UsageError(f"{path}: {what} ends in .toml or .json")
+    text = read_text(path, limit, str(path))
+    try:
+        return parsers[path.suffix](text, str(path))
+    except ValueError:
+        raise UsageError(f"{path}: a number has too many digits") from None
+    except RecursionError:
+        raise UsageError(f"{path}: it is nested too deeply") from None
+
+
+def _json(text: str, where: str) -> object:
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         table: dict[str, object] = {}
         for key, value in pairs:
@@ -74,16 +88,9 @@ def read_json(path: Path, limit: int) -> object:
         return json.loads(text, object_pairs_hook=unique, parse_constant=no_number)
     except json.JSONDecodeError as error:
         raise UsageError(f"{where}:{error.lineno}:{error.colno}: {error.msg}") from None
-    except ValueError:
-        raise UsageError(f"{where}: a number has too many digits") from None
-    except RecursionError:
-        raise UsageError(f"{where}: it is nested too deeply") from None
 
 
-def read_toml(path: Path, limit: int) -> object:
-    """Return the value in a TOML file. Raises UsageError with line and column."""
-    where = str(path)
-    text = read_text(path, limit, where)
+def _toml(text: str, where: str) -> object:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -92,18 +99,3 @@ def read_toml(path: Path, limit: int) -> object:
         end = f"{text.count(chr(10)) + 1}:{len(text) - text.rfind(chr(10))}"
         place = f"{found['line']}:{found['column']}" if found and found["line"] else end
         raise UsageError(f"{where}:{place}: {message}") from None
-    except ValueError:
-        raise UsageError(f"{where}: a number has too many digits") from None
-    except RecursionError:
-        raise UsageError(f"{where}: it is nested too deeply") from None
-
-
-def read_data(path: Path, limit: int, what: str) -> object:
-    """Return the value in a JSON or TOML file, by the end of its name.
-
-    `what` is the expected content, such as `a configuration`. Raises UsageError.
-    """
-    readers = {".json": read_json, ".toml": read_toml}
-    if path.suffix not in readers:
-        raise UsageError(f"{path}: {what} ends in .toml or .json")
-    return readers[path.suffix](path, limit)

@@ -74,8 +74,12 @@ def _expiry_findings(
         hint = "leave expire out, or declare a BPF_HASH"
         yield "expire", f"{name} is a {kind}: only entries of a hash can be swept", hint
         return
-    fields = {**_fields(found.key_type, "key"), **_fields(found.value_type, "value")}
-    times = sorted(path for path, member in fields.items() if _is_time(member))
+    types = (("key", found.key_type), ("value", found.value_type))
+    fields = dict(
+        each for part, type_ in types if type_ for each in _fields(Member(type_, 0), part)
+    )
+    u64 = np.dtype("u8")
+    times = sorted(p for p, m in fields.items() if m.bits is None and m.type.dtype == u64)
     if path not in fields:
         yield "expire.field", f"{name} has no field {path!r}", did_you_mean(path, times)
     elif path not in times:
@@ -83,21 +87,11 @@ def _expiry_findings(
         yield "expire.field", f"{path} of {name} is no u64", hint
 
 
-def _is_time(member: Member) -> bool:
-    return member.bits is None and member.type.dtype == np.dtype("u8")
-
-
-def _fields(type_: CType | None, path: str) -> dict[str, Member]:
-    """Return the members of a type by path, with the type itself; array elements have no path."""
-    if type_ is None:
-        return {}
-    return {path: Member(type_, 0), **dict(_members(type_, path))}
-
-
-def _members(type_: CType, path: str) -> Iterator[tuple[str, Member]]:
-    for name, member in type_.members.items():
-        yield f"{path}.{name}", member
-        yield from _members(member.type, f"{path}.{name}")
+def _fields(member: Member, path: str) -> Iterator[tuple[str, Member]]:
+    """Yield a field with its path, and the fields below it; array elements have no path."""
+    yield path, member
+    for name, each in member.type.members.items():
+        yield from _fields(each, f"{path}.{name}")
 
 
 def _no_number(type_: CType, path: str) -> str:

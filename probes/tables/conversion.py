@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -205,8 +206,6 @@ class _Items:
 
 
 _Node = _Scalar | _Record | _Items
-
-
 _KEY, _VALUE = itemgetter("key"), itemgetter("value")
 _Columns = Sequence[tuple[str, _Node, Callable[[Array], Array]]]
 """Name, meaning, and where it is in rows."""
@@ -258,7 +257,7 @@ class _Table:
 
     def _histogram(self, key: DType, value: DType) -> _Columns:
         linear = self._schema.fields.get(SLOT) == "linear"
-        low, high = (_plain, _plain) if linear else (_low, _high)
+        low, high = (_plain, _plain) if linear else (partial(_bounds, 0), partial(_bounds, 1))
         if key.names:
             *before, last = key.names
             bucket: _Columns = [("key", self._record("key", key, before), _KEY)] if before else []
@@ -274,7 +273,6 @@ class _Table:
         )
 
     def _node(self, path: str, dtype: DType) -> _Node:
-        """Return the node of a path."""
         kind = self._schema.fields.get(path, "")
         place = self._schema.bits.get(path)
         cut = None
@@ -286,7 +284,7 @@ class _Table:
             return _Scalar(FIELD_TYPES[kind].values, cut)
         if not (dtype.shape or dtype.names):
             names = self._schema.names.get(path)
-            return _Scalar(_named(names) if names else _plain, cut)
+            return _Scalar(partial(_named, names) if names else _plain, cut)
         if dtype.shape:
             element = np.dtype((dtype.base, dtype.shape[1:]))
             return _Items(self._node(f"{path}[]", element), dtype.shape[0])
@@ -306,8 +304,8 @@ def _plain(array: Array) -> list[Any]:
     return values
 
 
-def _named(names: Mapping[int, str]) -> _Convert:
-    return lambda array: [names.get(value, value) for value in _plain(array)]
+def _named(names: Mapping[int, str], array: Array) -> list[Any]:
+    return [names.get(value, value) for value in _plain(array)]
 
 
 class _Cut:
@@ -338,12 +336,9 @@ class _Cut:
         return np.frombuffer(data, self.dtype)
 
 
-def _low(slots: Array) -> list[int]:
-    return [_range(slot)[0] for slot in _plain(slots)]
-
-
-def _high(slots: Array) -> list[int]:
-    return [_range(slot)[1] for slot in _plain(slots)]
+def _bounds(of: int, slots: Array) -> list[int]:
+    """Return the lower bounds of slots if `of` is 0, the upper ones if it is 1."""
+    return [_range(slot)[of] for slot in _plain(slots)]
 
 
 def _range(slot: int) -> tuple[int, int]:

@@ -20,14 +20,6 @@ from probes.tables.field_types import FIELD_TYPES
 DType = np.dtype[Any]
 
 
-class _MistakeError(ValueError):
-    """A value that does not fit, with a hint."""
-
-    def __init__(self, text: str, hint: str = "") -> None:
-        super().__init__(text)
-        self.hint = hint
-
-
 def value_of(text: str) -> Any:
     """Return the JSON value that a text is, or else the text itself.
 
@@ -59,7 +51,6 @@ class EntryCodec:
         return self._packed("key", self._key, given, where)
 
     def value(self, given: Any, where: str) -> bytes:
-        """As `key`, for a value."""
         return self._packed("value", self._value, given, where)
 
     def objects(self, rows: Array) -> list[dict[str, Any]]:
@@ -74,9 +65,9 @@ class EntryCodec:
         try:
             self._put(buffer, path, dtype, given)
             if most and int.from_bytes(buffer, sys.byteorder) >= most:
-                raise _MistakeError(f"{path}: {given} is none of 0 to {most - 1}")
-        except _MistakeError as error:
-            raise UsageError(f"{where}: {error}", hint=error.hint) from None
+                raise UsageError(f"{path}: {given} is none of 0 to {most - 1}")
+        except UsageError as error:
+            raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
         return bytes(buffer)
 
     def _put(self, buffer: memoryview | bytearray, path: str, dtype: DType, given: Any) -> None:
@@ -89,7 +80,7 @@ class EntryCodec:
                 raw = _PARSERS[kind](given, len(buffer))
             except (ValueError, TypeError, OverflowError):
                 what = f"{str(given)[:60]!r} is not of type {kind}, {FIELD_TYPES[kind].needs}"
-                raise _MistakeError(f"{path}: {what}") from None
+                raise UsageError(f"{path}: {what}") from None
             buffer[:] = raw
         elif dtype.shape:
             element = np.dtype((dtype.base, dtype.shape[1:]))
@@ -98,7 +89,7 @@ class EntryCodec:
             self._put_members(buffer, path, dtype, given)
         elif dtype.kind == "f":
             if isinstance(given, bool) or not isinstance(given, int | float):
-                raise _MistakeError(f"{path}: {str(given)[:60]!r} is no number")
+                raise UsageError(f"{path}: {str(given)[:60]!r} is no number")
             buffer[:] = np.array(given, dtype).tobytes()
         else:
             signed = kind == "signed" or dtype.kind == "i"
@@ -123,7 +114,7 @@ class EntryCodec:
         self, buffer: memoryview | bytearray, path: str, element: DType, count: int, given: Any
     ) -> None:
         if not isinstance(given, list | tuple) or len(given) != count:
-            raise _MistakeError(f"{path}: it is a list of {count}")
+            raise UsageError(f"{path}: it is a list of {count}")
         for at, each in enumerate(given):
             part = memoryview(buffer)[at * element.itemsize : (at + 1) * element.itemsize]
             self._put(part, f"{path}[]", element, each)
@@ -133,12 +124,11 @@ class EntryCodec:
     ) -> None:
         names = dtype.names or ()
         if not isinstance(given, Mapping):
-            fields = ", ".join(names)
-            raise _MistakeError(f"{path}: it has fields, such as {{{fields}}}")
+            raise UsageError(f"{path}: it has fields, such as {{{', '.join(names)}}}")
         for name, each in given.items():
             if name not in names:
                 hint = did_you_mean(name, sorted(names))
-                raise _MistakeError(f"{path}: no field {name[:60]!r}", hint)
+                raise UsageError(f"{path}: no field {name[:60]!r}", hint=hint)
             field, offset = (dtype.fields or {})[name][:2]
             part = memoryview(buffer)[offset : offset + field.itemsize]
             self._put(part, f"{path}.{name}", field, each)
@@ -152,12 +142,12 @@ class EntryCodec:
                 number = int(number, 0)
             except ValueError:
                 hint = did_you_mean(given, sorted(names)) if names else ""
-                raise _MistakeError(f"{path}: {given[:60]!r} is no whole number", hint) from None
+                raise UsageError(f"{path}: {given[:60]!r} is no whole number", hint=hint) from None
         if not isinstance(number, int):
-            raise _MistakeError(f"{path}: {str(given)[:60]!r} is no whole number")
+            raise UsageError(f"{path}: {str(given)[:60]!r} is no whole number")
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         if not low <= number <= high:
-            raise _MistakeError(f"{path}: {number} is none of {low} to {high}")
+            raise UsageError(f"{path}: {number} is none of {low} to {high}")
         return int(number)
 
 

@@ -9,7 +9,8 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from socket import AF_INET, AF_INET6, inet_ntop
+from functools import partial
+from socket import AF_INET, AF_INET6, AddressFamily, inet_ntop
 from typing import Any
 
 import numpy as np
@@ -68,42 +69,30 @@ def packed(array: Array) -> list[bytes]:
     return result
 
 
+def _integers(array: Array, kind: str) -> list[int]:
+    """Convert integers of up to 128 bits; `kind` is numpy's without the size: `u`, `i`, `>u`."""
+    if array.dtype.kind == "V":
+        order = "big" if kind == ">u" else sys.byteorder
+        return [int.from_bytes(each, order, signed=kind == "i") for each in packed(array)]
+    result: list[int] = array.view(f"{kind}{array.dtype.itemsize}").tolist()
+    return result
+
+
 def unsigned(array: Array) -> list[int]:
     """Convert integers of up to 128 bits in host order."""
-    if array.dtype.kind == "V":
-        return [int.from_bytes(each, sys.byteorder) for each in packed(array)]
-    result: list[int] = array.view(f"u{array.dtype.itemsize}").tolist()
-    return result
-
-
-def _signed(array: Array) -> list[int]:
-    if array.dtype.kind == "V":
-        return [int.from_bytes(each, sys.byteorder, signed=True) for each in packed(array)]
-    result: list[int] = array.view(f"i{array.dtype.itemsize}").tolist()
-    return result
+    return _integers(array, "u")
 
 
 def _truth(array: Array) -> list[bool]:
     return [value != 0 for value in unsigned(array)]
 
 
-def _network_order(array: Array) -> list[int]:
-    if array.dtype.kind == "V":
-        return [int.from_bytes(each, "big") for each in packed(array)]
-    result: list[int] = array.view(f">u{array.dtype.itemsize}").tolist()
-    return result
-
-
-def _ipv4(array: Array) -> list[str]:
-    return [inet_ntop(AF_INET, each) for each in packed(array)]
+def _addresses(array: Array, family: AddressFamily) -> list[str]:
+    return [inet_ntop(family, each) for each in packed(array)]
 
 
 def _ipv4_host(array: Array) -> list[str]:
     return [inet_ntop(AF_INET, value.to_bytes(4, "big")) for value in unsigned(array)]
-
-
-def _ipv6(array: Array) -> list[str]:
-    return [inet_ntop(AF_INET6, each) for each in packed(array)]
 
 
 def _mac(array: Array) -> list[str]:
@@ -155,21 +144,32 @@ def _is_prefix(dtype: DType) -> bool:
 
 
 FIELD_TYPES = {
-    "ipv4": FieldType("an IPv4 address in network order", "4 bytes", _sized(4), _ipv4),
+    "ipv4": FieldType(
+        "an IPv4 address in network order",
+        "4 bytes",
+        _sized(4),
+        partial(_addresses, family=AF_INET),
+    ),
     "ipv4-host": FieldType(
         "an IPv4 address in host order",
         "4 bytes",
         lambda dtype: is_number(dtype) and dtype.itemsize == 4,
         _ipv4_host,
     ),
-    "ipv6": FieldType("an IPv6 address", "16 bytes", _sized(16), _ipv6),
+    "ipv6": FieldType(
+        "an IPv6 address", "16 bytes", _sized(16), partial(_addresses, family=AF_INET6)
+    ),
     "mac": FieldType("a MAC address", "6 bytes", _sized(6), _mac),
     "prefix": FieldType(
         "a prefix, as the key of an LPM trie", "a u32 and an address", _is_prefix, _prefix
     ),
-    "be": FieldType("a number in network order", "an integer", is_number, _network_order),
+    "be": FieldType(
+        "a number in network order", "an integer", is_number, partial(_integers, kind=">u")
+    ),
     "unsigned": FieldType("a number without a sign", "an integer", is_number, unsigned),
-    "signed": FieldType("a number with a sign", "an integer", is_number, _signed),
+    "signed": FieldType(
+        "a number with a sign", "an integer", is_number, partial(_integers, kind="i")
+    ),
     "bool": FieldType("true or false", "an integer", is_number, _truth),
     "text": FieldType(
         "text without the NULs at its end", "bytes", lambda dtype: dtype.base.itemsize == 1, _text
