@@ -26,7 +26,6 @@ def columns(spec: TableSpec[Any], **changes: Mapping[str, Any]) -> tuple[Column,
 
 
 def tone(column: ColumnSpec[_RowT], item: _RowT) -> Tone:
-    """Return the tone of a column's cell."""
     return Tone(column.tone(item) if callable(column.tone) else column.tone)
 
 

@@ -38,7 +38,6 @@ class TableContent:
 
     @classmethod
     def of(cls, table: SortedTable) -> TableContent:
-        """Return the present content of a table."""
         known = {column.id: place for place, column in enumerate(table.columns)}
         shown = table.chosen or [c.id for c in table.columns if not c.hidden]
         places = [known[name] for name in shown if name in known]
@@ -75,7 +74,6 @@ def _watched(parts: Iterable[bytes], rows: int, progress: Progress) -> Iterator[
 
 
 def _values(view: TableContent, suffix: str) -> Iterator[bytes]:
-    """The header, and the rows as values; columns that are pictures are left out."""
     from app.outputs.formats import FORMATS
 
     written, rows = FORMATS[suffix], view.source.rows
@@ -105,7 +103,6 @@ def _finite(values: Sequence[Value]) -> Sequence[Value]:
 
 
 def _texts(view: TableContent) -> Iterator[bytes]:
-    """Yield the header and the texts of rows, in columns as wide as their widest cell."""
     lines = [[safe(column.title, REPLACED) for _, column in view.columns]]
     for index in range(view.source.rows):
         current().check()

@@ -163,7 +163,6 @@ class TableScreen(DiffScreen[None]):
             table.order_by_next()
 
     def reverse_rows(self) -> None:
-        """Reverse the order."""
         table = self.table_with()
         if not table.sort:
             raise UsageError("there is no order to reverse", hint="s sorts")

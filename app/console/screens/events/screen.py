@@ -96,7 +96,6 @@ class EventsScreen(ConsoleScreen):
 
     @property
     def _chosen(self) -> Event | None:
-        """The event under the cursor."""
         key = self.table.cursor_key
         return key if isinstance(key, Event) and self.table.source.rows else None
 
@@ -111,7 +110,6 @@ class EventsScreen(ConsoleScreen):
         self._detailed = kept.get("detail") == OPEN
 
     def point_at(self, key: Hashable) -> None:
-        """Put the cursor on an event."""
         self.table.want(key)
         self.set_focus(self.table)
 

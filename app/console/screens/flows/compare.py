@@ -72,20 +72,16 @@ class FlowChanges:
 
     @property
     def rows(self) -> int:
-        """Number of flows."""
         return self.flows.rows
 
     @property
     def total(self) -> int:
-        """Number of flows before the filter."""
         return self.flows.total
 
     def key(self, index: int) -> Hashable:
-        """The flow's LIVE id."""
         return self.flows.key(index)
 
     def index(self, key: Hashable) -> int | None:
-        """The row of a LIVE id, or None."""
         return self.flows.index(key)
 
     def _flow(self, index: int) -> Change:
@@ -94,19 +90,16 @@ class FlowChanges:
         return Change(self.flows.view, self.flows.table, at, _STATES[self.state[at]], numbers)
 
     def cells(self, index: int) -> Sequence[str | Pieces]:
-        """The row's text."""
         flow = self._flow(index)
         return [column.cell(flow) for column in CHANGES.columns]
 
     def tones(self, index: int) -> Tones:
-        """The row's tones."""
         flow = self._flow(index)
         if flow.state == _STATES[_GONE] or not (flow.change or flow.more):
             return Tone.MUTED
         return [tone(column, flow) for column in CHANGES.columns]
 
     def values(self, position: int) -> Sequence[Value]:
-        """The values of a column."""
         if position < SHARED:
             return self.flows.values(position)
         places, name = self.flows.places, CHANGES.columns[position].id

@@ -77,7 +77,6 @@ class FlowDetail(Horizontal):
         )
 
     def _measure(self, row: Array, history: History) -> None:
-        """Look the flow up in the windows that ended since the last time."""
         key = row.view("u1")[: KEY_WORDS * 8].view("u8") & KEY_MASK
         for window in history.snapshots("flow"):
             if window.end_ns <= self._seen_ns:
@@ -92,7 +91,6 @@ class FlowDetail(Horizontal):
 
 
 def _described(row: Any, now_ns: int) -> Text:
-    """A flow, one row of dtype LIVE, in lines of a label and a value."""
     protocol, version = int(row["protocol"]), int(row["version"])
     way = "into this host" if row["direction"] == FlowDirection.INGRESS else "out of this host"
     mean = byte_size(row["bytes"] / row["packets"])

@@ -46,7 +46,6 @@ class Flow:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the flow counts as idle."""
         return self.ns_since("last_ns") > QUIET_NS
 
     @property

@@ -64,7 +64,6 @@ class FlowRows:
         return self.at(order[::-1] if descending else order)
 
     def _numbers(self, column: ColumnSpec[Flow]) -> Array:
-        """Numbers (n,) of a column, for every flow of the view."""
         found: Array = column.numbers(self) if column.numbers else self.table[column.id]
         return found
 
@@ -74,7 +73,6 @@ class FlowRows:
 
     @property
     def places(self) -> Array:
-        """Places of the rows in the view, (n,)."""
         return self._order
 
     @property
@@ -83,7 +81,6 @@ class FlowRows:
 
     @property
     def total(self) -> int:
-        """Number of flows before the filter."""
         return len(self.view.rows)
 
     def key(self, index: int) -> Hashable:
@@ -118,7 +115,6 @@ class FlowRows:
 
     @property
     def mean_sizes(self) -> Array:
-        """Bytes of a packet."""
         rows = self.view.rows
         sizes: Array = rows["bytes"] / np.maximum(rows["packets"], 1)
         return sizes
@@ -164,7 +160,6 @@ class FlowRows:
         return iso_all(self._shown(field) + self.view.to_utc_ns)
 
     def _shown(self, name: str) -> Array:
-        """A column of the rows, in their order."""
         found: Array = self.table[name][self._order]
         return found
 

@@ -66,7 +66,6 @@ class FlowsScreen(ConsoleScreen):
 
     @property
     def filter(self) -> FlowFilter:
-        """The filter of the table."""
         return self._filter
 
     @property
@@ -109,7 +108,6 @@ class FlowsScreen(ConsoleScreen):
             )
 
     def states(self) -> StateValues:
-        """Return named states, by name."""
         table, view = self.table, self.console.frame.flows
         found = np.flatnonzero(view.rows["id"] == table.cursor_key)
         return {
@@ -122,13 +120,11 @@ class FlowsScreen(ConsoleScreen):
         }
 
     def _flow_rows(self) -> FlowRows:
-        """Return the flows of the frame that pass the filter."""
         frame = self.console.frame
         table = live_table(frame.flows, frame.paths, self.console.names, self._rtts.medians)
         return FlowRows(frame.flows, self._filter, table=table)
 
     def _show_rows(self) -> None:
-        """Show the flows of the frame, in the order and with the filter of now."""
         view = self.console.frame.flows
         rows: FlowRows | FlowChanges
         if (frames := self.console.time.compared) is not None:
@@ -211,7 +207,6 @@ class FlowsScreen(ConsoleScreen):
         self._count_only(capture.expanded if "@" in text else capture)
 
     def _count_only(self, capture: FlowFilter) -> None:
-        """Count only flows that pass a filter; in a thread, as it compiles."""
         what, plane = capture.text or "every flow", self.console.plane
 
         def done(made: Replacement) -> None:

@@ -99,7 +99,6 @@ class WorstHops:
     _found: tuple[object, list[tuple[PathKey, Hop]]] = (None, [])
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
-        """Take a new view."""
         self._paths.take(view, traced)
         known = (view.generation, view.second)
         if self._known != known:

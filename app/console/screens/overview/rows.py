@@ -112,7 +112,6 @@ def loss_now(pulse: Pulse) -> int:
 
 
 def _probe_item(one: Pulse, priority: int) -> StatusItem:
-    """Return the item of a probe that measures."""
     # Rounded unless remarkable: an idle console draws nothing.
     exact = f"{duration(one.poll)} / {duration(one.interval)}"
     text = exact if one.share > _BUSY else poll_time(one.poll, one.interval)
@@ -173,7 +172,6 @@ def _tall(one: Rates, scale: float, lines: int, tone: Tone) -> list[Pieces]:
 def worst_columns(
     found: Sequence[tuple[PathKey, Hop]], names: Names, cells: int
 ) -> tuple[Column, ...]:
-    """Return the columns of the worst hops."""
     least, most = _DESTINATION_CELLS
     widths = [len(destination_text(choice.destination, names)) for choice, _ in found]
     hops = [hop for _, hop in found]

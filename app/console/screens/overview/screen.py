@@ -97,7 +97,6 @@ class HealthStrip(StatusStrip, can_focus=True):
         """It was chosen by a double click."""
 
     def enter(self, step: int) -> None:
-        """Take the focus."""
         self.screen.set_focus(self)
 
     def action_pass(self, step: int) -> None:
@@ -112,7 +111,6 @@ class Board(Container):
     """The blocks below the strips."""
 
     def on_resize(self) -> None:
-        """Share out the lines."""
         self.call_after_refresh(cast("OverviewScreen", self.screen).show)
 
 
@@ -160,7 +158,6 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     @property
     def _no_paths(self) -> str:
-        """Text of the empty paths block: the keys that begin a trace, as the user has them."""
         key = self.console.key_of
         begins = f"{key('flow.trace')} on a flow of {key('view.flows')} begins"
         return f"no path is traced: {begins}, or {key('path.trace')} on {key('view.paths')}"
@@ -216,7 +213,6 @@ class OverviewScreen(PollingScreen[_Looked]):
                 self._removed[one.name] = one.came_at
 
     def _pulses(self) -> Pulses:
-        """Return the pulses of the frame without removed probes."""
         pulses = self.console.frame.pulses
         here = {n: p for n, p in pulses.probes.items() if self._removed.get(n) != p.came_at}
         return replace(pulses, probes=here)
@@ -257,7 +253,6 @@ class OverviewScreen(PollingScreen[_Looked]):
             self.set_focus(next((one for one in self.focus_chain if isinstance(one, Block)), None))
 
     def _arrange(self, pulses: Pulses, warnings: int) -> dict[str, int]:
-        """Set the height of each block; return the heights by name."""
         traffic, mix = self.block("traffic"), self.query_one("#mix")
         known = bool(len(pulses.traffic))
         traffic.display = mix.display = known
@@ -287,7 +282,6 @@ class OverviewScreen(PollingScreen[_Looked]):
 
     @property
     def _lines(self) -> int:
-        """Lines of a direction of the traffic."""
         if not self.has_class("-tall"):
             return 1
         return 4 if self.has_class("-broad") else 2
@@ -357,7 +351,6 @@ class OverviewScreen(PollingScreen[_Looked]):
     @on(Block.CursorLeft)
     @on(HealthStrip.CursorLeft)
     def _passed(self, event: Block.CursorLeft | HealthStrip.CursorLeft) -> None:
-        """Go to the next block or the previous one, without wrapping."""
         stops = [one for one in self.focus_chain if isinstance(one, HealthStrip | Block)]
         at = stops.index(self.focused) + event.step if self.focused in stops else 0
         if 0 <= at < len(stops):

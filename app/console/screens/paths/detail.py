@@ -100,7 +100,6 @@ class PathDetail(Horizontal):
 
 
 def _history(samples: Array, second: int) -> list[ChartSeries]:
-    """Return median and 95th percentile of each second of the last minute."""
     times = np.arange(second - MINUTE, second + 1)
     values = np.full((2, len(times)), np.nan)
     seconds = samples["sent_ns"] // SECOND_NS - times[0]
@@ -146,7 +145,6 @@ def _difference(paths: Paths, hop: Hop) -> str:
 def _lines(
     paths: Paths, choice: PathKey, hop: Hop, names: Names, difference: str
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield label, text and style of each line."""
     view = paths.view
     series = view.series[hop.places]
     for number, router in enumerate(hop.routers):

@@ -63,7 +63,6 @@ def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[PathK
 
 
 def shown_hops(hops: Sequence[Hop], shown: Filter, names: AddressNames) -> list[Hop]:
-    """Return the hops that pass."""
     if not shown:
         return list(hops)
     rows = np.zeros(len(hops), _HOP)

@@ -125,7 +125,6 @@ class Paths:
     """Incremented when the path list must be redrawn; hop rows change more often."""
 
     def take(self, view: PathView, traced: tuple[Traced, ...]) -> None:
-        """Take a new view."""
         self.view = view
         self._running = {one.destination: one for one in traced}
         flows = tuple((one.destination, one.flows) for one in traced)
@@ -187,7 +186,6 @@ class Paths:
         return self._running.get(destination)
 
     def summary(self, choice: PathKey) -> Summary:
-        """Return the summary of a path."""
         if choice not in self._summaries:
             self._sum_up({choice, *self.choices} - self._summaries.keys())
         return self._summaries[choice]
@@ -253,7 +251,6 @@ class Paths:
         ]  # fmt: skip
 
     def _at_hop(self, choice: PathKey, number: int) -> Array:
-        """Return places of a path's series at a hop."""
         if (choice, number) not in self._groups:
             places = self._places.get(choice, _NOWHERE)
             self._groups[choice, number] = places[self.view.series["hop"][places] == number]
@@ -305,7 +302,6 @@ class Paths:
         return self._marks[choice]
 
     def _answering(self, choice: PathKey) -> dict[int, tuple[Router, ...]]:
-        """Return the routers by hop: those of the path first, then those of other flows."""
         if choice not in self._routers:
             every = self._places.get(PathKey(choice.destination), _NOWHERE)
             own = self._places.get(choice, _NOWHERE)
@@ -313,8 +309,6 @@ class Paths:
         return self._routers[choice]
 
     def _minute(self, groups: Mapping[tuple[PathKey, int], Array]) -> dict[int, Numbers]:
-        """Return the numbers of hops, given as places of series, by their order; cached for a
-        second."""
         key = (tuple(groups), self.view.second, self.view.generation)
         if self._numbers[0] != key:
             series = self.view.series
@@ -391,7 +385,6 @@ def _joined(groups: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def _choices_of(row: np.void) -> tuple[PathKey, PathKey]:
-    """Return the destination and the flow of a row of dtype SERIES."""
     destination = address_text(row["destination"].tobytes(), int(row["version"]))
     protocol = int(row["protocol"])
     ports = (int(row["source_port"]), int(row["destination_port"]))

@@ -175,7 +175,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self._open_detail(kept.get("detail") == OPEN)
 
     def states(self) -> StateValues:
-        """Return named states, by name."""
         self._paths.take(self.console.frame.paths, self._traced)
         return of_path(self._paths, self._choice)
 

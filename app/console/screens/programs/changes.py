@@ -41,7 +41,6 @@ class Confirmation:
         return again
 
     def forget(self) -> None:
-        """Ask anew."""
         self._action, self.notice = None, ""
 
 
@@ -85,12 +84,10 @@ class ProbeChanges:
         self.say(f"generation {made.generation} of {name} runs; it took {duration(made.seconds)}")
 
     def measure(self, name: str) -> None:
-        """Measure the time per packet."""
         ask = partial(self._screen.console.plane.cost, name)
         self._change(f"measuring {name}", ask, partial(self._model.measured, name))
 
     def add(self, file: str) -> None:
-        """Add a probe from a file; ask first if no test frame passes it."""
         action = ("add", file)
         force = self.confirmation.is_asked(action)
         self.confirmation.forget()
@@ -111,7 +108,6 @@ class ProbeChanges:
         self._change(f"adding {Path(file).name}", add, added)
 
     def remove(self, name: str) -> None:
-        """Remove a probe."""
         ask = partial(self._screen.console.plane.remove, name)
         self._change(f"removing {name}", ask, partial(self._removed, name))
 
@@ -130,9 +126,7 @@ class ProbeChanges:
         self.say(f"{window}: {counted(len(tables), 'table')}, {rows}")
 
     def say(self, text: str) -> None:
-        """Show a message."""
         self._screen.notify(text, markup=False)
 
     def refuse(self, text: str) -> None:
-        """Show an error."""
         self._screen.console.complain(UsageError(text))

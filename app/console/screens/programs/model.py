@@ -188,7 +188,6 @@ class Programs:
             del self.verdicts[name]
 
     def direction(self, slot: Slot) -> DirectionConfig | None:
-        """Return the configured direction of a slot, or None."""
         info = self.infos.get(slot.probe)
         return dict(info.config.directions()).get(slot.side) if info else None
 

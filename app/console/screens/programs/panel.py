@@ -41,7 +41,6 @@ class SourcePanel(Vertical):
         return self.chosen in (Panel.METRICS, Panel.EVENTS)
 
     def choose(self, panel: Panel) -> None:
-        """Turn to a panel."""
         if panel is not self.chosen:
             self.chosen = panel
             self.table.columns = COLUMNS[panel]
@@ -52,7 +51,6 @@ class SourcePanel(Vertical):
         self._whole_log = self.chosen is Panel.LOG and not self._whole_log
 
     def show(self, slot: Slot | None, events: Sequence[Event], metrics: Sequence[Snapshot]) -> None:
-        """Show the chosen panel for a source."""
         verdict = self._model.verdict(slot.probe) if slot else None
         titles = []
         for panel in Panel:

@@ -83,7 +83,6 @@ def panel_rows(
 
 
 def empty_text(panel: Panel, programs: Programs, slot: Slot | None) -> str:
-    """Return the text of an empty panel."""
     if slot is None:
         return ""
     checked = programs.verdict(slot.probe)
@@ -99,7 +98,6 @@ def empty_text(panel: Panel, programs: Programs, slot: Slot | None) -> str:
 
 
 def _left(panel: Panel, width: int) -> int:
-    """Return the cells of the last column."""
     others = COLUMNS[panel][:-1]
     return max(20, width - 2 * MARGIN - 1 - sum(column.width + GAP for column in others))
 
@@ -158,7 +156,6 @@ def _log(programs: Programs, slot: Slot, width: int, *, whole: bool) -> Iterator
 
 
 def _source(programs: Programs, slot: Slot, file: str, line: int) -> tuple[Place | None, str]:
-    """Return the place and text of a line of the checked source, or of a header."""
     verdict = programs.verdicts[slot.probe]
     sides = dict(verdict.config.directions())
     if file.endswith(".h"):

@@ -79,12 +79,10 @@ class ProgramsScreen(PollingScreen[_Running]):
 
     @property
     def editor(self) -> CodeEditor | None:
-        """The visible editor."""
         return self._sources.editor
 
     @property
     def _slot(self) -> Slot | None:
-        """The visible source."""
         return self._sources.slot
 
     def offers(self, command: str) -> bool:
@@ -99,7 +97,6 @@ class ProgramsScreen(PollingScreen[_Running]):
     # The running probes
 
     def states(self) -> StateValues:
-        """Return named states, by name."""
         doing = "changing" if self._busy else "checking" if self._checks.running else ""
         return of_program(self.model, self._slot, doing)
 
@@ -234,7 +231,6 @@ class ProgramsScreen(PollingScreen[_Running]):
             self._check(told=True, swap=True)
 
     def _target(self, probe: str = "") -> str:
-        """Return the probe of a name, or the one under the cursor. Raises UsageError."""
         return self.model.target(probe, self._slot)
 
     def do_program_rollback(self, probe: str = "") -> None:
@@ -393,7 +389,6 @@ class ProgramsScreen(PollingScreen[_Running]):
         self._show_editing()
 
     def _confirmed(self, action: object, notice: str) -> bool:
-        """Return whether the user repeats an action; the first time, show the notice."""
         confirmed = self._confirmation.given(action, notice)
         self._show_editing()
         return confirmed

@@ -24,7 +24,6 @@ class Sources(Vertical):
 
     @property
     def editor(self) -> CodeEditor | None:
-        """The visible editor."""
         return self._editors.get(self.slot) if self.slot else None
 
     @property

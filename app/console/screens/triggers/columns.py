@@ -19,7 +19,6 @@ UNSURE = "?"
 
 
 def nanoseconds(value: float) -> str:
-    """Return nanoseconds with a decimal."""
     return f"{value:.1f}" if math.isfinite(value) else MISSING
 
 

@@ -174,7 +174,6 @@ def _cell(value: Cell) -> str:
 def _lines(
     triggers: Triggers, one: PolicyView, made: Sequence[Transition]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield label, text and style of each line."""
     info, policy = one.info, one.info.policy
     yield "Policy", f"{one.name}, {_state(triggers, one)}", "bold"
     if info.cause and not made:

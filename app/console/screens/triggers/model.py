@@ -141,7 +141,6 @@ class Triggers:
     def _tail(
         self, table: Sequence[Snapshot], cells: int
     ) -> tuple[list[Snapshot], NDArray[np.int64]]:
-        """Return the windows of the last cells, and the cell of each."""
         if not table:
             return [], np.empty(0, np.int64)
         # Cells begin at round numbers of windows, so that all move together.
@@ -282,7 +281,6 @@ def place_of(mistake: str, text: str) -> int | None:
 
 
 def _begins(clause: str, text: str) -> int:
-    """Return where a condition begins: after the name, or after `until`."""
     pattern = r"(?<!\S)until\s+" if clause == "deactivate" else r":\s*"
     found = re.search(pattern, text)
     return found.end() if found else 0

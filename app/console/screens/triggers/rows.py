@@ -33,7 +33,6 @@ EXAMPLE = "flood: flows > 500 -> heavy_hitters"
 
 
 def empty_text(info: MonitorInfo | None, known: bool, read_only: bool) -> str:
-    """Return the text of an empty list of policies."""
     if not known:
         return ""
     if info is None:
@@ -57,7 +56,6 @@ def policy_columns(policies: Sequence[Policy], span: float, cells: int) -> tuple
 
 
 def application_columns(triggers: Triggers) -> tuple[Column, ...]:
-    """Return the columns of the table of applications."""
     info = triggers.info
     names = [one.name for one in info.applications] if info else []
     seen = "Records" if info and info.input is Input.TELEMETRY else "Packets"

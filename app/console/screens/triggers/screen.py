@@ -121,12 +121,10 @@ class TriggersScreen(PollingScreen[_Fetched]):
     # What is shown
 
     def point_at(self, key: Hashable) -> None:
-        """Move the cursor to the policy of a name."""
         self.listing.want(key)
         self.set_focus(self.listing)
 
     def states(self) -> StateValues:
-        """Return named states, by name."""
         return of_policies(self._triggers.info, self._chosen) if self.is_current else {}
 
     def show(self) -> None:
@@ -207,7 +205,6 @@ class TriggersScreen(PollingScreen[_Fetched]):
 
     @property
     def _chosen(self) -> PolicyView | None:
-        """The policy under the cursor."""
         name = self.listing.cursor_key
         return next((one for one in self._statuses if one.name == name), None)
 
@@ -215,7 +212,6 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self.call_after_refresh(self.show)
 
     def _open(self, kind: str) -> None:
-        """Open the detail of a `policy` or an `application`, or close it."""
         if not kind and self.focused not in (self.listing, self.applications):
             self.set_focus(self.listing)
         self.detail.turn_to(kind)
@@ -232,7 +228,6 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self._show_notes()
 
     def _target(self, name: str = "") -> PolicyInfo:
-        """Return the policy of a name, or the one under the cursor. Raises UsageError."""
         if not name:
             if (chosen := self._chosen) is None:
                 raise UsageError("there is no policy here")
