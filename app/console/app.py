@@ -11,14 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from textual import events, on, work
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.notifications import Notify, SeverityLevel
 from textual.screen import Screen
+from textual.widgets import Static
 
 from app.commands import Invocation
 from app.config.keymap import Keymap
 from app.config.model import Settings
-from app.console.commands.bindings import bindings
+from app.console.commands.bindings import bindings, is_view
 from app.console.commands.dispatcher import Dispatcher, runners
 from app.console.commands.overwriting import Overwriting
 from app.console.commands.table_commands import TableCommands
@@ -27,9 +29,8 @@ from app.console.dialogs.commands import DialogCommands
 from app.console.host_names import Names
 from app.console.layout import Layouts
 from app.console.prompt.command_line import CommandLine, Filtered
-from app.console.screen import ConsoleScreen
+from app.console.screen import ConsoleScreen, screen_of
 from app.console.screens import SCREENS
-from app.console.starting import StartingScreen
 from app.console.status import status_items
 from app.console.tapes.control import Tapes
 from app.console.tasks import PRESSING, Tasks
@@ -40,8 +41,11 @@ from bpf.cancel import CancelError, cancelled_by
 from bpf.errors import ProbedeckError
 from probes.snapshot import Event, Snapshot
 from widgets.format import REPLACED, safe
-from widgets.terminal.compositor import DiffApp
+from widgets.status import StatusItem, StatusStrip
+from widgets.terminal.compositor import DiffApp, DiffScreen
 from widgets.terminal.driver import GroundKnown
+from widgets.terminal.keybar import KeyBar
+from widgets.tones import Tone
 
 if TYPE_CHECKING:
     from app.console.live.state import Frame
@@ -51,6 +55,22 @@ _DEADLY = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
 )  # fmt: skip
 """Signals that end the console, after it has given the terminal back."""
+
+
+class StartingScreen(DiffScreen[None]):
+    """The frame of all screens, while the console imports the rest."""
+
+    CSS = "StartingScreen > Static { height: 1fr; background: $surface; }"
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self._where = where
+
+    def compose(self) -> ComposeResult:
+        starting = StatusItem("STARTING", Tone.MUTED, badge=True)
+        yield StatusStrip([starting, StatusItem(self._where, priority=1)], id="status")
+        yield Static()
+        yield KeyBar(is_view)
 
 
 class ConsoleApp(DiffApp[int]):
@@ -259,8 +279,7 @@ class ConsoleApp(DiffApp[int]):
 
     async def turn_to(self, mode: str, key: Hashable | None) -> None:
         await self.switch_mode(mode)
-        screen = self.get_screen_stack(mode)[0]
-        if key is not None and isinstance(screen, ConsoleScreen) and screen.is_mounted:
+        if key is not None and (screen := screen_of(self, mode)) is not None:
             screen.point_at(key)
 
     def screen_resumed(self, screen: Screen[Any]) -> None:
@@ -276,7 +295,7 @@ class ConsoleApp(DiffApp[int]):
 
     def show_status(self) -> None:
         if (front := self._front()) is not None:
-            items = status_items(self, self._where, self.tapes.status_items)
+            items = status_items(self, self._where, self.tapes.status_items())
             front.show_status([*items, *front.notes])
 
     def _published(self, item: Snapshot | Event) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from textual.screen import Screen
@@ -11,7 +9,7 @@ from textual.screen import Screen
 from app.config import layouts
 from app.config.layouts import CONSOLE, USUAL, Layout
 from app.console.protocol import Console
-from app.console.tables.sorted_table import TableScreen
+from app.console.screen import ConsoleScreen, screen_of
 
 
 class Layouts:
@@ -51,27 +49,15 @@ class Layouts:
 
     def restore(self, screen: Screen[Any]) -> None:
         """Restore a screen, once after a layout was loaded."""
-        mode = next((mode for mode, first in self._shown().items() if first is screen), "")
         # A screen that is not mounted yet has no tables; it is resumed when it is.
-        if isinstance(screen, TableScreen) and screen.is_mounted and mode in self._waiting:
-            screen.restore(self._waiting[mode])
-            self._waiting = {name: of for name, of in self._waiting.items() if name != mode}
-
-    def _shown(self) -> dict[str, Screen[Any]]:
-        """The screen of each mode to which the user has turned."""
-        shown = {}
-        for mode in self._console.app.MODES:
-            with suppress(KeyError, IndexError):
-                shown[mode] = self._console.app.get_screen_stack(mode)[0]
-        return shown
+        if isinstance(screen, ConsoleScreen) and screen.is_mounted and screen.MODE in self._waiting:
+            screen.restore(self._waiting[screen.MODE])
+            self._waiting = {mode: of for mode, of in self._waiting.items() if mode != screen.MODE}
 
     def _now(self) -> Layout:
         app = self._console.app
-        kept: dict[str, Mapping[str, str]] = {
-            mode: screen.keep()
-            for mode, screen in self._shown().items()
-            if isinstance(screen, TableScreen)
-        }
+        shown = {mode: screen_of(app, mode) for mode in app.MODES}
+        kept = {mode: screen.keep() for mode, screen in shown.items() if screen is not None}
         console = {"screen": app.current_mode}
         if self._console.terminal.theme_chosen:
             console["theme"] = "dark" if app.current_theme.dark else "light"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import on
@@ -42,6 +43,14 @@ def front_screen(app: App[Any]) -> ConsoleScreen:
     screen = app.screen
     assert isinstance(screen, ConsoleScreen)
     return screen
+
+
+def screen_of(app: App[Any], mode: str) -> ConsoleScreen | None:
+    """Return the screen of a mode, if the user has turned to it and it is mounted."""
+    with suppress(KeyError, IndexError):
+        screen = app.get_screen_stack(mode)[0]
+        return screen if isinstance(screen, ConsoleScreen) and screen.is_mounted else None
+    return None
 
 
 class ConsoleScreen(TableScreen):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from app.console.protocol import Console
 from bpf.attach.attachment import Hook
 from widgets.format import age, percent, poll_time
@@ -14,14 +12,12 @@ _STALE_AFTER = 2.5
 """Intervals without a window after which the strip shows the age of the data."""
 
 
-def status_items(
-    console: Console, where: str, tape_items: Callable[[], list[StatusItem]]
-) -> list[StatusItem]:
+def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[StatusItem]:
     """Return the items of the strip. `where` is the interface or the host of the probes."""
     plane, moment, last = console.plane, console.time, console.frame.last
     failure = plane.failure()
     items = [
-        _badge(console), *tape_items(), *moment.status_items(), *console.tasks.status_items(),
+        _badge(console), *tape, *moment.status_items(), *console.tasks.status_items(),
         *console.terminal.status_items(),
     ]  # fmt: skip
     if plane.read_only:

@@ -10,7 +10,6 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 from app.commands import REGISTRY, ParameterKind
-from app.console.dialogs import glossary
 from app.console.dialogs.help_box import HelpBox
 from app.console.prompt.prompt import Prompt
 from widgets.status import StatusStrip
@@ -19,6 +18,64 @@ from widgets.table.table import VirtualTable
 Section = tuple[str, Sequence[tuple[str, str]]]
 """A title, and names with their meanings."""
 _WIDE = 18
+_EDITOR = (
+    ("ctrl+z, ctrl+y", "Undo, redo"),
+    ("ctrl+a, ctrl+e", "Begin, end of the line"),
+    ("ctrl+k, ctrl+u", "Delete to the end, to the beginning of the line"),
+    ("ctrl+d, ctrl+w", "Delete the next character, the word before"),
+    ("shift+arrows", "Select"),
+    ("ctrl+x, c, v", "Cut, copy, paste"),
+)
+"""Keys of the editor itself."""
+_EDITOR_COMMANDS = (
+    ("program.next_direction", "The probe's other direction: incoming or outgoing packets"),
+    ("program.panel", "The next panel: log, difference, swap report, metrics, events"),
+    ("program.next_error", "To the next problem"),
+    ("program.compile", "Compile and verify; nothing that runs is touched"),
+    ("program.swap", "Swap in; no packet is lost"),
+    ("program.rollback", "Back to the generation before"),
+    ("program.revert", "Back to the source that runs"),
+    ("program.save", "Write this source to a file"),
+    ("program.external", "Open it in $EDITOR"),
+    ("program.leave", "To the list of programs, where ? has the other keys"),
+)
+"""Commands that are useful in the editor; help shows them with the user's keys."""
+_HEALTH = (
+    ("3 probes measure", "Every running probe reported its last window in time"),
+    ("flow 2.4 ms / 1 s", "Time to read a probe's tables, and the length of a window"),
+    ("map 6 %", "Use of the fullest table"),
+    ("gen 2", "The second program runs: after a swap, or another flow.capture"),
+    ("lost", "Packets or results that are missing in the tables"),
+)
+"""Items of the health strip."""
+_PROMPT = (
+    ("tab", "Complete; again: the next one"),
+    ("up, down", "The history"),
+    ("enter", "Run it"),
+    ("esc", "Cancel"),
+)
+"""Keys of every prompt."""
+_FILTER = (
+    ("tcp 443", "Protocol, port, host: terms that all must hold"),
+    ("dport:80,443", "One of these; sport: port: too, and ranges 8000-8100"),
+    ("src:10.0.0.0/8", "An address or prefix; dst: net: host: too"),
+    ("host:/regex/", "Address or name matches"),
+    ("rate>1M rtt>50ms", "Numbers with units: bytes packets age idle loss jitter"),
+    ("proto:udp ip:6 dir:in", "Also by version and direction"),
+    ("!tcp", "All but these"),
+)
+"""The language of filters, by example."""
+_POLICY = (
+    ("NAME: ... -> ...", "While the condition holds, the applications after the arrow run"),
+    ("packets > 1000", "Of a window: packets bytes flows, tcp_packets udp_bytes icmp_..."),
+    ("rate(bytes)>1Mbit/s", "Per second; also avg min max sum(x, 60s), of the last windows"),
+    ("5 * baseline(60s)", "Compared with the usual value; and, or, not join conditions"),
+    ("always, operator", "In place of a condition: permanent; only by key o"),
+    ("until flows < 100", "End; hold 5s: least time on; cooldown 10s: least time off"),
+    ("-> accounting, dns", "Also heavy_hitters half_open port_scan, and trace:3 of the top flows"),
+    ("on tcp port:443", "Only these packets"),
+)
+"""The language of policies, by example."""
 
 
 class FocusHelp(HelpBox):
@@ -51,10 +108,10 @@ def help_of(focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> 
                  if column.help]  # fmt: skip
         return [(f"Columns of {focused.id}", lines)]
     if isinstance(focused, StatusStrip):
-        return [("Health", glossary.HEALTH)]
+        return [("Health", _HEALTH)]
     if isinstance(focused, TextArea):
-        commands = [(key_of(name), what) for name, what in glossary.EDITOR_COMMANDS]
-        return [("The editor", [*glossary.EDITOR, *commands])]
+        commands = [(key_of(name), what) for name, what in _EDITOR_COMMANDS]
+        return [("The editor", [*_EDITOR, *commands])]
     if isinstance(focused, Input):
         return _of_prompt(focused)
     return [(mode.capitalize(), [(key_of("help.keys"), "The keys of this screen")])]
@@ -67,7 +124,7 @@ def _of_prompt(answer: Input) -> list[Section]:
     if command is not None:
         found.append((command.usage, [("", f"{command.title}. {command.help}".rstrip())]))
         if any(each.kind is ParameterKind.FILTER for each in command.parameters):
-            found.append(("Terms of a filter", glossary.FILTER))
+            found.append(("Terms of a filter", _FILTER))
         if command.name == "trigger.add":
-            found.append(("A policy", glossary.POLICY))
-    return [*found, ("Keys", glossary.PROMPT)]
+            found.append(("A policy", _POLICY))
+    return [*found, ("Keys", _PROMPT)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
@@ -73,12 +74,10 @@ class CommandLine:
         plane = self._plane()
         # If the plane does not answer, the names of the last time are offered.
         with suppress(ProbedeckError):
-            monitor = plane.monitor()
+            policies = monitor.policies if (monitor := plane.monitor()) else ()
             self._names = {
                 ParameterKind.PROBE: tuple(info.name for info in plane.probes()),
-                ParameterKind.POLICY: tuple(one.policy.name for one in monitor.policies)
-                if monitor
-                else (),
+                ParameterKind.POLICY: tuple(one.policy.name for one in policies),
                 ParameterKind.DESTINATION: tuple(traced.destination for traced in plane.traced()),
             }
 
@@ -89,9 +88,8 @@ class CommandLine:
 
     def _destinations(self) -> Iterable[str]:
         """Traced destinations, and destinations of the largest flows."""
-        from app.console.screens.flows.rows import (
-            path_of,  # numpy, which the first paint does without
-        )
+        # It imports numpy; the first paint does without.
+        from app.console.screens.flows.rows import path_of
 
         found = dict.fromkeys(self._names.get(ParameterKind.DESTINATION, ()))
         for row in self._frame().flows.rows[:_MOST]:
@@ -103,10 +101,8 @@ class CommandLine:
         from app.console.prompt.filter_completion import complete
 
         saved = self._settings.filters
-        found = [
-            candidate
-            for domain, table in self._filtered()
-            for candidate in complete(text, position, domain, table, saved)
-        ]
-        begin = found[0].start if found else position
-        return Completion(begin, tuple(dict.fromkeys(candidate.text for candidate in found)))
+        all_of = (complete(text, position, *each, saved) for each in self._filtered())
+        found = [each for each in all_of if each.candidates]
+        begin = found[0].begin if found else position
+        words = chain.from_iterable(each.candidates for each in found)
+        return Completion(begin, tuple(dict.fromkeys(words)))

@@ -14,7 +14,8 @@ from textual.worker import Worker, WorkerCancelled
 
 from app.commands import Invocation
 from app.console.protocol import Console
-from app.console.screen import ConsoleScreen, front_screen
+from app.console.screen import ConsoleScreen, front_screen, screen_of
+from app.console.screens import SCREENS
 from app.tape.options import NOTHING, Startup
 from bpf.errors import ProbedeckError, UsageError
 from widgets.status import StatusItem
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from app.console.tapes.player import Player
     from app.console.tapes.recorder import Recorder
     from app.tape.model import Tape, TapeStep
-    from app.tape.named_state import StateValue
+    from app.tape.named_state import StateValue, StateValues
 
 LINE = "app.prompt"
 """The command that asks for a whole line."""
@@ -63,11 +64,6 @@ class Tapes:
         return self._player.tape.name if self._player is not None else ""
 
     @property
-    def recording(self) -> str:
-        """The register of the recording; empty without one."""
-        return self._recorder.register if self._recorder is not None else ""
-
-    @property
     def asking(self) -> tuple[str, str]:
         """The command that asks for a value, and the answer until now; empty if none asks."""
         screen = self._console.app.screen
@@ -77,16 +73,37 @@ class Tapes:
 
     def state_of(self, name: str) -> StateValue:
         """Return the value of a named state; None if it does not exist now."""
-        from app.console.tapes.state import state_of
+        console = self._console
+        values = self._states()
+        group, dot, _ = name.partition(".")
+        for mode, info in SCREENS.items():
+            if dot and any(state.name.startswith(f"{group}.") for state in info.states):
+                values |= info.values(console)
+                if (screen := screen_of(console.app, mode)) is not None:
+                    values |= screen.states()
+        return values.get(name)
 
-        own: dict[str, StateValue] = {
+    def _states(self) -> StateValues:
+        """Return the named states that belong to no screen."""
+        console, app, last = self._console, self._console.app, self._console.frame.last
+        return {
             "message": self.message,
             "prompt": self.asking[0],
             "prompt.text": self.asking[1],
             "macro.playing": self.playing,
-            "macro.recording": self.recording,
+            "macro.recording": self._recorder.register if self._recorder is not None else "",
+            "view": app.current_mode,
+            "paused": console.time.paused,
+            "busy": console.tasks.busy,
+            "read_only": bool(console.plane.read_only),
+            "theme": "dark" if app.current_theme.dark else "light",
+            "width": app.size.width,
+            "height": app.size.height,
+            "windows": last.window if last is not None else 0,
+            "generation": last.generation if last is not None else None,
+            "rate": float(console.frame.flows.rows["bit_rate"].sum()),
+            "lost": console.frame.lost,
         }
-        return own[name] if name in own else state_of(self._console, name)
 
     def status_items(self) -> list[StatusItem]:
         """Items of the status strip: the tape that plays, and the register of the recording."""

@@ -16,7 +16,7 @@ def offered(text: str, table: RowTable | None = None) -> list[str]:
     position = text.index("|")
     plain = text.replace("|", "")
     found = complete(plain, position, LIVE_FLOWS, table, {"web": "port:80"})
-    return [plain[: one.start] + one.text + plain[position:] for one in found]
+    return [plain[: found.begin] + one + plain[position:] for one in found.candidates]
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_what_may_follow(text: str, expected: list[str]) -> None:
 
 
 def test_every_field_is_offered_where_a_term_begins_and_explained() -> None:
-    found = complete("", 0, LIVE_FLOWS)
-    assert [one.text[:-1] for one in found][: len(LIVE_FLOWS.fields)] == list(LIVE_FLOWS.fields)
-    assert all(one.help for one in found if one.text[-1] in ":>")
+    found = complete("", 0, LIVE_FLOWS).candidates
+    assert [one[:-1] for one in found][: len(LIVE_FLOWS.fields)] == list(LIVE_FLOWS.fields)
+    assert all(field.help for field in LIVE_FLOWS.fields.values())
 
 
 def test_values_are_those_of_the_rows_the_most_frequent_first() -> None:
