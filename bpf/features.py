@@ -23,7 +23,7 @@ from pathlib import Path
 from bpf.abi import Batch, BpfCommand, MapFlag, MapType
 from bpf.assembler import Assembler, HelperFunction, Register, load_with_callback
 from bpf.attach.hook import Hook
-from bpf.attach.rtnetlink import attribute, attributes, request
+from bpf.attach.rtnetlink import attribute, attributes, request, text
 from bpf.syscall import (
     MapSpec,
     TestRunner,
@@ -208,7 +208,7 @@ def driver(interface: str) -> str:
         answer = _ethtool(interface, struct.pack("I192x", _ETHTOOL_GDRVINFO))
     except OSError:
         return ""
-    return _text(answer[4:36])
+    return text(answer[4:36])
 
 
 def receive_offloads(interface: str) -> dict[str, bool]:
@@ -221,7 +221,7 @@ def receive_offloads(interface: str) -> dict[str, bool]:
     (count,) = struct.unpack_from("I", _ethtool(interface, ask), 16)
     ask = struct.pack("III", _ETHTOOL_GSTRINGS, _ETH_SS_FEATURES, count) + bytes(32 * count)
     strings = _ethtool(interface, ask)
-    names = [_text(strings[at : at + 32]) for at in range(12, 12 + 32 * count, 32)]
+    names = [text(strings[at : at + 32]) for at in range(12, 12 + 32 * count, 32)]
     blocks = (count + 31) // 32
     ask = struct.pack("II", _ETHTOOL_GFEATURES, blocks) + bytes(16 * blocks)
     features = _ethtool(interface, ask)
@@ -259,10 +259,6 @@ def _closing(fd: int) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _text(field: bytes) -> str:
-    return field.partition(b"\0")[0].decode(errors="replace")
 
 
 def _ethtool(interface: str, request: bytes) -> bytes:

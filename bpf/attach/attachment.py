@@ -11,11 +11,13 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from bpf.abi import BEFORE, AttachType
 from bpf.attach import order
 from bpf.attach.hook import Hook
 from bpf.attach.interface import Interface
+from bpf.attach.netlink import attach_tc
 from bpf.errors import KernelError, ProbedeckError
 from bpf.syscall import PRIVILEGES, link_create
 
@@ -49,16 +51,17 @@ def attach(
 
     Raises ProbedeckError if another XDP program holds the interface, KernelError if nothing works.
     """
+    link = partial(_link, prog_fd, interface.index)
     ways: list[tuple[str, Callable[[], Callable[[], None]]]] = []
     if hook is Hook.XDP:
-        ways.append(("native", _linker(prog_fd, interface, AttachType.XDP, XDP_FLAGS_DRV_MODE)))
+        ways.append(("native", partial(link, AttachType.XDP, XDP_FLAGS_DRV_MODE)))
         if generic:
-            flags = XDP_FLAGS_SKB_MODE
-            ways.append(("generic", _linker(prog_fd, interface, AttachType.XDP, flags)))
+            ways.append(("generic", partial(link, AttachType.XDP, XDP_FLAGS_SKB_MODE)))
     else:
         if by_link:
-            ways.append(("tcx", _linker(prog_fd, interface, _TCX[hook], BEFORE)))
-        ways.append(("clsact", _clsact(hook, prog_fd, interface)))
+            ways.append(("tcx", partial(link, _TCX[hook], BEFORE)))
+        egress = hook is Hook.TC_EGRESS
+        ways.append(("clsact", partial(attach_tc, prog_fd, interface.index, egress=egress)))
 
     refusals: list[str] = []
     for mode, way in ways:
@@ -76,23 +79,8 @@ def attach(
     raise KernelError(f"{interface.name} takes no {hook.value} program ({'; '.join(refusals)})")
 
 
-def _linker(
-    prog_fd: int, interface: Interface, kind: AttachType, flags: int
-) -> Callable[[], Callable[[], None]]:
-    def link() -> Callable[[], None]:
-        fd = link_create(prog_fd, interface.index, kind, flags)
-        return lambda: os.close(fd)
-
-    return link
-
-
-def _clsact(hook: Hook, prog_fd: int, interface: Interface) -> Callable[[], Callable[[], None]]:
-    def attach_it() -> Callable[[], None]:
-        from bpf.attach import netlink  # pyroute2 takes 100 ms to import, and few runs need it
-
-        return netlink.attach_tc(prog_fd, interface.index, egress=hook is Hook.TC_EGRESS)
-
-    return attach_it
+def _link(prog_fd: int, ifindex: int, kind: AttachType, flags: int) -> Callable[[], None]:
+    return partial(os.close, link_create(prog_fd, ifindex, kind, flags))
 
 
 def _reason(mode: str, hook: Hook, interface: Interface, error: OSError) -> str:

@@ -8,19 +8,13 @@ never removed: others may use it.
 from __future__ import annotations
 
 import contextlib
-import errno
-import functools
 import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
-
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
+from typing import Any
 
 from bpf.attach import rtnetlink
 from bpf.errors import KernelError
@@ -29,12 +23,8 @@ from bpf.syscall import prog_info
 STATE: Path | None = None
 """Where records are kept; None: see `_state_directory`."""
 _PARENT = {"ingress": rtnetlink.CLSACT_INGRESS, "egress": rtnetlink.CLSACT_EGRESS}
-_ETH_P_ALL = 0x0003
 _NAME = "probedeck"
 _LOST = "without records, a killed probedeck would leave its program on the interface"
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +42,24 @@ class _Record:
     """`ingress` or `egress`."""
 
 
-def _apart(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Run `function` in a new thread: pyroute2 fails in a thread with an event loop."""
-
-    @functools.wraps(function)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(function, *args, **kwargs).result()
-
-    return run
-
-
-@contextlib.contextmanager
-def _netlink() -> Iterator[Any]:
-    """Open a netlink socket whose errors are OSErrors, as bpf(2)'s are."""
-    with IPRoute() as socket:
-        try:
-            yield socket
-        except NetlinkError as error:
-            raise OSError(error.code, os.strerror(error.code)) from None
-
-
-@_apart
 def attach_tc(prog_fd: int, ifindex: int, *, egress: bool) -> Callable[[], None]:
     """Attach a direct-action filter on clsact, first in line; return its detaching function."""
     reap()
     kind = "egress" if egress else "ingress"
-    with _recorded(ifindex, prog_fd, kind) as record, _netlink() as netlink:
+    parent = _PARENT[kind]
+    with _recorded(ifindex, prog_fd, kind) as record:
         try:
-            netlink.tc("add", "clsact", ifindex)
-        except NetlinkError as error:
-            if error.code != errno.EEXIST:
-                raise
-            if egress:
-                _require_clsact(netlink, ifindex)
-        netlink.tc(
-            "add-filter", "bpf", ifindex, record.prog_id,
-            fd=prog_fd, name=_NAME, parent=_PARENT[kind],
-            prio=_first_priority(ifindex, _PARENT[kind]), protocol=_ETH_P_ALL, direct_action=True,
-        )  # fmt: skip
+            rtnetlink.add_clsact(ifindex)
+        except FileExistsError:
+            # The kernel would take a filter for egress on an ingress qdisc, and run it on ingress.
+            if egress and "ingress" in rtnetlink.qdiscs(ifindex):
+                raise KernelError(
+                    "the interface has an ingress qdisc of another program, which has no egress "
+                    "hook",
+                    hint="have that program use clsact, which has both",
+                ) from None
+        priority = _first_priority(ifindex, parent)
+        rtnetlink.add_filter(ifindex, parent, priority, record.prog_id, prog_fd, _NAME)
     return lambda: _detach(record)
 
 
@@ -103,19 +72,6 @@ def reap() -> int:
     return len(dead)
 
 
-def _require_clsact(netlink: Any, ifindex: int) -> None:
-    """Raise KernelError if the interface has an ingress qdisc.
-
-    The kernel would take a filter for egress there, and run it on ingress.
-    """
-    for qdisc in netlink.get_qdiscs(ifindex):
-        if qdisc.get_attr("TCA_KIND") == "ingress":
-            raise KernelError(
-                "the interface has an ingress qdisc of another program, which has no egress hook",
-                hint="have that program use clsact, which has both",
-            )
-
-
 def _first_priority(ifindex: int, parent: int) -> int:
     """Return the lowest priority that takes a bpf filter; packets meet the newest of one first.
 
@@ -124,22 +80,18 @@ def _first_priority(ifindex: int, parent: int) -> int:
     taken = {
         found.priority
         for found in rtnetlink.filters(ifindex, parent)
-        if (found.kind, found.protocol) != ("bpf", _ETH_P_ALL)
+        if (found.kind, found.protocol) != ("bpf", rtnetlink.ETH_P_ALL)
     }
     return next(priority for priority in range(1, 1 << 16) if priority not in taken)
 
 
-@_apart
 def _detach(record: _Record) -> None:
     """Remove a filter, if it still has our program."""
     parent = _PARENT[record.kind]
-    with contextlib.suppress(OSError), _netlink() as netlink:
+    with contextlib.suppress(OSError):
         for found in rtnetlink.filters(record.ifindex, parent):
             if found.program_id == record.prog_id and found.name == _NAME:
-                netlink.tc(
-                    "del-filter", "bpf", record.ifindex, found.handle,
-                    parent=parent, prio=found.priority, protocol=_ETH_P_ALL,
-                )  # fmt: skip
+                rtnetlink.delete_filter(record.ifindex, parent, found.priority, found.handle)
     _path(_state_directory(), record).unlink(missing_ok=True)
 
 

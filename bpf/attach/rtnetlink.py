@@ -1,4 +1,4 @@
-"""Read-only netlink requests: an interface's link and the traffic-control filters on it.
+"""Netlink requests: an interface's link, its queueing disciplines and traffic-control filters.
 
 The module speaks the protocol itself because importing pyroute2 takes 100 ms. Requests go to the
 calling thread's network namespace.
@@ -17,20 +17,26 @@ CLSACT_EGRESS = 0xFFFFFFF3
 
 _HEADER = struct.Struct("IHHII")
 _LINK = struct.Struct("BxHiII")
-_FILTER = struct.Struct("BxxxiIII")
+_TC = struct.Struct("BxxxiIII")
 _REQUEST, _DUMP = 0x1, 0x300
+_DELETE, _CREATE = 0x4, 0x604
+"""Flags of changes, which the kernel acknowledges; it creates only what does not exist."""
 _ERROR, _DONE = 2, 3
 _TYPE_MASK = 0x3FFF
 _BUFFER = 1 << 18
 _TIMEOUT_S = 1
 
-_GETLINK, _GETTFILTER = 18, 46
+_GETLINK, _NEWQDISC, _GETQDISC = 18, 36, 38
+_NEWTFILTER, _DELTFILTER, _GETTFILTER = 44, 45, 46
 _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_XDP = 10, 18, 43
 _IFLA_INFO_KIND = 1
 _IFLA_XDP_IDS = (7, 5, 6, 4)
 """Attributes with a program id: the NIC's, which runs first, native, generic, and any."""
 _TCA_KIND, _TCA_OPTIONS, _TCA_CHAIN = 1, 2, 11
-_TCA_BPF_NAME, _TCA_BPF_ID = 7, 11
+_TCA_BPF_FD, _TCA_BPF_NAME, _TCA_BPF_FLAGS, _TCA_BPF_ID = 6, 7, 8, 11
+_DIRECT_ACTION = 1
+_CLSACT_HANDLE, _CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1
+ETH_P_ALL = 0x0003
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class TcFilter:
     """`bpf`, `u32`, `flower` and so on."""
     priority: int
     protocol: int
-    """EtherType in host byte order; ETH_P_ALL is 3."""
+    """EtherType in host byte order, or ETH_P_ALL."""
     handle: int
     name: str
     """Name that a bpf filter was given; empty for other kinds."""
@@ -70,7 +76,7 @@ def link(ifindex: int) -> LinkInfo:
     xdp = attributes(found.get(_IFLA_XDP, b""))
     ids = (_number(xdp.get(key, b"")) for key in _IFLA_XDP_IDS)
     return LinkInfo(
-        _text(info.get(_IFLA_INFO_KIND, b"")),
+        text(info.get(_IFLA_INFO_KIND, b"")),
         _number(found.get(_IFLA_MASTER, b"")),
         tuple(dict.fromkeys(filter(None, ids))),
     )
@@ -81,16 +87,16 @@ def filters(ifindex: int, parent: int) -> list[TcFilter]:
 
     The list is empty if the interface has no such qdisc.
     """
-    body = _FILTER.pack(socket.AF_UNSPEC, ifindex, 0, parent, 0)
+    body = _TC.pack(socket.AF_UNSPEC, ifindex, 0, parent, 0)
     found = []
-    for reply in request(socket.NETLINK_ROUTE, _GETTFILTER, body, dump=True):
-        _, _, handle, _, info = _FILTER.unpack_from(reply)
-        fields = attributes(reply[_FILTER.size :])
+    for reply in request(socket.NETLINK_ROUTE, _GETTFILTER, body, _DUMP):
+        _, _, handle, _, info = _TC.unpack_from(reply)
+        fields = attributes(reply[_TC.size :])
         # The kernel lists each priority once more, with handle 0.
         if not handle or _number(fields.get(_TCA_CHAIN, b"")):
             continue
         options = attributes(fields.get(_TCA_OPTIONS, b""))
-        kind = _text(fields.get(_TCA_KIND, b""))
+        kind = text(fields.get(_TCA_KIND, b""))
         is_bpf = kind == "bpf"
         found.append(
             TcFilter(
@@ -98,22 +104,61 @@ def filters(ifindex: int, parent: int) -> list[TcFilter]:
                 info >> 16,
                 socket.ntohs(info & 0xFFFF),
                 handle,
-                _text(options.get(_TCA_BPF_NAME, b"")) if is_bpf else "",
+                text(options.get(_TCA_BPF_NAME, b"")) if is_bpf else "",
                 _number(options.get(_TCA_BPF_ID, b"")) if is_bpf else 0,
             )
         )
     return found
 
 
-def request(family: int, kind: int, body: bytes, *, dump: bool = False) -> Iterator[bytes]:
+def add_filter(ifindex: int, parent: int, priority: int, handle: int, fd: int, name: str) -> None:
+    """Add a direct-action filter of the program `fd` for all protocols. Raises OSError."""
+    options = (
+        attribute(_TCA_BPF_FD, struct.pack("I", fd))
+        + attribute(_TCA_BPF_NAME, name.encode() + b"\0")
+        + attribute(_TCA_BPF_FLAGS, struct.pack("I", _DIRECT_ACTION))
+    )
+    body = _filter(ifindex, parent, priority, handle) + attribute(_TCA_OPTIONS, options)
+    list(request(socket.NETLINK_ROUTE, _NEWTFILTER, body, _CREATE))
+
+
+def delete_filter(ifindex: int, parent: int, priority: int, handle: int) -> None:
+    """Delete a bpf filter for all protocols. Raises OSError."""
+    body = _filter(ifindex, parent, priority, handle)
+    list(request(socket.NETLINK_ROUTE, _DELTFILTER, body, _DELETE))
+
+
+def _filter(ifindex: int, parent: int, priority: int, handle: int) -> bytes:
+    info = priority << 16 | socket.htons(ETH_P_ALL)
+    body = _TC.pack(socket.AF_UNSPEC, ifindex, handle, parent, info)
+    return body + attribute(_TCA_KIND, b"bpf\0")
+
+
+def add_clsact(ifindex: int) -> None:
+    """Add a clsact qdisc. Raises FileExistsError beside another clsact or ingress qdisc."""
+    body = _TC.pack(socket.AF_UNSPEC, ifindex, _CLSACT_HANDLE, _CLSACT_PARENT, 0)
+    body += attribute(_TCA_KIND, b"clsact\0")
+    list(request(socket.NETLINK_ROUTE, _NEWQDISC, body, _CREATE))
+
+
+def qdiscs(ifindex: int) -> list[str]:
+    """Return the kinds of an interface's queueing disciplines."""
+    body = _TC.pack(socket.AF_UNSPEC, ifindex, 0, 0, 0)
+    return [
+        text(attributes(reply[_TC.size :])[_TCA_KIND])
+        for reply in request(socket.NETLINK_ROUTE, _GETQDISC, body, _DUMP)
+        if _TC.unpack_from(reply)[1] == ifindex
+    ]
+
+
+def request(family: int, kind: int, body: bytes, flags: int = 0) -> Iterator[bytes]:
     """Send one netlink request of a family such as NETLINK_ROUTE; yield each reply's payload.
 
     Raises OSError with the kernel's error code.
     """
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family) as sock:
         sock.settimeout(_TIMEOUT_S)
-        flags = _REQUEST | (_DUMP if dump else 0)
-        sock.send(_HEADER.pack(_HEADER.size + len(body), kind, flags, 1, 0) + body)
+        sock.send(_HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, 1, 0) + body)
         while True:
             data = sock.recv(_BUFFER)
             at = 0
@@ -123,11 +168,12 @@ def request(family: int, kind: int, body: bytes, *, dump: bool = False) -> Itera
                 if reply == _DONE:
                     return
                 if reply == _ERROR:
-                    code = -struct.unpack_from("i", payload)[0]
-                    raise OSError(code, f"netlink: {os.strerror(code)}")
+                    if code := -struct.unpack_from("i", payload)[0]:
+                        raise OSError(code, f"netlink: {os.strerror(code)}")
+                    return
                 yield payload
                 at += length + -length % 4
-            if not dump:
+            if not flags:
                 return
 
 
@@ -150,5 +196,6 @@ def _number(value: bytes) -> int:
     return int.from_bytes(value, "little")
 
 
-def _text(value: bytes) -> str:
+def text(value: bytes) -> str:
+    """Decode a string that ends with a zero byte."""
     return value.partition(b"\0")[0].decode(errors="replace")
