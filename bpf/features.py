@@ -15,22 +15,23 @@ import mmap
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from enum import IntEnum
 from pathlib import Path
 
 from bpf.abi import Batch, BpfCommand, MapFlag, MapType
-from bpf.assembler import Assembler, HelperFunction, Register, load_with_callback
+from bpf.assembler import Assembler, HelperFunction, Register
 from bpf.attach.hook import Hook
 from bpf.attach.rtnetlink import attribute, attributes, request, text
+from bpf.maps.drain import Drain
 from bpf.syscall import (
     MapSpec,
-    TestRunner,
     call,
     enable_run_time_stats,
     map_create,
     map_update,
+    opened,
     prog_info,
     prog_load,
 )
@@ -79,26 +80,23 @@ def known_capabilities() -> frozenset[Capability]:
 
 def try_bpf() -> None:
     """Try bpf(2) itself: make a map."""
-    with _closing(map_create(MapSpec("doctor", MapType.ARRAY, 4, 4, 1))):
-        pass
+    os.close(map_create(MapSpec("doctor", MapType.ARRAY, 4, 4, 1)))
 
 
 def try_memory(size: int) -> None:
     """Make a map of `size` bytes: kernels before 5.11 count maps against RLIMIT_MEMLOCK."""
     line = 64
     spec = MapSpec("doctor", MapType.ARRAY, 4, line, size // line, MapFlag.MMAPABLE)
-    with _closing(map_create(spec)):
-        pass
+    os.close(map_create(spec))
 
 
 def try_ring_buffer() -> None:
-    with _closing(map_create(MapSpec("doctor", MapType.RINGBUF, 0, 0, mmap.PAGESIZE))):
-        pass
+    os.close(map_create(MapSpec("doctor", MapType.RINGBUF, 0, 0, mmap.PAGESIZE)))
 
 
 def try_mmapable_array() -> None:
     spec = MapSpec("doctor", MapType.ARRAY, 4, 8, 1, MapFlag.MMAPABLE)
-    with _closing(map_create(spec)) as fd:
+    with opened(map_create(spec)) as fd:
         mmap.mmap(fd, mmap.PAGESIZE).close()
 
 
@@ -109,8 +107,7 @@ def try_atomic_exchange() -> None:
     code.move(Register.R1, 0)
     code.exchange(Register.FP, -8, Register.R1)
     code.exit(0)
-    with _closing(prog_load(code.assemble(), Hook.TC_EGRESS.prog_type, "doctor")):
-        pass
+    os.close(prog_load(code.assemble(), Hook.TC_EGRESS.prog_type, "doctor"))
 
 
 def try_coarse_clock() -> None:
@@ -118,8 +115,7 @@ def try_coarse_clock() -> None:
     code = Assembler()
     code.call(HelperFunction.KTIME_GET_COARSE_NS)
     code.exit(0)
-    with _closing(prog_load(code.assemble(), Hook.TC_EGRESS.prog_type, "doctor")):
-        pass
+    os.close(prog_load(code.assemble(), Hook.TC_EGRESS.prog_type, "doctor"))
 
 
 @functools.cache
@@ -143,7 +139,7 @@ def kernel_macros() -> dict[str, int]:
 
 def try_batch() -> None:
     """Look up and delete a hash map's entries in one call."""
-    with _closing(map_create(MapSpec("doctor", MapType.HASH, 4, 4, 8))) as fd:
+    with opened(map_create(MapSpec("doctor", MapType.HASH, 4, 4, 8))) as fd:
         map_update(fd, bytes(4), bytes(4))
         token, keys, values = (ct.create_string_buffer(4 * 8) for _ in range(3))
         batch = Batch(
@@ -163,25 +159,14 @@ def try_batch() -> None:
 
 def try_kernel_drain() -> None:
     """Load a program that walks over a map on demand (BPF_PROG_TYPE_SYSCALL)."""
-    with _closing(map_create(MapSpec("doctor", MapType.ARRAY, 4, 4, 1))) as map_fd:
-        code = Assembler()
-        code.load_map(Register.R1, map_fd)
-        code.load_function(Register.R2, "each")
-        code.move(Register.R3, 0)
-        code.move(Register.R4, 0)
-        code.call(HelperFunction.FOR_EACH_MAP_ELEM)
-        code.exit()
-        code.label("each")
-        code.exit(0)
-        program = load_with_callback(code, "each", "doctor")
-        with _closing(program):
-            TestRunner(program)()
+    spec = MapSpec("doctor", MapType.ARRAY, 4, 4, 1)
+    with opened(map_create(spec)) as fd, closing(Drain(fd, spec)) as drain:
+        drain.erase()
 
 
 def try_statistics() -> None:
     """Turn run-time statistics of programs on, for a moment."""
-    with _closing(enable_run_time_stats()):
-        pass
+    os.close(enable_run_time_stats())
 
 
 def ask_offload(ifindex: int) -> None:
@@ -198,7 +183,7 @@ def load_passing(hook: Hook, device: int = 0) -> int:
 
 def jit_works() -> bool:
     """Whether the kernel compiles programs (JIT). Raises OSError if no program can be loaded."""
-    with _closing(load_passing(Hook.XDP)) as fd:
+    with opened(load_passing(Hook.XDP)) as fd:
         return prog_info(fd).jited_bytes > 0
 
 
@@ -251,14 +236,6 @@ def native_xdp(ifindex: int) -> bool | None:
         return None
     features = int.from_bytes(device[_NETDEV_A_DEV_XDP_FEATURES], "little")
     return bool(features & _NETDEV_XDP_ACT_BASIC)
-
-
-@contextmanager
-def _closing(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _ethtool(interface: str, request: bytes) -> bytes:

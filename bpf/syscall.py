@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes as ct
 import errno
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bpf.abi import (
@@ -105,9 +107,22 @@ def call(command: BpfCommand, attr: ct.Structure) -> int:
     """Run one bpf(2) command; returns what the kernel returned, or raises OSError."""
     result: int = _SYSCALL(system_calls().bpf, int(command), ct.byref(attr), ct.sizeof(attr))
     if result < 0:
-        code = ct.get_errno()
-        raise OSError(code, f"bpf({command.name}): {os.strerror(code)}")
+        raise refusal(command, ct.get_errno())
     return result
+
+
+def refusal(command: BpfCommand, code: int) -> OSError:
+    """Return the error of a command that the kernel refused with an errno."""
+    return OSError(code, f"bpf({command.name}): {os.strerror(code)}")
+
+
+@contextmanager
+def opened(fd: int) -> Iterator[int]:
+    """Close a descriptor in the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def call_errno(command: BpfCommand, attr: ct.Structure) -> int:
@@ -119,9 +134,7 @@ def call_errno(command: BpfCommand, attr: ct.Structure) -> int:
 
 def _name(text: str) -> bytes:
     """A kernel object name: at most 15 of [A-Za-z0-9_.]."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in text)[
-        :15
-    ].encode()
+    return re.sub(r"[^A-Za-z0-9_.]", "_", text)[:15].encode()
 
 
 def map_create(
@@ -132,24 +145,7 @@ def map_create(
     The new map gets the key and value types that the map `like` has in the BTF behind `btf_fd`. It
     may then hold a spin lock or a timer, and bpftool can print it.
     """
-    key_type, value_type = _types_of(like) if like is not None and btf_fd else (0, 0)
-    if not value_type:
-        btf_fd = 0
-    return call(BpfCommand.MAP_CREATE, _map_attr(spec, inner_map_fd, btf_fd, key_type, value_type))
-
-
-def _types_of(map_fd: int) -> tuple[int, int]:
-    """Numbers of a map's key and value type in its BTF; zeros without any."""
-    info = MapInfoStruct()
-    attr = InfoByFd(bpf_fd=map_fd, info_len=ct.sizeof(info), info=ct.addressof(info))
-    call(BpfCommand.OBJ_GET_INFO_BY_FD, attr)
-    return info.btf_key_type_id, info.btf_value_type_id
-
-
-def _map_attr(
-    spec: MapSpec, inner_map_fd: int, btf_fd: int, key_type: int, value_type: int
-) -> MapCreate:
-    return MapCreate(
+    attr = MapCreate(
         map_type=spec.type,
         key_size=spec.key_size,
         value_size=spec.value_size,
@@ -157,10 +153,20 @@ def _map_attr(
         map_flags=spec.flags,
         inner_map_fd=inner_map_fd,
         map_name=_name(spec.name),
-        btf_fd=btf_fd,
-        btf_key_type_id=key_type,
-        btf_value_type_id=value_type,
     )
+    if like is not None and btf_fd:
+        info = MapInfoStruct()
+        _read_info(like, info)
+        if info.btf_value_type_id:
+            attr.btf_fd = btf_fd
+            attr.btf_key_type_id = info.btf_key_type_id
+            attr.btf_value_type_id = info.btf_value_type_id
+    return call(BpfCommand.MAP_CREATE, attr)
+
+
+def _read_info(fd: int, info: ct.Structure) -> None:
+    attr = InfoByFd(bpf_fd=fd, info_len=ct.sizeof(info), info=ct.addressof(info))
+    call(BpfCommand.OBJ_GET_INFO_BY_FD, attr)
 
 
 def _element(
@@ -336,17 +342,9 @@ def prog_query(ifindex: int, attach_type: AttachType) -> list[int]:
 def prog_info(fd: int) -> ProgInfo:
     """Identity and statistics of a loaded program."""
     info = ProgInfoStruct()
-    call(
-        BpfCommand.OBJ_GET_INFO_BY_FD,
-        InfoByFd(bpf_fd=fd, info_len=ct.sizeof(info), info=ct.addressof(info)),
-    )
-    return ProgInfo(
-        info.id,
-        info.name.decode(errors="replace"),
-        info.run_time_ns,
-        info.run_cnt,
-        info.jited_prog_len,
-    )
+    _read_info(fd, info)
+    name = info.name.decode(errors="replace")
+    return ProgInfo(info.id, name, info.run_time_ns, info.run_cnt, info.jited_prog_len)
 
 
 def prog_fd_by_id(prog_id: int) -> int:
@@ -363,11 +361,10 @@ def btf_load(data: bytes) -> int:
 def btf_data(fd: int) -> bytes:
     """Return the BTF behind a descriptor, as the kernel has checked it."""
     info = BtfInfoStruct()
-    attr = InfoByFd(bpf_fd=fd, info_len=ct.sizeof(info), info=ct.addressof(info))
-    call(BpfCommand.OBJ_GET_INFO_BY_FD, attr)
+    _read_info(fd, info)
     buffer = ct.create_string_buffer(info.btf_size)
     info.btf = ct.addressof(buffer)
-    call(BpfCommand.OBJ_GET_INFO_BY_FD, attr)
+    _read_info(fd, info)
     return buffer.raw
 
 

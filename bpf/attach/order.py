@@ -7,14 +7,13 @@ TC hooks, TCX programs before the filters of a clsact qdisc.
 from __future__ import annotations
 
 import errno
-import os
 from dataclasses import dataclass
 
 from bpf.abi import AttachType
 from bpf.attach import rtnetlink
 from bpf.attach.hook import Hook
 from bpf.attach.rtnetlink import CLSACT_EGRESS, CLSACT_INGRESS, TcFilter
-from bpf.syscall import prog_fd_by_id, prog_info, prog_query
+from bpf.syscall import opened, prog_fd_by_id, prog_info, prog_query
 
 OWN_NAME = "probedeck"
 """Name of the program that probedeck attaches (bpf.attach.chain)."""
@@ -89,7 +88,5 @@ def _program(kind: str, prog_id: int) -> HookProgram:
         fd = prog_fd_by_id(prog_id)
     except OSError:  # gone meanwhile, or no CAP_SYS_ADMIN
         return HookProgram(kind, prog_id, "")
-    try:
+    with opened(fd):
         return HookProgram(kind, prog_id, prog_info(fd).name)
-    finally:
-        os.close(fd)

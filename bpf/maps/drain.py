@@ -11,6 +11,7 @@ import functools
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from bpf.assembler import Assembler, HelperFunction, Register, load_with_callbac
 from bpf.cpus import possible_cpus
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array, EntryLayout, round_up
-from bpf.maps.readers import Pop, has_lock
-from bpf.syscall import MapSpec, TestRunner, map_create
+from bpf.maps.readers import Pop, Reader, has_lock
+from bpf.syscall import MapSpec, TestRunner, map_create, opened
 
 _R0, _R1, _R2, _R3, _R4 = Register.R0, Register.R1, Register.R2, Register.R3, Register.R4
 _KEY, _VALUE, _COUNT, _RECORD = Register.R6, Register.R7, Register.R8, Register.R9
@@ -37,13 +38,11 @@ _MOST_LOOPS = 1 << 23
 """BPF_MAX_LOOPS of bpf_loop."""
 
 
-class Drain:
+class Drain(Reader):
     """Reads one map by running a program in the kernel; its output grows with the map."""
 
     def __init__(self, fd: int, spec: MapSpec) -> None:
-        self._fd = fd
-        self._spec = spec
-        self._layout = EntryLayout.of(spec)
+        super().__init__(fd, spec)
         self._most = spec.max_entries
         if spec.kind.is_queue:
             self._most = min(self._most, _MOST_LOOPS)
@@ -96,8 +95,7 @@ class Drain:
             Pop(self._fd, self._spec).erase()
             return
         if self._eraser is None:
-            code = _erasing_program(self._fd, self._spec)
-            self._eraser = _load(code)
+            self._eraser = _load(_erasing_program(self._fd, self._spec))
         self._eraser[1]()
 
     def close(self) -> None:
@@ -169,20 +167,13 @@ def _works(map_type: MapType, key_size: int, value_size: int, flags: int) -> boo
     # Some LRU maps need an entry for each CPU.
     spec = MapSpec("drain_trial", map_type, key_size, value_size, possible_cpus(), flags)
     try:
-        fd = map_create(spec)
+        with opened(map_create(spec)) as fd, closing(Drain(fd, spec)) as drain:
+            for clear in (False, True):
+                for _ in drain.read(clear):
+                    pass
+            drain.erase()
     except OSError:
         return False
-    drain = Drain(fd, spec)
-    try:
-        for clear in (False, True):
-            for _ in drain.read(clear):
-                pass
-        drain.erase()
-    except OSError:
-        return False
-    finally:
-        drain.close()
-        os.close(fd)
     return True
 
 

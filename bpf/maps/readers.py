@@ -8,16 +8,14 @@ from __future__ import annotations
 import ctypes as ct
 import errno
 import mmap
-import os
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 
 from bpf.abi import Batch, BpfCommand, Element, MapFlag, UpdateFlag
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array, EntryLayout, round_up
-from bpf.syscall import MapSpec, call_errno, map_delete, map_lookup, map_update
+from bpf.syscall import MapSpec, call_errno, map_delete, map_lookup, map_update, refusal
 
 Chunk = tuple[Array | None, Array]
 """Keys (None where entries are numbered) and values of n entries, as opaque bytes."""
@@ -28,32 +26,37 @@ _SLACK = 64
 last bucket fits."""
 
 
-class Reader(Protocol):
-    """A method at work on one map."""
+class Reader:
+    """Base of the methods, at work on one map."""
 
-    def __init__(self, fd: int, spec: MapSpec) -> None: ...
+    def __init__(self, fd: int, spec: MapSpec) -> None:
+        self._fd = fd
+        self._spec = spec
+        self._layout = EntryLayout.of(spec)
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
         """Whether the method works on this map; the trial leaves its contents alone."""
+        raise NotImplementedError
 
     def read(self, clear: bool) -> Iterator[Chunk]:
         """Yield the map's entries; with `clear` a chunk has left the map when it is yielded."""
+        raise NotImplementedError
 
     def erase(self) -> None:
-        """Empty the map without reading it, if its kind allows that.
-
-        Raises OSError if the kernel refuses.
-        """
+        """Empty the map, without reading it if its kind allows that. Raises OSError if refused."""
+        for _ in self.read(clear=True):
+            pass
 
     def close(self) -> None:
         """Free the method's resources; the caller keeps the map's descriptor."""
 
 
-class Mapping:
+class Mapping(Reader):
     """An mmapable array's memory."""
 
     def __init__(self, fd: int, spec: MapSpec) -> None:
+        super().__init__(fd, spec)
         stride = round_up(spec.value_size, 8)
         size = round_up(stride * spec.max_entries, mmap.PAGESIZE)
         self.values = np.frombuffer(mmap.mmap(fd, size), f"V{stride}", spec.max_entries)
@@ -83,13 +86,11 @@ class Mapping:
         del self.values
 
 
-class Batched:
+class Batched(Reader):
     """The batch system calls."""
 
     def __init__(self, fd: int, spec: MapSpec) -> None:
-        self._fd = fd
-        self._spec = spec
-        self._layout = EntryLayout.of(spec)
+        super().__init__(fd, spec)
         whole = spec.kind.shape == Shape.ARRAY
         self._room = (spec.max_entries if whole else min(spec.max_entries, _FIRST_ROOM)) + _SLACK
 
@@ -110,18 +111,15 @@ class Batched:
             yield from self._zero(values) if keys is None else self._delete(keys, values)
 
     def erase(self) -> None:
-        if self._spec.kind.shape != Shape.ARRAY:
+        if self._spec.kind.shape == Shape.ARRAY:
+            chunks = self._zero(np.zeros(self._spec.max_entries, self._layout.value_dtype))
+        else:
             # Deleting by batch needs the keys, and iteration reads keys only: no value is copied.
-            keys = b"".join(Iteration(self._fd, self._spec).keys())
-            _, code = delete_batch(self._fd, np.frombuffer(keys, f"V{self._spec.key_size}"))
-            if code:
-                raise OSError(code, f"bpf(MAP_DELETE_BATCH): {os.strerror(code)}")
-            return
-        for _ in self._zero(np.zeros(self._spec.max_entries, self._layout.value_dtype)):
+            joined = b"".join(Iteration(self._fd, self._spec).keys())
+            keys = np.frombuffer(joined, f"V{self._spec.key_size}")
+            chunks = self._delete(keys, keys)
+        for _ in chunks:
             pass
-
-    def close(self) -> None:
-        pass
 
     def _look_up(self, delete: bool) -> Iterator[Chunk]:
         """Fill buffers from the map, a new one when the old has no room for the next bucket."""
@@ -145,14 +143,14 @@ class Batched:
             if code in (0, errno.EINTR, errno.EAGAIN) and done < room:
                 continue
             if done or code == errno.ENOENT:
-                yield self._filled(keys, values, done)
+                yield keys[:done] if self._layout.key_size else None, values[:done]
                 total += done
             if code == errno.ENOENT:
                 expected = min(total + total // 8, self._spec.max_entries)
                 self._room = max(self._room, expected + _SLACK)
                 return
             if code not in (0, errno.ENOSPC):
-                raise OSError(code, f"bpf({command.name}): {os.strerror(code)}")
+                raise refusal(command, code)
             room, done = room * 2, 0
             keys, values = self._buffers(room)
 
@@ -160,34 +158,25 @@ class Batched:
         keys = np.empty(room, f"V{self._spec.key_size}")
         return keys, np.empty(room, self._layout.value_dtype)
 
-    def _filled(self, keys: Array, values: Array, count: int) -> Chunk:
-        return keys[:count] if self._layout.key_size else None, values[:count]
-
     def _zero(self, values: Array) -> Iterator[Chunk]:
         indices = np.arange(len(values), dtype=np.uint32)
-        done, code = write_batch(
-            self._fd, BpfCommand.MAP_UPDATE_BATCH, indices, np.zeros_like(values)
-        )
+        zeros = np.zeros_like(values)
+        done, code = write_batch(self._fd, BpfCommand.MAP_UPDATE_BATCH, indices, zeros)
         # Entries that were not set to zero stay in the map, for the next read.
         values[done:].view(np.uint8)[:] = 0
         yield None, values
         if code:
-            raise OSError(code, f"bpf(MAP_UPDATE_BATCH): {os.strerror(code)}")
+            raise refusal(BpfCommand.MAP_UPDATE_BATCH, code)
 
     def _delete(self, keys: Array, values: Array) -> Iterator[Chunk]:
         done, code = delete_batch(self._fd, keys)
         yield keys[:done], values[:done]
         if code:
-            raise OSError(code, f"bpf(MAP_DELETE_BATCH): {os.strerror(code)}")
+            raise refusal(BpfCommand.MAP_DELETE_BATCH, code)
 
 
-class Iteration:
+class Iteration(Reader):
     """One or more system calls for each entry: works wherever there are keys."""
-
-    def __init__(self, fd: int, spec: MapSpec) -> None:
-        self._fd = fd
-        self._spec = spec
-        self._layout = EntryLayout.of(spec)
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
@@ -206,7 +195,7 @@ class Iteration:
         numbered = self._layout.key_size == 0
         yield (
             None if numbered else np.frombuffer(b"".join(keys), f"V{self._spec.key_size}"),
-            np.frombuffer(bytearray(b"".join(values)), self._layout.value_dtype, len(values)),
+            np.frombuffer(bytearray().join(values), self._layout.value_dtype, len(values)),
         )
         if failure:
             raise failure
@@ -215,17 +204,12 @@ class Iteration:
         for key in self.keys():
             self._take_out(key)
 
-    def close(self) -> None:
-        pass
-
     def _entries(self, clear: bool) -> Iterator[tuple[bytes, bytes]]:
         for key in self.keys():
-            value = map_lookup(self._fd, key, self._layout.values_size)
-            if value is None:
-                continue
-            if clear:
-                self._take_out(key)
-            yield key, value
+            if (value := map_lookup(self._fd, key, self._layout.values_size)) is not None:
+                if clear:
+                    self._take_out(key)
+                yield key, value
 
     def _take_out(self, key: bytes) -> None:
         if self._spec.kind.shape == Shape.ARRAY:
@@ -245,15 +229,11 @@ class Iteration:
             following, code = _next_key(self._fd, key, self._spec.key_size)
             yield key
         if code not in (0, errno.ENOENT):
-            raise OSError(code, f"bpf(MAP_GET_NEXT_KEY): {os.strerror(code)}")
+            raise refusal(BpfCommand.MAP_GET_NEXT_KEY, code)
 
 
-class Pop:
+class Pop(Reader):
     """One system call for each entry of a queue or a stack."""
-
-    def __init__(self, fd: int, spec: MapSpec) -> None:
-        self._fd = fd
-        self._spec = spec
 
     @staticmethod
     def supports(fd: int, spec: MapSpec) -> bool:
@@ -271,14 +251,7 @@ class Pop:
             element.value += values.itemsize
         yield None, values[:done]
         if code not in (0, errno.ENOENT):
-            raise OSError(code, f"bpf(MAP_LOOKUP_AND_DELETE_ELEM): {os.strerror(code)}")
-
-    def erase(self) -> None:
-        for _ in self.read(True):
-            pass
-
-    def close(self) -> None:
-        pass
+            raise refusal(BpfCommand.MAP_LOOKUP_AND_DELETE_ELEM, code)
 
 
 def has_batch(fd: int, command: BpfCommand) -> bool:
@@ -288,9 +261,8 @@ def has_batch(fd: int, command: BpfCommand) -> bool:
 
 def has_lock(fd: int) -> bool:
     """Whether the map's values have a spin lock: only those can be looked up under it."""
-    return (
-        call_errno(BpfCommand.MAP_LOOKUP_BATCH, Batch(map_fd=fd, elem_flags=UpdateFlag.LOCK)) == 0
-    )
+    batch = Batch(map_fd=fd, elem_flags=UpdateFlag.LOCK)
+    return call_errno(BpfCommand.MAP_LOOKUP_BATCH, batch) == 0
 
 
 def write_batch(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes as ct
 import functools
-import os
 import threading
 import time
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from bpf.abi import MapType
 from bpf.cpus import online_cpus, reserved_cpus
 from bpf.machine import system_calls
 from bpf.programs.visit import visit
-from bpf.syscall import MapSpec, map_create, map_update
+from bpf.syscall import MapSpec, map_create, map_update, opened
 
 _LIBC = ct.CDLL(None, use_errno=True)
 _BUILD = Path("/proc/sys/kernel/version")
@@ -112,10 +111,9 @@ def _membarrier() -> bool:
 
 def _update_map_in_map() -> None:
     """The kernel ends an update of a map of maps with synchronize_rcu()."""
-    inner = map_create(MapSpec("grace_inner", MapType.ARRAY, 4, 4, 1))
-    outer = map_create(MapSpec("grace_outer", MapType.ARRAY_OF_MAPS, 4, 4, 1), inner_map_fd=inner)
-    try:
+    spec = MapSpec("grace_outer", MapType.ARRAY_OF_MAPS, 4, 4, 1)
+    with (
+        opened(map_create(MapSpec("grace_inner", MapType.ARRAY, 4, 4, 1))) as inner,
+        opened(map_create(spec, inner_map_fd=inner)) as outer,
+    ):
         map_update(outer, bytes(4), inner.to_bytes(4, "little"))
-    finally:
-        os.close(outer)
-        os.close(inner)

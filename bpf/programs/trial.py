@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 
 from bpf.abi import ProgType
 from bpf.programs.verdict import VERDICT_PASS, pack
-from bpf.syscall import prog_load, prog_test_run
+from bpf.syscall import opened, prog_load, prog_test_run
 
 _ETHERNET = bytes.fromhex("020000000001020000000002")
 _TCP = bytes.fromhex("9c4001bb00000001000000005002200000000000")
@@ -86,8 +85,5 @@ def _ns(prog_fd: int) -> float:
 def _floor(prog_type: ProgType) -> float:
     """Return the nanoseconds of an empty program."""
     code = pack([(0xB7, 0x00, 0, VERDICT_PASS[prog_type]), (0x95, 0x00, 0, 0)])
-    fd = prog_load(code, prog_type, "floor")
-    try:
+    with opened(prog_load(code, prog_type, "floor")) as fd:
         return _ns(fd)
-    finally:
-        os.close(fd)
