@@ -73,14 +73,8 @@ BEFORE = 1 << 3
 """BPF_F_BEFORE of LINK_CREATE: ahead of the programs that are there already."""
 
 
-class UpdateFlag(IntEnum):
-    """Flags of MAP_UPDATE_ELEM and of the batch commands."""
-
-    ANY = 0
-    NOEXIST = 1
-    EXIST = 2
-    LOCK = 4
-
+LOCK = 1 << 2
+"""BPF_F_LOCK of the batch commands: under the lock of each value."""
 
 SLEEPABLE = 1 << 4
 """BPF_F_SLEEPABLE of PROG_LOAD."""

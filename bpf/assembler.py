@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 
 from bpf.abi import SLEEPABLE, ProgType
@@ -43,8 +44,8 @@ class Assembler:
     def __init__(self) -> None:
         self._code = bytearray()
         self._labels: dict[str, int] = {}
-        self._jumps: list[tuple[int, str]] = []
-        self._functions: list[tuple[int, str]] = []
+        self._references: list[tuple[int, str, str]] = []
+        """Place and format of each distance to a label, and the label."""
 
     def label(self, name: str) -> None:
         """Name the place of the next instruction."""
@@ -98,7 +99,7 @@ class Assembler:
 
     def load_function(self, to: Register, label: str) -> None:
         """`to` = the function that starts at a label."""
-        self._functions.append((len(self._code), label))
+        self._references.append((len(self._code) + 4, "<i", label))
         self._emit(0x18, to, _PSEUDO_FUNC)
         self._emit(0)
 
@@ -108,12 +109,12 @@ class Assembler:
 
     def jump_if_zero(self, register: Register, label: str) -> None:
         """Go to a label further on if `register` is 0."""
-        self._jumps.append((len(self._code), label))
+        self._references.append((len(self._code) + 2, "<h", label))
         self._emit(0x15, register)
 
     def jump_if_not_zero(self, register: Register, label: str) -> None:
         """Go to a label further on if `register` is not 0."""
-        self._jumps.append((len(self._code), label))
+        self._references.append((len(self._code) + 2, "<h", label))
         self._emit(0x55, register)
 
     def exit(self, result: int | None = None) -> None:
@@ -125,12 +126,9 @@ class Assembler:
     def assemble(self) -> bytes:
         """The program, as PROG_LOAD takes it."""
         code = bytearray(self._code)
-        for place, label in self._jumps:
+        for place, layout, label in self._references:
             distance = self._labels[label] - place // INSTRUCTION - 1
-            struct.pack_into("<h", code, place + 2, distance)
-        for place, label in self._functions:
-            distance = self._labels[label] - place // INSTRUCTION - 1
-            struct.pack_into("<i", code, place + 4, distance)
+            struct.pack_into(layout, code, place, distance)
         return bytes(code)
 
     def _emit(
@@ -139,15 +137,13 @@ class Assembler:
         self._code += struct.pack("<BBhi", opcode, to | source << 4, offset, imm)
 
 
-def _pieces(size: int) -> list[tuple[int, int]]:
-    """(offset, width) of the widest loads and stores that cover `size` bytes."""
-    pieces = []
+def _pieces(size: int) -> Iterator[tuple[int, int]]:
+    """Yield (offset, width) of the widest loads and stores that cover `size` bytes."""
     offset = 0
     for width in (8, 4, 2, 1):
         while size - offset >= width:
-            pieces.append((offset, width))
+            yield offset, width
             offset += width
-    return pieces
 
 
 MAIN_TYPE = 3

@@ -32,7 +32,6 @@ from bpf.abi import (
     ProgQuery,
     ProgTestRun,
     ProgType,
-    UpdateFlag,
 )
 from bpf.machine import system_calls
 from bpf.maps.kinds import KINDS, MapKind
@@ -170,51 +169,36 @@ def _read_info(fd: int, info: ct.Structure) -> None:
 
 
 def _element(
-    command: BpfCommand,
-    fd: int,
-    key: bytes | None,
-    value: ct.Array[ct.c_char] | None,
-    flags: int = 0,
-) -> None:
+    command: BpfCommand, fd: int, key: bytes | None, value: ct.Array[ct.c_char] | None
+) -> bool:
+    """Run a command on one entry; returns False if the map does not have it."""
     key_buffer = None if key is None else ct.create_string_buffer(key, len(key))
-    call(
-        command,
-        Element(
-            map_fd=fd,
-            key=0 if key_buffer is None else ct.addressof(key_buffer),
-            value=0 if value is None else ct.addressof(value),
-            flags=flags,
-        ),
+    element = Element(
+        map_fd=fd,
+        key=0 if key_buffer is None else ct.addressof(key_buffer),
+        value=0 if value is None else ct.addressof(value),
     )
+    if (code := call_errno(command, element)) not in (0, errno.ENOENT):
+        raise refusal(command, code)
+    return not code
 
 
 def map_lookup(fd: int, key: bytes, value_size: int) -> bytes | None:
     """Return the value under `key`, or None. For per-CPU kinds `value_size` counts all CPUs."""
     value = ct.create_string_buffer(value_size)
-    try:
-        _element(BpfCommand.MAP_LOOKUP_ELEM, fd, key, value)
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return None
-        raise
-    return value.raw
+    return value.raw if _element(BpfCommand.MAP_LOOKUP_ELEM, fd, key, value) else None
 
 
-def map_update(fd: int, key: bytes | None, value: bytes, flags: int = UpdateFlag.ANY) -> None:
+def map_update(fd: int, key: bytes | None, value: bytes) -> None:
     """Store `value` under `key`; `key` is None for a queue or a stack (push)."""
     buffer = ct.create_string_buffer(value, len(value))
-    _element(BpfCommand.MAP_UPDATE_ELEM, fd, key, buffer, flags)
+    if not _element(BpfCommand.MAP_UPDATE_ELEM, fd, key, buffer):
+        raise refusal(BpfCommand.MAP_UPDATE_ELEM, errno.ENOENT)
 
 
 def map_delete(fd: int, key: bytes) -> bool:
     """Delete `key`; returns False if the map does not have it."""
-    try:
-        _element(BpfCommand.MAP_DELETE_ELEM, fd, key, None)
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return False
-        raise
-    return True
+    return _element(BpfCommand.MAP_DELETE_ELEM, fd, key, None)
 
 
 def prog_array_set(fd: int, index: int, prog_fd: int) -> None:

@@ -10,8 +10,8 @@ from itertools import cycle
 import numpy as np
 from numpy.typing import NDArray
 from rich.ansi import AnsiDecoder
-from rich.cells import cell_len
 from rich.color import Color
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
@@ -115,7 +115,7 @@ class HistoryChart(Widget):
         elif width >= _SMALLEST[0] and height - 1 >= _SMALLEST[1]:
             markers = [drawn for one, (drawn, _) in self._marked() if one in known]
             plot = _plot(known, self._span, width, height - 1, self._unit, tones, markers)
-            lines += list(_strips(plot, width, tones[Tone.NORMAL]))
+            lines += _strips(plot, width, tones[Tone.NORMAL], self.app.console)
         return lines[:height]
 
     def _marked(self) -> Iterator[tuple[ChartSeries, tuple[str, str]]]:
@@ -257,18 +257,8 @@ def _colour(color: Color | None) -> tuple[int, ...] | int | str:
     return tuple(color.get_truecolor())
 
 
-def _strips(plot: str, width: int, base: Style) -> Iterator[Strip]:
+def _strips(plot: str, width: int, base: Style, console: Console) -> Iterator[Strip]:
     """Decode plotext's text into strips; the decoder drops all but colours."""
     for line in AnsiDecoder().decode(plot):
-        text = line.plain
-        segments = []
-        at = 0
-        for span in sorted(line.spans):
-            style = span.style if isinstance(span.style, Style) else Style.null()
-            segments.append(Segment(text[at : span.start], base))
-            segments.append(Segment(text[span.start : span.end], base + style))
-            at = span.end
-        segments.append(Segment(text[at:], base))
-        segments = [segment for segment in segments if segment.text]
-        cells = sum(cell_len(segment.text) for segment in segments)
-        yield Strip(segments, cells).adjust_cell_length(width, base)
+        segments = Segment.apply_style(line.render(console), base)
+        yield Strip(segments).adjust_cell_length(width, base)

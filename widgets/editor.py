@@ -188,16 +188,15 @@ class CodeEditor(LazyTextArea):
             return strip
         tones = [mark.tone for mark in marks]
         tone = next((t for t in (Tone.BAD, Tone.WARN) if t in tones), Tone.MUTED)
-        sign = Segment(_SIGNS.get(tone, _OTHER_SIGN), tone_styles(self._style_of)[tone])
+        sign = Segment(
+            _SIGNS.get(tone, _OTHER_SIGN), tone_styles(self.get_component_rich_style)[tone]
+        )
         at = self.gutter_width - 2
         return Strip.join([strip.crop(0, at), Strip([sign], 1), strip.crop(at + 1)])
 
-    def _style_of(self, name: str) -> Style:
-        return self.get_component_rich_style(name)
-
     def syntax_styles(self) -> dict[str, Style]:
         """Return the style of each highlight, without background: marked lines have another."""
-        styles = {name: self._style_of(f"code--{name}") for name in _CAPTURES}
+        styles = {name: self.get_component_rich_style(f"code--{name}") for name in _CAPTURES}
         return {
             name: Style(color=style.color, bold=style.bold, italic=style.italic)
             for name, style in styles.items()

@@ -18,12 +18,7 @@ from typing import Any, Self
 from bpf.abi import ProgType
 from bpf.cancel import Cancel, current
 from bpf.compiler.compiled import Compiled, close_all, digest
-from bpf.compiler.diagnostics import (
-    CompileError,
-    Diagnostic,
-    parse_clang,
-    parse_llvm,
-)
+from bpf.compiler.diagnostics import CompileError, Diagnostic, parse_clang, parse_llvm
 from bpf.compiler.packages import install
 from bpf.compiler.source import flatten, place_of
 from bpf.errors import KernelError, ProbedeckError
@@ -49,11 +44,6 @@ _REPLY_GRACE_S = 5.0
 """The helper ends itself at its limits; this much later the client gives up on it."""
 _LOOK_S = 0.05
 """Seconds between two looks at whether who waits for his turn still wants it."""
-
-
-def _kernel_flags() -> list[str]:
-    """Definitions of the macros of include/kernel.h."""
-    return [f"-D{name}={value}" for name, value in kernel_macros().items()]
 
 
 class Compiler:
@@ -103,10 +93,11 @@ class Compiler:
             line = source.count("\n", 0, source.index("\0")) + 1
             raise CompileError(name, [Diagnostic(name, line, 0, "error", "a NUL: this is no text")])
         flat = flatten(source, name, headers)
+        macros = [f"-D{macro}={value}" for macro, value in kernel_macros().items()]
         request = json.dumps(
             {
                 "source": flat,
-                "cflags": [*_FLAGS, *_kernel_flags(), *cflags],
+                "cflags": [*_FLAGS, *macros, *cflags],
                 "type": int(prog_type),
                 "function": function,
                 "map_limit": map_limit,

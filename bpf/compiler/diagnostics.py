@@ -62,10 +62,7 @@ _HINTS = tuple(
         (r"last insn is not an exit", "every function that is called must be __always_inline"),
         (r"(jump out of range|too large|Argument list too long)$", "make it smaller"),
         (r"instruction limit|too large. Processed|too complex", "unroll less, and branch less"),
-        (
-            r"undefined table",
-            "declare a map as its owner does and share it by maps.NAME.share",
-        ),
+        (r"undefined table", "declare a map as its owner does and share it by maps.NAME.share"),
         (r"maps per program has reached", "put several values into one map"),
     )
 )
@@ -99,9 +96,7 @@ class Diagnostic:
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        return (
-            f"{place}: {self.severity}: {self.text}" if place else f"{self.severity}: {self.text}"
-        )
+        return ": ".join(filter(None, (place, self.severity, self.text)))
 
 
 class CompileError(UsageError):
@@ -126,17 +121,17 @@ class CompileError(UsageError):
 
 def parse_clang(output: str) -> tuple[Diagnostic, ...]:
     """Diagnostics in clang's standard form, each once (bcc runs clang more than once)."""
-    found = {
+    found = (
         Diagnostic(
             match["file"],
             int(match["line"]),
             int(match["column"]),
             match["severity"].removeprefix("fatal ").replace("remark", "note"),
             _hinted(match["text"]),
-        ): None
+        )
         for match in _CLANG.finditer(output)
-    }
-    return tuple(found)
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def parse_llvm(name: str, source: str, output: str) -> tuple[Diagnostic, ...]:
@@ -144,21 +139,14 @@ def parse_llvm(name: str, source: str, output: str) -> tuple[Diagnostic, ...]:
 
     If LLVM knows only the function, the place is the function's.
     """
-    found = {
-        Diagnostic(
-            match["file"],
-            *(
-                (int(match["line"]), int(match["column"]))
-                if int(match["line"])
-                else place_of(source, match["function"])
-            ),
-            "error",
-            _hinted(_ADDRESS.sub("", match["text"])),
-        ): None
-        for match in _LLVM.finditer(output)
-    }
+    found: list[Diagnostic] = []
+    for each in _LLVM.finditer(output):
+        place = int(each["line"]), int(each["column"])
+        place = place if place[0] else place_of(source, each["function"])
+        text = _hinted(_ADDRESS.sub("", each["text"]))
+        found.append(Diagnostic(each["file"], *place, "error", text))
     if found:
-        return tuple(found)
+        return tuple(dict.fromkeys(found))
     if match := _NO_INSTRUCTION.search(output):
         text = _hinted(f"eBPF has no instruction for {match['what'].rpartition('::')[2]}")
         line, column = int(match["line"] or 0), int(match["column"] or 0)

@@ -41,6 +41,19 @@ ZERO = (
     "-enable-trivial-auto-var-init-zero-knowing-it-will-be-removed-from-clang",
 )
 
+TABLE = {
+    "name": ("bpf_table_name", ct.c_char_p),
+    "bytecode_fd": ("bpf_table_fd_id", ct.c_int),
+    "type": ("bpf_table_type_id", ct.c_int),
+    "key_size": ("bpf_table_key_size_id", ct.c_size_t),
+    "value_size": ("bpf_table_leaf_size_id", ct.c_size_t),
+    "max_entries": ("bpf_table_max_entries_id", ct.c_size_t),
+    "flags": ("bpf_table_flags_id", ct.c_int),
+    "key": ("bpf_table_key_desc_id", ct.c_char_p),
+    "value": ("bpf_table_leaf_desc_id", ct.c_char_p),
+}
+"""The reply's description of a map: libbcc's function for each part, and the type of its result."""
+
 
 def check_headers(path: str) -> None:
     """End if the kernel's headers are missing or if another user could have written `path`."""
@@ -104,21 +117,12 @@ class CompileHelper:
         os.environ["BCC_KERNEL_SOURCE"] = headers
         self.bpf, self.lib = Module, lib
         # bcc 0.26 leaves a part of its own interface undeclared.
-        for name, result in (
-            ("bpf_num_tables", ct.c_size_t),
-            ("bpf_table_name", ct.c_char_p),
-            ("bpf_table_key_size_id", ct.c_size_t),
-            ("bpf_table_leaf_size_id", ct.c_size_t),
-            ("bpf_table_key_desc_id", ct.c_char_p),
-            ("bpf_table_leaf_desc_id", ct.c_char_p),
-            ("bpf_table_fd_id", ct.c_int),
-            ("bpf_table_type_id", ct.c_int),
-            ("bpf_table_max_entries_id", ct.c_size_t),
-            ("bpf_table_flags_id", ct.c_int),
-        ):
+        lib.bpf_num_tables.restype = ct.c_size_t
+        lib.bpf_num_tables.argtypes = [ct.c_void_p]
+        for name, result in TABLE.values():
             function = getattr(lib, name)
             function.restype = result
-            function.argtypes = [ct.c_void_p] + [ct.c_size_t] * (name != "bpf_num_tables")
+            function.argtypes = [ct.c_void_p, ct.c_size_t]
         self.log = ct.create_string_buffer(LOG_BYTES)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
         # With a map, so that a missing privilege shows now, not as a mistake in a source.
@@ -161,23 +165,13 @@ class CompileHelper:
             if fd >= 0:
                 fds.append(fd)
         for i in range(self.lib.bpf_num_tables(handle)):
-            fd = self.lib.bpf_table_fd_id(handle, i)
-            reply["maps"].append(
-                {
-                    "name": self.lib.bpf_table_name(handle, i).decode(),
-                    "bytecode_fd": fd,
-                    "type": self.lib.bpf_table_type_id(handle, i),
-                    "key_size": self.lib.bpf_table_key_size_id(handle, i),
-                    "value_size": self.lib.bpf_table_leaf_size_id(handle, i),
-                    "max_entries": self.lib.bpf_table_max_entries_id(handle, i),
-                    "flags": self.lib.bpf_table_flags_id(handle, i),
-                    "key": (self.lib.bpf_table_key_desc_id(handle, i) or b"").decode(),
-                    "value": (self.lib.bpf_table_leaf_desc_id(handle, i) or b"").decode(),
-                }
-            )
-            fds.append(fd)
+            declared = {}
+            for key, (function, result) in TABLE.items():
+                value = getattr(self.lib, function)(handle, i)
+                declared[key] = (value or b"").decode() if result is ct.c_char_p else value
+            reply["maps"].append(declared)
         maps = [declared["bytecode_fd"] for declared in reply["maps"]]
-        fds += self.btf(lowest, min(maps, default=lowest))
+        fds += [*maps, *self.btf(lowest, min(maps, default=lowest))]
         return reply, fds, module
 
     def btf(self, lowest: int, end: int) -> list[int]:

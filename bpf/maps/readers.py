@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bpf.abi import Batch, BpfCommand, Element, MapFlag, UpdateFlag
+from bpf.abi import LOCK, Batch, BpfCommand, Element, MapFlag
 from bpf.maps.kinds import Shape
 from bpf.maps.layout import Array, EntryLayout, round_up
 from bpf.syscall import MapSpec, call_errno, map_delete, map_lookup, map_update, refusal
@@ -261,7 +261,7 @@ def has_batch(fd: int, command: BpfCommand) -> bool:
 
 def has_lock(fd: int) -> bool:
     """Whether the map's values have a spin lock: only those can be looked up under it."""
-    batch = Batch(map_fd=fd, elem_flags=UpdateFlag.LOCK)
+    batch = Batch(map_fd=fd, elem_flags=LOCK)
     return call_errno(BpfCommand.MAP_LOOKUP_BATCH, batch) == 0
 
 

@@ -344,10 +344,8 @@ class DiffScreen(Screen[ScreenResultType]):
 
     def on_mount(self) -> None:
         """Notice that another program had the terminal."""
-        self.app.app_resume_signal.subscribe(self, self._resumed, immediate=True)
-
-    def _resumed(self, app: App[Any]) -> None:
-        self.refresh_terminal()
+        resumed = self.app.app_resume_signal
+        resumed.subscribe(self, lambda _: self.refresh_terminal(), immediate=True)
 
     def on_screen_suspend(self) -> None:
         """Forget the terminal's content if a screen of another kind draws now."""

@@ -16,7 +16,7 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
@@ -57,16 +57,6 @@ class GroundKnown(Message):
         self.dark = dark
 
 
-class LinkedApp(Protocol):
-    """An app that paces its drawing by the link to its terminal."""
-
-    link: LinkEstimator
-
-    @property
-    def ending(self) -> bool:
-        """Whether the app is about to exit."""
-
-
 class TerminalDriver(LinuxDriver):
     """Textual's driver, with queries to the terminal and their answers."""
 
@@ -74,6 +64,7 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, **options)
         self._output = _Output(self._lose)
         self._file = cast("Any", self._output)
+        self._link: LinkEstimator = cast("Any", app).link
         self._question = ""
         """Queries that the terminal is known to answer."""
         self._ending = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -86,10 +77,6 @@ class TerminalDriver(LinuxDriver):
         self._loop.add_signal_handler(signal.SIGCONT, self._go_on)
         signal.signal(signal.SIGTSTP, self._sigtstp_application)
         signal.signal(signal.SIGCONT, self._sigcont_application)
-
-    @property
-    def _linked(self) -> LinkedApp:
-        return cast(LinkedApp, self._app)
 
     @property
     def _has_terminal(self) -> bool:
@@ -120,22 +107,22 @@ class TerminalDriver(LinuxDriver):
         self._sigcont_application()
         if self._has_terminal:
             self.suspend_application_mode()
-        if not self._linked.ending:
+        if not self._app._exit:
             self._must_signal_resume = True
             self.resume_application_mode()
 
     def start_application_mode(self) -> None:
         """Take the terminal, and query its properties."""
         self._question = ""
-        self._linked.link.reset()
-        self._output.begin()
+        self._link.reset()
+        self._output.deadline = None
         with suppress(BlockingIOError):
             os.eventfd_read(self._ending)
         super().start_application_mode()  # type: ignore[no-untyped-call]
         if self._has_terminal and self.input_tty:
             now = time.monotonic()
-            self._linked.link.sent(_SYNC_MODE, 0, now)
-            self._linked.link.sent(_ATTRIBUTES, 0, now)
+            self._link.sent(_SYNC_MODE, 0, now)
+            self._link.sent(_ATTRIBUTES, 0, now)
             self.write(_GROUND + _ATTRIBUTES)
 
     def stop_application_mode(self) -> None:
@@ -143,10 +130,10 @@ class TerminalDriver(LinuxDriver):
         if not self._has_terminal:
             return
         end = time.monotonic() + _SECONDS
-        while self._linked.link.pending and time.monotonic() < end:
+        while self._link.pending and time.monotonic() < end:
             time.sleep(0.005)
         super().stop_application_mode()
-        self._output.end(_SECONDS)
+        self._output.deadline = time.monotonic() + _SECONDS
 
     def close(self) -> None:
         super().close()
@@ -165,7 +152,7 @@ class TerminalDriver(LinuxDriver):
         """Write a piece and a query, which the terminal answers after drawing it."""
         question = self._question
         if question:
-            self._linked.link.sent(question, len(text.encode()), time.monotonic(), more=more)
+            self._link.sent(question, len(text.encode()), time.monotonic(), more=more)
         self.write(text + question)
 
     def run_input_thread(self) -> None:
@@ -195,7 +182,7 @@ class TerminalDriver(LinuxDriver):
             text = _ANSWER.sub(self._answer, begun + fresh)
             tail = _BEGUN.search(text)
             begun = tail.group() if tail is not None else ""
-            if len(begun) <= 2 and not (fresh and self._linked.link.pending):
+            if len(begun) <= 2 and not (fresh and self._link.pending):
                 # It may begin an answer, but more likely is a key.
                 begun = ""
             ready = text[: len(text) - len(begun)]
@@ -220,7 +207,7 @@ class TerminalDriver(LinuxDriver):
             question = _ATTRIBUTES
         if self._question != _ATTRIBUTES:
             self._question = question
-        self._linked.link.answered(question, time.monotonic())
+        self._link.answered(question, time.monotonic())
         return ""
 
     def _lose(self) -> None:
@@ -241,7 +228,8 @@ class _Output:
     def __init__(self, lost: Callable[[], None]) -> None:
         self._lost = lost
         self._fd = next((fd for fd in (2, 1) if os.isatty(fd)), 2)
-        self._end: float | None = None
+        self.deadline: float | None = None
+        """Time after which the rest is dropped; None: it waits for the terminal without limit."""
         self._gone = False
         with suppress(OSError):
             # Opened anew: O_NONBLOCK must not reach the shell.
@@ -250,18 +238,12 @@ class _Output:
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLOUT)
 
-    def begin(self) -> None:
-        """Wait for the terminal without limit."""
-        self._end = None
-
-    def end(self, seconds: float) -> None:
-        """Wait for the terminal so many seconds, then drop the rest."""
-        self._end = time.monotonic() + seconds
-
     def write(self, text: str) -> None:
         """Write all of `text`, or as much as possible."""
         data = text.encode(errors="replace")
-        while data and not self._gone and (self._end is None or time.monotonic() < self._end):
+        while (
+            data and not self._gone and (self.deadline is None or time.monotonic() < self.deadline)
+        ):
             try:
                 data = data[os.write(self._fd, data) :]
             except BlockingIOError:

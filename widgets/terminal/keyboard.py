@@ -53,13 +53,10 @@ class Keyboard:
             elif self._pasting:
                 begun = _MARK_BEGUN.search(part)
                 self._rest = begun.group() if begun is not None else ""
-                yield from self._pasted(part.removesuffix(self._rest))
+                if plain := part.removesuffix(self._rest).replace("\x1b", ""):
+                    yield from self._parser.feed(plain)
             else:
                 yield from self._typed(part)
-
-    def _pasted(self, text: str) -> Iterator[Message]:
-        if plain := text.replace("\x1b", ""):
-            yield from self._parser.feed(plain)
 
     def _typed(self, text: str) -> Iterator[Message]:
         for place, part in enumerate(_ALT.split(text)):

@@ -68,7 +68,8 @@ class LinkEstimator:
     def room(self, now: float) -> int:
         """Return the bytes that may be sent at `now`, on any clock in seconds."""
         with self._lock:
-            if self._pieces and now - self._pieces[0][1] > self._patience:
+            patience = _FORGOTTEN if self._answers else _UNSURE
+            if self._pieces and now - self._pieces[0][1] > patience:
                 self._pieces.clear()
                 self._on_the_way = 0
                 self._since = None
@@ -80,10 +81,6 @@ class LinkEstimator:
     def slow(self) -> bool:
         """Whether the link is known to be slow."""
         return self._answers and self._window < _LITTLE
-
-    @property
-    def _patience(self) -> float:
-        return _FORGOTTEN if self._answers else _UNSURE
 
     @property
     def updating(self) -> bool:

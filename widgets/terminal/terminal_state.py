@@ -17,8 +17,6 @@ _SCROLLED = 4
 class TerminalState:
     """The content of a terminal."""
 
-    __slots__ = ("at", "lines", "owed", "size")
-
     def __init__(self) -> None:
         self.size = Size(0, 0)
         self.lines: list[CellLine | None] = []
