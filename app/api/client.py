@@ -149,10 +149,7 @@ class Client:
 
     @contextmanager
     def stream(self, timeout: float) -> Iterator[httpx.Response]:
-        """Stream published snapshots and events as `wire` records.
-
-        Raises ProbedeckError after `timeout` seconds of silence.
-        """
+        """Stream `wire` records. Raises ProbedeckError after `timeout` seconds of silence."""
         with self._responding("GET", "stream", timeout=timeout) as response:
             if (kind := response.headers.get("content-type")) != wire.MEDIA_TYPE:
                 raise wire.MalformedError(

@@ -36,10 +36,7 @@ _NAMES = [f.name for f in _FIELDS]
 _Window: type[Any] = make_dataclass(
     "_Window", [(f.name, _HINTS[f.name], field(default=f.default)) for f in _FIELDS]
 )
-"""All fields of a Snapshot except its rows.
-
-A field with a default may be missing: older controllers send fewer.
-"""
+"""A Snapshot without rows. Fields with defaults may be missing: older controllers send fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,9 @@ class Decoder:
             return None
         try:
             if self._header is None:
-                self._header = _object(json.loads(part))
+                self._header = json.loads(part)
+                if not isinstance(self._header, dict):
+                    raise ValueError("its header is no object")
                 self._wanted = _at_most(self._header.get("bytes", 0), _MAX_ROWS)
                 if self._wanted:
                     return None
@@ -133,12 +132,6 @@ def _at_most(length: Any, limit: int) -> int:
     if type(length) is not int or not 0 <= length <= limit:
         raise MalformedError(f"the stream holds a record of {str(length)[:20]} bytes")
     return length
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("its header is no object")
-    return value
 
 
 def _record(header: dict[str, Any], data: bytes) -> WireRecord | None:

@@ -52,10 +52,7 @@ class Completer:
         self._filters = filters
 
     def complete(self, name: str, text: str, position: int, screen: str = "") -> Completion:
-        """Complete `text[:position]`: the value that command `name` asks for, or a line.
-
-        Commands of `screen` come first.
-        """
+        """Complete a value of command `name`, or a line; commands of `screen` come first."""
         if name:
             return self._value(REGISTRY[name].parameters[0], text, 0, position, asked=True)
         begin = len(text) - len(text.lstrip())
@@ -81,10 +78,8 @@ class Completer:
         else:
             known = parameter.words or self._names.get(parameter.kind, tuple)()
         fitting = (each for each in known if each.startswith(value))
-        return Completion(
-            begin,
-            tuple(each if as_it_is or each.endswith("/") else quoted(each) for each in fitting),
-        )
+        plain = (each if as_it_is or each.endswith("/") else quoted(each) for each in fitting)
+        return Completion(begin, tuple(plain))
 
 
 def _commands(typed: str, begin: int, screen: str) -> Completion:
@@ -103,16 +98,12 @@ def _parameter_at(
         begin = at + len(text[at:position]) - len(text[at:position].lstrip())
         if begin == position or parameter.rest:
             return parameter, text, begin
-        quote = text[begin] == '"'
-        end = text.find('"', begin + 1) + 1 if quote else _end_of_word(text, begin)
+        word = text[begin:].split(maxsplit=1)[0]
+        end = text.find('"', begin + 1) + 1 if word[0] == '"' else begin + len(word)
         if not end or end >= position:
             return parameter, text, begin
         at = end
     return None
-
-
-def _end_of_word(text: str, begin: int) -> int:
-    return next((n for n in range(begin, len(text)) if text[n].isspace()), len(text))
 
 
 def _files(typed: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
@@ -44,12 +45,9 @@ class PromptHistory:
         """Add a line to the file. This may block."""
         if line not in self._lines:
             return
-        with self._lock:
+        with self._lock, suppress(ProbedeckError):
             lines = _merged(self._read(), line)
-            try:
-                write_private(self._path, "".join(f"{each}\n" for each in lines))
-            except ProbedeckError:
-                return
+            write_private(self._path, "".join(f"{each}\n" for each in lines))
 
     def _read(self) -> list[str]:
         try:
@@ -60,5 +58,4 @@ class PromptHistory:
 
 
 def _merged(lines: list[str], *added: str) -> list[str]:
-    """Drop repeated lines, and the oldest beyond the limit."""
     return list(dict.fromkeys(reversed([*lines, *added])))[:MOST][::-1]

@@ -42,10 +42,7 @@ NAMES = {character: name for name, character in CHARACTERS.items()}
 
 
 def key_name(text: str) -> str:
-    """Textual's name of a key: `slash` for `/`, `ctrl+shift+f5` for `shift+ctrl+f5`.
-
-    Raises UsageError for an unknown key, and for a key that no terminal sends.
-    """
+    """Return Textual's name, `slash` for `/`. Raises UsageError if no terminal sends the key."""
     # The key itself may be a plus.
     *modifiers, key = text[:-1].split("+") if len(text) > 1 else [""]
     key += text[-1:]
@@ -72,10 +69,7 @@ def key_name(text: str) -> str:
 
 
 def strokes(text: str) -> tuple[str, ...]:
-    """Return the keys of `2/dport:443<enter>`: characters, and names in angle brackets.
-
-    Raises UsageError.
-    """
+    """Return the keys of `2/dport:443<enter>`: signs, and names in brackets. Raises UsageError."""
     found = []
     at = 0
     while at < len(text):

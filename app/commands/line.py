@@ -74,10 +74,7 @@ def parse(line: str, saved: Saved | None = None) -> Invocation:
 
 
 def answer(name: str, text: str) -> Invocation:
-    """Return command `name` with its typed value; without a name `text` is a whole line.
-
-    Raises TextError.
-    """
+    """Return command `name` with its typed value, or a whole line if unnamed. Raises TextError."""
     if not name:
         return parse(text)
     command = REGISTRY[name]

@@ -29,18 +29,14 @@ class ParameterKind(StrEnum):
     COMMAND = "command"
     """A command and its values."""
     FILTER = "filter"
-    """Terms of the filter language."""
     FILE = "file"
     DESTINATION = "destination"
     """An address or a host name."""
     PROBE = "probe"
-    """The name of a running probe."""
     POLICY = "policy"
-    """The name of an existing policy."""
     TAPE = "tape"
     """A tape's file, or the letter of a register."""
     LAYOUT = "layout"
-    """The name of a saved layout."""
     MOMENT = "moment"
     """A time of day in UTC, `12:30:05`, or how long ago, `30s`."""
 
@@ -50,7 +46,6 @@ class Parameter:
     """A value after a command's name; without it the command asks, or takes the cursor's row."""
 
     name: str
-    """Name in help."""
     kind: ParameterKind = ParameterKind.TEXT
     choices: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
@@ -58,7 +53,6 @@ class Parameter:
     rest: bool = False
     """It takes the rest of the line, with spaces. Only for the last parameter."""
     needed: bool = False
-    """The command needs it."""
     check: Callable[[str, Saved], object] | None = None
     """Raise UsageError for a value that no run of the command could accept."""
 

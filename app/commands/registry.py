@@ -19,6 +19,7 @@ _FILE = Parameter("file", ParameterKind.FILE)
 _OVERWRITE = Parameter("overwrite", ParameterKind.CHOICE, (OVERWRITE,))
 _POLICY = Parameter("policy", ParameterKind.POLICY)
 _PROBE = Parameter("probe", ParameterKind.PROBE)
+_DESTINATION = Parameter("destination", ParameterKind.DESTINATION)
 _WINDOWS = Parameter("windows", ParameterKind.COUNT)
 _LINE = Parameter("command", ParameterKind.COMMAND, rest=True)
 _LAYOUT = Parameter("layout", ParameterKind.LAYOUT, check=values.layout)
@@ -28,12 +29,7 @@ def _filter(check: Callable[[str, Saved], object]) -> tuple[Parameter]:
     return (Parameter("filter", ParameterKind.FILTER, rest=True, check=check),)
 
 
-def _destination(check: Callable[[str, Saved], object]) -> tuple[Parameter]:
-    return (Parameter("destination", ParameterKind.DESTINATION, check=check),)
-
-
 def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[Command, ...]:
-    """Return the commands that sort a screen's tables."""
     column = Parameter("column", ParameterKind.COLUMN, tables=tables)
     return (
         Command(f"{prefix}.sort", "Sort by the next column", "s", screen, footer, (column,)),
@@ -42,7 +38,6 @@ def _sorting(prefix: str, screen: str, *tables: str, footer: str = "") -> tuple[
 
 
 def _view(screen: ScreenInfo) -> Command:
-    """Return the command that turns to a screen."""
     return Command(f"view.{screen.name}", screen.title, screen.key, footer=screen.title)
 
 
@@ -137,9 +132,10 @@ _FLOWS = (
 )  # fmt: skip
 _PATHS = (
     Command("path.trace", "Trace a destination", "T", "paths", "Trace",
-            _destination(values.destination), writes=True, asks=True, remote=remote.trace),
+            (replace(_DESTINATION, check=values.destination),), writes=True, asks=True,
+            remote=remote.trace),
     Command("path.untrace", "Stop tracing the destination", "x", "paths", "Stop",
-            _destination(values.address), writes=True, remote=remote.untrace),
+            (replace(_DESTINATION, check=values.address),), writes=True, remote=remote.untrace),
     Command("path.filter", "Filter paths and hops", "slash", "paths", "",
             _filter(values.path_filter), asks=True,
             help="loss>1% filters both; a term of hops, such as hop<=5, filters only hops."),
@@ -220,5 +216,4 @@ REGISTRY: dict[str, Command] = {
 def add_screen(screen: ScreenInfo) -> None:
     """Add a screen that stands outside, and the command that turns to it."""
     register(screen)
-    command = _view(screen)
-    REGISTRY[command.name] = command
+    REGISTRY[f"view.{screen.name}"] = _view(screen)

@@ -7,10 +7,11 @@ from typing import Any
 
 from app.outputs.encoders import ExportedGroup, ExportedTable
 from app.outputs.formats import FORMATS, Format
-from app.outputs.metrics import MetricOutput, objects_of
+from app.outputs.metrics import MetricOutput
 from app.outputs.view import iso
 from app.outputs.views import built_in
 from probes.snapshot import Loss, LossReason, Snapshot, add_losses
+from probes.tables.conversion import objects
 
 
 def document(snapshots: Sequence[Snapshot], format_name: str) -> bytes:
@@ -32,17 +33,11 @@ def document(snapshots: Sequence[Snapshot], format_name: str) -> bytes:
 
 
 def _window(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
-    return {
-        key: value
-        for item in snapshots[:1]
-        for key, value in {
-            "probe": item.probe,
-            "window": item.window,
-            "generation": item.generation,
-            "start": iso(item.start_utc_ns),
-            "end": iso(item.end_utc_ns),
-        }.items()
-    }
+    if not snapshots:
+        return {}
+    item = snapshots[0]
+    times = {"start": iso(item.start_utc_ns), "end": iso(item.end_utc_ns)}
+    return {name: getattr(item, name) for name in ("probe", "window", "generation")} | times
 
 
 def _groups(snapshots: Sequence[Snapshot]) -> dict[str, ExportedGroup]:
@@ -73,13 +68,9 @@ def _exported(item: Snapshot) -> ExportedTable:
     if item.schema is None:
         return ExportedTable({}, list(built_in(item).records(item, nested=True)))
     about = {"name": item.metric, "kind": item.schema.kind, "help": item.schema.help}
-    return ExportedTable(about, list(objects_of(item)))
+    return ExportedTable(about, list(objects(item.schema, item.rows)))
 
 
 def _table(item: Snapshot, written: Format) -> bytes:
-    """One table as in its file."""
-    if item.is_metric:
-        metric = MetricOutput(item)
-        return written.table(metric.schema, metric.header, metric.records(nested=written.nested))
-    view = built_in(item)
-    return written.table(view.schema, view.header, view.records(item, nested=written.nested))
+    table = MetricOutput(item) if item.is_metric else built_in(item)
+    return written.table(table.schema, table.header, table.records(item, nested=written.nested))

@@ -91,17 +91,12 @@ def _xml(name: str, value: Any) -> str:
 
 
 def _attribute(value: object) -> str:
-    """Return a value in quotes."""
     text = escape(_xml_text(str(value)))
     return '"' + text.translate({ord(c): f"&#{ord(c)};" for c in "\t\n\r"}) + '"'
 
 
 def _xml_text(text: str) -> str:
     return _NOT_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def csv_header(schema: str, header: Sequence[str]) -> bytes:
-    return csv_rows([header])
 
 
 def json_mark(schema: str) -> bytes:

@@ -28,8 +28,7 @@ _TRIGGERS = Domain("triggers", {"policy": _POLICY})
 
 
 def passing(items: Sequence[Snapshot], text: str) -> list[Snapshot]:
-    """Return tables of built-in probes with the rows that pass a filter, each by the terms that it
-    knows. Raises UsageError."""
+    """Return tables of built-in probes with the rows that pass a filter. Raises UsageError."""
     if not text.strip():
         return list(items)
     views = ["" if item.is_metric else built_in(item).name for item in items]

@@ -72,7 +72,7 @@ register(
         "text/csv",
         nested=False,
         encode=encoders.csv_rows,
-        begin=encoders.csv_header,
+        begin=lambda schema, header: encoders.csv_rows([header]),
         row_end=b"\n",
     )
 )

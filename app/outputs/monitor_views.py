@@ -19,8 +19,6 @@ _STATE_NAMES = ", ".join(_STATES.values())
 
 
 def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
-    """Columns of METRIC rows."""
-
     def column(name: str, meaning: str) -> OutputColumn:
         # Of the array's columns only flows are fractions.
         return OutputColumn(name, meaning, lambda part: rows_of(part)[name].round(1).tolist())
@@ -58,13 +56,7 @@ _flag = partial(_column, lambda raw: raw.astype(bool).tolist())
 METRICS = OutputView(
     state.METRICS_TABLE,
     1,
-    (
-        WINDOW,
-        START,
-        END,
-        _INTERFACE,
-        *_measured(lambda part: part.rows),
-    ),
+    (WINDOW, START, END, _INTERFACE, *_measured(lambda part: part.rows)),
     state.PROBE,
     state.METRICS_TABLE,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, Self
@@ -84,7 +84,11 @@ class OutputTable:
             lost += sum(1 for _ in rows)
             self._failed(reason, lost)
         elif written and self._reason:
-            self._recovered()
+            self._reason = ""
+            if self._reported:
+                text = f"{self._name} is written again; {_rows(self._lost)} lost"
+                self._reported, self._lost = False, 0
+                self._report(Event.now("info", SOURCE, text))
         return lost
 
     @property
@@ -113,13 +117,6 @@ class OutputTable:
             text = f"{self._name} is not written, its rows are lost: {reason}"
             self._report(Event.now("error", SOURCE, text))
 
-    def _recovered(self) -> None:
-        self._reason = ""
-        if self._reported:
-            text = f"{self._name} is written again; {_rows(self._lost)} lost"
-            self._reported, self._lost = False, 0
-            self._report(Event.now("info", SOURCE, text))
-
 
 def _rows(count: int) -> str:
     return f"{count} row{'' if count == 1 else 's'}"
@@ -127,8 +124,7 @@ def _rows(count: int) -> str:
 
 def _parts(rows: Iterator[Record]) -> Iterator[list[Record]]:
     """Rows, some at a time; without rows one empty part, for the table's head."""
-    part = list(islice(rows, _ROWS_AT_A_TIME))
-    yield part
+    yield list(islice(rows, _ROWS_AT_A_TIME))
     while part := list(islice(rows, _ROWS_AT_A_TIME)):
         yield part
 
@@ -173,7 +169,7 @@ class Sink:
         """Rows that could not be written, by table; replaced by another mapping as it changes."""
         self._format = format_name
         self._nested = FORMATS[format_name].nested
-        self._formats = {} if formats is None else formats
+        self._formats = formats or {}
         self._directory = None if target == "-" else expand(target)
         self._keep = keep
         self._report = report
@@ -249,7 +245,6 @@ class Sink:
         return lost
 
     def _write_metric(self, item: Snapshot) -> int:
-        """Returns how many rows could not be written."""
         rows = MetricOutput(item)
         metric = self._metrics.get(rows.name)
         format_name = self._formats.get(item.probe, self._format)
@@ -261,7 +256,7 @@ class Sink:
             opening = partial(self._open_metric, rows, format_name, item.generation)
             metric = _Metric(item.probe, rows.schema, OutputTable(rows.name, opening, self._report))
             self._metrics[rows.name] = metric
-        records = rows.records(nested=FORMATS[format_name].nested)
+        records = rows.records(item, nested=FORMATS[format_name].nested)
         return self._counted(rows.name, metric.table.append(records))
 
     def _open_metric(self, table: MetricOutput, format_name: str, generation: int) -> Output:
@@ -277,13 +272,10 @@ class Sink:
                     hint="write them into a directory with -o",
                 )
             self._on_stdout = table.name
-        checksum = table.schema.rpartition("/")[2]
         for name in (table.name, f"{table.name}.g{generation}"):
-            try:
+            with suppress(ForeignFileError):
                 return self._open(name, format_name, table.schema, table.header)
-            except ForeignFileError:
-                continue
-        further = f"{table.name}.{checksum}"
+        further = f"{table.name}.{table.schema.rpartition('/')[2]}"
         return self._open(further, format_name, table.schema, table.header)
 
     def _open(self, name: str, format_name: str, schema: str, header: Sequence[str]) -> Output:

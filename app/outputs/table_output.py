@@ -104,10 +104,7 @@ class StandardOutput:
 
 
 def _send(data: bytes) -> tuple[int, str]:
-    """Write to standard output. Returns how many bytes were written, and why not all.
-
-    Raises BrokenPipeError.
-    """
+    """Return how many bytes standard output took, and why not all. Raises BrokenPipeError."""
     rest = memoryview(data)
     while rest:
         try:
@@ -196,7 +193,6 @@ class TableFile:
         self._has_rows = self._has_rows or bool(rows)
 
     def _write(self, data: bytes, at: int) -> tuple[int, str]:
-        """Write at a place. Returns how many bytes were written, and why not all."""
         written = 0
         while written < len(data):
             try:
@@ -242,7 +238,6 @@ class TableFile:
             self._cut(kept, 0, 0 if self._begun else -1)
 
     def _last_row_end(self) -> int:
-        """Return where the last whole row ends, or else the table's head."""
         size, first = self._size(), len(self._begin)
         look = _LONGEST_ROW
         while True:
@@ -256,10 +251,7 @@ class TableFile:
 
 
 def lock(fd: int, path: Path) -> None:
-    """Lock a file or directory until it is closed. Raises UsageError if another run has it.
-
-    A file system without locks (some network ones) is used without.
-    """
+    """Lock a file or directory until it is closed. Raises UsageError if another run has it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -267,4 +259,4 @@ def lock(fd: int, path: Path) -> None:
             f"another run writes to {path}", hint="choose another directory with -o"
         ) from None
     except OSError:
-        return
+        return  # some network file systems have no locks

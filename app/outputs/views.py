@@ -1,7 +1,4 @@
-"""The tables that can be written.
-
-`schema` is the first column of every row: `flows/1` changes its number when a column changes.
-"""
+"""The tables that can be written. The number in a schema, `flows/1`, counts changes of columns."""
 
 from __future__ import annotations
 
@@ -54,7 +51,6 @@ def _sum(name: str, at: int) -> OutputColumn:
 
 
 def _listed(texts: Iterable[str]) -> str:
-    """Texts, each once."""
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
 

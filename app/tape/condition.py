@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import operator
 import re
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from app.tape.line import TapeLine
 from app.tape.named_state import NamedState, StateKind, StateValue
-from app.tape.search import found
 from app.tape.states import known, nearest
-from bpf.errors import did_you_mean
+from bpf.errors import ProbedeckError, did_you_mean
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -35,6 +35,9 @@ SUFFIXES: Mapping[StateKind, Mapping[str, float]] = {
 }
 """Units of numbers by kind, and their factors."""
 
+LONGEST = 1.0
+"""Seconds of the longest search: `(a+)+b` may take years, and blocks even signals."""
+
 
 @dataclass(frozen=True, slots=True)
 class StateCondition:
@@ -47,11 +50,7 @@ class StateCondition:
     """The condition as written."""
 
     def holds(self, actual: StateValue) -> bool:
-        """Compare the value of the state.
-
-        If the state does not exist, only `!=` and `!~` hold. Raises ProbedeckError if a pattern
-        takes too long.
-        """
+        """Compare the state; if there is none, only `!=` and `!~` hold. Raises ProbedeckError."""
         if actual is None:
             return self.operator.startswith("!")
         if isinstance(self.value, re.Pattern):
@@ -60,6 +59,24 @@ class StateCondition:
             # Shares and times are computed: their last digits mean nothing.
             return math.isclose(float(actual), self.value, rel_tol=1e-9) is (self.operator == "==")
         return COMPARED[self.operator](actual, self.value)
+
+
+def found(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether the text has the pattern. Main thread only. Raises ProbedeckError if it is slow."""
+    before = signal.signal(signal.SIGALRM, _give_up)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    try:
+        return pattern.search(text) is not None
+    except TimeoutError:
+        problem = f"the search took more than {LONGEST:g} s"
+        raise ProbedeckError(problem, hint="the expression can match in too many ways") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _give_up(*_: object) -> NoReturn:
+    raise TimeoutError
 
 
 def shown(actual: StateValue) -> str:

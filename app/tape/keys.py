@@ -21,10 +21,7 @@ _VERB_OF = {key: verb for verb, key in VERBS.items()}
 
 
 def held(modifiers: Sequence[str], key: str) -> str:
-    """Return the console's name of a key with modifiers, from the names in a tape.
-
-    Raises UsageError for an unknown key, and for a key that no terminal sends.
-    """
+    """Return the console's name of a tape's key. Raises UsageError if no terminal sends it."""
     if len(key) != 1 and key not in VERBS:
         hint = did_you_mean(key, VERBS, "such as P, Left or F5")
         raise UsageError(f"there is no key {key!r}", hint=hint)

@@ -57,7 +57,8 @@ class _Loader:
     def take(self, text: str, file: str, directory: Path, *inside: Path) -> None:
         """Read a text. `file` names it in errors, `directory` has its sources. `inside` are the
         tapes that play this one: a source must be none of them."""
-        self.title = _title(text)
+        first = text.split("\n", 1)[0].strip()
+        self.title = first.removeprefix("#").strip() if first.startswith("#") else ""
         self._run(self._said(text, file), inside, directory, _Speeds(), outermost=True)
 
     def _said(self, text: str, file: str) -> list[Statement]:
@@ -127,8 +128,7 @@ class _Loader:
 
 
 def load(path: Path, saved: Saved = NONE) -> Tape:
-    """Return the tape in a file; `saved` are filters by name. Raises TapeError with every mistake,
-    and UsageError."""
+    """Return the tape in a file; `saved` are filters by name. Raises TapeError and UsageError."""
     loader = _Loader(saved)
     loader.take(text_of(path), str(path), path.parent, path.resolve())
     return loader.tape(path.stem)
@@ -171,11 +171,6 @@ def text_of(path: Path) -> str:
         *before, last = content[: error.start].split(b"\n")
         place = TapePlace(str(path), len(before) + 1, len(last.decode("utf-8-sig")) + 1)
         raise TapeError([Fault(place, "this is no UTF-8 text")]) from None
-
-
-def _title(text: str) -> str:
-    first = text.split("\n", 1)[0].strip()
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
 def joined(tapes: Sequence[Tape]) -> Tape:

@@ -120,7 +120,7 @@ class Action(TapeInstruction):
 
 
 def _end(text: str, begin: int) -> int:
-    """Return the start of a comment outside of quotes, or else the text's end."""
+    """Return the start of a comment, or else the text's end."""
     quoted = False
     for at in range(begin, len(text)):
         if text[at] == '"':
@@ -146,10 +146,9 @@ class Type(TapeInstruction):
 
     @classmethod
     def read(cls, line: TapeLine, head: LineHead) -> Self:
-        words = [line.text_or_word("text to type")]
-        line.skip()
-        while not line.over:
-            words.append(line.text_or_word(""))
+        words: list[str] = []
+        while not (words and line.over):
+            words.append(line.text_or_word("text to type"))
             line.skip()
         text = " ".join(words)
         for character in text:
@@ -208,9 +207,7 @@ class Press(TapeInstruction):
             name = held([verb, *more], key)
         except UsageError as error:
             line.refuse(error.message, at, hint=error.hint)
-        seconds = None
-        if time is not None:
-            seconds = duration(line, at + len(key) + 1, time, zero=True)
+        seconds = None if time is None else duration(line, at + len(key) + 1, time, zero=True)
         line.skip()
         return cls(name, line.count(), seconds)
 
@@ -369,7 +366,6 @@ def _file(line: TapeLine, suffixes: Sequence[str]) -> str:
 
 
 def _make_directory(path: Path) -> None:
-    """Make the directory of a file. Raises ProbedeckError."""
     try:
         make_directory(path.parent)
     except OSError as error:

@@ -66,8 +66,7 @@ def shipped() -> dict[str, Path]:
 
 def registers() -> dict[str, Path]:
     """Return the files of recorded registers, by letter."""
-    found = sorted(_directory().glob(f"[a-z]{SUFFIX}"))
-    return {path.stem: path for path in found}
+    return {path.stem: path for path in sorted(_directory().glob(f"[a-z]{SUFFIX}"))}
 
 
 def register(letter: str) -> Path:

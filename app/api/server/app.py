@@ -37,7 +37,6 @@ _STATUS: dict[type[ProbedeckError], HTTPStatus] = {
 
 
 def _no_others(request: Request) -> None:
-    """Raises UsageError for an unknown query parameter."""
     dependant = request.scope["route"].dependant
     known = {
         parameter.alias
@@ -57,10 +56,7 @@ def create(
     version: str,
     console: CommandRunner | None = None,
 ) -> AuthMiddleware:
-    """Return the application of one listener, behind its access checks.
-
-    Call it in the listener's event loop. Commands run on `console`, if this process has one.
-    """
+    """Return the application of one listener, for its event loop, behind its access checks."""
     bearer = Security(HTTPBearer(auto_error=False))
     app = FastAPI(
         title="probedeck",

@@ -156,7 +156,6 @@ class Broadcaster:
             return subscription
 
     def leave(self, subscription: Subscription) -> None:
-        """Remove a subscription."""
         with self._lock:
             self._subscriptions = tuple(
                 other for other in self._subscriptions if other is not subscription

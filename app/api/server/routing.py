@@ -81,10 +81,7 @@ def route(
     responses: Responses | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Declare a route. The method runs in a worker thread, unless it is a coroutine function.
-
-    `works`: a GET that may take long, like a compile; other methods may anyway.
-    """
+    """Declare a route: a coroutine, or run in a worker thread. `works`: a GET that is slow."""
 
     def declare(function: Callable[..., Any]) -> Any:
         @wraps(function)

@@ -17,9 +17,9 @@ from textual.dom import DOMNode
 from app.commands import Invocation
 from app.console.protocol import Console
 from app.console.tables.export import write
+from app.tape.condition import found
 from app.tape.model import StepError, Tape, TapeStep
 from app.tape.named_state import StateValue
-from app.tape.search import found
 from bpf.errors import ProbedeckError
 from widgets.format import REPLACED, safe
 from widgets.terminal.compositor import DiffScreen

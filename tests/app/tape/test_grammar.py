@@ -150,7 +150,7 @@ def test_a_condition_is_compared(line: str, actual: str | float | None, holds: b
 
 
 def test_a_search_that_would_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.tape.search.LONGEST", 0.05)
+    monkeypatch.setattr("app.tape.condition.LONGEST", 0.05)
     said = instruction("Expect message =~ /(a+)+!/")
     assert isinstance(said, Expect)
     with pytest.raises(ProbedeckError, match="the search took more"):

@@ -119,7 +119,7 @@ async def test_what_does_not_come_out_as_the_tape_says_ends_it(
     line: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.tape.steps.PATIENCE", 0.1)
-    monkeypatch.setattr("app.tape.search.LONGEST", 0.05)
+    monkeypatch.setattr("app.tape.condition.LONGEST", 0.05)
     async with desk(controller=FakePlane(config())) as console:
         await console.feed(flow(1, 10), flow(2, 30))
         await console.press("3")
