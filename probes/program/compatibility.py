@@ -48,7 +48,6 @@ def _fates(
     were_private = old.private if old else set()
     for name in declared:
         assert new is not None
-        line = new.lines.get(name, 0)
         fate, reason = Fate.KEPT, ""
         if old is None or name not in old.declared:
             fate = Fate.AS_IT_WAS if returns and name not in private else Fate.NEW
@@ -60,7 +59,7 @@ def _fates(
             fate = Fate.EMPTY
         if returns and fate is Fate.EMPTY and name not in private:
             fate = Fate.AS_IT_WAS
-        yield MapFate(side, name, fate, reason, line)
+        yield MapFate(side, name, fate, reason, new.declared[name].line)
     for name in old.declared if old else ():
         if name not in declared:
             yield MapFate(side, name, Fate.GONE, "", 0)

@@ -51,13 +51,7 @@ class CompiledSide:
 
     @property
     def declared(self) -> Mapping[str, CompiledMap]:
-        """Its maps, by name."""
         return self.compiled.maps
-
-    @property
-    def lines(self) -> Mapping[str, int]:
-        """Lines of the source that declare its maps, by name."""
-        return {name: found.line for name, found in self.declared.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +65,12 @@ class CompiledProbe(CompiledConfig):
 
     def memory(self, kept: Container[tuple[Side, str]] = ()) -> int:
         """As for any configuration. A map of a snapshot metric counts twice."""
-        total = 0
-        for side in self.sides:
-            for name, made in side.declared.items():
-                if (side.side, name) not in kept:
-                    total += map_memory(made.fd) * (2 if name in side.private else 1)
-        return total
+        return sum(
+            map_memory(made.fd) * (2 if name in side.private else 1)
+            for side in self.sides
+            for name, made in side.declared.items()
+            if (side.side, name) not in kept
+        )
 
 
 def check_memory(config: ProbeConfig, sides: Sequence[CompiledSide], limit: int) -> None:

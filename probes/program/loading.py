@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from bpf.attach import interface as interfaces
@@ -107,7 +109,8 @@ def _compile_side(
         map_limit=compiler.map_limit,
     )
     served: Container[str] = ()
-    try:
+    with ExitStack() as undo:
+        undo.enter_context(compiled)
         if direction.hook == "monitor":
             monitored = hooks.monitored(interface)
             monitored.prepare(compiled)
@@ -119,9 +122,7 @@ def _compile_side(
         remarks = (*unserved, *inexact_metrics(compiled, direction))
         compiled = replace(compiled, diagnostics=(*compiled.diagnostics, *remarks))
         metric_maps = tuple(_metric_maps(direction, compiled))
-    except BaseException:
-        compiled.close()
-        raise
+        undo.pop_all()
     return CompiledSide(side, direction, interface, hook, compiled, program, metric_maps, {})
 
 
@@ -131,12 +132,12 @@ def _program_of(
     names = compiled.functions
     key = f"{config.origin}: {side}"
     if direction.function:
-        if direction.function not in compiled.programs:
-            raise UsageError(
-                f"{key}.function: the source has no program {direction.function!r}",
-                hint=f"it has {', '.join(names)}" if names else "make a function not static",
-            )
-        return compiled.programs[direction.function]
+        if program := compiled.programs.get(direction.function):
+            return program
+        raise UsageError(
+            f"{key}.function: the source has no program {direction.function!r}",
+            hint=f"it has {', '.join(names)}" if names else "make a function not static",
+        )
     if not names:
         raise UsageError(f"{key}.source: it has no program", hint="one function must not be static")
     if len(names) > 1:
@@ -150,8 +151,7 @@ def _program_of(
 def _metric_maps(direction: DirectionConfig, compiled: Compiled) -> list[MetricMap]:
     by_map: dict[str, list[tuple[Metric, TableSchema]]] = {}
     for metric in direction.metrics:
-        found = compiled.maps[metric.map]
-        schema = schema_of(found, metric.types, metric.help)
+        schema = schema_of(compiled.maps[metric.map], metric.types, metric.help)
         by_map.setdefault(metric.map, []).append((metric, schema))
     return [
         MetricMap(compiled.maps[name], metrics, direction.expiry(metrics[0][0]))
@@ -166,31 +166,26 @@ class Clone:
         self._own: dict[str, int] = {}
         self.maps: dict[str, Map] = {}
         """Maps of snapshot metrics, by name."""
-        try:
+        with ExitStack() as undo:
             for metric_map in side.metric_maps:
                 if metric_map.private:
                     fd = self._own[metric_map.name] = make_map(metric_map.declared)
-                    self.maps[metric_map.name] = metric_map.open(fd)
-            self.program = Program(
-                side.compiled, side.program.name, shared={**shared, **self._own}, next_fd=next_fd
-            )
-        except BaseException:
-            self._close_maps()
-            raise
+                    undo.callback(os.close, fd)
+                    self.maps[metric_map.name] = undo.enter_context(metric_map.open(fd))
+            name, maps = side.program.name, {**shared, **self._own}
+            try:
+                self.program = Program(side.compiled, name, shared=maps, next_fd=next_fd)
+            except VerifierError as error:
+                raise KernelError(
+                    f"{side.side} cannot be put in a chain: {parse_verifier(name, error.log).text}",
+                    hint="a probe may use 504 bytes of stack",
+                ) from None
+            undo.callback(self.program.close)
+            self.close = undo.pop_all().close
 
     def memory(self) -> int:
         """Return the bytes of kernel memory of the maps that it does not share."""
-        return sum(map_memory(fd) for fd in self._own.values())
-
-    def close(self) -> None:
-        self.program.close()
-        self._close_maps()
-
-    def _close_maps(self) -> None:
-        for opened in self.maps.values():
-            opened.close()
-        for fd in self._own.values():
-            os.close(fd)
+        return sum(map(map_memory, self._own.values()))
 
 
 class LoadedSide:
@@ -200,13 +195,12 @@ class LoadedSide:
         self,
         compiled: CompiledSide,
         next_fd: int,
-        kept: Mapping[str, int] | None = None,
+        kept: Mapping[str, int] = MappingProxyType({}),
         before: LoadedSide | None = None,
     ) -> None:
         """Load the programs. `kept` are maps of other programs, by name; the caller owns them.
 
         `before` is this direction of the previous generation; its maps are among `kept`.
-
         Raises KernelError or UsageError, and then leaves nothing behind.
         """
         self.side = compiled.side
@@ -218,49 +212,41 @@ class LoadedSide:
         self.metric_maps = compiled.metric_maps
         self.declared: Mapping[str, CompiledMap] = compiled.compiled.maps
         """Declarations of its maps; their descriptors are closed."""
-        self.lines = compiled.lines
         self.options = compiled.options
         self.codecs = codecs_of(compiled.options, self.declared)
         """Codecs of the writable maps, by name."""
         self.active = 0
         self.clones: list[Clone] = []
-        self._fds: dict[str, int] = {}
+        self.shared: dict[str, int] = {}
+        """Descriptors of the shared maps, by name."""
         self._maps: dict[str, Map] = {}
         self._losses: LossTotals | None = None
         self.private = compiled.private
-        try:
-            for name, declared in compiled.compiled.maps.items():
+        with ExitStack() as undo:
+            for name, declared in self.declared.items():
                 if name not in self.private:
-                    old = (kept or {}).get(name)
+                    old = kept.get(name)
                     made = new_map(declared, self.options.get(name)) if old is None else os.dup(old)
-                    self._fds[name] = made
+                    self.shared[name] = made
+                    undo.callback(os.close, made)
             for metric_map in compiled.metric_maps:
                 if not metric_map.private:
-                    fd = self._fds[metric_map.name]
-                    self._maps[metric_map.name] = metric_map.open(fd)
-            if LOSSES in self._fds and LOSSES not in self._maps:
-                self._losses = self._open_losses(before if LOSSES in (kept or {}) else None)
+                    opened = metric_map.open(self.shared[metric_map.name])
+                    self._maps[metric_map.name] = undo.enter_context(opened)
+            unread = self.shared.keys() - self._maps.keys()
+            if LOSSES in unread and counts_losses(self.declared[LOSSES]):
+                counted = open_map(self.declared[LOSSES], self.shared[LOSSES])
+                # The count of the previous generation goes on if it had the same map.
+                was = before._losses if before and LOSSES in kept else None
+                self._losses = LossTotals(counted, was.reported if was else None)
+                undo.callback(self._losses.close)
             for _ in range(2 if self.private else 1):
-                self.clones.append(Clone(compiled, self._fds, next_fd))
-        except VerifierError as error:
-            self.close()
-            reason = parse_verifier(compiled.program.name, error.log).text
-            raise KernelError(
-                f"{compiled.side} cannot be put in a chain: {reason}",
-                hint="a probe may use 504 bytes of stack",
-            ) from None
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def shared(self) -> Mapping[str, int]:
-        """Descriptors of the shared maps, by name."""
-        return self._fds
+                self.clones.append(Clone(compiled, self.shared, next_fd))
+                undo.callback(self.clones[-1].close)
+            self.close = undo.pop_all().close
 
     @property
     def program(self) -> Program:
-        """The active program."""
         return self.clones[self.active].program
 
     def map_of(self, metric_map: MetricMap, clone: Clone) -> Map:
@@ -269,25 +255,22 @@ class LoadedSide:
 
     def entries(self, name: str) -> list[dict[str, Any]]:
         """Return the entries of a writable map, in the form of `write`."""
-        opened = open_map(self.declared[name], self._fds[name])
-        try:
+        with open_map(self.declared[name], self.shared[name]) as opened:
             return self.codecs[name].objects(rows_of(opened.read(), ""))
-        finally:
-            opened.close()
 
     def write(self, name: str, key: Any, value: Any) -> None:
         """Store an entry of a writable map. Raises UsageError if a value does not fit its type."""
         where, codec = f"map {name}", self.codecs[name]
         packed = codec.key(key, where), codec.value(value, where)
-        write_entry(self.declared[name], self._fds[name], *packed)
+        write_entry(self.declared[name], self.shared[name], *packed)
 
     def erase(self, name: str, key: Any) -> bool:
         """Delete an entry of a writable map, or zero it in an array. False if it is missing."""
         declared, packed = self.declared[name], self.codecs[name].key(key, f"map {name}")
         if declared.spec.kind.shape == Shape.ARRAY:
-            write_entry(declared, self._fds[name], packed, bytes(declared.spec.value_size))
+            write_entry(declared, self.shared[name], packed, bytes(declared.spec.value_size))
             return True
-        return map_delete(self._fds[name], packed)
+        return map_delete(self.shared[name], packed)
 
     def losses(self) -> dict[LossReason, Loss]:
         """Return the losses that the program counted by `lose()` since the last call."""
@@ -295,24 +278,5 @@ class LoadedSide:
 
     def memory(self) -> int:
         """Return the bytes of kernel memory of all its maps."""
-        return sum(map_memory(fd) for fd in self._fds.values()) + sum(
-            clone.memory() for clone in self.clones
-        )
-
-    def _open_losses(self, before: LoadedSide | None) -> LossTotals | None:
-        """Return the counter of `lose()`; it continues the one of `before` on a shared map."""
-        declared = self.declared[LOSSES]
-        if not counts_losses(declared):
-            return None
-        reported = before._losses.reported if before and before._losses else None
-        return LossTotals(open_map(declared, self._fds[LOSSES]), reported)
-
-    def close(self) -> None:
-        for clone in self.clones:
-            clone.close()
-        for opened in self._maps.values():
-            opened.close()
-        if self._losses is not None:
-            self._losses.close()
-        for fd in self._fds.values():
-            os.close(fd)
+        own = sum(clone.memory() for clone in self.clones)
+        return own + sum(map(map_memory, self.shared.values()))

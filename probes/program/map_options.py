@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 
 from bpf.compiler import Compiled, CompiledMap, Diagnostic
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
@@ -16,8 +17,6 @@ from probes.program.metrics import make_map
 from probes.sharing import SharedMaps
 from probes.tables.entries import EntryCodec
 from probes.tables.map_layout import difference
-
-_WRITABLE = (Shape.HASH, Shape.ARRAY, Shape.LPM)
 
 
 def check_maps(
@@ -38,7 +37,14 @@ def check_maps(
             hint = did_you_mean(name, every) or "the name of a map in the source"
             raise UsageError(f"{where}: no source declares this map", hint=hint)
         if options.share:
-            _check_shared(config, name, options, declared, shared)
+            if len(declared) > 1 and (why := difference(declared[0], declared[1])):
+                hint = "declare it alike in both directions"
+                raise UsageError(f"{where}.share: egress declares another map: {why}", hint=hint)
+            known_as = shared_name(config.name, name, options.share)
+            try:
+                shared.check(known_as, config.name, declared[0])
+            except UsageError as error:
+                raise UsageError(f"{where}.share: {error.message}", hint=error.hint) from None
         if options.writable:
             if len(declared) > 1 and not options.share:
                 hint = 'give share = "probe" to make them one'
@@ -57,13 +63,12 @@ def new_map(declared: CompiledMap, options: MapOptions | None) -> int:
     Raises KernelError if that fails, ProbedeckError if the kernel refuses an entry.
     """
     fd = make_map(declared)
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, fd)
         if options and options.entries:
             for key, value in _entries(f"map {declared.spec.name}", declared, options):
                 write_entry(declared, fd, key, value)
-    except BaseException:
-        os.close(fd)
-        raise
+        undo.pop_all()
     return fd
 
 
@@ -100,26 +105,9 @@ def inexact_metrics(compiled: Compiled, direction: DirectionConfig) -> Iterator[
             yield Diagnostic(compiled.name, found.line, 0, "note", text)
 
 
-def _check_shared(
-    config: ProbeConfig,
-    name: str,
-    options: MapOptions,
-    declared: Sequence[CompiledMap],
-    shared: SharedMaps,
-) -> None:
-    where = f"{config.origin}: maps.{name}.share"
-    if len(declared) > 1 and (why := difference(declared[0], declared[1])):
-        hint = "declare it alike in both directions"
-        raise UsageError(f"{where}: egress declares another map: {why}", hint=hint)
-    try:
-        shared.check(shared_name(config.name, name, options.share), config.name, declared[0])
-    except UsageError as error:
-        raise UsageError(f"{where}: {error.message}", hint=error.hint) from None
-
-
 def _check_writable(where: str, options: MapOptions, declared: CompiledMap) -> None:
     kind = declared.spec.kind
-    if kind.shape not in _WRITABLE or kind.percpu:
+    if kind.shape not in (Shape.HASH, Shape.ARRAY, Shape.LPM) or kind.percpu:
         hint = "an operator can write a hash, an array or a trie, with one value for all CPUs"
         raise UsageError(f"{where}.writable: it is a {kind.name}", hint=hint)
     if declared.unreadable:

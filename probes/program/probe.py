@@ -19,7 +19,7 @@ from probes.config.model import ProbeConfig, Side
 from probes.hooks import HookKey, Hooks, ProbeHook
 from probes.poller import UtcClock
 from probes.program.compatibility import compare, keeps
-from probes.program.compiled import CompiledProbe, CompiledSide
+from probes.program.compiled import CompiledProbe
 from probes.program.loading import Clone, LoadedSide, compile_probe
 from probes.program.map_options import new_map, shared_name
 from probes.program.metrics import MetricRows
@@ -37,7 +37,6 @@ class ChainSlot:
 
     @property
     def is_reached(self) -> bool:
-        """Whether packets reach a program in the slot."""
         return self.stage.prog_fd >= 0
 
 
@@ -79,7 +78,8 @@ class ProgramProbe:
         self._utc = UtcClock()
         self._slots: dict[HookKey, ChainSlot] = {}
         self._previous: ProgramGeneration | None = None
-        self._latest: tuple[Snapshot, ...] = ()
+        self.latest: tuple[Snapshot, ...] = ()
+        """Tables of the last window."""
         self._full: set[str] = set()
         self._unreported: dict[Side, dict[LossReason, Loss]] = {}
         """Losses that no table has reported yet."""
@@ -110,13 +110,7 @@ class ProgramProbe:
     def interfaces(self) -> tuple[Interface, ...]:
         return tuple(side.interface for side in self._current.sides)
 
-    @property
-    def latest(self) -> tuple[Snapshot, ...]:
-        """Tables of the last window."""
-        return self._latest
-
     def programs(self) -> tuple[ProgramInfo, ...]:
-        """Return its programs in the kernel."""
         with self._lock:
             return tuple(
                 ProgramInfo(
@@ -169,11 +163,9 @@ class ProgramProbe:
             return self._end_window(self._current, ended, started)
 
     def compile(self, config: ProbeConfig) -> CompiledProbe:
-        """Compile a replacement."""
         return compile_probe(self._compiler, config, self._hooks)
 
     def compare(self, compiled: CompiledProbe) -> Compatibility:
-        """Return the effects of `replace`."""
         with self._lock:
             return compare(self._current.sides, compiled.sides)
 
@@ -233,7 +225,10 @@ class ProgramProbe:
                 was = old.get(side.side)
                 kept = {**(keeps(was, side) if was else {}), **slot.point.shared}
                 for name in side.shared:
-                    shared.append(self._take_shared(side, name))
+                    declared, options = side.declared[name], side.options[name]
+                    known_as = shared_name(self.name, name, options.share)
+                    make = partial(new_map, declared, options)
+                    shared.append(self._hooks.maps.take(known_as, self.name, declared, make))
                     undo.callback(self._hooks.maps.release, shared[-1], self.name)
                     kept[name] = shared[-1].fd
                 made.append(LoadedSide(side, slot.stage.next_fd, kept, was))
@@ -244,13 +239,6 @@ class ProgramProbe:
             self._join(made)
             undo.pop_all()
         return ProgramGeneration(number, compiled.config, tuple(made), tuple(shared))
-
-    def _take_shared(self, side: CompiledSide, name: str) -> SharedMap:
-        """Return a shared map of a direction; the caller must release it."""
-        declared, options = side.declared[name], side.options[name]
-        known_as = shared_name(self.name, name, options.share)
-        make = partial(new_map, declared, options)
-        return self._hooks.maps.take(known_as, self.name, declared, make)
 
     def _join(self, sides: Sequence[LoadedSide]) -> None:
         """Append programs to the chains where the probe's slot is empty.
@@ -313,7 +301,7 @@ class ProgramProbe:
             self._unreported[side.side] = losses
         start_ns, self._start_ns = self._start_ns, end_ns
         drained = time.monotonic_ns()
-        self._latest = tuple(
+        self.latest = tuple(
             Snapshot(
                 probe=self.name,
                 interface=side.interface.name,
@@ -334,11 +322,11 @@ class ProgramProbe:
             )
             for side, table, losses in read
         )
-        return (*self._latest, *events, *self._fill_events())
+        return (*self.latest, *events, *self._fill_events())
 
     def _fill_events(self) -> list[Event]:
         """Return a warning for each table that has become full."""
-        full = {f"{s.side}.{s.metric}" for s in self._latest if s.occupancy >= 1}
+        full = {f"{s.side}.{s.metric}" for s in self.latest if s.occupancy >= 1}
         new, self._full = full - self._full, full
         text = "the map of {} is full: what did not fit is missing"
         return [Event.now("warning", self.name, text.format(name)) for name in sorted(new)]
@@ -355,6 +343,5 @@ class ProgramProbe:
 
 
 def _leave(slot: ChainSlot) -> None:
-    """Empty a slot."""
     if slot.is_reached:
         slot.point.chain.remove(slot.stage)
