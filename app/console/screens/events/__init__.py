@@ -8,7 +8,7 @@ SCREEN = ScreenInfo(
     "events", "6", "Events", "app.console.screens.events.screen:EventsScreen",
     tables=(EVENTS,),
     blocks=("warnings", "events"),
-    first_states="app.console.screens.events.states:values",
+    first_states="app.console.screens.events.screen:first_states",
     states=(
         NamedState("event.count", StateKind.COUNT, "events"),
         NamedState("event.errors", StateKind.COUNT, "events that are errors"),

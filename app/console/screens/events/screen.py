@@ -10,10 +10,12 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, counted
 from app.console.screens import SCREENS
 from app.console.screens.events.columns import EVENTS, SEVERITIES
 from app.console.tables.sorted_table import OPEN, SortedTable
+from app.tape.named_state import StateValues
 from bpf.errors import UsageError
 from probes.filter import Domain, Filter, RowTable, parse
 from probes.filter.events import EVENTS as FILTERED
@@ -28,6 +30,16 @@ from widgets.tones import Tone
 _TONES = dict(zip(SEVERITIES, (Tone.NORMAL, Tone.WARN, Tone.BAD), strict=True))
 _NOTHING = "nothing has happened yet"
 _FILTERED = "no event passes the filter; escape clears it"
+
+
+def first_states(console: Console) -> StateValues:
+    """Return the values of named states before the user has turned to the screen."""
+    events = console.frame.events
+    return {
+        "event.count": len(events),
+        "event.errors": sum(event.severity == "error" for event in events),
+        "event.last": events[0].text if events else None,
+    }
 
 
 class EventRows:

@@ -9,7 +9,7 @@ SCREEN = ScreenInfo(
     tables=(FLOWS, CHANGES),
     blocks=("traffic", "flows"),
     probes=("flow",),
-    first_states="app.console.screens.flows.states:values",
+    first_states="app.console.screens.flows.screen:first_states",
     states=(
         NamedState("flow.total", StateKind.COUNT, "known flows"),
         NamedState("flow.count", StateKind.COUNT, "flows that pass the filter"),

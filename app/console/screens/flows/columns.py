@@ -81,7 +81,7 @@ FLOWS: TableSpec[Flow] = TableSpec(
         ColumnSpec("size", "Size", 6, "right", hidden=True, unit="bytes", larger_first=True,
             help="Mean size of a packet.",
             cell=lambda flow: whole(flow.row["bytes"] / max(1, int(flow.row["packets"]))),
-            numbers=lambda flows: flows.mean_sizes),
+            numbers=lambda flows: flows.field("bytes") / flows.field("packets").clip(1)),
         ColumnSpec("first", "First (UTC)", 11, hidden=True, larger_first=True,
             help="Time of the first packet, UTC.",
             cell=lambda flow: clock(flow.utc_ns("first_ns")),

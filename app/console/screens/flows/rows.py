@@ -51,16 +51,16 @@ class FlowRows:
         self.view, self._filter = view, shown
         self.table = live_table(view) if table is None else table
         if order is None:
-            rows = view.rows
-            order = np.flatnonzero(shown.mask(self.table)) if shown else np.arange(len(rows))
-        self._order = order
+            every = np.arange(len(view.rows))
+            order = every[shown.mask(self.table)] if shown else every
+        self.places = order
 
     def ordered(self, position: int, *, descending: bool) -> FlowRows:
         """Return the same flows in the order of a column."""
-        values = self._numbers(FLOWS.columns[position])[self._order]
+        values = self._numbers(FLOWS.columns[position])[self.places]
         if descending and values.dtype.kind == "f":
             values = np.where(np.isnan(values), -np.inf, values)
-        order = self._order[np.argsort(values, kind="stable")]
+        order = self.places[np.argsort(values, kind="stable")]
         return self.at(order[::-1] if descending else order)
 
     def _numbers(self, column: ColumnSpec[Flow]) -> Array:
@@ -72,37 +72,33 @@ class FlowRows:
         return FlowRows(self.view, self._filter, order, self.table)
 
     @property
-    def places(self) -> Array:
-        return self._order
-
-    @property
     def rows(self) -> int:
-        return len(self._order)
+        return len(self.places)
 
     @property
     def total(self) -> int:
         return len(self.view.rows)
 
     def key(self, index: int) -> Hashable:
-        return int(self.view.rows["id"][self._order[index]])
+        return int(self.view.rows["id"][self.places[index]])
 
     def index(self, key: Hashable) -> int | None:
         ids = self.view.rows["id"]
         at = int(np.searchsorted(ids, np.uint64(int(key))))  # type: ignore[call-overload]
         if at == len(ids) or int(ids[at]) != key:
             return None
-        places = np.flatnonzero(self._order == at)
+        places = np.flatnonzero(self.places == at)
         return int(places[0]) if len(places) else None
 
     def cells(self, index: int) -> Sequence[str]:
-        flow = Flow(self.view, self.table, int(self._order[index]))
+        flow = Flow(self.view, self.table, int(self.places[index]))
         return [column.cell(flow) for column in FLOWS.columns]
 
     def values(self, position: int) -> Sequence[Value]:
         column = FLOWS.columns[position]
         if column.values is not None:
             return column.values(self)
-        values = self._numbers(column)[self._order]
+        values = self._numbers(column)[self.places]
         if values.dtype.kind == "f":
             values = values.round(1)
         return values.tolist()  # type: ignore[no-any-return]
@@ -112,12 +108,6 @@ class FlowRows:
     def field(self, name: str) -> Array:
         """A field of LIVE."""
         return self.table[name]
-
-    @property
-    def mean_sizes(self) -> Array:
-        rows = self.view.rows
-        sizes: Array = rows["bytes"] / np.maximum(rows["packets"], 1)
-        return sizes
 
     def address_ranks(self, end: str) -> Array:
         """Places by version, address and port of `source` or `destination`."""
@@ -143,7 +133,7 @@ class FlowRows:
         """Address and port of `source` or `destination`."""
         from app.outputs.view import addresses
 
-        rows = self.view.rows.take(self._order)
+        rows = self.view.rows.take(self.places)
         versions = rows["version"].tolist()
         texts = addresses(rows[end], versions)
         others = versions, rows["protocol"].tolist(), rows[f"{end}_port"].tolist(), repeat(end)
@@ -160,11 +150,11 @@ class FlowRows:
         return iso_all(self._shown(field) + self.view.to_utc_ns)
 
     def _shown(self, name: str) -> Array:
-        found: Array = self.table[name][self._order]
+        found: Array = self.table[name][self.places]
         return found
 
     def tones(self, index: int) -> Tones:
-        last_ns = int(self.view.rows["last_ns"][self._order[index]])
+        last_ns = int(self.view.rows["last_ns"][self.places[index]])
         return Tone.MUTED if self.view.now_ns - last_ns > QUIET_NS else Tone.NORMAL
 
 

@@ -11,12 +11,13 @@ from textual import on
 from textual.widget import Widget
 
 from app.console.live.flows import Focus, LiveView
+from app.console.protocol import Console
 from app.console.screen import ConsoleScreen, counted
 from app.console.screens.flows.columns import CHANGES, FLOWS
 from app.console.screens.flows.compare import FlowChanges
 from app.console.screens.flows.detail import FlowDetail
+from app.console.screens.flows.flow import endpoint
 from app.console.screens.flows.rows import FlowRows, flow_columns, path_of
-from app.console.screens.flows.states import of_flow
 from app.console.screens.flows.table import Rtts, live_table
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tasks import Task
@@ -24,6 +25,7 @@ from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Replacement
 from probes.filter import Domain, RowTable
+from probes.filter.network import protocol_name
 from probes.flow.filter import LIVE_FLOWS, FlowFilter
 from probes.flow.records import Array
 from probes.snapshot import Event
@@ -35,6 +37,15 @@ from widgets.tones import Tone
 _WAITING = "waiting for packets"
 _FILTERED = "no flow passes the filter; escape clears it"
 _FILTERED_SOME = "no flow with a row passes the filter yet: the next window is searched whole"
+
+
+def first_states(console: Console) -> StateValues:
+    """Return the values of named states before the user has turned to the screen."""
+    total = len(console.frame.flows.rows)
+    return {
+        "flow.total": total, "flow.count": total, "flow.filter": "", "flow.sort": "rate",
+        "flow.order": "descending", "flow.capture": console.plane.capture, "flow.detail": False,
+    }  # fmt: skip
 
 
 class FlowTable(SortedTable):
@@ -63,10 +74,6 @@ class FlowsScreen(ConsoleScreen):
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
         return ((LIVE_FLOWS, live_table(self.console.frame.flows)),)
-
-    @property
-    def filter(self) -> FlowFilter:
-        return self._filter
 
     @property
     def table(self) -> FlowTable:
@@ -109,15 +116,21 @@ class FlowsScreen(ConsoleScreen):
 
     def states(self) -> StateValues:
         table, view = self.table, self.console.frame.flows
-        found = np.flatnonzero(view.rows["id"] == table.cursor_key)
-        return {
+        values: StateValues = {
             "flow.count": self._flow_rows().rows,
             "flow.filter": self._filter.text,
             "flow.sort": table.sort,
             "flow.order": "descending" if table.descending else "ascending",
             "flow.detail": self.detail.is_open,
-            **(of_flow(view.rows[found[0]]) if len(found) else {}),
         }
+        for row in view.rows[view.rows["id"] == table.cursor_key]:
+            values |= {
+                "flow.source": endpoint(row, "source"),
+                "flow.destination": endpoint(row, "destination"),
+                "flow.protocol": protocol_name(int(row["protocol"])),
+                "flow.rate": float(row["bit_rate"]),
+            }
+        return values
 
     def _flow_rows(self) -> FlowRows:
         frame = self.console.frame
@@ -178,12 +191,10 @@ class FlowsScreen(ConsoleScreen):
             self._show_detail()
 
     def do_flow_trace(self) -> None:
-        view = self.console.frame.flows
-        found = np.flatnonzero(view.rows["id"] == self.table.cursor_key)
-        if not len(found):
-            return
+        rows = self.console.frame.flows.rows
         try:
-            self.trace(path_of(view.rows[found[0]]))
+            for row in rows[rows["id"] == self.table.cursor_key]:
+                self.trace(path_of(row))
         except UsageError as error:
             self.console.complain(error)
 
@@ -204,9 +215,7 @@ class FlowsScreen(ConsoleScreen):
         capture = FlowFilter.parse(text, self.console.settings.filters)
         capture.to_c()
         # Whoever captures may be another host, which knows no names of ours.
-        self._count_only(capture.expanded if "@" in text else capture)
-
-    def _count_only(self, capture: FlowFilter) -> None:
+        capture = capture.expanded if "@" in text else capture
         what, plane = capture.text or "every flow", self.console.plane
 
         def done(made: Replacement) -> None:

@@ -9,7 +9,7 @@ SCREEN = ScreenInfo(
     tables=(HOPS, HOP_CHANGES, DESTINATIONS),
     blocks=("hops",),
     probes=("path",),
-    first_states="app.console.screens.paths.states:values",
+    first_states="app.console.screens.paths.screen:first_states",
     states=(
         NamedState("path.count", StateKind.COUNT, "destinations whose paths are traced"),
         NamedState("path.destination", StateKind.TEXT, "address of the chosen path"),

@@ -14,9 +14,10 @@ from textual.widgets import Static
 from app.console.host_names import Names
 from app.console.live.paths import SECOND_NS, SECONDS, PathView
 from app.console.screens.paths.model import MINUTE, Hop, PathKey, Paths
-from app.console.screens.paths.rows import NO_ANSWER, change_text
+from app.console.screens.paths.rows import NO_ANSWER
 from app.console.tables.label_lines import labelled
 from probes.path.analysis.statistics import Ordered
+from probes.path.analysis.words import describe
 from probes.path.records import Array
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.distribution import Distribution
@@ -153,7 +154,8 @@ def _lines(
         yield "" if number else "Router", f"{router.address} {name}".rstrip(), ""
         yield "", f"{percent(router.share)} of answers, last {ago} ago", "dim"
         for entry in router.labels:
-            yield "", _label_text(entry), "dim"
+            label = f"MPLS label {entry >> 12}, class {entry >> 9 & 7}, TTL {entry & 255}"
+            yield "", label, "dim"
     if not hop.routers:
         yield "Router", NO_ANSWER, ""
     if difference:
@@ -174,9 +176,4 @@ def _lines(
     for number, row in enumerate(changes):
         at = clock(int(row["at_ns"]) + view.utc_offset_ns)
         yield "" if number else "Changes", f"{at} UTC", ""
-        yield "", change_text(row), ""
-
-
-def _label_text(entry: int) -> str:
-    """Return an MPLS label stack entry (RFC 3032) in words."""
-    return f"MPLS label {entry >> 12}, class {entry >> 9 & 7}, TTL {entry & 255}"
+        yield "", describe(row)[1].partition(": ")[2], ""

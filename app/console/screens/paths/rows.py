@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from app.console.host_names import Names
-from app.console.screens.paths.columns import DESTINATIONS, HOPS
-from app.console.screens.paths.lines import HopLine, PathLine
+from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
+from app.console.screens.paths.lines import HopChange, HopLine, PathLine
 from app.console.screens.paths.model import (
     CELL,
     ROUTE,
@@ -19,9 +19,9 @@ from app.console.screens.paths.model import (
     flow_text,
     since,
 )
+from app.console.screens.paths.numbers import NONE, Numbers
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import TableSpec
-from probes.path.analysis.words import describe
 from probes.path.traced import Traced
 from widgets.format import age, duration
 from widgets.sparkline import round_scale, sparklines
@@ -71,11 +71,6 @@ def host_text(hop: Hop, names: Names) -> str:
     return (names.name(address) or address) + others
 
 
-def hop_lines(hops: Sequence[Hop], hosts: Sequence[str], scale: float) -> Iterator[HopLine]:
-    """Yield hops with their hosts, and time lines that end at `scale` seconds."""
-    return map(HopLine, hops, hosts, time_lines(hops, scale))
-
-
 def hop_rows(
     hops: Sequence[Hop], hosts: Sequence[str], scale: float, choice: PathKey, end: str,
     distance: str,
@@ -84,13 +79,14 @@ def hop_rows(
 
     `end` is the destination's name, `distance` the known distance to it in words, or empty.
     """
-    rows = [row(HOPS, line.hop.number, line) for line in hop_lines(hops, hosts, scale)]
+    lines = map(HopLine, hops, hosts, time_lines(hops, scale))
+    rows = [row(HOPS, line.hop.number, line) for line in lines]
     arrived = bool(hops) and any(r.address == choice.destination for r in hops[-1].routers)
     if not arrived:
         values = {"host": end, "address": choice.destination}
         number = str(len(hops) + 1) if distance else "?"
-        line: Pieces = ((distance or "not known yet", Tone.MUTED),)
-        cells: dict[str, str | Pieces] = {**values, "hop": number, "line": line}
+        cells: dict[str, str | Pieces] = {**values, "hop": number}
+        cells["line"] = ((distance or "not known yet", Tone.MUTED),)
         rows.append(
             Row(
                 0,
@@ -99,6 +95,21 @@ def hop_rows(
                 tuple(values.get(name) for name in HOPS.names),
             )
         )
+    return Rows.of(rows)
+
+
+def hop_changes(before: Sequence[Hop], after: Sequence[Hop], names: Names) -> Rows:
+    """Return a row for each hop of a path at one of two moments, with its number as key."""
+    old, new = ({hop.number: hop for hop in hops} for hops in (before, after))
+
+    def at(hop: Hop | None) -> tuple[Numbers, str]:
+        return (NONE, "") if hop is None else (hop.numbers, host_text(hop, names))
+
+    rows = []
+    for number in sorted(old.keys() | new.keys()):
+        (was, host_before), (now, host_now) = at(old.get(number)), at(new.get(number))
+        change = HopChange(number, was, now, host_before, host_now)
+        rows.append(row(HOP_CHANGES, number, change))
     return Rows.of(rows)
 
 
@@ -157,11 +168,6 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
     if not paths.flows(choice.destination):
         return "waits for packets to it", Tone.MUTED
     return "", Tone.MUTED
-
-
-def change_text(row: np.void) -> str:
-    """Return a finding without its hop: `answered by 10.0.4.2, was 10.0.3.2`."""
-    return describe(row)[1].partition(": ")[2]
 
 
 def destination_text(destination: str, names: Names) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import cast
@@ -14,15 +15,16 @@ from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
+from app.console.protocol import Console
 from app.console.screen import counted
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
-from app.console.screens.paths.compare import hop_changes
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops, shown_paths
 from app.console.screens.paths.model import Hop, PathKey, Paths
 from app.console.screens.paths.rows import (
     destination_text,
     distance_text,
+    hop_changes,
     hop_columns,
     hop_rows,
     host_text,
@@ -30,7 +32,6 @@ from app.console.screens.paths.rows import (
     path_state,
     scale_of,
 )
-from app.console.screens.paths.states import of_path
 from app.console.tables.sorted_table import OPEN, SortedTable
 from app.console.tasks import Task
 from app.resolve import address, addresses
@@ -51,6 +52,27 @@ T traces a destination"""
 _FILTERED = "nothing passes the filter; escape clears it"
 _WAITING = "no router has answered yet\n\nprobes go out with packets to the destination"
 _ENDED = "no packets any more\n\nprobes go out with them; T traces every flow to a destination"
+
+
+def first_states(console: Console) -> StateValues:
+    """Return the values of named states before the user has turned to the screen."""
+    paths = Paths()
+    paths.take(console.frame.paths, ())
+    return _states(paths, None)
+
+
+def _states(paths: Paths, choice: PathKey | None) -> StateValues:
+    values: StateValues = {"path.count": sum(one.flow is None for one in paths.choices)}
+    if choice is None or choice not in paths.choices:
+        return values
+    hops, summary = paths.hops(choice, 1), paths.summary(choice)
+    return values | {
+        "path.destination": choice.destination,
+        "path.hops": len(hops),
+        "path.answering": sum(bool(hop.routers) for hop in hops),
+        "path.rtt": None if math.isnan(summary.rtt) else summary.rtt,
+        "path.loss": None if math.isnan(summary.loss) else summary.loss,
+    }
 
 
 class HopTable(SortedTable):
@@ -134,8 +156,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             example = "rtt>50ms dst:10.0.0.0/8 hop<=5"
             self.prompt.ask("path.filter", "Show only", example, self._of_paths.text)
             return
-        filters = parse(text, self.console.settings.filters)
-        self._of_paths, self._of_hops = filters
+        self._of_paths, self._of_hops = parse(text, self.console.settings.filters)
         self.show()
 
     def do_path_untrace(self, destination: str = "") -> None:
@@ -176,7 +197,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     def states(self) -> StateValues:
         self._paths.take(self.console.frame.paths, self._traced)
-        return of_path(self._paths, self._choice)
+        return _states(self._paths, self._choice)
 
     def show(self) -> None:
         self._paths.take(self.console.frame.paths, self._traced)

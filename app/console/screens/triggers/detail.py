@@ -197,7 +197,7 @@ def _lines(
     last = int(one.numbers["selected"])
     yield "Selected", f"{si(info.selected)} packets, {si(last)} in last window", ""
     for number, change in enumerate(made):
-        at = f"{_clock(change.utc_ns)}  {change.before.label} -> {change.after.label}"
+        at = f"{clock(change.utc_ns)} UTC  {change.before.label} -> {change.after.label}"
         yield "" if number else "Changes", at, ""
         yield "", change.cause, ""
         if change.metrics["packets"]:
@@ -209,7 +209,7 @@ def _state(triggers: Triggers, one: PolicyView) -> str:
     word = info.state.label
     if info.forced and info.state.runs:
         word += " by an operator"
-    text = f"{word} since {_clock(info.since_utc_ns)}"
+    text = f"{word} since {clock(info.since_utc_ns)} UTC"
     now = triggers.view.now_utc_ns
     if info.until_utc_ns and now:
         what = "ends" if info.state is PolicyState.HOLD else "armed again"
@@ -227,7 +227,3 @@ def _metrics(change: Transition) -> str:
     )
     counts = f"{si(total)} packets, {byte_size(metrics['bytes'])}, {si(metrics['flows'])} flows"
     return f"{counts}{': ' if shares else ''}{shares}"
-
-
-def _clock(utc_ns: int) -> str:
-    return f"{clock(utc_ns)} UTC"

@@ -274,13 +274,9 @@ def place_of(mistake: str, text: str) -> int | None:
     if (about := _MISTAKE.match(mistake)) is None:
         return None
     if (found := _COLUMN.match(about[1])) is not None:
-        return min(_begins(found[1], text) + int(found[2]) - 1, len(text))
+        # A condition begins after the name, or after `until`.
+        clause = re.search(r"(?<!\S)until\s+" if found[1] == "deactivate" else r":\s*", text)
+        return min((clause.end() if clause else 0) + int(found[2]) - 1, len(text))
     quoted = _QUOTED.search(about[1])
     place = text.rfind(quoted[1]) if quoted else -1
     return place if place >= 0 else None
-
-
-def _begins(clause: str, text: str) -> int:
-    pattern = r"(?<!\S)until\s+" if clause == "deactivate" else r":\s*"
-    found = re.search(pattern, text)
-    return found.end() if found else 0

@@ -13,7 +13,6 @@ from app.console.screens.triggers.model import PolicyView, Triggers
 from app.console.tables.columns import columns, row
 from probes.monitor.info import MonitorInfo
 from probes.monitor.options import Input
-from probes.snapshot import Snapshot
 from widgets.format import age, bit_rate, percent, si
 from widgets.sparkline import bars, round_scale
 from widgets.status import StatusItem
@@ -105,11 +104,6 @@ def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:
         StatusItem(band, Tone.MUTED, priority=1),
         StatusItem(line, Tone.ACCENT, priority=2, label=f"≤{si(scale)}"),
     ]
-
-
-def mix_items(metrics: Sequence[Snapshot], cells: int) -> list[StatusItem]:
-    """Return the protocols of the last window: a bar of `cells` cells, and shares."""
-    return share_items(protocols(metrics[-1].rows[0]), cells) if metrics else []
 
 
 def share_items(counts: Mapping[str, int], cells: int) -> list[StatusItem]:

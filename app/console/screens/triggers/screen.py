@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 
@@ -10,6 +11,7 @@ from textual.widget import Widget
 
 from app.commands.remote import set_policy
 from app.console.polling import PollingScreen
+from app.console.protocol import Console
 from app.console.screens.triggers.columns import APPLICATIONS, POLICIES
 from app.console.screens.triggers.detail import TriggerDetail
 from app.console.screens.triggers.model import PolicyView, Triggers, as_of, place_of
@@ -19,15 +21,16 @@ from app.console.screens.triggers.rows import (
     application_rows,
     counter_items,
     empty_text,
-    mix_items,
     policy_columns,
     policy_rows,
+    protocols,
+    share_items,
 )
-from app.console.screens.triggers.states import of_policies
 from app.console.tables.sorted_table import SortedTable
 from app.tape.named_state import StateValues
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.monitor.info import MonitorInfo, PolicyInfo
+from probes.monitor.state import PolicyState
 from probes.snapshot import Snapshot
 from widgets.status import StatusItem, StatusStrip
 from widgets.table.rows import Rows
@@ -38,6 +41,21 @@ _Fetched = tuple[MonitorInfo | None, Mapping[str, Mapping[str, int]]]
 """The monitor, and the macros of each application while its detail is open."""
 _NARROW, _WIDE = (11, 12), (30, 24)
 """Cells of the flows' time line and of the protocols' bar."""
+
+
+def first_states(console: Console) -> StateValues:
+    """Return the values of named states before the user has turned to the screen."""
+    view = console.frame.monitor
+    policies = view.policies[-1].rows if view.policies else ()
+    values: StateValues = {"trigger.count": len(policies)}
+    for row in policies:
+        name, stage = row["policy"].decode(), PolicyState(row["state"])
+        values[f"trigger.state.{name}"] = stage.name.lower()
+        values[f"trigger.value.{name}"] = None if math.isnan(row["value"]) else float(row["value"])
+    values["trigger.active"] = sum(PolicyState(row["state"]).runs for row in policies)
+    if view.metrics:
+        values["trigger.flows"] = float(view.metrics[-1].rows["flows"][0])
+    return values
 
 
 class PolicyTable(SortedTable):
@@ -125,7 +143,18 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self.set_focus(self.listing)
 
     def states(self) -> StateValues:
-        return of_policies(self._triggers.info, self._chosen) if self.is_current else {}
+        info, chosen = self._triggers.info, self._chosen
+        if info is None or not self.is_current:
+            return {}
+        # The control plane knows them before the next window.
+        values: StateValues = {
+            "trigger.count": len(info.policies),
+            "trigger.active": sum(one.state.runs for one in info.policies),
+            "trigger.selected": chosen.name if chosen is not None else None,
+        }
+        return values | {
+            f"trigger.state.{one.policy.name}": one.state.name.lower() for one in info.policies
+        }
 
     def show(self) -> None:
         view, info = self.console.frame.monitor, self._info
@@ -159,7 +188,8 @@ class TriggersScreen(PollingScreen[_Fetched]):
         line, bar = _WIDE if self.has_class("-wide") else _NARROW
         view = self._triggers.view
         self.query_one("#counters", StatusStrip).show(counter_items(self._triggers, line))
-        self.query_one("#mix", StatusStrip).show(mix_items(view.metrics, bar))
+        counts = protocols(view.metrics[-1].rows[0]) if view.metrics else {}
+        self.query_one("#mix", StatusStrip).show(share_items(counts, bar) if counts else [])
 
     def _show_policies(self) -> None:
         triggers, table = self._triggers, self.listing
@@ -259,25 +289,22 @@ class TriggersScreen(PollingScreen[_Fetched]):
             text = f"{self.console.key_of('trigger.remove')} again removes {name}"
             self.notify(text, severity="warning", markup=False)
             return
-        ask = partial(self.console.plane.remove_policy, name)
-        self.change(f"removing {name}", ask, lambda _: self._removed(info))
-
-    def _removed(self, info: PolicyInfo) -> None:
-        self.notify(f"removed {info.policy.to_short()}", markup=False)
+        ask, done = (
+            partial(self.console.plane.remove_policy, name),
+            f"removed {info.policy.to_short()}",
+        )
+        self.change(f"removing {name}", ask, lambda _: self.notify(done, markup=False))
 
     def do_trigger_add(self, text: str = "") -> None:
         if text:
-            self._set(text)
+            ask = partial(set_policy, self.console.plane, text)
+            self.change("setting the policy", ask, self._is_now)
         else:
             self.prompt.ask("trigger.add", "Add", EXAMPLE, "")
 
     def do_trigger_change(self, policy: str = "") -> None:
         text = self._target(policy).policy.to_short()
         self.prompt.ask("trigger.add", "Change", EXAMPLE, text)
-
-    def _set(self, text: str) -> None:
-        ask = partial(set_policy, self.console.plane, text)
-        self.change("setting the policy", ask, self._is_now)
 
     def place_of(self, error: ProbedeckError, text: str) -> int | None:
         # The error of another host's controller has no column.
