@@ -90,7 +90,6 @@ def _groups_of(uid: int) -> list[int]:
 
 
 def _set_groups(groups: list[int]) -> None:
-    """Set the supplementary groups of this thread. Raises OSError."""
     given = (ctypes.c_uint32 * len(groups))(*groups)
     if _LIBC.syscall(system_calls().setgroups, len(groups), given):
         raise OSError(ctypes.get_errno(), "the groups of the user cannot be set")
@@ -185,7 +184,6 @@ def write_atomic(
 
 
 def _mode_of(name: str, parent: int) -> int | None:
-    """Return the mode of a regular file; None for anything else."""
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except OSError:
@@ -194,10 +192,7 @@ def _mode_of(name: str, parent: int) -> int | None:
 
 
 def _walk(path: Path, make: int | None) -> int:
-    """Return an O_PATH descriptor of a directory, reached component by component.
-
-    Missing directories are made with mode `make`, unless that is None. Raises OSError.
-    """
+    """Return an O_PATH descriptor; missing directories get mode `make`, if any. Raises OSError."""
     trusted = {0, os.geteuid(), invoker().uid}
     at = os.open("/" if path.is_absolute() else ".", _AT | os.O_DIRECTORY)
     names = [*reversed(path.parts)]

@@ -10,10 +10,7 @@ from probes.path.targets import destination_of, text_of
 
 
 def address(text: str) -> str:
-    """Return an IPv4 or IPv6 address in the form of ipaddress.
-
-    Raises UsageError if the text is no address, or no path leads to it.
-    """
+    """Return an address in the form of ipaddress. Raises UsageError if no path leads to it."""
     return text_of(destination_of(text))
 
 
@@ -24,10 +21,7 @@ def check_address(destination: str) -> None:
 
 
 def addresses(destination: str) -> tuple[str, ...]:
-    """Return the traceable addresses of a host name, or the address itself.
-
-    Raises UsageError with `destination` if there are none.
-    """
+    """Return the traceable addresses of a host name or address. Raises UsageError without any."""
     if _is_address(destination):
         return (address(destination),)
     try:

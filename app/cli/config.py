@@ -86,7 +86,6 @@ def show(options: Options, settings: Settings, loaded: LoadedSettings, origin: b
 
 
 def _entry(setting: Setting, value: Any) -> str:
-    """Return a line of TOML; a comment if the setting has no value."""
     return f"# {setting.name} =" if value is None else f"{setting.name} = {dumped(value)}"
 
 
@@ -130,7 +129,6 @@ def template() -> str:
 
 
 def _explained(setting: Setting) -> Iterator[str]:
-    """Yield the help of a setting, then its default with its other values."""
     import textwrap
 
     yield from textwrap.wrap(setting.help, 98, initial_indent="# ", subsequent_indent="# ")

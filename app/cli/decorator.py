@@ -118,7 +118,6 @@ def unfit(loaded: LoadedSettings) -> list[UsageError]:
 
 
 def _filters_of_nothing(loaded: LoadedSettings) -> Iterator[UsageError]:
-    """Yield an error for each saved filter that fits no kind of rows."""
     if not (loaded.document and loaded.settings.filters):
         return
     from app.commands.path_filter import HOPS, PATHS

@@ -62,7 +62,6 @@ def _commands(root: Any) -> Iterator[str]:
 
 
 def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the commands without subcommands, with their full names."""
     below = getattr(command, "commands", {})
     if not below:
         yield name, command

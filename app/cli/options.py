@@ -237,10 +237,7 @@ class Options:
     def _monitor(
         self, interface: str, probes: Sequence[ProbeConfig]
     ) -> tuple[MonitorOptions | None, Policies]:
-        """Return the options and policies of the monitor. The command line wins over the file.
-
-        `probes` may contain applications of the policies.
-        """
+        """Return options and policies; `probes` may contain applications of the policies."""
         if not self.monitors:
             return None, Policies()
         if not interface:
@@ -285,7 +282,6 @@ def _bytes(option: str, text: str) -> int:
 
 
 def _error(name: str, check: Callable[[], object]) -> Iterator[tuple[str, UsageError]]:
-    """Yield the error of a check, if it has one, with the name of the field."""
     try:
         check()
     except UsageError as error:

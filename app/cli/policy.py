@@ -43,7 +43,6 @@ def check(given: str, probe: tuple[str, ...]) -> None:
 def _meaning(
     policy: Policy, profiles: Mapping[str, Sequence[str]], interval: float
 ) -> Iterator[str]:
-    """Yield when a policy is active, and which applications run then."""
     from probes.monitor.policy import resolve
 
     if policy.mode == "triggered":
@@ -68,7 +67,6 @@ def _meaning(
 
 
 def _condition(text: str, interval: float) -> str:
-    """Return a condition with its units and its time span."""
     from probes.monitor.condition import Condition
     from probes.monitor.condition.series import WindowSeries
 

@@ -40,7 +40,6 @@ _key = argument(
 
 
 def _file(command: F) -> F:
-    """Give a command the configuration of a probe."""
     command = option(
         "-i", "--interface", metavar="NAME",
         help="Interface of a probe whose file names none.",
@@ -238,7 +237,6 @@ def _tell(found: Check, config: ProbeConfig) -> None:
 
 
 def _tell_fates(report: Compatibility) -> None:
-    """Print which maps and metrics a replacement keeps, loses and adds."""
     for fate in report.maps:
         reason = f" ({fate.reason})" if fate.reason else ""
         _say(f"{fate.side}: map {fate.map}: {fate.fate}{reason}")

@@ -67,8 +67,13 @@ def list_tapes(settings: Settings) -> None:
     """List the tapes that can be played by name, and the recorded tapes."""
     from app.tape.store import registers
 
-    for name in (*_shelf(settings).names(), *registers()):
-        print(f"{name:<12} {_title(name, settings)}")
+    shelf = _shelf(settings)
+    for name in (*shelf.names(), *registers()):
+        try:
+            title = shelf.load(name).title
+        except UsageError as error:
+            title = str(error).splitlines()[0]
+        print(f"{name:<12} {title}")
 
 
 @tape.command()
@@ -89,7 +94,6 @@ def _shelf(settings: Settings) -> TapeStore:
 
 
 def _check(name: str, settings: Settings) -> int:
-    """Check a tape and return the exit code."""
     from app.tape.load import unmet
 
     try:
@@ -113,11 +117,3 @@ def _facts(tape: Tape) -> Iterator[str]:
     writing = dict.fromkeys(f"{place.file}:{place.line}" for place in places)
     if writing:
         yield f"changes what runs at {', '.join(writing)}: needs --allow-write"
-
-
-def _title(name: str, settings: Settings) -> str:
-    """Return the title of a tape, or the first mistake in it."""
-    try:
-        return _shelf(settings).load(name).title
-    except UsageError as error:
-        return str(error).splitlines()[0]

@@ -17,9 +17,7 @@ from bpf.errors import UsageError, did_you_mean
 
 Complain = Callable[[tuple[str, ...], UsageError], None]
 """Receives a mistake: its sections and key in the file, and the error."""
-_SELECT = "table.select"
 _TAPE = ".tape"
-"""Suffix of the file of a tape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class Keymap:
             if command.by_row:
                 own = self._tables[command.screen]
                 for bound in self._tables[""].values():
-                    if bound.lines == (_SELECT,):
+                    if bound.lines == ("table.select",):
                         own.setdefault(bound.key, replace(bound, command=command))
 
     def of(self, screen: str) -> tuple[BoundKey, ...]:
@@ -88,7 +86,6 @@ class Keymap:
         return ",".join(each.key for each in bound if each.command and each.command.name == name)
 
     def _choose(self, section: str) -> None:
-        """Put the keys of a section of the settings before the registry's keys."""
         at = ("keys", section) if section else ("keys",)
         if section and section not in SCREENS:
             hint = did_you_mean(section, SCREENS)
@@ -125,7 +122,6 @@ class Keymap:
 
 
 def _bound(key: str, written: str, binding: Binding, settings: Settings) -> BoundKey:
-    """Raises UsageError."""
     tapes = settings.macros
     lines = (binding,) if isinstance(binding, str) else binding
     if lines == ("",):

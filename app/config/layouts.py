@@ -37,9 +37,9 @@ def save(name: str, layout: Layout) -> Path:
 def load(name: str) -> Layout:
     """Return a saved layout. Raises ProbedeckError."""
     path = path_of(name)
-    text = read_private(path)
-    if text is None:
-        raise UsageError(f"there is no layout {name!r}", hint=_hint(name))
+    if (text := read_private(path)) is None:
+        hint = did_you_mean(name, names()) or "layout.save keeps one"
+        raise UsageError(f"there is no layout {name!r}", hint=hint)
     data = TomlDocument.of(path, text).data
     return {
         screen: {key: value for key, value in of.items() if isinstance(value, str)}
@@ -49,13 +49,8 @@ def load(name: str) -> Layout:
 
 
 def names() -> list[str]:
-    """Return the names of the saved layouts."""
     with as_invoker():
         return sorted(path.stem for path in (state_dir() / "layouts").glob("[!.]*.toml"))
-
-
-def _hint(name: str) -> str:
-    return did_you_mean(name, names()) or "layout.save keeps one"
 
 
 def path_of(name: str) -> Path:

@@ -46,7 +46,6 @@ class LoadedSettings:
     state: str = "as asked for"
     """State of the file, in a word or two."""
     problems: tuple[UsageError, ...] = ()
-    """Mistakes."""
 
     def check(self) -> None:
         """Raise the first problem with the number of further ones."""
@@ -57,19 +56,18 @@ class LoadedSettings:
 
 
 def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> LoadedSettings:
-    """Read the settings. `given` is the file of --config, `run` the class of `[run]`.
-
-    Mistakes become `problems`.
-    """
+    """Read the settings; `given` is the file of --config, `run` the class of `[run]`."""
     named = given or environment.get("PROBEDECK_CONFIG", "")
     warnings: list[str] = []
     problems: list[UsageError] = []
     settings, values, origins = Settings(), dict[str, Value](), dict[str, str]()
     file = "" if named == NONE else named or str(paths.config_file())
     document = None
-    state = "not there" if file else "as asked for"
+    state = "as asked for"
     try:
-        document = _document(file, named) if file else None
+        if file:
+            document = _document(file, named)
+            state = "used" if document else "not there"
     except UsageError as error:
         problems.append(error)
         state = "wrong"
@@ -77,10 +75,15 @@ def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> 
         warnings.append(f"{error}: it is left out")
         state = "left out"
     if document:
-        state = "used"
         settings = _read(document, sections(run), values, origins, problems.append)
     known = {name: each for of in sections(run).values() for name, each in settings_of(of).items()}
-    _read_environment(environment, known, values, origins, problems.append)
+    for name, setting in known.items():
+        if text := environment.get(setting.variable, ""):
+            try:
+                values[name], origins[name] = setting.of_text(text), setting.variable
+            except UsageError as error:
+                message = f"{setting.variable}: {error.message}"
+                problems.append(UsageError(message, hint=error.hint))
     warnings += _unknown(environment, known)
     settings = replace(settings, warnings=tuple(warnings))
     return LoadedSettings(settings, values, origins, document, file, state, tuple(problems))
@@ -153,23 +156,8 @@ def _value(
     return paths.beside(document.path, str(value)) if value else value
 
 
-def _read_environment(
-    environment: Mapping[str, str], known: Mapping[str, Setting], values: dict[str, Value],
-    origins: dict[str, str], complain: Callable[[UsageError], None],
-) -> None:  # fmt: skip
-    for name, setting in known.items():
-        if text := environment.get(setting.variable, ""):
-            try:
-                values[name], origins[name] = setting.of_text(text), setting.variable
-            except UsageError as error:
-                complain(UsageError(f"{setting.variable}: {error.message}", hint=error.hint))
-
-
 def _unknown(environment: Mapping[str, str], known: Mapping[str, Setting]) -> Iterator[str]:
-    """Yield a warning for each unknown variable.
-
-    It is no error: Kubernetes sets such variables for a service called probedeck.
-    """
+    """Yield warnings of unknown variables: Kubernetes sets some for a service probedeck."""
     names = [setting.variable.removeprefix(PREFIX) for setting in known.values()]
     for variable in sorted(environment):
         name = variable.removeprefix(PREFIX)

@@ -25,8 +25,7 @@ def config_file() -> Path:
 
 
 def state_dir() -> Path:
-    """Return `$XDG_STATE_HOME/probedeck`, for history, recorded tapes and layouts. It need not
-    exist."""
+    """Return `$XDG_STATE_HOME/probedeck` (history, tapes, layouts), which need not exist."""
     return _base("XDG_STATE_HOME", ".local/state") / NAME
 
 
@@ -93,10 +92,7 @@ def _trust(status: os.stat_result) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the user's own file by `text`, all or nothing. Raises ProbedeckError.
-
-    The file has mode 0600, directories made for it 0700.
-    """
+    """Replace the user's own file, mode 0600, all or nothing. Raises ProbedeckError."""
     try:
         write_atomic(path, [text.encode()], mode=0o600, directories=0o700, sync=False)
     except OSError as error:

@@ -57,7 +57,6 @@ class Setting:
     usual: str
     """The default in words, if that says more than its value."""
     flags: tuple[str, ...]
-    """How the command line writes it."""
 
     @property
     def variable(self) -> str:
@@ -98,13 +97,10 @@ class Setting:
             raise UsageError(f"is not {_CALLED[self.kind]}")
         if self.choices and value not in self.choices:
             hint = did_you_mean(str(value), self.choices)
-            raise UsageError(f"is not one of {', '.join(self.choices)}", hint=_near(hint))
+            # The error lists the choices: the hint names the nearest one, or nothing.
+            hint = hint if hint.startswith("did") else ""
+            raise UsageError(f"is not one of {', '.join(self.choices)}", hint=hint)
         return value
-
-
-def _near(hint: str) -> str:
-    """Return a hint that names the nearest choice; the error lists the choices."""
-    return hint if hint.startswith("did") else ""
 
 
 @cache

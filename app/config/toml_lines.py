@@ -73,17 +73,13 @@ def _lines(text: str) -> Mapping[Keys, int]:
     header: Keys = ()
     for number, line in enumerate(text.splitlines(), 1):
         if begins := _HEADER.match(line):
-            header = _parts(begins[1])
+            header = tuple(map(_bare, re.findall(_KEY, begins[1])))
             found.setdefault(header, number)
         elif entry := _ENTRY.match(line):
-            keys = (*header, *_parts(entry[1]))
+            keys = (*header, *map(_bare, re.findall(_KEY, entry[1])))
             for end in range(len(header) + 1, len(keys) + 1):
                 found.setdefault(keys[:end], number)
     return found
-
-
-def _parts(dotted: str) -> Keys:
-    return tuple(_bare(part) for part in re.findall(_KEY, dotted))
 
 
 def _bare(key: str) -> str:

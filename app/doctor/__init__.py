@@ -17,8 +17,6 @@ from app.doctor.trials import try_features
 from bpf.attach import interface as interfaces
 from bpf.errors import KernelError
 
-__all__ = ["HostCheck", "Status", "run"]
-
 _WIDTH = 80
 _DETAIL_COLUMN = 28
 
@@ -52,7 +50,6 @@ def run(interface: str | None, out: TextIO = sys.stdout) -> int:
 
 
 def _lines(check: HostCheck) -> str:
-    """Return the lines of a check: the result, then the remedy."""
     indent = " " * _DETAIL_COLUMN
     lines = [_wrap(check.detail, f"  {check.status:<8}{check.name:<18}", indent)]
     if check.remedy:

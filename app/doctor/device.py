@@ -34,14 +34,12 @@ def _native_xdp(interface: Interface) -> HostCheck:
         case True:
             return ok("native XDP", "the driver has it")
         case False:
-            detail = "not in this driver; --ingress xdp would be generic"
-            return ok("native XDP", detail)
+            return ok("native XDP", "not in this driver; --ingress xdp would be generic")
         case None:
             return note("native XDP", "unknown: this kernel does not tell")
 
 
 def _auto(interface: Interface) -> Iterator[HostCheck]:
-    """Yield the hook of `--ingress auto`, and whether XDP interrupts traffic."""
     choice = ingress.choose(interface)
     native = choice.hook is Hook.XDP
     where = "native XDP" if native else "TC"
@@ -54,7 +52,6 @@ def _auto(interface: Interface) -> Iterator[HostCheck]:
 
 
 def _order(hook: Hook, interface: Interface) -> HostCheck:
-    """Check whether foreign programs on a hook see packets before probedeck's."""
     label = f"{hook.value} order"
     found = order.on_hook(hook, interface.index)
     if not found:
@@ -85,10 +82,6 @@ def _offloads(name: str) -> HostCheck:
     if not on:
         return ok(label, "none in the way of XDP")
     can_change = [offload for offload, changeable in on.items() if changeable]
-    return note(
-        label,
-        f"{' and '.join(on)} on: the driver may refuse native XDP",
-        f"ethtool -K {name} {' '.join(f'{offload} off' for offload in can_change)}"
-        if can_change
-        else "--ingress auto counts at TC then",
-    )
+    settings = " ".join(f"{offload} off" for offload in can_change)
+    remedy = f"ethtool -K {name} {settings}" if settings else "--ingress auto counts at TC then"
+    return note(label, f"{' and '.join(on)} on: the driver may refuse native XDP", remedy)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.doctor.check import HostCheck, fatal, note, ok
+from app.doctor.check import HostCheck, Status, fatal, note, ok
 from bpf import features
 from bpf.abi import ProgType
 from bpf.compiler import Compiler, client
@@ -34,34 +34,21 @@ int trial(struct xdp_md *ctx)
 def privileges() -> Iterator[HostCheck]:
     """Check the capabilities and bpf(2)."""
     held = features.capabilities()
-    is_all_powerful = Capability.CAP_SYS_ADMIN in held
     if Capability.CAP_BPF in features.known_capabilities():
         for capability in (Capability.CAP_BPF, Capability.CAP_PERFMON):
-            if is_all_powerful and capability not in held:
+            if Capability.CAP_SYS_ADMIN in held and capability not in held:
                 yield ok(capability.name, "CAP_SYS_ADMIN stands in for it")
             else:
                 yield _capability(capability, held)
     else:
         yield _capability(Capability.CAP_SYS_ADMIN, held)
     yield _capability(Capability.CAP_NET_ADMIN, held)
-    if Capability.CAP_SYS_NICE in held:
-        yield _capability(Capability.CAP_SYS_NICE, held)
+    nice = Capability.CAP_SYS_NICE
+    if nice in held:
+        yield ok(nice.name, "held")
     else:
-        yield note(
-            Capability.CAP_SYS_NICE.name,
-            "not held: a swap waits 10 ms, not 50 us",
-            _get(Capability.CAP_SYS_NICE),
-        )
+        yield note(nice.name, "not held: a swap waits 10 ms, not 50 us", _get(nice))
     yield _bpf()
-
-
-def can_load() -> bool:
-    """Whether this process may use bpf(2)."""
-    try:
-        features.try_bpf()
-    except OSError:
-        return False
-    return True
 
 
 def kernel() -> Iterator[HostCheck]:
@@ -73,9 +60,8 @@ def kernel() -> Iterator[HostCheck]:
     if Path("/sys/kernel/btf/vmlinux").exists():
         yield ok("BTF", "/sys/kernel/btf/vmlinux")
     else:
-        yield note(
-            "BTF", "none; packet probes do without", "a kernel with CONFIG_DEBUG_INFO_BTF has it"
-        )
+        remedy = "a kernel with CONFIG_DEBUG_INFO_BTF has it"
+        yield note("BTF", "none; packet probes do without", remedy)
     yield _jit()
     yield _lockdown()
     if grace.is_realtime():
@@ -100,7 +86,7 @@ def _compile() -> Iterator[HostCheck]:
     remedy = install("bcc", "headers")
     started = time.perf_counter()
     try:
-        if can_load():
+        if _bpf().status is Status.OK:
             with Compiler() as helper:
                 helper.compile(_TRIAL, ProgType.XDP, name="trial.c").close()
                 unconfined = helper.unconfined()
@@ -119,11 +105,9 @@ def _compile() -> Iterator[HostCheck]:
     seconds = time.perf_counter() - started
     yield ok(name, f"a trial compiles, {seconds:.2f} s with the helper's start")
     if unconfined:
-        yield note(
-            "confinement",
-            f"none ({unconfined}): the API takes no sources by TCP",
-            "allow mounts in the container, or use a kernel with Landlock (5.13)",
-        )
+        detail = f"none ({unconfined}): the API takes no sources by TCP"
+        remedy = "allow mounts in the container, or use a kernel with Landlock (5.13)"
+        yield note("confinement", detail, remedy)
     else:
         yield ok("confinement", "sees no files but libraries and headers")
 
@@ -149,11 +133,9 @@ def _bpf() -> HostCheck:
             return fatal(name, "this kernel has none", "a kernel with CONFIG_BPF_SYSCALL has")
         if Capability.CAP_BPF not in features.capabilities():
             return fatal(name, "not allowed", "get the capabilities above")
-        return fatal(
-            name,
-            f"refused ({os.strerror(error.errno or 0)}) in spite of the capabilities",
-            "leave the container's user namespace or seccomp profile; ulimit -l unlimited",
-        )
+        detail = f"refused ({os.strerror(error.errno or 0)}) in spite of the capabilities"
+        remedy = "leave the container's user namespace or seccomp profile; ulimit -l unlimited"
+        return fatal(name, detail, remedy)
     return ok(name, "works")
 
 
@@ -164,11 +146,8 @@ def _jit() -> HostCheck:
         return note("JIT", "not tried: no program can be loaded")
     if is_on:
         return ok("JIT", "on")
-    return note(
-        "JIT",
-        "off: programs are interpreted, several times slower",
-        "sysctl -w net.core.bpf_jit_enable=1",
-    )
+    detail = "off: programs are interpreted, several times slower"
+    return note("JIT", detail, "sysctl -w net.core.bpf_jit_enable=1")
 
 
 def _lockdown() -> HostCheck:
@@ -179,11 +158,8 @@ def _lockdown() -> HostCheck:
         return ok("lockdown", "none seen")
     mode = modes.partition("[")[2].partition("]")[0]
     if mode == "confidentiality":
-        return note(
-            "lockdown",
-            "confidentiality: packets can be watched, kernel memory can't",
-            "boot with lockdown=integrity where a probe needs more",
-        )
+        detail = "confidentiality: packets can be watched, kernel memory can't"
+        return note("lockdown", detail, "boot with lockdown=integrity where a probe needs more")
     return ok("lockdown", mode)
 
 
@@ -194,9 +170,6 @@ def _unprivileged() -> HostCheck:
     except OSError:
         return ok(name, "this kernel does not say")
     if value == 0:
-        return note(
-            name,
-            "open to every user",
-            "sysctl -w kernel.unprivileged_bpf_disabled=2; nothing here needs it",
-        )
+        remedy = "sysctl -w kernel.unprivileged_bpf_disabled=2; nothing here needs it"
+        return note(name, "open to every user", remedy)
     return ok(name, f"closed (kernel.unprivileged_bpf_disabled = {value})")

@@ -44,8 +44,7 @@ def _attachments() -> Iterator[HostCheck]:
         namespace = netns.fresh()
     except OSError as error:
         for name in names.values():
-            reason = os.strerror(error.errno or 0)
-            yield note(name, f"not tried in a namespace: {reason}")
+            yield note(name, f"not tried in a namespace: {_reason(error)}")
         return
     try:
         for hook, name in names.items():
@@ -72,11 +71,8 @@ def _attach(name: str, hook: Hook) -> HostCheck:
     attachment.close()
     if attachment.mode in ("native", "generic", "tcx"):
         return ok(name, "works")
-    return note(
-        name,
-        f"none; {attachment.mode} is used, removed at the end or next start",
-        "kernel 6.6 has it",
-    )
+    detail = f"none; {attachment.mode} is used, removed at the end or next start"
+    return note(name, detail, "kernel 6.6 has it")
 
 
 def _unattachable(name: str, hook: Hook, reason: str) -> HostCheck:
@@ -96,8 +92,7 @@ def _trial(
     except OSError as error:
         if error.errno in _NOT_ALLOWED:
             return note(name, "not tried: not allowed")
-        reason = os.strerror(error.errno or 0)
-        return result(name, f"{reason}: {without}", f"kernel {release} has it")
+        return result(name, f"{_reason(error)}: {without}", f"kernel {release} has it")
     return ok(name, "works")
 
 
@@ -106,12 +101,8 @@ def _statistics() -> HostCheck:
     try:
         features.try_statistics()
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        return missing(
-            name,
-            f"{reason}: no cost of probes",
-            "run with CAP_SYS_ADMIN, or sysctl -w kernel.bpf_stats_enabled=1",
-        )
+        remedy = "run with CAP_SYS_ADMIN, or sysctl -w kernel.bpf_stats_enabled=1"
+        return missing(name, f"{_reason(error)}: no cost of probes", remedy)
     return ok(name, "works")
 
 
@@ -130,13 +121,14 @@ def _memory() -> HostCheck:
     try:
         features.try_memory(sizes.memory)
     except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        return fatal(
-            name,
-            f"{reason} for {memory.size_text(sizes.memory)} of flow tables",
-            "ulimit -l unlimited, or LimitMEMLOCK=infinity in a unit; or a smaller --memory",
-        )
+        needs = f"{memory.size_text(sizes.memory)} of flow tables"
+        remedy = "ulimit -l unlimited, or LimitMEMLOCK=infinity in a unit; or a smaller --memory"
+        return fatal(name, f"{_reason(error)} for {needs}", remedy)
     return ok(name, f"flow tables take {sizes.summary} (--memory: {memory.size_text(limit)})")
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno or 0)
 
 
 def _grace() -> HostCheck:

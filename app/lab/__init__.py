@@ -32,7 +32,7 @@ _QUIET_SECONDS = 1.2
 class Lab:
     """A running network client - r1 - ... - rN - server, as a context manager.
 
-    `routers` is short for a plain `LabPlan(routers)`. Raises UsageError for a wrong parameter,
+    Raises UsageError for a wrong parameter,
     KernelError without root, and ProbedeckError with the reason if the network cannot be made.
     """
 
@@ -40,11 +40,9 @@ class Lab:
     """Name of the client's interface."""
 
     def __init__(
-        self, plan: LabPlan | None = None, *, routers: int = 6, traffic: bool = True,
-        rate: float = 1.0,
-    ) -> None:  # fmt: skip
-        self.plan = plan or LabPlan(routers)
-        """The network that runs."""
+        self, plan: LabPlan | None = None, *, traffic: bool = True, rate: float = 1.0
+    ) -> None:
+        self.plan = plan or LabPlan()
         self.plan.check()
         if not 0.1 <= rate <= 10:
             raise UsageError(f"traffic rate {rate} is not possible", hint="0.1 to 10")
@@ -82,10 +80,7 @@ class Lab:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes of the lab, the holder first; empty when the lab has ended.
-
-        The holder replaces a killed traffic process within about a second.
-        """
+        """The processes of the lab, the holder first; empty when the lab has ended."""
         if self._holder.poll() is not None:
             return ()
         holder = self._holder.pid
@@ -107,10 +102,7 @@ class Lab:
         raise ProbedeckError("the lab has ended")
 
     def enter(self, node: str = CLIENT) -> None:
-        """Move the calling thread, and threads and processes it starts later, into the node.
-
-        There is no way back; `netns.inside` has one. Raises as `open_namespace`.
-        """
+        """Move the calling thread for good into the node. Raises as `open_namespace`."""
         fd = self.open_namespace(node)
         try:
             netns.setns(fd)
@@ -129,10 +121,7 @@ class Lab:
         return int(self._answer("the lab has ended"))
 
     def settle(self) -> None:
-        """Wait until the network sends only the packets of its traffic.
-
-        In the first second, the nodes also report their multicast groups.
-        """
+        """Wait until the nodes have reported their multicast groups: only traffic is left."""
         time.sleep(max(0.0, self._quiet - time.monotonic()))
 
     def replay(self, replay: Replay) -> Replaying:
@@ -166,7 +155,6 @@ class Lab:
         self._errors.close()
 
     def _order(self, what: object, *fds: int) -> None:
-        """Send an order and descriptors to the holder. Raises ProbedeckError if it has ended."""
         try:
             socket.send_fds(self._orders, [json.dumps(what).encode()], fds)
         except OSError:

@@ -29,22 +29,16 @@ _PACKET_BYTES = 2048
 """More than the MTU; the kernel has cut larger segments."""
 _BATCH = 64
 """Packets read from one end before the next end is read."""
-_FIRST_LAG = 50_000
-"""ns."""
-_MOST_LAG = 300_000
+_FIRST_LAG, _LAG_STEP, _MOST_LAG = 50_000, 1_000, 300_000
 """ns. A longer lag comes from a busy machine, not from the time to wake up."""
-_LAG_STEP = 1_000
-"""ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """The ends of a link, and its delay."""
+    """The descriptors of the TUN devices at the ends of a link, and its delay."""
 
     left: int
-    """Descriptor of a TUN device."""
     right: int
-    """Descriptor of a TUN device."""
     delay: float
     """Seconds, one way."""
 
@@ -59,13 +53,13 @@ def open_end(ns: int, name: str) -> int:
 
 def carry(cables: Sequence[Cable]) -> None:
     """Carry packets until the process is killed."""
-    _hurry()
-    ways = {}
+    ct.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    ways: dict[int, tuple[int, int]] = {}
     for cable in cables:
         delay = round(cable.delay * 1e9)
-        ways[cable.left] = (cable.right, delay)
-        ways[cable.right] = (cable.left, delay)
-    ends = list(ways)
+        ways |= {cable.left: (cable.right, delay), cable.right: (cable.left, delay)}
     number = 0
     waiting: list[tuple[int, int, int, bytes]] = []
     # The median time to wake up. A packet arrived by this time before it is read, and the process
@@ -75,7 +69,7 @@ def carry(cables: Sequence[Cable]) -> None:
         wait = waiting[0][0] - lag - time.monotonic_ns() if waiting else None
         # Unlike poll and epoll, Python's select knows microseconds.
         timeout = None if wait is None else max(0.0, wait / 1e9)
-        for end in select.select(ends, (), (), timeout)[0]:
+        for end in select.select(ways, (), (), timeout)[0]:
             far, delay = ways[end]
             with contextlib.suppress(BlockingIOError):
                 for _ in range(_BATCH):
@@ -95,10 +89,3 @@ def carry(cables: Sequence[Cable]) -> None:
             # A packet that the device refuses is lost, as on any cable.
             with contextlib.suppress(OSError):
                 os.write(far, packet)
-
-
-def _hurry() -> None:
-    """Give the calling process real-time priority if it may, and precise timers."""
-    ct.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

@@ -52,8 +52,6 @@ class CapturedFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A link type whose frames can become Ethernet frames."""
-
     ethernet: Callable[[bytes], bytes]
     header: int = 0
     """Bytes of the header that Ethernet's header replaces."""
@@ -91,8 +89,6 @@ def link_words(kind: int) -> str:
 
 
 class _Interface(NamedTuple):
-    """Properties of all frames of an interface."""
-
     kind: int
     """Link type."""
     units: int
@@ -107,8 +103,6 @@ class _Interface(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """A frame in the file."""
-
     kind: int
     time_ns: int
     data: bytes
@@ -159,7 +153,6 @@ class CaptureFile:
                 self.left_out[kind] += 1
 
     def _whole(self, records: Iterator[_Record]) -> Iterator[_Record]:
-        """Yield the records before the file breaks off."""
         try:
             yield from records
         except _BrokenError as error:
@@ -240,7 +233,6 @@ class CaptureFile:
         return interfaces[number]
 
     def _fields(self, form: str, data: bytes) -> tuple[int, ...]:
-        """Return numbers at the start of `data`."""
         size = struct.calcsize(self._order + form)
         return struct.unpack(self._order + form, self._part(data, 0, size))
 

@@ -23,26 +23,24 @@ _VOICE_BYTES = 160
 _VOICE_SOUND = bytes(_VOICE_BYTES)
 _RTP = struct.Struct("!2BH2I")
 _PING_SECONDS = 0.25
-_FIRST_BULK_SECONDS = 3.0
-_BULK_EVERY_SECONDS = 15.0
+_FIRST_BULK_SECONDS, _BULK_EVERY_SECONDS = 3.0, 15.0
 _BULK_SECONDS = 4.0
 """Length of a bulk transfer, which fills the bottleneck."""
 _BULK_CHUNK = 1 << 16
-_ICMP_ECHO = 8
-_ICMPV6_ECHO = 128
+_ICMP_ECHO, _ICMPV6_ECHO = 8, 128
 _HOSTS = ("www", "api", "cdn", "img", "mail", "ns1", "auth", "static", "db", "shop", "git", "time")
 _DOMAINS = ("example.com", "example.net", "example.org", "corp.example", "lab.test")
 
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """Traffic of one kind of application on a TCP connection."""
+    """Traffic of one kind of application on a TCP connection: least and most of each number."""
 
     port: int
     request: tuple[int, int]
-    """Bytes, least and most."""
+    """Bytes."""
     answer: tuple[int, int]
-    """Bytes, least and most."""
+    """Bytes."""
     think: tuple[float, float]
     """Seconds between an answer and the next request."""
     exchanges: tuple[int, int]

@@ -24,10 +24,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 
 from app.lab import client, netns, sender, server, topology
 from app.lab.cable import carry
-from app.lab.plan import CLIENT, SERVER, LabPlan
+from app.lab.plan import CLIENT, SERVER, LabPlan, NodeAddresses
 from bpf.errors import ProbedeckError
 
 _LIBC = ct.CDLL(None, use_errno=True)
@@ -39,10 +40,8 @@ _ORDER_BYTES = 128
 
 
 class _Worker:
-    """A child process that runs one function, with the descriptors that it needs."""
-
     def __init__(self, work: Callable[[], None], *keeps: int, again: bool = True) -> None:
-        """`again`: restart the child when it ends."""
+        """The child runs `work` with the descriptors `keeps`; `again` restarts it."""
         self.again = again
         self._work = work
         self._keeps = keeps
@@ -82,20 +81,16 @@ class _Worker:
         self.restart_at = self._started + _RESTART_SECONDS
 
     def kill(self) -> None:
-        """Kill the child, and wait for its end."""
         if self.pidfd >= 0:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 
 
-def _traffic(ns: int, traffic: Callable[[], Coroutine[None, None, None]]) -> _Worker:
-    """Return a worker that runs `traffic` in namespace `ns`."""
-
-    def work() -> None:
-        netns.setns(ns)
-        asyncio.run(traffic())
-
-    return _Worker(work, ns)
+def _traffic(
+    ns: int, run: Callable[[NodeAddresses], Coroutine[None, None, None]], target: NodeAddresses
+) -> None:
+    netns.setns(ns)
+    asyncio.run(run(target))
 
 
 def _watch(
@@ -138,29 +133,23 @@ def main(main_pid: int, plan: LabPlan, rate: float) -> None:
     workers: list[_Worker] = []
     if cables:
         ends = [end for cable in cables for end in (cable.left, cable.right)]
-        workers.append(_Worker(lambda: carry(cables), *ends))
+        workers.append(_Worker(partial(carry, cables), *ends))
     if rate > 0:
         target = plan.addresses(SERVER)
-        workers.append(_traffic(spaces[SERVER], lambda: server.run(target)))
-        workers.append(_traffic(spaces[CLIENT], lambda: client.run(target, rate)))
+        for node, traffic in ((SERVER, server.run), (CLIENT, partial(client.run, rate=rate))):
+            workers.append(_Worker(partial(_traffic, spaces[node], traffic, target), spaces[node]))
     print(json.dumps(spaces), flush=True)
-
-    def replay(speed: float, begin_ns: int, file: int, reports: int) -> None:
-        far = plan.links[0]
-        ns = spaces[far.right]
-
-        def work() -> None:
-            sender.serve(ns, far.right_interface, file, reports, speed, begin_ns)
-
-        workers.append(_Worker(work, ns, file, reports, again=False))
+    far = plan.links[0]
+    ns = spaces[far.right]
 
     def obey(order: bytes, fds: Sequence[int]) -> None:
         what = json.loads(order)
         if fds:
-            replay(*what, *fds)
-            return
-        asyncio.run(topology.switch(plan, spaces, detour=what))
-        print(time.monotonic_ns(), flush=True)
+            replay = partial(sender.serve, ns, far.right_interface, *fds, *what)
+            workers.append(_Worker(replay, ns, *fds, again=False))
+        else:
+            asyncio.run(topology.switch(plan, spaces, detour=what))
+            print(time.monotonic_ns(), flush=True)
 
     _watch(main_fd, workers, obey)
     for worker in workers:

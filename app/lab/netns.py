@@ -56,7 +56,6 @@ def current() -> int:
 
 @contextmanager
 def _excursion() -> Iterator[None]:
-    """Return the calling thread to its current namespace after the block."""
     before = current()
     try:
         yield
@@ -78,20 +77,14 @@ def inside(fd: int) -> Iterator[None]:
 
 
 def fresh() -> int:
-    """Return a descriptor of a new, empty namespace; the caller closes it.
-
-    The namespace ends with its last descriptor, thread and socket.
-    """
+    """Return a descriptor of a new, empty namespace; the caller closes it."""
     with _excursion():
         unshare_net()
         return current()
 
 
 def write_sysctls(ns: int, values: dict[str, str]) -> None:
-    """Write `values` (path below /proc/sys to value) in namespace `ns`; raises OSError.
-
-    Settings that the kernel or its namespaces lack are left out.
-    """
+    """Write the known ones of `values` (path below /proc/sys to value) in `ns`. Raises OSError."""
     with inside(ns):
         for name, value in values.items():
             path = Path("/proc/sys", name)

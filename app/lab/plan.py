@@ -59,7 +59,6 @@ class LabLink:
         return f"10.94.{self.number}.{host}"
 
     def ipv6(self, host: int) -> str:
-        """Address of end `host` (1 left, 2 right)."""
         return str(IPv6Address(f"fd94:0:0:{self.number}::{host}"))
 
 
@@ -106,7 +105,6 @@ class LabPlan:
 
     @staticmethod
     def parse(text: str) -> LabPlan:
-        """Parse the text of `dump`."""
         values = ast.literal_eval(text)
         detour = values.pop("detour")
         return LabPlan(**values, detour=Detour(**detour) if detour else None)
@@ -206,6 +204,5 @@ class LabPlan:
     def require(self, node: str) -> None:
         """Raise UsageError if `node` does not exist."""
         if node not in self.nodes:
-            raise UsageError(
-                f"the lab has no node {node!r}", hint=f"one of {', '.join(self.nodes)}"
-            )
+            hint = f"one of {', '.join(self.nodes)}"
+            raise UsageError(f"the lab has no node {node!r}", hint=hint)

@@ -51,7 +51,6 @@ class SendReport:
 
     @staticmethod
     def parse(text: bytes) -> SendReport:
-        """Parse the text of `dump`."""
         values = json.loads(text)
         left_out = {int(kind): count for kind, count in values.pop("left_out").items()}
         return SendReport(**values, left_out=left_out)

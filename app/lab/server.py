@@ -41,7 +41,9 @@ async def run(target: NodeAddresses) -> None:
             group.create_task(_serve_datagrams(host, DNS_PORT, dns_answer))
             group.create_task(_serve_datagrams(host, QUIC_PORT, _quic_answer))
             group.create_task(_serve_datagrams(host, VOICE_PORT, lambda data: (data,)))
-            await asyncio.start_server(_take_upload, sock=_upload_socket(host))
+            upload = socket.create_server((host, UPLOAD_PORT), family=_family(host))
+            upload.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _UPLOAD_READ)
+            await asyncio.start_server(_take_upload, sock=upload)
         for port in REQUEST_PORTS:
             await asyncio.start_server(_answer_requests, hosts, port)
 
@@ -54,12 +56,6 @@ async def _answer_requests(reader: asyncio.StreamReader, writer: asyncio.StreamW
             writer.write(bytes(answer))
             await writer.drain()
     writer.close()
-
-
-def _upload_socket(host: str) -> socket.socket:
-    sock = socket.create_server((host, UPLOAD_PORT), family=_family(host))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _UPLOAD_READ)
-    return sock
 
 
 async def _take_upload(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -32,10 +32,8 @@ _ROUTER = {
     "net/ipv6/fib_multipath_hash_policy": "1",
 }
 _NO_ICMP_BUDGET = {"net/ipv4/icmp_msgs_per_sec": "1000000", "net/ipv4/icmp_msgs_burst": "100000"}
-_HOST = {
-    # A loss-based congestion control fills the queue of the bottleneck.
-    "net/ipv4/tcp_congestion_control": "reno"
-}
+# A loss-based congestion control fills the queue of the bottleneck.
+_HOST = {"net/ipv4/tcp_congestion_control": "reno"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from app.run.mailbox import Mailbox
@@ -117,12 +116,7 @@ def _say(text: str) -> None:
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` upon a signal that ends programs."""
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        stop()
-
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # nohup(1) ignores SIGHUP, so that a run outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, handler)
+            signal.signal(number, lambda *_: stop())

@@ -17,13 +17,12 @@ _QUEUE_BYTES = 512 << 20
 class Mailbox:
     """A queue of items, bounded in bytes."""
 
-    def __init__(self, max_bytes: int = _QUEUE_BYTES) -> None:
+    def __init__(self, max_bytes: float = _QUEUE_BYTES) -> None:
         # The handler of a signal, which may interrupt this code, can use a SimpleQueue only.
         self._items: SimpleQueue[Item | None] = SimpleQueue()
-        self._stopped = False
+        self.stopped = False
         self._bytes = 0
         self._max_bytes = max_bytes
-        self._unbounded = False
         self._room = threading.Condition()
 
     def put(self, item: Item) -> None:
@@ -33,22 +32,18 @@ class Mailbox:
         """
         with self._room:
             if size := _size(item):
-                self._room.wait_for(lambda: self._bytes < self._max_bytes or self._unbounded)
+                self._room.wait_for(lambda: self._bytes < self._max_bytes)
                 self._bytes += size
         self._items.put(item)
 
-    @property
-    def stopped(self) -> bool:
-        return self._stopped
-
     def stop(self) -> None:
         """End `until_stopped`; the handler of a signal may call this."""
-        self._stopped = True
+        self.stopped = True
         self._items.put(None)
 
     def until_stopped(self, deadline: float) -> Iterator[Item]:
         """Yield items until `stop` or the deadline, a time of time.monotonic()."""
-        while not self._stopped and (left := deadline - time.monotonic()) > 0:
+        while not self.stopped and (left := deadline - time.monotonic()) > 0:
             with suppress(Empty):
                 if item := self._items.get(timeout=min(left, 3600)):
                     yield self._taken(item)
@@ -56,7 +51,7 @@ class Mailbox:
     def let_all_in(self) -> None:
         """Drop the bound: `put` no longer waits."""
         with self._room:
-            self._unbounded = True
+            self._max_bytes = float("inf")
             self._room.notify_all()
 
     def rest(self) -> Iterator[Item]:

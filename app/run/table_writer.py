@@ -77,11 +77,7 @@ class TableWriter:
 def writing(
     output: OutputSpec, probes: Iterable[ProbeConfig], controller: Controller
 ) -> Iterator[None]:
-    """Write tables in a thread while the block runs.
-
-    Leaving the block waits until everything is written, and raises ProbedeckError if rows were
-    lost.
-    """
+    """Write tables in a thread during the block. Raises ProbedeckError if rows were lost."""
     mailbox = Mailbox()
 
     def write_all() -> None:

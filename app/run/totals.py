@@ -71,23 +71,15 @@ class Totals:
             reasons = (f"{loss.packets} {why.label}" for why, loss in sorted(self.losses.items()))
             lost = f"{lost_of(self.losses).packets} lost"
             parts.append(f"{lost} ({', '.join(reasons)})" if self.losses else lost)
-        return "; ".join(filter(None, (", ".join(parts), self._monitor(), self._paths())))
-
-    def _monitor(self) -> str:
-        if not self.monitored:
-            return ""
-        what = f"{self.monitored} windows monitored, {self.seen} packets"
-        return f"{what}, {self.transitions} transitions"
-
-    def _paths(self) -> str:
-        if not self.traces:
-            return ""
-        found = self.outcomes
-        answered = found[ProbeOutcome.ANSWERED] + found[ProbeOutcome.UNREACHABLE]
-        return ", ".join(
-            (
-                f"{self.probes} probes, {answered} answered, {found[ProbeOutcome.UNANSWERED]} lost",
-                f"{found[ProbeOutcome.OVERRUN]} overrun",
-                *(f"{found[each]} {each.label}" for each in _RARE if found[each]),
-            )
-        )
+        groups = [parts]
+        if self.monitored:
+            words = f"{self.monitored} windows monitored, {self.seen} packets"
+            groups.append([words, f"{self.transitions} transitions"])
+        if self.traces:
+            found = self.outcomes
+            answered = found[ProbeOutcome.ANSWERED] + found[ProbeOutcome.UNREACHABLE]
+            words = f"{self.probes} probes, {answered} answered"
+            lost = f"{found[ProbeOutcome.UNANSWERED]} lost, {found[ProbeOutcome.OVERRUN]} overrun"
+            rare = (f"{found[each]} {each.label}" for each in _RARE if found[each])
+            groups.append([words, lost, *rare])
+        return "; ".join(", ".join(group) for group in groups if group)

@@ -17,6 +17,7 @@ import pytest
 from scapy.layers.dns import DNS
 
 from app.lab import Lab, netns
+from app.lab.plan import LabPlan
 from app.lab.server import dns_answer, dns_query
 from bpf.errors import UsageError
 from tests.support.sight import cookie, flow, namespaces, node, own_cookie, sniff
@@ -199,8 +200,10 @@ def test_bulk_transfer_fills_the_bottleneck() -> None:
     assert steady * 8 == pytest.approx(20e6, rel=0.2)
 
 
-@pytest.mark.parametrize("wrong", [{"routers": 0}, {"routers": 31}, {"rate": 0.0}, {"rate": 99.0}])
-def test_impossible_parameters_are_refused(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"plan": LabPlan(0)}, {"plan": LabPlan(31)}, {"rate": 0.0}, {"rate": 99.0}]
+)
+def test_impossible_parameters_are_refused(wrong: dict[str, LabPlan | float]) -> None:
     with pytest.raises(UsageError, match="not possible"):
         Lab(**wrong)  # type: ignore[arg-type]
 
@@ -211,7 +214,7 @@ def test_unknown_node_is_refused(quiet: Lab) -> None:
 
 
 def test_a_lab_may_have_one_router() -> None:
-    with Lab(routers=1, traffic=False) as lab:
+    with Lab(LabPlan(1), traffic=False) as lab:
         assert probe(lab, socket.AF_INET, 1) == [(11, "10.94.0.2")]
         assert probe(lab, socket.AF_INET, 2) == [(3, lab.server_ipv4)]
 
