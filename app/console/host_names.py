@@ -18,11 +18,6 @@ _KNOWN = 4096
 """Most addresses in the cache, with a name or without."""
 
 
-def look_up(address: str) -> str:
-    """Return the name of an address by the host's resolver; may take seconds. Raises OSError."""
-    return socket.gethostbyaddr(address)[0]
-
-
 class Names:
     """A cache of names, filled by daemon threads, for which the end of the program does not wait.
 
@@ -30,7 +25,8 @@ class Names:
     """
 
     def __init__(
-        self, found: Callable[[], object], resolve: Callable[[str], str] = look_up,
+        self, found: Callable[[], object],
+        resolve: Callable[[str], str] = lambda address: socket.gethostbyaddr(address)[0],
         *, enabled: bool = True,
     ) -> None:  # fmt: skip
         self.enabled = enabled

@@ -86,10 +86,10 @@ class TimeTravel:
 
     def frame_since(self, utc_ns: int) -> Frame:
         """Return the first frame after a time. Raises UsageError if no frame is that old."""
-        first = next(iter(self.timeline.frames), None)
-        if first is None or first.last is None or utc_ns < first.last.start_utc_ns:
+        frames = self.timeline.frames
+        if not frames or frames[0].last is None or utc_ns < frames[0].last.start_utc_ns:
             raise UsageError(f"nothing is kept of {clock(utc_ns)} UTC", hint=self._kept_since())
-        return self.timeline.since(utc_ns) or self.present
+        return next((frame for frame in frames if frame.utc_ns >= utc_ns), self.present)
 
     def leave(self) -> bool:
         """End the comparison, else go back to the present; False if there is neither."""
@@ -106,7 +106,7 @@ class TimeTravel:
         """Views whose bins have the frame's last `span` seconds, newest first."""
         from app.console.live.paths import SECONDS
 
-        yield from (frame.paths for frame in self.timeline.back(self.frame, SECONDS - 1, self.span))
+        return (frame.paths for frame in self.timeline.back(self.frame, SECONDS - 1, self.span))
 
     def _kept_since(self) -> str:
         """A hint: the time of the oldest frame."""
@@ -165,9 +165,10 @@ class TimeTravel:
 
     def do_time_go(self, text: str) -> None:
         wanted = moment(text, self.present.utc_ns or time.time_ns())
-        if (frame := self.timeline.until(wanted)) is None:
+        kept = [frame for frame in self.timeline.frames if frame.utc_ns <= wanted]
+        if not kept:
             raise UsageError(f"nothing is kept of {text}", hint=self._kept_since())
-        self._show(frame)
+        self._show(kept[-1])
 
     def _show(self, frame: Frame) -> None:
         self.pause_at(frame)

@@ -41,10 +41,6 @@ def _filtered(console: Console) -> bool:
     return bool(screen.states()["flow.filter"])
 
 
-def _edited(console: Console) -> bool:
-    return bool(console.unsaved)
-
-
 def _swapped(console: Console) -> bool:
     last = console.time.state.last
     tables = (*console.frame.metrics, *([last] if last is not None else []))
@@ -92,7 +88,7 @@ STEPS = (
         "Edit what runs",
         "`j` to packet-counter, `enter` into its source. Change what it counts: after  "
         "count->packets  make  packets_of(ctx)  a  2 * packets_of(ctx).  Or only a comment.",
-        _edited,
+        lambda console: bool(console.unsaved),
     ),
     TourStep(
         "Swap it in",
@@ -110,27 +106,24 @@ STEPS = (
 )
 
 
+_NO_TOUR = -1
+
+
 class Tour:
     """The user's place on the tour."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._number: int | None = None
+        self._number = _NO_TOUR
 
     @property
     def step(self) -> TourStep | None:
         """The step of now; None while there is no tour."""
-        return None if self._number is None else STEPS[self._number]
-
-    @property
-    def _title(self) -> str:
-        """`Tour 2/9: Flows`."""
-        assert self._number is not None
-        return f"Tour {self._number + 1}/{len(STEPS)}: {STEPS[self._number].title}"
+        return STEPS[self._number] if self._number != _NO_TOUR else None
 
     def offers(self, command: str) -> bool:
         """Whether a command means anything: commands of the tour do during a tour only."""
-        return self._number is not None or not command.startswith("tour.")
+        return self._number != _NO_TOUR or not command.startswith("tour.")
 
     def begin(self) -> None:
         self._number = 0
@@ -144,13 +137,12 @@ class Tour:
         self.show()
 
     def do_tour_end(self) -> None:
-        self._number = None
+        self._number = _NO_TOUR
         self.show()
 
     def _skip(self) -> None:
-        """Go on; after the last step the tour is over."""
-        if self._number is not None:
-            self._number = self._number + 1 if self._number + 1 < len(STEPS) else None
+        if self._number != _NO_TOUR:
+            self._number = self._number + 1 if self._number + 1 < len(STEPS) else _NO_TOUR
 
     def show(self) -> None:
         """Go on if the user has done the step, and show the step in front."""
@@ -163,8 +155,10 @@ class Tour:
         if panel is None and self.step is not None:
             panel = TourPanel()
             screen.mount(panel, before=screen.query_one(KeyBar))
-        if panel is not None:
-            panel.show(self._title, self.step.text) if self.step else panel.hide()
+        if panel is not None and self.step is not None:
+            panel.show(f"Tour {self._number + 1}/{len(STEPS)}: {self.step.title}", self.step.text)
+        elif panel is not None:
+            panel.remove_class("open")
 
 
 class TourPanel(Static):
@@ -181,9 +175,6 @@ class TourPanel(Static):
     def __init__(self) -> None:
         super().__init__(markup=False)
         self._shown = ""
-
-    def hide(self) -> None:
-        self.remove_class("open")
 
     def show(self, title: str, text: str) -> None:
         self.add_class("open")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from app.commands.export_target import PICTURE, TEXT, VALUES, suffix_of, target
@@ -17,6 +18,10 @@ from widgets.table.table import VirtualTable
 _OTHERS = " ".join(f".{suffix}" for suffix in (*VALUES[1:], TEXT))
 _EXAMPLE = f"flows.{VALUES[0]}; also {_OTHERS}, .svg is a picture"
 ROW, TABLE = "row", "table"
+
+
+def _on_table(act: Callable[[VirtualTable], None]) -> Callable[[TableCommands], None]:
+    return lambda commands: act(commands._table)
 
 
 class TableCommands:
@@ -40,29 +45,14 @@ class TableCommands:
             raise UsageError("there is no table here")
         return found[0]
 
-    def do_table_down(self) -> None:
-        self._table.action_move(1)
-
-    def do_table_up(self) -> None:
-        self._table.action_move(-1)
-
-    def do_table_page_down(self) -> None:
-        self._table.action_page(1)
-
-    def do_table_page_up(self) -> None:
-        self._table.action_page(-1)
-
-    def do_table_first(self) -> None:
-        self._table.action_first()
-
-    def do_table_last(self) -> None:
-        self._table.action_last()
-
-    def do_table_top(self) -> None:
-        self._table.action_top()
-
-    def do_table_select(self) -> None:
-        self._table.action_select()
+    do_table_down = _on_table(lambda table: table.action_move(1))
+    do_table_up = _on_table(lambda table: table.action_move(-1))
+    do_table_page_down = _on_table(lambda table: table.action_page(1))
+    do_table_page_up = _on_table(lambda table: table.action_page(-1))
+    do_table_first = _on_table(VirtualTable.action_first)
+    do_table_last = _on_table(VirtualTable.action_last)
+    do_table_top = _on_table(VirtualTable.action_top)
+    do_table_select = _on_table(VirtualTable.action_select)
 
     def do_pane_next(self) -> None:
         self._screen.focus_next()

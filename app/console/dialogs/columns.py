@@ -53,8 +53,8 @@ class ColumnsScreen(DiffModalScreen[None]):
         super().__init__()
         self._table = table
         known = {column.id: column for column in table.columns}
-        usual = [column.id for column in table.columns if not column.hidden]
-        shown = [name for name in table.chosen or usual if name in known]
+        self._usual = [column.id for column in table.columns if not column.hidden]
+        shown = [name for name in table.chosen or self._usual if name in known]
         self._shown = set(shown)
         self._names = [*shown, *(name for name in known if name not in self._shown)]
         self._titles = {name: column.title for name, column in known.items()}
@@ -108,16 +108,15 @@ class ColumnsScreen(DiffModalScreen[None]):
 
     def action_usual(self) -> None:
         self._names = list(self._titles)
-        self._shown = {column.id for column in self._table.columns if not column.hidden}
+        self._shown = set(self._usual)
         self._show()
 
     def on_virtual_table_row_selected(self) -> None:
         self.action_mark()
 
     def action_apply(self) -> None:
-        usual = [column.id for column in self._table.columns if not column.hidden]
         chosen = [name for name in self._names if name in self._shown]
         # A table needs a column.
         if chosen:
-            self._table.choose(() if chosen == usual else chosen)
+            self._table.choose(() if chosen == self._usual else chosen)
             self.dismiss()

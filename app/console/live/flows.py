@@ -86,8 +86,7 @@ class LiveFlows:
         now = snapshot.end_ns
         # A flow that was left out longer ago would have left as idle, and begins anew.
         at_least = now - self._left_out_ns < IDLE_NS
-        window = _Window(snapshot.rows, now, max(1, now - snapshot.start_ns), at_least)
-        merged, left_out = _merged(self._view.rows, window, self.focus)
+        merged, left_out = _merged(self._view.rows, snapshot, self.focus, at_least=at_least)
         if left_out:
             self._left_out_ns = now
         self._rate_start_ns = self._rate_start_ns or snapshot.start_ns
@@ -100,25 +99,18 @@ class LiveFlows:
         return LiveView(merged, now, left_out, snapshot.end_utc_ns - now)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Window:
-    rows: Array
-    """dtype FLOW, (n,)."""
-    end_ns: int
-    length_ns: int
-    at_least: bool
-    """Whether flows that are new in it may have been left out before."""
+def _merged(old: Array, window: Snapshot, focus: Focus, *, at_least: bool) -> tuple[Array, int]:
+    """LIVE rows, by `id`, of those in `old` and of a window; and how many flows have no row.
 
-
-def _merged(old: Array, window: _Window, focus: Focus) -> tuple[Array, int]:
-    """LIVE rows, by `id`, of those in `old` and of a window; and how many flows have no row."""
+    `at_least` says whether flows that are new may have been left out before.
+    """
     rows = window.rows
     if not len(old) and not len(rows):
         return old, 0
     # A window has a flow once, but for its hash being another flow's: those two are shown as one.
     ids, left_out = hash_keys(key_words(rows)), 0
     if len(rows) > MAX_NEW_FLOWS:
-        _, known = _found(old["id"], ids)
+        _, known = places_of(ids, old["id"])
         left_out = max(0, len(rows) - int(known.sum()) - MAX_NEW_FLOWS)
     if left_out:
         new = np.flatnonzero(~known)
@@ -128,7 +120,7 @@ def _merged(old: Array, window: _Window, focus: Focus) -> tuple[Array, int]:
     order = np.argsort(ids)
     # By take: indexing copies a structured array field by field.
     ids, rows = ids[order], rows.take(order)
-    at, known = _found(old["id"], ids)
+    at, known = places_of(ids, old["id"])
     new = np.flatnonzero(~known)
 
     seen_ns = old["last_ns"].copy()
@@ -158,23 +150,24 @@ def _merged(old: Array, window: _Window, focus: Focus) -> tuple[Array, int]:
     merged["tcp_flags"][hits] |= news["tcp_flags"]
     merged["last_ns"][hits] = np.maximum(merged["last_ns"][hits], news["last_ns"])
     fresh = _live(rows.take(new), ids[new])
-    fresh["at_least"] = window.at_least
+    fresh["at_least"] = at_least
     _words(merged)[places] = _words(fresh)
     return merged, left_out + evicted
 
 
-def _found(sorted_ids: Array, ids: Array) -> tuple[Array, Array]:
-    """Where each of `ids` (n,) is in `sorted_ids` or belongs, and whether it is there."""
+def places_of(ids: Array, sorted_ids: Array) -> tuple[Array, Array]:
+    """Return the place of each of `ids` (n,) in `sorted_ids`, and whether it is there (n,)."""
     at = np.searchsorted(sorted_ids, ids)
     known = at < len(sorted_ids)
     known[known] = sorted_ids[at[known]] == ids[known]
     return at, known
 
 
-def _foremost(live: Array, window: _Window, focus: Focus) -> Array:
+def _foremost(live: Array, window: Snapshot, focus: Focus) -> Array:
     """Places of the MAX_NEW_FLOWS of the window's new flows that are taken: in focus, or large."""
-    live["bit_rate"] = live["bytes"] * (8e9 / window.length_ns)
-    live["packet_rate"] = live["packets"] * (1e9 / window.length_ns)
+    length_ns = max(1, window.end_ns - window.start_ns)
+    live["bit_rate"] = live["bytes"] * (8e9 / length_ns)
+    live["packet_rate"] = live["packets"] * (1e9 / length_ns)
     size = np.minimum(live["bytes"], np.uint64(1) << np.uint64(62))
     size += focus.mask(live, window.end_ns).astype("u8") << np.uint64(63)
     return np.argpartition(size, len(size) - MAX_NEW_FLOWS)[-MAX_NEW_FLOWS:]

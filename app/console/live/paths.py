@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.console.live.flows import places_of
 from probes.flow.records import KEY_MASK, KEY_WORDS, hash_keys
 from probes.path.analysis.flows import address_ids, words_of
 from probes.path.analysis.statistics import group_starts
@@ -208,7 +209,6 @@ class LivePaths:
                 self._probe(rows)
 
     def _advance(self, now_ns: int) -> None:
-        """Begin the bins of new seconds; forget old series and samples."""
         before, now = self._now_ns // SECOND_NS, now_ns // SECOND_NS
         self._now_ns = now_ns
         if before == now:
@@ -220,7 +220,6 @@ class LivePaths:
             self._samples -= len(self._chunks.popleft()[1])
 
     def _keep(self, kept: Array) -> None:
-        """Forget the series that are not in the mask `kept`."""
         if kept.all():
             return
         self._series = self._series[kept]
@@ -234,12 +233,12 @@ class LivePaths:
         ids = _series_ids(rows)
         order = np.lexsort((rows["received_ns"], ids))
         ids = ids[order]
-        places, known = _find(self._series["id"], ids)
+        places, known = places_of(ids, self._series["id"])
         if not known.all():
             new = np.flatnonzero(~known)
             new = new[group_starts(ids[new])]
             self._meet(ids[new], rows.take(order[new]))
-            places, known = _find(self._series["id"], ids)
+            places, known = places_of(ids, self._series["id"])
             ids, order, places = ids[known], order[known], places[known]
         if not len(ids):
             return
@@ -311,7 +310,7 @@ class LivePaths:
         responders = rows["responder"][at].view("u8")
         pairs = ids + address_ids(responders)
         pairs, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
-        known = _find(self._responders["id"], pairs)[1]
+        known = places_of(pairs, self._responders["id"])[1]
         if not known.all():
             source = first[~known]
             fresh = np.zeros(len(source), RESPONDER)
@@ -321,7 +320,7 @@ class LivePaths:
             table = np.concatenate((self._responders, fresh))
             table = table[np.argsort(-table["last_ns"], kind="stable")[:MAX_RESPONDERS]]
             self._responders = table[np.argsort(table["id"])]
-        places, known = _find(self._responders["id"], pairs)
+        places, known = places_of(pairs, self._responders["id"])
         counts = np.bincount(inverse, minlength=len(pairs)).astype("u8")
         self._responders["answers"][places[known]] += counts[known]
         last = np.zeros(len(pairs), "i8")
@@ -346,7 +345,7 @@ class LivePaths:
 
     def _find_out(self, rows: Array) -> None:
         """Add findings of the analysis, dtype PATH."""
-        places, known = _find(self._series["id"], _series_ids(rows))
+        places, known = places_of(_series_ids(rows), self._series["id"])
         rows_known, places = rows[known], places[known]
         queues = self._series["queue_ns"]
         said = rows_known["kind"] == PathRowKind.SUMMARY
@@ -364,11 +363,3 @@ class LivePaths:
 def _series_ids(rows: Array) -> Array:
     """Return hashes (n,) of flow and hop of rows of dtype HOP or PATH."""
     return hash_keys(words_of(rows)[:, :KEY_WORDS] & KEY_MASK)
-
-
-def _find(known: Array, ids: Array) -> tuple[Array, Array]:
-    """Return the places of `ids` (n,) in the ascending `known`, and whether each is there (n,)."""
-    places = np.searchsorted(known, ids)
-    places[places == len(known)] = 0
-    there = known[places] == ids if len(known) else np.zeros(len(ids), bool)
-    return places, there

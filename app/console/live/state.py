@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from app.console.live.flows import Focus, LiveFlows, LiveView
@@ -57,17 +56,12 @@ class LiveState:
     _paths: LivePaths = field(default_factory=LivePaths)
     _monitor: LiveMonitor = field(default_factory=LiveMonitor)
     _pulses: LivePulses = field(default_factory=LivePulses)
-    _live: Mapping[str, LivePaths | LiveMonitor] = field(init=False)
-    """Builders of views by probe; `_flows` takes the tables of all others."""
     _events: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     _newest_first: tuple[Event, ...] | None = ()
     """The events, as frames share them; None after another event."""
     _metrics: dict[tuple[str, str, str], Snapshot] = field(default_factory=dict)
     _losses: dict[LossReason, Loss] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self._live = {"path": self._paths, MONITOR: self._monitor}
 
     def focus_flows(self, focus: Focus) -> None:
         """Set which flows come first if the table cannot hold every flow."""
@@ -81,7 +75,11 @@ class LiveState:
             return
         self._pulses.add(item)
         if not item.is_metric:
-            self._live.get(item.probe, self._flows).add(item)
+            views: dict[str, LivePaths | LiveMonitor] = {
+                "path": self._paths,
+                MONITOR: self._monitor,
+            }
+            views.get(item.probe, self._flows).add(item)
         with self._lock:
             if item.is_metric:
                 self._metrics[item.probe, item.side, item.metric] = item

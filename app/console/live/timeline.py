@@ -34,20 +34,13 @@ class Timeline:
         """Their `at`, ascending."""
         self._users: Counter[int] = Counter()
         """Number of uses of each object, by its id."""
-        self._nbytes = 0
-
-    def __len__(self) -> int:
-        return len(self._frames)
+        self.nbytes = 0
+        """Bytes of all frames together."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:
         """Oldest first."""
         return tuple(self._frames)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all frames together."""
-        return self._nbytes
 
     def keep(self, frame: Frame) -> None:
         """Add the newest frame, unless the timeline has one of the same window."""
@@ -56,10 +49,12 @@ class Timeline:
         self._frames.append(frame)
         self._at.append(frame.at)
         self._take((frame,))
-        while self._nbytes > self._max_bytes or len(self._frames) > self._max_frames:
+        while self.nbytes > self._max_bytes or len(self._frames) > self._max_frames:
             if len(self._frames) == 1:
                 return
-            self._drop(self._needless())
+            place = self._needless()
+            del self._at[place]
+            self._release((self._frames.pop(place),))
 
     def step(self, frame: Frame, by: int) -> Frame | None:
         """Return the frame `by` frames after `frame`, or before it if negative: at most the last
@@ -90,14 +85,6 @@ class Timeline:
         found = self._frames[max(0, min(place, len(self._frames) - 1))]
         return found if (found.at - frame.at) * direction > 0 else None
 
-    def until(self, utc_ns: int) -> Frame | None:
-        """Return the last frame that is not after a time, or None."""
-        return next((each for each in reversed(self._frames) if each.utc_ns <= utc_ns), None)
-
-    def since(self, utc_ns: int) -> Frame | None:
-        """Return the first frame that is not before a time, or None."""
-        return next((each for each in self._frames if each.utc_ns >= utc_ns), None)
-
     def _needless(self) -> int:
         """Return the place of the frame to drop."""
         if len(self._at) < 3:
@@ -105,17 +92,13 @@ class Timeline:
         at = np.array(self._at)
         return int(np.argmin((at[2:] - at[:-2]) / (at[-1] - at[1:-1]))) + 1
 
-    def _drop(self, place: int) -> None:
-        self._release((self._frames.pop(place),))
-        del self._at[place]
-
     def _take(self, items: Collection[object]) -> None:
         users = self._users
         fresh = {id(item): item for item in items if id(item) not in users}
         # In C: a frame may have thousands of them.
         users.update(map(id, items))
         for item in fresh.values():
-            self._nbytes += _size(item)
+            self.nbytes += _size(item)
             self._take(_parts(item))
 
     def _release(self, items: Collection[object]) -> None:
@@ -124,7 +107,7 @@ class Timeline:
             users[one] -= 1
         for item in {id(item): item for item in items if not users[id(item)]}.values():
             del users[id(item)]
-            self._nbytes -= _size(item)
+            self.nbytes -= _size(item)
             self._release(_parts(item))
 
 

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from textual import events
-from textual.app import App
 from textual.dom import DOMNode
 
-from app.commands import Invocation
 from app.console.protocol import Console
 from app.console.tables.export import write
 from app.tape.condition import found
@@ -45,6 +43,7 @@ class Player:
         self.step: TapeStep | None = None
         """The step in hand."""
         self._console, self._app, self._state_of = console, console.app, state_of
+        self.run_command = console.run_command
         self._sending: events.Key | None = None
         self._complaint: ProbedeckError | None = None
         self._stopping = False
@@ -75,7 +74,6 @@ class Player:
 
     @property
     def _ended(self) -> bool:
-        """Whether the console is about to end."""
         return self._app.return_value is not None
 
     async def _do(self, step: TapeStep) -> None:
@@ -98,9 +96,6 @@ class Player:
         assert self.step is not None
         return self.step.patience
 
-    async def run_command(self, asked: Invocation) -> None:
-        await self._console.run_command(asked)
-
     async def press(self, key: str, character: str | None, pause: float) -> None:
         self._sending = events.Key(key, character)
         self._app.post_message(self._sending)
@@ -113,17 +108,22 @@ class Player:
         if path.suffix.lower() == ".svg":
             text = self._app.export_screenshot(title=f"probedeck: {self._app.current_mode}")
         else:
-            text = "".join(f"{line.rstrip()}\n" for line in lines_of(self._app))
+            text = "".join(f"{line.rstrip()}\n" for line in self._lines)
         write(path, [text.encode()])
+
+    @property
+    def _lines(self) -> list[str]:
+        screen = self._app.screen
+        return screen.text_lines if isinstance(screen, DiffScreen) else []
 
     def state(self, name: str) -> StateValue:
         return self._state_of(name)
 
     def sees(self, pattern: re.Pattern[str], *, whole: bool) -> bool:
-        lines = lines_of(self._app)
+        lines = self._lines
         if not whole:
-            at = cursor_line(self._app)
-            lines = lines[at : at + 1] if at is not None else []
+            cursor = getattr(self._app.screen.focused, "cursor_screen_offset", None)
+            lines = lines[cursor.y : cursor.y + 1] if cursor is not None else []
         return found(pattern, "\n".join(lines))
 
     async def until(self, seconds: float, holds: Callable[[], bool]) -> bool:
@@ -172,7 +172,6 @@ class Player:
             await _soon(painted.wait())
 
     def _look(self) -> None:
-        """Raise an error that came up meanwhile."""
         if self._stopping:
             raise _StoppedError
         if self._complaint is not None:
@@ -183,16 +182,3 @@ async def _soon(what: Awaitable[Any]) -> None:
     # A widget that is removed meanwhile handles nothing any more.
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(what, _PAINT)
-
-
-def lines_of(app: App[Any]) -> list[str]:
-    return app.screen.text_lines if isinstance(app.screen, DiffScreen) else []
-
-
-def cursor_line(app: App[Any]) -> int | None:
-    """The line of the screen with the cursor; None without a cursor."""
-    focused = app.screen.focused
-    if focused is None:
-        return None
-    at = getattr(focused, "cursor_screen_offset", None)
-    return at.y if at is not None else None

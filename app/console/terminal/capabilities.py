@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +21,17 @@ _LIGHT_GROUNDS = ("7", "9", "10", "11", "12", "13", "14", "15")
 
 def prepare(ui: Ui) -> Ui:
     """Resolve `auto` in the settings, and set the environment that Textual reads."""
-    # Python itself sets LC_CTYPE if the locale is the C locale.
-    started = dict(os.environ) | {"LC_CTYPE": _initial("LC_CTYPE")}
-    ui = resolved(ui, started)
-    _set(ui, os.environ)
+    # Python itself sets LC_CTYPE if the locale is the C locale: look at the process's beginning.
+    initial = Path("/proc/self/environ").read_bytes().split(b"\0")
+    ctype = next((entry[9:] for entry in initial if entry.startswith(b"LC_CTYPE=")), b"")
+    ui = resolved(ui, {**os.environ, "LC_CTYPE": os.fsdecode(ctype)})
+    # For NO_COLOR, even empty, Textual sends greys; probedeck leaves out colours itself.
+    os.environ.pop("NO_COLOR", None)
+    words = {colors: word for word, colors in _SYSTEMS.items()}
+    os.environ["TEXTUAL_COLOR_SYSTEM"] = words.get(ui.colors, "truecolor")
+    if ui.low_bandwidth:
+        os.environ["TEXTUAL_ANIMATIONS"] = "none"
+        os.environ["TEXTUAL_SMOOTH_SCROLL"] = "0"
     return ui
 
 
@@ -63,23 +70,9 @@ def has_shell() -> bool:
     group, process = os.getpgrp(), os.getppid()
     # As the kernel does: the process that began our group, in the same session.
     while process and os.getpgid(process) == group:
-        process = _parent(process)
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        process = int(status.rpartition(")")[2].split()[1])
     return bool(process) and os.getsid(process) == os.getsid(0)
-
-
-def _parent(process: int) -> int:
-    status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    return int(status.rpartition(")")[2].split()[1])
-
-
-def _set(ui: Ui, environment: MutableMapping[str, str]) -> None:
-    # For NO_COLOR, even empty, Textual sends greys; probedeck leaves out colours itself.
-    environment.pop("NO_COLOR", None)
-    words = {colors: word for word, colors in _SYSTEMS.items()}
-    environment["TEXTUAL_COLOR_SYSTEM"] = words.get(ui.colors, "truecolor")
-    if ui.low_bandwidth:
-        environment["TEXTUAL_ANIMATIONS"] = "none"
-        environment["TEXTUAL_SMOOTH_SCROLL"] = "0"
 
 
 def _colors(environment: Mapping[str, str]) -> Colors:
@@ -90,9 +83,8 @@ def _colors(environment: Mapping[str, str]) -> Colors:
     term = environment.get("TERM", "").lower()
     if term in _NO_COLORS:
         return "none"
-    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
-        return "truecolor"
-    if any(name in term for name in _DIRECT):
+    known = environment.get("COLORTERM", "").lower() in ("truecolor", "24bit")
+    if known or any(name in term for name in _DIRECT):
         return "truecolor"
     return "256" if "256color" in term else "16"
 
@@ -111,12 +103,3 @@ def _theme(environment: Mapping[str, str]) -> Theme:
     if not ground.isdigit():
         return "auto"
     return "light" if ground in _LIGHT_GROUNDS else "dark"
-
-
-def _initial(name: str) -> str:
-    """Return a variable as it was when this process began."""
-    for entry in Path("/proc/self/environ").read_bytes().split(b"\0"):
-        key, _, value = entry.partition(b"=")
-        if key == name.encode():
-            return os.fsdecode(value)
-    return ""

@@ -117,7 +117,7 @@ def test_a_frame_has_its_flows_once() -> None:
 def test_a_window_is_kept_once() -> None:
     timeline = Timeline()
     timeline.keep(LiveState().frame())
-    assert not len(timeline)
+    assert not timeline.frames
     for second in (1, 1, 2):
         timeline.keep(at(second))
     assert seconds(timeline) == [1, 2]
