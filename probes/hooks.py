@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from bpf.attach import ingress, order
 from bpf.attach.attachment import Attachment, Hook, attach
@@ -19,9 +19,19 @@ from bpf.programs import grace
 from probes.sharing import SharedMaps
 from probes.snapshot import HookStatus
 
+_T = TypeVar("_T")
+
 
 class XdpRefusedError(KernelError):
     """The driver refused native XDP. The operator did not name the hook, so TC can replace it."""
+
+
+def on_best_hook(make: Callable[[], _T]) -> _T:
+    """Call `make`. If the driver refuses native XDP, call it again: it then chooses TC."""
+    try:
+        return make()
+    except XdpRefusedError:
+        return make()
 
 
 class HookKey(NamedTuple):

@@ -24,6 +24,7 @@ from probes.control.probe_runner import ProbeRunner
 from probes.control.trials import passes
 from probes.control_plane import Replacement
 from probes.flow.filter import FlowFilter
+from probes.hooks import on_best_hook
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.options import MonitorOptions
 from probes.path.options import PathOptions, TracedFlow
@@ -64,11 +65,11 @@ class Controller(ProbeRunner):
         """
         interface = interfaces.find(interface_name)
         with self._changing:
-            self._refuse_twice(entry.name)
+            self._running.refuse_twice(entry.name)
             used = self._memory_used()
             host = ProbeHost(self._compiler, self._hooks, self.memory_limit, used, self.publish)
-            probe = self._on_best_hook(entry.prepare(host, interface, options))
-            running = self._run(probe, first)
+            probe = on_best_hook(entry.prepare(host, interface, options))
+            running = self._running.start(probe, first)
             if entry.passes_all:
                 running.verdicts = passes(probe.programs())
         return probe
@@ -79,7 +80,7 @@ class Controller(ProbeRunner):
 
     @property
     def interval(self) -> float:
-        intervals = {name: each.probe.interval for name, each in tuple(self._running.items())}
+        intervals = {running.name: running.probe.interval for running in self._running}
         return intervals.get(FLOW_PROBE.name) or max(intervals.values(), default=0.0)
 
     @property
@@ -89,7 +90,7 @@ class Controller(ProbeRunner):
 
     def reconfigure(self, capture: FlowFilter) -> Replacement:
         self._refuse_changes()
-        self._find(FLOW_PROBE.name)
+        self._running.find(FLOW_PROBE.name)
         probe = self._probe_of(FLOW_PROBE)
         if probe is None:
             raise UsageError(f"probe {FLOW_PROBE.name} is not the built-in one")
@@ -142,7 +143,7 @@ class Controller(ProbeRunner):
             if probe.traced():
                 return
             running = self._pop_running(probe.name)
-        self._finish(running)
+        self._running.finish(running)
 
     def traced(self) -> tuple[Traced, ...]:
         probe = self._probe_of(PATH_PROBE)
@@ -184,7 +185,7 @@ class Controller(ProbeRunner):
         """Return the applications that run behind the monitor."""
         from probes.monitor.applications.application import ApplicationProbe
 
-        every = [running.probe for running in tuple(self._running.values())]
+        every = [running.probe for running in self._running]
         return [probe for probe in every if isinstance(probe, ApplicationProbe)]
 
     def set_policy(self, policy: Policy) -> PolicyInfo:
@@ -218,7 +219,7 @@ class Controller(ProbeRunner):
 
     def failure(self) -> ProbedeckError | None:
         """Return the error that ended the flow probe, or all probes; None while one runs."""
-        failures = {name: running.failure for name, running in tuple(self._running.items())}
+        failures = {running.name: running.failure for running in self._running}
         own = failures.get(FLOW_PROBE.name)
         if own or not failures or not all(failures.values()):
             return own

@@ -1,10 +1,13 @@
-"""Events about hooks, and the thread that checks the order of programs on them."""
+"""Attaches hooks, and checks the order of programs on them in a thread."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
+from bpf.attach import ingress
+from bpf.attach.attachment import Hook
+from probes.hooks import Hooks, InterfaceHook
+from probes.poller import Publish
 from probes.snapshot import Event, HookStatus
 
 PERIOD = 2.0
@@ -12,17 +15,17 @@ PERIOD = 2.0
 
 
 class HookWatch:
-    """Calls `look` every PERIOD seconds, in the network namespace of the caller of `start`."""
+    """Attaches hooks, and publishes an event when the programs before ours change.
 
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
+    Its thread looks every PERIOD seconds, in the network namespace where the first hook is.
+    """
+
+    def __init__(self, publish: Publish, *, by_link: bool) -> None:
+        self.hooks = Hooks(self._attach)
+        self._publish = publish
+        self._by_link = by_link
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hooks", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, if it does not run yet."""
-        if self._thread.ident is None:
-            self._thread.start()
 
     def stop(self) -> None:
         self._stopping.set()
@@ -31,10 +34,21 @@ class HookWatch:
 
     def _run(self) -> None:
         while not self._stopping.wait(PERIOD):
-            self._look()
+            for point in self.hooks.look():
+                self._publish(_order_changed(point.status))
+
+    def _attach(self, point: InterfaceHook) -> None:
+        name = point.interface.name
+        if point.hook is Hook.XDP and (cost := ingress.interruption(point.interface)):
+            self._publish(Event.now("warning", name, cost))
+        point.attach(by_link=self._by_link)
+        point.look({other.program_id for other in self.hooks.in_use()})
+        if self._thread.ident is None:
+            self._thread.start()
+        self._publish(_attached(point.status))
 
 
-def attached(status: HookStatus) -> Event:
+def _attached(status: HookStatus) -> Event:
     """Describe a hook that was attached now."""
     text = status.mode + (f" ({status.reason})" if status.reason else "")
     if status.before:
@@ -42,7 +56,7 @@ def attached(status: HookStatus) -> Event:
     return _event("warning" if status.before else "info", status, text)
 
 
-def order_changed(status: HookStatus) -> Event:
+def _order_changed(status: HookStatus) -> Event:
     """Describe what changed about the programs before ours."""
     if status.mode == "removed":
         return _event("error", status, "another program removed ours, and probedeck counts nothing")

@@ -1,20 +1,21 @@
-"""A probe that the controller runs, with its poller."""
+"""Probes that the controller runs, each with its poller."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bpf.errors import ProbedeckError
+from bpf.errors import ProbedeckError, UsageError, did_you_mean
 from probes.compiled_config import CompiledConfig
 from probes.control_plane import Cost, NoProbeError, ProbeInfo
 from probes.poller import Poller, Probe, Publish
 from probes.reports import Compatibility, ProgramInfo
-from probes.snapshot import Item, Snapshot
+from probes.snapshot import REMOVED, Event, Item, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
+    from probes.program import ProgramProbe
 
 
 Verdicts = Mapping[str, Mapping[str, int]]
@@ -137,3 +138,71 @@ class RunningProbe:
             str(self.failure or ""),
             config,
         )
+
+
+class RunningProbes:
+    """Running probes by name, the oldest first.
+
+    Callers that change the registry hold the lock of changes. Readers need no lock, so a change
+    that waits for a slow listener does not block them.
+    """
+
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
+        self._probes: dict[str, RunningProbe] = {}
+        self._closed = False
+
+    def __iter__(self) -> Iterator[RunningProbe]:
+        return iter(tuple(self._probes.values()))
+
+    def get(self, name: str) -> RunningProbe | None:
+        return self._probes.get(name)
+
+    def find(self, name: str) -> RunningProbe:
+        """Raises NoProbeError if no probe of this name runs."""
+        running = self._probes.get(name)
+        if running is None:
+            hint = did_you_mean(name, sorted(self._probes)) or "there are none"
+            raise NoProbeError(f"no probe {name!r}", hint=hint)
+        return running
+
+    def program(self, name: str) -> ProgramProbe:
+        """Return a user's probe. Raises UsageError for a built-in one."""
+        from probes.program import ProgramProbe
+
+        probe = self.find(name).probe
+        if not isinstance(probe, ProgramProbe):
+            raise UsageError(f"probe {name} is built in, and has no writable maps")
+        return probe
+
+    def refuse_twice(self, name: str) -> None:
+        """Raise UsageError if a probe of this name runs, ProbedeckError after `close`."""
+        if self._closed:
+            raise ProbedeckError("the controller is closed")
+        if name in self._probes:
+            raise UsageError(f"there is a probe {name!r} already", hint="replace it, or remove it")
+
+    def start(self, probe: Replaceable, first: float | None = None) -> RunningProbe:
+        """Start a probe's poller. Its first window lasts `first` seconds, if given."""
+        running = self._probes[probe.name] = RunningProbe(probe, self._publish, first)
+        running.start()
+        return running
+
+    def pop(self, name: str) -> RunningProbe:
+        """Remove a probe that the caller then ends. Raises NoProbeError."""
+        running = self.find(name)
+        del self._probes[name]
+        return running
+
+    def finish(self, running: RunningProbe) -> tuple[Snapshot, ...]:
+        """End a removed probe and return its last window, once every listener has taken it."""
+        running.stop()
+        latest = running.close()
+        self._publish(Event.now("info", running.name, REMOVED))
+        return latest
+
+    def close(self) -> Sequence[RunningProbe]:
+        """Remove all probes, which the caller then ends. No other probe can start."""
+        self._closed = True
+        running, self._probes = tuple(self._probes.values()), {}
+        return running

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from bpf.attach.attachment import Hook
@@ -14,10 +16,11 @@ from bpf.programs.verdict import VERDICT_PASS
 from probes.compiled_config import CompiledConfig
 from probes.control.running_probe import RunningProbe, Verdicts
 from probes.control_plane import Cost
-from probes.reports import ProgramInfo
+from probes.reports import Compatibility, ProgramInfo
+from probes.snapshot import Event
 
 if TYPE_CHECKING:
-    from probes.config.model import Side
+    from probes.config.model import ProbeConfig, Side
 
 T = TypeVar("T")
 
@@ -57,7 +60,7 @@ def _tried(
                 yield side, run(program)
 
 
-def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
+def _changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
     """Yield a warning for each changed verdict: seldom does an operator mean such a change."""
     for side, said in after.items():
         for frame, verdict in said.items():
@@ -93,3 +96,60 @@ def cuts(
                 f"{directions[side].interface} {moved} nothing then"
             )
     return tuple(found)
+
+
+def refuse_cuts(
+    running: RunningProbe | None, compiled: CompiledConfig, verdicts: Verdicts, force: bool
+) -> tuple[str, ...]:
+    """Return the cuts of a forced change. Raises CutError if the change is not forced."""
+    found = cuts(running, compiled, verdicts)
+    if found and not force:
+        raise CutError(compiled.config.name, found)
+    return found
+
+
+def compare(running: RunningProbe, compiled: CompiledConfig, verdicts: Verdicts) -> Compatibility:
+    """Return the probe's report, with a warning for each changed verdict."""
+    report = running.probe.compare(compiled)
+    return replace(report, warnings=(*report.warnings, *_changes(running.verdicts, verdicts)))
+
+
+def warnings(compiled: CompiledConfig, cut: Sequence[str]) -> Iterator[Event]:
+    """Yield an event for each forced cut and each warning of the compiler."""
+    for text in cut:
+        yield Event.now("warning", compiled.config.name, text)
+    for diagnostic in compiled.diagnostics:
+        if diagnostic.severity == "warning":
+            text = str(diagnostic.renamed(compiled.config.files()))
+            yield Event.now("warning", compiled.config.name, text)
+
+
+class LastCheck:
+    """Keeps one compiled configuration until a change takes it."""
+
+    def __init__(self, changing: threading.RLock) -> None:
+        """`changing` is the lock of changes."""
+        self._changing = changing
+        self._against: RunningProbe | None = None
+        self.compiled: CompiledConfig | None = None
+
+    def keep(self, compiled: CompiledConfig, against: RunningProbe | None) -> None:
+        """Keep a result, and the probe that ran under its name. The result before it is closed."""
+        with self._changing:
+            self.forget()
+            self._against, self.compiled = against, compiled
+
+    def take(self, config: ProbeConfig, against: RunningProbe | None) -> CompiledConfig | None:
+        """Give the caller the result, if it is of this configuration and this running probe."""
+        with self._changing:
+            compiled = self.compiled
+            if compiled is None or self._against is not against or compiled.config != config:
+                return None
+            self._against = self.compiled = None
+            return compiled
+
+    def forget(self) -> None:
+        """Close the result."""
+        if self.compiled is not None:
+            self.compiled.close()
+            self._against = self.compiled = None

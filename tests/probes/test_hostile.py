@@ -200,7 +200,7 @@ def test_it_is_refused_in_time_and_nothing_is_left(fire: Fire, what: str) -> Non
     # The helper runs again, without any object of the refused source.
     checked = fire.controller.check(configured("better", COUNTER))
     assert checked.diagnostics == ()
-    fire.controller._forget_check()
+    fire.controller._last_check.forget()
     gc.collect()
     after = held_ids()
     assert (after[0], after[1]) == (before[0], before[1])

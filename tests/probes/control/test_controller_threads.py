@@ -86,7 +86,7 @@ def test_changes_by_many_threads_lose_and_double_nothing(deck: Deck) -> None:
 def test_who_comes_too_late_for_a_probe_that_is_removed_is_told(deck: Deck) -> None:
     """S1.23, S1.25: its last window stays its last."""
     deck.controller.add(deck.config())
-    late = deck.controller._find("probe")
+    late = deck.controller._running.find("probe")
     deck.controller.remove("probe")
     windows = len(snapshots(deck.items))
     with pytest.raises(UsageError, match="probe probe was removed meanwhile"):

@@ -147,7 +147,7 @@ def test_so_it_is_where_the_kernel_has_no_tcx(
     deck: Deck, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(netlink, "STATE", tmp_path / "state")
-    deck.controller._by_link = False
+    deck.controller._hook_watch._by_link = False
     program = ok_program()
     with IPRoute() as route:
         route.tc("add", "clsact", deck.right.ifindex)
