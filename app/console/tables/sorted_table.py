@@ -125,9 +125,8 @@ class TableScreen(DiffScreen[None]):
 
     def shown_tables(self) -> list[SortedTable]:
         """Return the visible tables, that of commands first."""
-        tables = [table for table in self.tables if table.display]
         return sorted(
-            tables,
+            (table for table in self.tables if table.display),
             key=lambda table: (table is not self._turned_to, table.spec.name != self.MAIN_TABLE),
         )
 

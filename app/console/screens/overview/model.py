@@ -64,7 +64,8 @@ def rates(traffic: Array, way: str, cells: int) -> Rates:
     line = means(np.bincount(at, seen[f"{way}_bytes"] * 8.0, cells), seconds)
     lost = np.bincount(at, seen["lost"], cells) > 0
     whole = np.maximum(seen["seconds"], _NOW)
-    newest = traffic[-_few(traffic) :]
+    windows = int(np.searchsorted(np.cumsum(traffic["seconds"][::-1]), _NOW)) + 1
+    newest = traffic[-windows:]
     taken = float(newest["seconds"].sum())
 
     def present(what: str) -> float:
@@ -76,12 +77,6 @@ def rates(traffic: Array, way: str, cells: int) -> Rates:
     return Rates(
         8 * present("bytes"), present("packets"), line, lost, (8 * peak("bytes"), peak("packets"))
     )
-
-
-def _few(traffic: Array) -> int:
-    """Return the number of windows of the present."""
-    backwards = np.cumsum(traffic["seconds"][::-1])
-    return int(np.searchsorted(backwards, _NOW)) + 1
 
 
 def late(pulses: Iterable[Pulse], now: float, interval: float) -> list[Pulse]:

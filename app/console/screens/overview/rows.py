@@ -1,4 +1,4 @@
-"""Health strip, traffic and rows of the blocks of screen 1."""
+"""Health strip, columns and rows of the blocks of screen 1."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from app.console.host_names import Names
 from app.console.live.overview_feed import Pulse, Pulses
-from app.console.screens.overview.columns import TRAFFIC, WORST_HOPS
 from app.console.screens.overview.model import Rates, Warned
+from app.console.screens.paths.columns import HOPS
 from app.console.screens.paths.lines import HopLine
 from app.console.screens.paths.model import Hop, PathKey
 from app.console.screens.paths.rows import (
@@ -21,6 +21,7 @@ from app.console.screens.paths.rows import (
     time_lines,
 )
 from app.console.tables.columns import columns, row
+from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.snapshot import LossReason
 from widgets.format import age, bit_rate, duration, percent, poll_time, si
 from widgets.sparkline import bars, round_scale, sparkline
@@ -42,6 +43,44 @@ LOST = "lost"
 WAITING_PATHS = "no router has answered yet: probes go out with packets to the destination"
 NO_WARNINGS = "no loss, no warning, no error"
 NO_FLOWS = "waiting for packets"
+
+TRAFFIC: TableSpec[object] = TableSpec(
+    "traffic",
+    (
+        ColumnSpec("way", "Traffic", 7, help="Into this host, or out of it; below, the highest"
+                   " rates of a window on the time line."),
+        ColumnSpec("rate", "Rate", 11, "right",
+                   help="Bits per second over the last window, or the last half second."),
+        ColumnSpec("packet_rate", "Pkt/s", 6, "right",
+                   help="Packets per second over the same time."),
+        ColumnSpec("line", "", 14, grows=True, drawn=True,
+                   help="A bar is two seconds, or one longer window; a hanging bar: packets are"
+                   " missing there."),
+    ),
+)  # fmt: skip
+
+WARNINGS: TableSpec[object] = TableSpec(
+    "warnings",
+    (
+        ColumnSpec("time", "Warnings", 8, help="Time of the last such event, UTC; lost: losses"
+                   " since the start."),
+        ColumnSpec("source", "", 10, priority=1,
+                   help="The probe or part of probedeck that reports it."),
+        ColumnSpec("text", "", 30, grows=True,
+                   help="Text of the event; for losses the packets by reason."),
+        ColumnSpec("times", "", 7, "right", priority=2,
+                   help="Number of such events, with other numbers in their texts."),
+    ),
+)  # fmt: skip
+
+WORST_HOPS: TableSpec[HopLine] = TableSpec(
+    "hops",
+    (
+        ColumnSpec("destination", "Worst hops", 10, help="Destination of the path.",
+                   cell=lambda hop: hop.destination),
+        *HOPS.columns,
+    ),
+)  # fmt: skip
 
 
 class Head:

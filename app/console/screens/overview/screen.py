@@ -21,7 +21,6 @@ from app.console.screens.events.columns import EVENTS
 from app.console.screens.events.screen import EventRows
 from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.rows import FlowRows
-from app.console.screens.overview.columns import TRAFFIC, WARNINGS, WORST_HOPS
 from app.console.screens.overview.model import (
     WorstHops,
     allotted,
@@ -34,7 +33,10 @@ from app.console.screens.overview.model import (
 from app.console.screens.overview.rows import (
     NO_FLOWS,
     NO_WARNINGS,
+    TRAFFIC,
     WAITING_PATHS,
+    WARNINGS,
+    WORST_HOPS,
     Head,
     health_items,
     traffic_columns,

@@ -9,7 +9,7 @@ SCREEN = ScreenInfo(
     is_heavy=True,  # an editor and pydantic
     tables=(PROGRAMS,),
     blocks=("health",),
-    first_states="app.console.screens.programs.states:values",
+    first_states="app.console.screens.programs.model:first_states",
     states=(
         NamedState("program.count", StateKind.COUNT, "probes"),
         NamedState("program.probe", StateKind.TEXT, "probe of the visible source"),

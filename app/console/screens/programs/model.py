@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from app.tape.named_state import StateValues
 from bpf.cancel import CancelError
 from bpf.compiler import CompileError, Diagnostic
 from bpf.compiler.source import INCLUDES
@@ -255,6 +256,24 @@ class Programs:
         """Return default file names of sources with unsaved edits."""
         return tuple(slot.file for slot, draft in self.drafts.items() if draft.unsaved)
 
+    def states(self, slot: Slot | None, doing: str) -> StateValues:
+        """Return named states about the chosen source; `doing` names a change or a check."""
+        values: StateValues = {"program.count": len(self.infos), "program.state": "none"}
+        if slot is None or slot.probe not in self.infos:
+            return values
+        info, verdict = self.infos[slot.probe], self.verdict(slot.probe)
+        state = "ended" if info.failure else "running"
+        if self.modified(slot.probe):
+            state = "edited"
+            if verdict is not None:
+                state = "ready" if verdict.check is not None else "failed"
+        return values | {
+            "program.probe": slot.probe,
+            "program.state": doing or state,
+            "program.generation": info.generation,
+            "program.problems": len(verdict.diagnostics) if verdict is not None else None,
+        }
+
     def forget(self, name: str) -> None:
         """Forget a probe and its edits."""
         self.infos.pop(name, None)
@@ -262,3 +281,8 @@ class Programs:
         self.verdicts.pop(name, None)
         for slot in [slot for slot in self.drafts if slot.probe == name]:
             del self.drafts[slot]
+
+
+def first_states(console: object) -> StateValues:
+    """Return the values of named states before the user has turned to the screen."""
+    return Programs().states(None, "")

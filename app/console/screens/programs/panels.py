@@ -1,23 +1,30 @@
-"""Rows of the panels of screen 5; they lead to lines of the source."""
+"""The lower half of screen 5: tables about a source, whose rows lead to its lines."""
 
 from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from app.console.screen import counted
 from app.console.screens.programs.columns import PANELS
 from app.console.screens.programs.log import fold
 from app.console.screens.programs.model import Place, Programs, Slot, header_line, place_of, side_of
 from app.console.tables.columns import columns
-from app.console.tables.metric_rows import metric_cells
-from probes.reports import Compatibility, Fate
+from probes.reports import Fate
 from probes.snapshot import Event, Snapshot
+from probes.tables.conversion import columns as names_of
+from probes.tables.conversion import flat_rows
+from widgets.status import StatusItem, StatusStrip
 from widgets.table.columns import GAP, MARGIN
 from widgets.table.rows import Row, Rows, Tones
+from widgets.table.table import VirtualTable
 from widgets.tones import Tone
 
 _MOST = 400
@@ -25,6 +32,9 @@ _MOST = 400
 _DIFF_LINES = 3000
 """Most changed lines for a smallest difference."""
 _CONTEXT = 3
+MOST_ENTRIES = 200
+"""Entries of a metric that are shown; files and the API have all."""
+_VALUES = ("value", "count")
 
 
 class Panel(StrEnum):
@@ -64,19 +74,22 @@ def panel_rows(
     whole: bool,
 ) -> Rows:
     """Return the rows of a panel `width` cells wide; `whole` shows the log unfolded."""
-    lines: Iterator[_Line] = iter(())
+    # Cells of the last column.
+    others = sum(column.width + GAP for column in COLUMNS[panel][:-1])
+    left = max(20, width - 2 * MARGIN - 1 - others)
+    lines: Iterable[_Line]
     if panel is Panel.PROBLEMS:
-        lines = _problems(programs, slot, _left(panel, width))
+        lines = _problems(programs, slot, left)
     elif panel is Panel.LOG:
-        lines = _log(programs, slot, _left(panel, width), whole=whole)
+        lines = _log(programs, slot, left, whole=whole)
     elif panel is Panel.DIFF:
         lines = _diff(programs, slot)
     elif panel is Panel.REPORT:
-        lines = _report(programs, slot, _left(panel, width))
+        lines = _report(programs, slot, left)
     elif panel is Panel.METRICS:
         lines = _metrics(metrics, slot)
     else:
-        lines = _events(events, slot, _left(panel, width))
+        lines = _events(events, slot, left)
     return Rows.of(
         Row(Spot(number, place), cells, tones) for number, (place, cells, tones) in enumerate(lines)
     )
@@ -97,13 +110,13 @@ def empty_text(panel: Panel, programs: Programs, slot: Slot | None) -> str:
     }[panel]
 
 
-def _left(panel: Panel, width: int) -> int:
-    others = COLUMNS[panel][:-1]
-    return max(20, width - 2 * MARGIN - 1 - sum(column.width + GAP for column in others))
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent="  ") or [""]
+def _wrapped(
+    place: Place | None, head: tuple[str, ...], text: str, width: int, tones: Tones
+) -> Iterator[_Line]:
+    """Yield the lines of a text; `head` has the cells before the first one."""
+    for part in textwrap.wrap(text, width, subsequent_indent="  ") or [""]:
+        yield place, (*head, part), tones
+        head = ("",) * len(head)
 
 
 def _problems(programs: Programs, slot: Slot, width: int) -> Iterator[_Line]:
@@ -116,8 +129,7 @@ def _problems(programs: Programs, slot: Slot, width: int) -> Iterator[_Line]:
             where = f"{side}line {place.line}" + (f":{place.column}" if place.column else "")
         kind = diagnostic.severity
         tones = (Tone.ACCENT if place else Tone.MUTED, _KINDS.get(kind, Tone.NORMAL), Tone.NORMAL)
-        for number, text in enumerate(_wrapped(diagnostic.text, width)):
-            yield place, ("", "", text) if number else (where, kind, text), tones
+        yield from _wrapped(place, (where, kind), diagnostic.text, width, tones)
 
 
 def _log(programs: Programs, slot: Slot, width: int, *, whole: bool) -> Iterator[_Line]:
@@ -138,12 +150,10 @@ def _log(programs: Programs, slot: Slot, width: int, *, whole: bool) -> Iterator
     path = refusal.path[: -_MOST - 1 : -1]
     end = _source(programs, slot, *path[0])[0] if path else None
     for n, reason in enumerate(refusal.reason):
-        for m, text in enumerate(_wrapped(reason, width)):
-            yield end, ("" if n or m else "because", text), Tone.BAD
+        yield from _wrapped(end, ("" if n else "because",), reason, width, Tone.BAD)
     yield end, ("refused", refusal.instruction), Tone.WARN
     for name, value in refusal.registers.items():
-        for n, text in enumerate(_wrapped(value, width)):
-            yield end, ("" if n else f"with {name}", text), Tone.WARN
+        yield from _wrapped(end, (f"with {name}",), value, width, Tone.WARN)
     for number, (file, line) in enumerate(path):
         place, text = _source(programs, slot, file, line)
         where = f"{'after' if number else 'at'} line {line}" if place else f"{file}:{line}"
@@ -211,42 +221,115 @@ def unified(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
 
 def _report(programs: Programs, slot: Slot, width: int) -> Iterator[_Line]:
     verdict = programs.verdicts.get(slot.probe)
-    report = verdict.check.compatibility if verdict and verdict.check else None
-    if report is None:
+    check = verdict.check if verdict else None
+    if check is None or (report := check.compatibility) is None:
         return
     # Losses come first.
-    for cut in verdict.check.cuts if verdict and verdict.check else ():
-        for number, text in enumerate(_wrapped(cut, width)):
-            yield None, ("", "", "" if number else "warning", text), Tone.BAD
-    yield from _warnings(report, width)
+    for texts, tone in ((check.cuts, Tone.BAD), (report.warnings, Tone.WARN)):
+        for text in texts:
+            yield from _wrapped(None, ("", "", "warning"), text, width, tone)
     for name in report.lost_metrics:
         yield None, ("", name, "metric vanishes", ""), Tone.BAD
     order = (Fate.GONE, Fate.EMPTY, Fate.WINDOW, Fate.KEPT, Fate.NEW, Fate.AS_IT_WAS)
     for fate in sorted(report.maps, key=lambda fate: order.index(fate.fate)):
         place = Place(fate.side, fate.line, 0) if fate.line else None
-        tone = _FATES.get(fate.fate, Tone.NORMAL)
-        for number, reason in enumerate(_wrapped(fate.reason, width)):
-            head = ("", "", "") if number else (fate.side, fate.map, str(fate.fate))
-            yield place, (*head, reason), (Tone.MUTED, Tone.NORMAL, tone, Tone.NORMAL)
+        tones = (Tone.MUTED, Tone.NORMAL, _FATES.get(fate.fate, Tone.NORMAL), Tone.NORMAL)
+        head = (fate.side, fate.map, str(fate.fate))
+        yield from _wrapped(place, head, fate.reason, width, tones)
     for name in report.new_metrics:
         yield None, ("", name, "new metric", ""), Tone.NORMAL
 
 
-def _warnings(report: Compatibility, width: int) -> Iterator[_Line]:
-    for warning in report.warnings:
-        for number, text in enumerate(_wrapped(warning, width)):
-            yield None, ("", "", "" if number else "warning", text), Tone.WARN
-
-
 def _metrics(metrics: Sequence[Snapshot], slot: Slot) -> Iterator[_Line]:
     own = [table for table in metrics if (table.probe, table.side) == (slot.probe, slot.side)]
-    for cells in metric_cells(own):
-        yield None, cells, Tone.ACCENT if cells[0] else Tone.NORMAL
+    for table in own:
+        assert table.schema is not None
+        names = [name.partition(".") for name in names_of(table.schema, table.rows.dtype)]
+        is_value = [part in _VALUES for part, _, _ in names]
+        heading = (field or part for part, _, field in names if part not in _VALUES)
+        yield None, (table.metric, " ".join(heading), _about(table)), Tone.ACCENT
+        for row in flat_rows(table.schema, table.rows[:MOST_ENTRIES]):
+            key: list[str] = []
+            value: list[str] = []
+            for (_, _, field), cell, valued in zip(names, row, is_value, strict=True):
+                if valued:
+                    value.append(f"{field}={cell}" if field else str(cell))
+                else:
+                    key.append(str(cell))
+            yield None, ("", " ".join(key), " ".join(value)), Tone.NORMAL
+        if len(table.rows) > MOST_ENTRIES:
+            more = f"{len(table.rows) - MOST_ENTRIES} more entries"
+            yield None, ("", "", more), Tone.NORMAL
+
+
+def _about(table: Snapshot) -> str:
+    entries = len(table.rows)
+    count = "1 entry" if entries == 1 else f"{entries} entries"
+    full = ", and its map is full" if table.occupancy >= 1 else ""
+    help_text = f": {table.schema.help}" if table.schema and table.schema.help else ""
+    return f"window {table.window}, {table.seconds:.1f} s, {count}{full}{help_text}"
 
 
 def _events(events: Sequence[Event], slot: Slot, width: int) -> Iterator[_Line]:
     for event in (event for event in events if event.source == slot.probe):
         time = datetime.fromtimestamp(event.utc_ns / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
-        for number, text in enumerate(_wrapped(event.text, width)):
-            head = ("", "") if number else (time, event.severity)
-            yield None, (*head, text), _KINDS.get(event.severity, Tone.NORMAL)
+        tone = _KINDS.get(event.severity, Tone.NORMAL)
+        yield from _wrapped(None, (time, event.severity), event.text, width, tone)
+
+
+class SourcePanel(Vertical):
+    """Tables about a source, one at a time."""
+
+    DEFAULT_CSS = "SourcePanel { height: auto; }"
+
+    def __init__(self, model: Programs) -> None:
+        super().__init__()
+        self._model = model
+        self._whole_log = False
+        self.chosen = Panel.PROBLEMS
+
+    def compose(self) -> ComposeResult:
+        yield StatusStrip(id="panels")
+        yield VirtualTable(COLUMNS[self.chosen], id="panel")
+
+    @property
+    def table(self) -> VirtualTable:
+        return self.query_one(VirtualTable)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether each window or event may change the panel."""
+        return self.chosen in (Panel.METRICS, Panel.EVENTS)
+
+    def choose(self, panel: Panel) -> None:
+        if panel is not self.chosen:
+            self.chosen = panel
+            self.table.columns = COLUMNS[panel]
+            self.table.unpin()
+
+    def unfold_log(self) -> None:
+        """Show the visible log whole, or folded again; another panel's next log is folded."""
+        self._whole_log = self.chosen is Panel.LOG and not self._whole_log
+
+    def show(self, slot: Slot | None, events: Sequence[Event], metrics: Sequence[Snapshot]) -> None:
+        verdict = self._model.verdict(slot.probe) if slot else None
+        titles = []
+        for panel in Panel:
+            text, tone = str(panel), Tone.MUTED
+            if panel is Panel.PROBLEMS and verdict and verdict.diagnostics:
+                text, tone = counted(len(verdict.diagnostics), "problem"), Tone.WARN
+            chosen = panel is self.chosen
+            titles.append(StatusItem(text, Tone.ACCENT if chosen else tone, badge=chosen))
+        titles.append(StatusItem("f3 next panel", Tone.MUTED, priority=8))
+        if verdict and verdict.diagnostics:
+            titles.append(StatusItem("f4 next problem", Tone.MUTED, priority=9))
+        self.query_one(StatusStrip).show(titles)
+        table = self.table
+        table.empty = empty_text(self.chosen, self._model, slot)
+        if slot is not None and slot in self._model.drafts:
+            table.show(
+                panel_rows(
+                    self.chosen, self._model, slot, events, metrics, table.size.width,
+                    whole=self._whole_log,
+                )
+            )  # fmt: skip

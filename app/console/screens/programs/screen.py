@@ -18,11 +18,9 @@ from app.console.screens.programs.checks import Checks
 from app.console.screens.programs.columns import PROGRAMS
 from app.console.screens.programs.files import edit_outside, write_source
 from app.console.screens.programs.model import Place, Programs, Slot, Verdict
-from app.console.screens.programs.panel import SourcePanel
-from app.console.screens.programs.panels import Panel, Spot
+from app.console.screens.programs.panels import Panel, SourcePanel, Spot
 from app.console.screens.programs.rows import editing_items, note_items, program_rows
 from app.console.screens.programs.sources import Sources
-from app.console.screens.programs.states import of_program
 from app.console.tables.sorted_table import SortedTable
 from app.files import expand
 from app.tape.named_state import StateValues
@@ -98,7 +96,7 @@ class ProgramsScreen(PollingScreen[_Running]):
 
     def states(self) -> StateValues:
         doing = "changing" if self._busy else "checking" if self._checks.running else ""
-        return of_program(self.model, self._slot, doing)
+        return self.model.states(self._slot, doing)
 
     def show(self) -> None:
         if self._panel.is_live:

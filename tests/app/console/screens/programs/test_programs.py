@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.console.tables.metric_rows import MOST
+from app.console.screens.programs.panels import MOST_ENTRIES as MOST
 from bpf.compiler import CompileError, Diagnostic
 from probes.tables.conversion import TableKind, TableSchema
 from tests.app.console.fake_plane import SOURCE, FakePlane, config
