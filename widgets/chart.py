@@ -40,13 +40,11 @@ class ChartSeries:
     """One line of a chart."""
 
     name: str
-    """Its name in the legend."""
     times: NDArray[np.float64]
     """(n,) seconds, ascending; on any clock, the same for all series."""
     values: NDArray[np.float64]
     """(n,) in the chart's unit; NaN leaves a gap."""
     tone: Tone = Tone.ACCENT
-    """Its colour."""
 
 
 class HistoryChart(Widget):

@@ -23,13 +23,11 @@ class StatusItem:
     """One item of the strip."""
 
     text: str
-    """Its text."""
     tone: Tone = Tone.NORMAL
-    """Its meaning."""
     priority: int = 0
     """0 is the most important; the highest numbers go first."""
     label: str = ""
-    """Label, drawn muted before the text."""
+    """Drawn muted before the text."""
     badge: bool = False
     """Drawn in reverse: for the one item that must be seen first."""
 

@@ -178,21 +178,8 @@ def _works(map_type: MapType, key_size: int, value_size: int, flags: int) -> boo
 
 
 def _program(fd: int, output: int, spec: MapSpec, clear: bool, capacity: int) -> Assembler:
-    """Assemble `main`, which calls `each` for every entry and returns the number of records."""
-    code = Assembler()
-    code.store(_FP, -8, 0)
-    if spec.kind.is_queue:
-        code.move(_R1, capacity)
-    else:
-        code.load_map(_R1, fd)
-    code.load_function(_R2, "each")
-    code.move(_R3, _FP)
-    code.add(_R3, -8)
-    code.move(_R4, 0)
-    code.call(HelperFunction.LOOP if spec.kind.is_queue else HelperFunction.FOR_EACH_MAP_ELEM)
-    code.load(_R0, _FP, -8)
-    code.exit()
-    code.label("each")
+    """Assemble a program that copies every entry, and returns the number of records."""
+    code = _begin(fd, spec, capacity)
     if spec.kind.is_queue:
         _pop_one(code, fd, output)
     else:
@@ -207,16 +194,28 @@ def _program(fd: int, output: int, spec: MapSpec, clear: bool, capacity: int) ->
     return code
 
 
-def _erasing_program(fd: int, spec: MapSpec) -> Assembler:
-    """Assemble `main`, which calls `each` for every entry of a hash or an array."""
+def _begin(fd: int, spec: MapSpec, capacity: int = 0) -> Assembler:
+    """Assemble `main`, which gives `each` a counter and returns its count; `each` comes next."""
     code = Assembler()
-    code.load_map(_R1, fd)
+    code.store(_FP, -8, 0)
+    if spec.kind.is_queue:
+        code.move(_R1, capacity)
+    else:
+        code.load_map(_R1, fd)
     code.load_function(_R2, "each")
-    code.move(_R3, 0)
+    code.move(_R3, _FP)
+    code.add(_R3, -8)
     code.move(_R4, 0)
-    code.call(HelperFunction.FOR_EACH_MAP_ELEM)
-    code.exit(0)
+    code.call(HelperFunction.LOOP if spec.kind.is_queue else HelperFunction.FOR_EACH_MAP_ELEM)
+    code.load(_R0, _FP, -8)
+    code.exit()
     code.label("each")
+    return code
+
+
+def _erasing_program(fd: int, spec: MapSpec) -> Assembler:
+    """Assemble a program that empties a hash or an array."""
+    code = _begin(fd, spec)
     code.move(_KEY, _R2)
     if spec.kind.shape == Shape.HASH:
         _delete_one(code, fd)

@@ -27,7 +27,6 @@ class Column:
     id: str
     """Stable name, for messages and settings."""
     title: str
-    """Header text."""
     width: int
     """Width in cells; the least width of a growing column."""
     align: Align = "left"

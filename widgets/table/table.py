@@ -95,9 +95,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     ) -> None:
         super().__init__(id=id)
         self._columns = tuple(columns)
-        self._source: RowSource = Rows()
-        self._index = 0
-        self._key: Hashable | None = None
+        self.source: RowSource = Rows()
+        """The present source; `show` replaces it."""
+        self.cursor_index = 0
+        self.cursor_key: Hashable | None = None
+        """Key of the row under the cursor; None in an empty table."""
         self._pinned = False
         self._wanted: Hashable | None = None
         self._sorted = ("", False)
@@ -106,19 +108,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self._fitted: tuple[Size | None, tuple[ColumnLayout, ...]] = (None, ())
         self._tones: dict[Tone, Style] = {}
         self.set_reactive(VirtualTable.empty, empty)
-
-    @property
-    def source(self) -> RowSource:
-        return self._source
-
-    @property
-    def cursor_key(self) -> Hashable | None:
-        """Key of the row under the cursor; None in an empty table."""
-        return self._key
-
-    @property
-    def cursor_index(self) -> int:
-        return self._index
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -156,12 +145,13 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     def in_view(self) -> range:
         """Indices of the rows on the screen."""
         top = self.scroll_offset.y
-        return range(min(top, self._source.rows), min(top + self._visible, self._source.rows))
+        return range(min(top, self.source.rows), min(top + self._visible, self.source.rows))
 
     @property
     def cursor_screen_offset(self) -> Offset:
         """Screen offset of the row under the cursor."""
-        return self.content_region.offset + Offset(0, self._index - self.scroll_offset.y + _HEADER)
+        y = self.cursor_index - self.scroll_offset.y + _HEADER
+        return self.content_region.offset + Offset(0, y)
 
     def width_of(self, column: str) -> int:
         """Return the cells of a column (by id); 0 if it does not fit."""
@@ -169,16 +159,17 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def show(self, source: RowSource) -> None:
         """Show a new source; the cursor stays on its row, and that row in view."""
-        followed = self._in_view(self._index)
-        had_rows = self._source.rows > 0
-        self._source = source
+        followed = self._in_view(self.cursor_index)
+        had_rows = self.source.rows > 0
+        self.source = source
         if not source.rows:
             self._pinned = False
         self.virtual_size = Size(1, source.rows + _HEADER)
         if self.scroll_y > self.max_scroll_y:
             self._scroll(self.max_scroll_y)
-        found = source.index(self._key) if self._pinned and self._key is not None else None
-        self._place(self._index if found is None else found)
+        key = self.cursor_key if self._pinned else None
+        found = None if key is None else source.index(key)
+        self._place(self.cursor_index if found is None else found)
         if followed:
             self._reveal()
         if had_rows != (source.rows > 0):
@@ -190,7 +181,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def want(self, key: Hashable) -> None:
         """Put the cursor on a row now, or when the row appears, unless the user moves it before."""
-        if (index := self._source.index(key)) is not None:
+        if (index := self.source.index(key)) is not None:
             self.move_to(index)
         else:
             self._wanted = key
@@ -207,11 +198,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def move_to(self, index: int) -> None:
         """Put the cursor on row `index`, or the nearest, as the user would."""
-        self._pinned, self._wanted = self._source.rows > 0, None
-        before = self._index
+        self._pinned, self._wanted = self.source.rows > 0, None
+        before = self.cursor_index
         self._place(index)
         self._reveal()
-        for row in {before, self._index}:
+        for row in {before, self.cursor_index}:
             y = row - self.scroll_offset.y + _HEADER
             self._lines.pop(y, None)
             self.refresh(Region(0, y, self.size.width, 1))
@@ -221,29 +212,27 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         self.move_to(0)
         self._pinned = False
 
+    action_top = unpin
+
     def watch_empty(self) -> None:
         self._repaint()
 
     def action_move(self, rows: int) -> None:
-        self.move_to(self._index + rows)
+        self.move_to(self.cursor_index + rows)
 
     def action_page(self, pages: int) -> None:
-        self.move_to(self._index + pages * max(1, self._visible - 1))
+        self.move_to(self.cursor_index + pages * max(1, self._visible - 1))
 
     def action_first(self) -> None:
         self.move_to(0)
 
-    def action_top(self) -> None:
-        """Go to the first row, and stay at the top whatever the first row is."""
-        self.unpin()
-
     def action_last(self) -> None:
-        self.move_to(self._source.rows - 1)
+        self.move_to(self.source.rows - 1)
 
     def action_select(self) -> None:
-        if self._key is not None:
+        if self.cursor_key is not None:
             self._pinned = True
-            self.post_message(self.RowSelected(self, self._key))
+            self.post_message(self.RowSelected(self, self.cursor_key))
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
@@ -255,7 +244,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
                     self.post_message(self.HeaderSelected(self, place.column.id))
             return
         index = offset.y - _HEADER + self.scroll_offset.y
-        if index < self._source.rows:
+        if index < self.source.rows:
             self.move_to(index)
             if event.chain == 2:
                 self.action_select()
@@ -279,7 +268,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         width = self.outer_size.width
         if y < _HEADER:
             return self._header(width)
-        if not self._source.rows:
+        if not self.source.rows:
             return self._no_rows(y - _HEADER)
         if y not in self._lines:
             self._lines[y] = self._line(y - _HEADER + self.scroll_offset.y, self.shown)
@@ -294,11 +283,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         return max(0, self.size.height - _HEADER)
 
     def _place(self, index: int) -> None:
-        rows = self._source.rows
-        self._index = max(0, min(index, rows - 1))
-        key = self._source.key(self._index) if rows else None
-        if key != self._key:
-            self._key = key
+        rows = self.source.rows
+        self.cursor_index = max(0, min(index, rows - 1))
+        key = self.source.key(self.cursor_index) if rows else None
+        if key != self.cursor_key:
+            self.cursor_key = key
             if key is not None:
                 self.post_message(self.RowHighlighted(self, key))
 
@@ -307,9 +296,9 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _reveal(self) -> None:
         top = self.scroll_offset.y
-        if self._visible and not self._in_view(self._index):
-            above = self._index < top
-            self._scroll(self._index if above else self._index - self._visible + 1)
+        if self._visible and not self._in_view(self.cursor_index):
+            above = self.cursor_index < top
+            self._scroll(self.cursor_index if above else self.cursor_index - self._visible + 1)
 
     def _scroll(self, y: int) -> None:
         # Before the next layout scrolling may seem forbidden, hence force.
@@ -331,11 +320,11 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh(*changed)
 
     def _line(self, index: int, shown: tuple[ColumnLayout, ...]) -> RowLine | None:
-        if index >= self._source.rows:
+        if index >= self.source.rows:
             return None
-        cells = self._source.cells(index)
+        cells = self.source.cells(index)
         seen = tuple(cells[place.position] for place in shown)
-        return RowLine(shown, seen, self._source.tones(index), index == self._index)
+        return RowLine(shown, seen, self.source.tones(index), index == self.cursor_index)
 
     def _header(self, width: int) -> Strip:
         plain = self.get_component_rich_style("table--header")
