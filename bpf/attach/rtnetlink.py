@@ -97,17 +97,12 @@ def filters(ifindex: int, parent: int) -> list[TcFilter]:
             continue
         options = attributes(fields.get(_TCA_OPTIONS, b""))
         kind = text(fields.get(_TCA_KIND, b""))
-        is_bpf = kind == "bpf"
-        found.append(
-            TcFilter(
-                kind,
-                info >> 16,
-                socket.ntohs(info & 0xFFFF),
-                handle,
-                text(options.get(_TCA_BPF_NAME, b"")) if is_bpf else "",
-                _number(options.get(_TCA_BPF_ID, b"")) if is_bpf else 0,
-            )
-        )
+        name, program_id = "", 0
+        if kind == "bpf":
+            name = text(options.get(_TCA_BPF_NAME, b""))
+            program_id = _number(options.get(_TCA_BPF_ID, b""))
+        protocol = socket.ntohs(info & 0xFFFF)
+        found.append(TcFilter(kind, info >> 16, protocol, handle, name, program_id))
     return found
 
 

@@ -116,23 +116,16 @@ class MapReader:
             raise CompileError(self._name, [error]) from None
         sizes = (declared[part] for part in ("key_size", "value_size", "max_entries", "flags"))
         spec = MapSpec(name, kind, *sizes)
-        key = value = None
+        types: tuple[CType | None, CType | None] = (None, None)
         unreadable = ""
         try:
-            key, value = self._types(spec, declared)
+            types = self._types(spec, declared)
         except ValueError as error:
             unreadable = f"{error}{'' if self._btf else _NO_BTF}"
-        return CompiledMap(
-            spec,
-            key,
-            value,
-            fd,
-            declared["bytecode_fd"],
-            unreadable,
-            self._places[name].line if name in self._places else 0,
-            name in self._histograms,
-            self._btf_fd,
-        )
+        line = self._places[name].line if name in self._places else 0
+        histogram = name in self._histograms
+        number = declared["bytecode_fd"]
+        return CompiledMap(spec, *types, fd, number, unreadable, line, histogram, self._btf_fd)
 
     def _types(
         self, spec: MapSpec, declared: Mapping[str, Any]

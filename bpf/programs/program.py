@@ -37,9 +37,7 @@ class Program:
         """Load function `name` on the maps in `shared`, by name, and on new maps otherwise.
 
         `entries`: numbers of entries by map, if they differ from the source's.
-
         `next_fd`: array of the program that gets the packets which this one passes.
-
         Raises KernelError if a map can't be made (a map of maps must be shared), and
         VerifierError if the program does not fit the maps that it shares.
         """
@@ -86,8 +84,7 @@ def create_like(declared: CompiledMap, flags: int = 0, entries: int | None = Non
 
     Raises KernelError if the kernel refuses.
     """
-    spec = sized(declared.spec, entries)
-    spec = replace(spec, flags=spec.flags | flags)
+    spec = replace(sized(declared.spec, entries), flags=declared.spec.flags | flags)
     try:
         return map_create(spec, like=declared.fd, btf_fd=declared.btf_fd)
     except OSError as error:
