@@ -299,7 +299,7 @@ class ConsoleApp(DiffApp[int]):
             front.show_status([*items, *front.notes])
 
     def _published(self, item: Snapshot | Event) -> None:
-        """Take in a window or an event of a probe; called by the probes' threads."""
+        # The probes' threads call it.
         self.time.state.take(item)
         self.terminal.show_soon()
 

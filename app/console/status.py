@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.console.protocol import Console
 from bpf.attach.attachment import Hook
-from widgets.format import age, percent, poll_time
+from widgets.format import age, clock, percent, poll_time
 from widgets.status import StatusItem
 from widgets.tones import Tone
 
@@ -42,8 +42,10 @@ def status_items(console: Console, where: str, tape: list[StatusItem]) -> list[S
 
 def _badge(console: Console) -> StatusItem:
     plane, moment = console.plane, console.time
-    if (paused := moment.badge()) is not None:
-        return paused
+    if moment.paused:
+        ended_ns = console.frame.utc_ns
+        text = f"PAUSED {clock(ended_ns)} UTC" if ended_ns else "PAUSED"
+        return StatusItem(text, Tone.WARN, badge=True)
     if plane.failure() is not None:
         return StatusItem("ENDED", Tone.BAD, badge=True)
     if console.frame.last is None:
@@ -54,7 +56,7 @@ def _badge(console: Console) -> StatusItem:
 
 
 def _hook_items(console: Console, where: str) -> list[StatusItem]:
-    """The mode of each hook, and programs of others that see packets first."""
+    """Return the mode of each hook, and programs of others that see packets first."""
     hooks = console.plane.hook_status()
     modes = " ".join(each.mode for each in hooks if each.hook != Hook.TC_EGRESS.value)
     removed = any(each.mode == "removed" for each in hooks)

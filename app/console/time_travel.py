@@ -109,16 +109,8 @@ class TimeTravel:
         return (frame.paths for frame in self.timeline.back(self.frame, SECONDS - 1, self.span))
 
     def _kept_since(self) -> str:
-        """A hint: the time of the oldest frame."""
         frames = self.timeline.frames
         return f"kept since {clock(frames[0].utc_ns)} UTC" if frames else "there was no window yet"
-
-    def badge(self) -> StatusItem | None:
-        """The first item of the status strip while paused; None otherwise."""
-        if not self.paused:
-            return None
-        text = f"PAUSED {clock(self.frame.utc_ns)} UTC" if self.frame.utc_ns else "PAUSED"
-        return StatusItem(text, Tone.WARN, badge=True)
 
     def status_items(self) -> list[StatusItem]:
         """Items of the status strip: age of the frame, reason of the pause, comparison."""

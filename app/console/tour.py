@@ -107,6 +107,7 @@ STEPS = (
 
 
 _NO_TOUR = -1
+"""In place of the number of a step."""
 
 
 class Tour:

@@ -16,12 +16,11 @@ def bindings(keymap: Keymap, screen: str = "") -> BindingsMap:
     """Return the keys of a screen, or of all screens; the footer shows the first of a command."""
     made, named = [], set()
     for bound in keymap.of(screen):
-        command = bound.command
-        footer = command.footer if command is not None and command.name not in named else ""
-        if command is not None:
+        footer, asks = "", False
+        if (command := bound.command) is not None:
+            footer, asks = command.footer if command.name not in named else "", command.asks
             named.add(command.name)
         words = footer or bound.title
-        asks = command is not None and command.asks
         made.append(Binding(bound.key, _action(bound), words, show=bool(footer), priority=asks))
     return BindingsMap(made)
 

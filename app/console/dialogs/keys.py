@@ -35,15 +35,11 @@ class KeysScreen(HelpBox):
     def text(self) -> Iterator[Text | Table]:
         own = self._keymap.of(self._of)
         hidden = {bound.key for bound in own}
-        others = [
-            bound
-            for bound in self._keymap.of("")
-            if bound.key not in hidden
-            and not (bound.command and not self._offers(bound.command.name))
-        ]
         parts: dict[str, list[BoundKey]] = {title: [] for title in _PARTS}
-        for bound in others:
-            parts[_part(bound)].append(bound)
+        for bound in self._keymap.of(""):
+            offered = bound.command is None or self._offers(bound.command.name)
+            if offered and bound.key not in hidden:
+                parts[_part(bound)].append(bound)
         yield from self._section("", _commands(own))
         if (signs := SCREENS[self._of].signs) is not None:
             yield from self._section(*signs)
@@ -55,18 +51,16 @@ class KeysScreen(HelpBox):
             return
         if title:
             yield Text(f"\n{title}", "bold underline")
-        grid = Table.grid(padding=(0, 2))
+        grid = Table.grid(padding=(0, 2), expand=True)
         grid.add_column(style="bold", width=_KEYS_CELLS, no_wrap=True)
         grid.add_column(ratio=1)
         grid.add_column(style=self.muted, no_wrap=True, width=_NAME_CELLS)
-        grid.expand = True
         for keys, what, *name in lines:
             grid.add_row(Text(keys), Text(what), Text("".join(name)))
         yield grid
 
 
 def _part(bound: BoundKey) -> str:
-    """Return the title of the section."""
     name = bound.command.name if bound.command is not None else ""
     return next((title for title, begins in _PARTS.items() if name.startswith(begins)), _EVERYWHERE)
 

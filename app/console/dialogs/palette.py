@@ -11,7 +11,7 @@ from textual.widgets import Input
 
 from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
-from app.console.dialogs.dialog import BoxScreen
+from app.console.dialogs.help_box import BoxScreen
 from app.console.protocol import Console, console_of
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows

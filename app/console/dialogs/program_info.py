@@ -68,9 +68,8 @@ class ProgramInfoScreen(DiffModalScreen[None]):
 
     def _show(self) -> None:
         text = Text()
-        text.append(
-            f"{'Hook':<12}{'Mode':<16}{'Program':>8}{'ns/packet':>12}{'packets/s':>12}\n", "bold"
-        )
+        titles = f"{'Hook':<12}{'Mode':<16}{'Program':>8}{'ns/packet':>12}{'packets/s':>12}\n"
+        text.append(titles, "bold")
         for point in self._hooks:
             info = point.chain.info()
             time_before, runs_before = self._before.get(info.id, (info.run_time_ns, info.run_count))

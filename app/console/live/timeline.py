@@ -86,7 +86,6 @@ class Timeline:
         return found if (found.at - frame.at) * direction > 0 else None
 
     def _needless(self) -> int:
-        """Return the place of the frame to drop."""
         if len(self._at) < 3:
             return 0
         at = np.array(self._at)
@@ -112,7 +111,6 @@ class Timeline:
 
 
 def _size(item: object) -> int:
-    """Return the bytes of an object without its parts."""
     size = sys.getsizeof(item)
     if isinstance(item, np.ndarray) and not isinstance(item.base, np.ndarray | None):
         # Another object owns its memory, such as received bytes.
@@ -121,7 +119,6 @@ def _size(item: object) -> int:
 
 
 def _parts(item: Any) -> Collection[object]:
-    """Return the objects that an object keeps alive."""
     if isinstance(item, tuple):
         return item
     if isinstance(item, np.ndarray):

@@ -64,9 +64,6 @@ class Candidates(Static):
     Candidates.open { display: block; }
     """
 
-    def __init__(self) -> None:
-        super().__init__(markup=False)
-
     def show(self, words: tuple[str, ...], chosen: int) -> None:
         """Show as many words as fit, among them `words[chosen]`; -1: none is chosen."""
         self.set_class(bool(words), "open")
@@ -103,9 +100,6 @@ class ErrorLine(Static):
     }
     ErrorLine.open { display: block; }
     """
-
-    def __init__(self) -> None:
-        super().__init__(markup=False)
 
     def show(self, words: str, answer: Input | None) -> None:
         """Show an error. With `answer`, the line below, mark the character under its cursor."""
@@ -161,8 +155,8 @@ class Prompt(Vertical):
         """The text that completion or history put into the line."""
 
     def compose(self) -> ComposeResult:
-        yield ErrorLine()
-        yield Candidates()
+        yield ErrorLine(markup=False)
+        yield Candidates(markup=False)
         with Horizontal():
             yield Label(markup=False)
             yield PromptInput()
@@ -209,9 +203,6 @@ class Prompt(Vertical):
         answer.selection = Selection(0 if replaced else len(text), len(text))
         self._line.open()
 
-    def action_cancel(self) -> None:
-        self._close()
-
     def sent(self) -> int:
         """Note that the text of now is acted on; return the number of this answer."""
         self._sent = self.input.value
@@ -225,7 +216,7 @@ class Prompt(Vertical):
     def close(self, number: int) -> None:
         """Close the prompt if a question is still open: it was answered."""
         if self._answers(number):
-            self._close()
+            self.action_cancel()
 
     def refuse(self, number: int, error: ProbedeckError, place_of: ErrorPlace) -> bool:
         """Show an error at its character, and keep the text; False if the question is not open."""
@@ -244,7 +235,7 @@ class Prompt(Vertical):
         mistake.show(words, None)
         return True
 
-    def _close(self) -> None:
+    def action_cancel(self) -> None:
         self._forget()
         self.query_one(ErrorLine).hide()
         self.remove_class("open")
@@ -273,7 +264,6 @@ class Prompt(Vertical):
             self._put(candidates[self._chosen])
 
     def _put(self, candidate: str) -> None:
-        """Insert a candidate, or its beginning."""
         answer, found = self.input, self._completion
         assert found is not None
         only = len(found.candidates) == 1
@@ -291,7 +281,6 @@ class Prompt(Vertical):
             self._tell_usage(text == self._typed[0])
 
     def _tell_usage(self, known: bool) -> None:
-        """Show the usage of a known command."""
         words = usage(self.command or self.text) if known else ""
         self.query_one(Candidates).show((words,) if words else (), -1)
 
@@ -313,7 +302,6 @@ class Prompt(Vertical):
         return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
 
     def _forget(self) -> None:
-        """Forget the candidates and the place in the history."""
         self._completion, self._recalled, self._shown = None, -1, ""
         self.query_one(Candidates).show((), -1)
 

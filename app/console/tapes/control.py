@@ -150,10 +150,7 @@ class Tapes:
     def called(self, lines: str) -> None:
         """Record command lines of a key, or of the palette."""
         if self._recorder is not None:
-            if self._key is not None:
-                self._recorder.commands(self._key, tuple(lines.splitlines()))
-            else:
-                self._recorder.called(tuple(lines.splitlines()))
+            self._recorder.called(lines.splitlines(), self._key)
 
     @contextmanager
     def running(self, asked: Invocation) -> Iterator[None]:
@@ -166,7 +163,7 @@ class Tapes:
         yield
         if self._recorder is not None:
             if command == LINE:
-                self._recorder.called((asked.line,))
+                self._recorder.called([asked.line])
             elif command == asked.command.name:
                 self._recorder.answered(text)
 
@@ -205,8 +202,7 @@ class Tapes:
 
     def begin_with(self, startup: Startup) -> None:
         self.startup = startup
-        steps = startup.tape.steps if startup.tape is not None else ()
-        self._left = next(iter(steps), None)
+        self._left = next(iter(startup.tape.steps if startup.tape is not None else ()), None)
 
     def play_startup(self, starting: Worker[None]) -> None:
         """Play the startup tape, if there is one, when the worker `starting` is done."""
@@ -306,13 +302,12 @@ class Tapes:
         self._console.show_status()
 
     def _keep(self) -> None:
-        """Write the recording into its register."""
         from app.tape import store
 
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
         if self.asking[0] == LINE:
-            recorder.called(("macro.stop",))
+            recorder.called(["macro.stop"])
         self._console.show_status()
         store.record(recorder.register, recorder.text())
         self._last_tape = recorder.register

@@ -18,7 +18,7 @@ _NOT = ("@", "macro.")
 """Beginnings of commands that a tape must not contain: they play and record tapes."""
 _RECALLED = {"up", "down", "tab", "shift+tab"}
 """Keys whose effect in a prompt depends on the history, or on names that exist now."""
-_TYPED = ("app.prompt", "app.palette")
+_TYPED = {"app.prompt", "app.palette"}
 """Commands with which the user calls others by their names."""
 
 
@@ -51,7 +51,7 @@ class Recorder:
         return sum(not line.startswith("#") for line in self._lines())
 
     def key(self, event: events.Key) -> None:
-        """Record a key; `commands` follows if it runs a command."""
+        """Record a key; `called` follows if it runs a command."""
         character = event.character if event.is_printable and event.character else ""
         if not character:
             try:
@@ -71,18 +71,16 @@ class Recorder:
                 elif c.isprintable():
                     self._entries.append(_Entry(at, c, c))
 
-    def commands(self, event: events.Key, lines: tuple[str, ...]) -> None:
-        for entry in self._entries:
-            if entry.event is event:
-                entry.lines += lines
-
-    def called(self, lines: tuple[str, ...]) -> None:
-        """Record commands that the user called by name. They replace the keys that opened the
-        prompt or the palette, and the text."""
-        begin = self._asked()
-        if begin and any(line in _TYPED for line in self._entries[begin - 1].lines):
+    def called(self, lines: list[str], event: events.Key | None = None) -> None:
+        """Record commands of a key, or commands that the user called by name. The latter replace
+        the keys that opened the prompt or the palette, and the text."""
+        if event is not None:
+            for entry in self._entries:
+                if entry.event is event:
+                    entry.lines += lines
+        elif (begin := self._asked()) and not _TYPED.isdisjoint(self._entries[begin - 1].lines):
             del self._entries[begin:]
-            self._entries[begin - 1].lines = list(lines)
+            self._entries[begin - 1].lines = lines
 
     def answered(self, text: str) -> None:
         """Record an answer of the prompt, if completion or history changed it."""
@@ -136,7 +134,6 @@ class Recorder:
 
 
 def _add(lines: list[str], line: str) -> None:
-    """Add a key, or increment the count of the last one."""
     word, _, count = lines[-1].rpartition(" ") if lines else ("", "", "")
     if lines and lines[-1] == line:
         lines[-1] = f"{line} 2"

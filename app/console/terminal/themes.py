@@ -37,8 +37,7 @@ class _Colors:
     dark: bool
 
 
-def _theme(name: str, colors: _Colors) -> Theme:
-    c = colors
+def _theme(name: str, c: _Colors) -> Theme:
     return Theme(
         name=name, dark=c.dark,
         primary=c.accent, secondary=c.special, accent=c.accent, warning=c.warn, error=c.bad,

@@ -59,8 +59,8 @@ def test_commands_stand_in_the_place_of_their_keys() -> None:
     sort, wrong = Key("s", "s"), Key("x", "x")
     for key in (sort, wrong, Key("y", "y")):
         recorder.key(key)
-    recorder.commands(sort, ("flow.sort", "flow.reverse"))
-    recorder.commands(wrong, ("path.untrace",))
+    recorder.called(["flow.sort", "flow.reverse"], sort)
+    recorder.called(["path.untrace"], wrong)
     recorder.refused(wrong)
     recorder.paste("a b\nc")
     assert recorder.text().splitlines() == [
@@ -74,9 +74,9 @@ def test_what_is_called_by_its_name_stands_in_the_place_of_typing_it() -> None:
     palette = Key("ctrl+p", None)
     for key in (Key("j", "j"), palette, Key("q", "q"), Key("enter", None)):
         recorder.key(key)
-    recorder.commands(palette, ("app.palette",))
-    recorder.called(("flow.sort bytes",))
-    recorder.called(("flow.trace",))
+    recorder.called(["app.palette"], palette)
+    recorder.called(["flow.sort bytes"])
+    recorder.called(["flow.trace"])
     assert recorder.text().splitlines() == [
         "Action view.flows", 'Type "j"', "Action flow.sort bytes",
     ]  # fmt: skip
@@ -87,7 +87,7 @@ def test_what_a_prompt_refused_or_recalled_is_typed() -> None:
     ask, enter = Key("slash", "/"), Key("enter", "\r")
     recorder.put("nothing asked", 1)
     recorder.key(ask)
-    recorder.commands(ask, ("flow.filter",))
+    recorder.called(["flow.filter"], ask)
     for key in (*typed("tpc x"), ("enter", "\r")):
         recorder.key(Key(*key))
     recorder.put("tpc x", 5)
@@ -109,6 +109,6 @@ def test_a_tape_does_not_end_its_own_recording() -> None:
     recorder.key(Key("j", "j"))
     recorder.key(stop)
     recorder._entries[-1].at += 60
-    recorder.commands(stop, ("macro.record",))
+    recorder.called(["macro.record"], stop)
     assert recorder.text() == 'Action view.flows\nType "j"\n'
     assert recorder.count == 1
