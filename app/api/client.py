@@ -47,7 +47,6 @@ class Remote:
     url: str = DEFAULT_URL
     """`unix:PATH`, `http://HOST:PORT` or `https://HOST:PORT`."""
     token: str = ""
-    """File with the controller's token."""
     authorities: str = ""
     """PEM file of trusted certificate authorities; empty: the system's."""
 

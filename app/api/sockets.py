@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import ipaddress
 import os
 import socket
 import stat
@@ -107,11 +106,6 @@ def tcp(address: str) -> Listening:
     # second part of an answer would wait 40 ms for the acknowledgement of the first.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Listening(listening)
-
-
-def is_loopback(listening: socket.socket) -> bool:
-    """Whether only this host can reach the socket."""
-    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 def _resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:

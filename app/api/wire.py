@@ -58,7 +58,6 @@ _LOST = TypeAdapter(Lost)
 
 
 def encode(record: WireRecord) -> bytes:
-    """Return the bytes of a record."""
     if isinstance(record, Event):
         return _frame({"event": _EVENT.dump_python(record)})
     if isinstance(record, Lost):
@@ -80,7 +79,6 @@ def _frame(header: Mapping[str, Any]) -> bytes:
 
 
 ALIVE = _frame({})
-"""A sign of life."""
 
 
 class Decoder:

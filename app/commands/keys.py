@@ -38,7 +38,6 @@ def _name_of(character: str) -> str:
 CHARACTERS = {_name_of(character): character for character in punctuation} | {"space": " "}
 """Characters by the longer names of their keys."""
 NAMES = {character: name for name, character in CHARACTERS.items()}
-"""Names by character."""
 
 
 def key_name(text: str) -> str:
@@ -83,10 +82,9 @@ def strokes(text: str) -> tuple[str, ...]:
 
 def spoken(keys: str) -> str:
     """Return keys, separated by commas, in the user's words."""
-    return ", ".join(map(_spoken, filter(None, keys.split(","))))
-
-
-def _spoken(key: str) -> str:
-    *modifiers, last = key.split("+")
-    name = last if last == "space" else CHARACTERS.get(last, last)
-    return "+".join((*modifiers, _SPOKEN.get(name, name)))
+    names = []
+    for key in filter(None, keys.split(",")):
+        *modifiers, last = key.split("+")
+        name = last if last == "space" else CHARACTERS.get(last, last)
+        names.append("+".join((*modifiers, _SPOKEN.get(name, name))))
+    return ", ".join(names)

@@ -13,7 +13,6 @@ from bpf.errors import TextError, UsageError, did_you_mean
 CommandValue = str | int
 QUOTE = '"'
 _DIGITS = 6
-"""Largest number of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +30,9 @@ class Invocation:
 
     command: Command
     values: tuple[CommandValue, ...] = ()
-    """The given values, in the order of the command's parameters."""
 
     @property
     def line(self) -> str:
-        """The line that `parse` reads as this."""
         pairs = zip(self.command.parameters, map(str, self.values), strict=False)
         words = (value if parameter.rest else quoted(value) for parameter, value in pairs)
         return " ".join((self.command.name, *words))
@@ -86,7 +83,6 @@ def answer(name: str, text: str) -> Invocation:
 
 
 def quoted(value: str) -> str:
-    """Return a value as one word of a line."""
     plain = value and not any(c.isspace() or c == QUOTE for c in value)
     return value if plain else QUOTE + value.replace("\\", "\\\\").replace(QUOTE, '\\"') + QUOTE
 

@@ -27,7 +27,6 @@ class ParameterKind(StrEnum):
     """A whole number from 1."""
     TEXT = "text"
     COMMAND = "command"
-    """A command and its values."""
     FILTER = "filter"
     FILE = "file"
     DESTINATION = "destination"
@@ -89,7 +88,6 @@ class Command:
     """Its word in the footer; empty: not in the footer."""
     parameters: tuple[Parameter, ...] = ()
     help: str = ""
-    """More help, in sentences."""
 
     writes: bool = False
     """It changes what runs: a read-only console refuses it, and a tape without `--allow-write`."""

@@ -210,7 +210,6 @@ REGISTRY: dict[str, Command] = {
         *_PROGRAMS, *_EVENTS,
     )
 }  # fmt: skip
-"""Every command by its name."""
 
 
 def add_screen(screen: ScreenInfo) -> None:

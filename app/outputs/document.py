@@ -17,13 +17,9 @@ from probes.tables.conversion import objects
 def document(snapshots: Sequence[Snapshot], format_name: str) -> bytes:
     """The tables of one window of one probe, as ControlPlane.export() returns them.
 
-    - `json`: an object: `probe`, `window`, `generation`, `start` and `end` (UTC); under `ingress`
-      and `egress` the rows of each metric, by its name; `interfaces` and `losses` by direction.
-    - `xml`: the same, as elements.
-    - `jsonl`: a line a row, each with its metric and window, as in files.
-    - `csv`: the same, flat; a table a metric, with its header, and an empty line between tables.
-
-    Built-in probes have no metrics: their rows are `flows`, `hops` and `paths`.
+    `json` and `xml` are one object: the window, the losses, and the rows by direction and metric.
+    `jsonl` and `csv` are as in files, with an empty line between tables of `csv`. Built-in probes
+    have no metrics: their rows are `flows`, `hops` and `paths`.
     """
     written = FORMATS[format_name]
     if written.document is None:

@@ -11,7 +11,6 @@ from html import escape
 from typing import Any, NamedTuple
 
 Record = Sequence[Any] | Mapping[str, Any]
-"""A row: flat, or nested."""
 
 _json = json.JSONEncoder(check_circular=False).encode
 _XML_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

@@ -57,7 +57,6 @@ _VIEWS: Mapping[str, tuple[Domain, Callable[[Any], RowTable]]] = {
     # Among several tables a single word does not search the text of events.
     "events": (replace(EVENTS, bare=(), text=""), lambda event: event_table([event])),
 }
-"""Domains and rows of the views with a filter."""
 
 
 @dataclass(slots=True)
@@ -68,7 +67,6 @@ class Filtering:
     filters: Mapping[str, Filter] = field(default_factory=dict)
     """By view."""
     left_out: int = 0
-    """Rows that did not pass."""
     total: int = 0
     """Rows before filtering."""
 

@@ -33,7 +33,6 @@ class Format:
     """Return the start of a table from its schema and header."""
     separator: bytes = b""
     end: bytes = b""
-    """The end of a table."""
     row_end: bytes = b""
     """The end of every row, which occurs nowhere else.
 
@@ -52,12 +51,10 @@ class Format:
         return bool(self.row_end)
 
     def table(self, schema: str, header: Sequence[str], rows: Iterable[Any]) -> bytes:
-        """Return a whole table."""
         return self.begin(schema, header) + self.encode(rows) + self.end
 
 
 FORMATS: dict[str, Format] = {}
-"""By name."""
 
 
 def register(added: Format) -> None:
@@ -66,7 +63,7 @@ def register(added: Format) -> None:
     FORMAT_NAMES.append(added.name)
 
 
-register(
+for _format in (
     Format(
         "csv",
         "text/csv",
@@ -74,9 +71,7 @@ register(
         encode=encoders.csv_rows,
         begin=lambda schema, header: encoders.csv_rows([header]),
         row_end=b"\n",
-    )
-)
-register(
+    ),
     Format(
         "jsonl",
         "application/x-ndjson",
@@ -84,9 +79,7 @@ register(
         encode=encoders.json_lines,
         row_end=b"}\n",
         mark=encoders.json_mark,
-    )
-)
-register(
+    ),
     Format(
         "json",
         "application/json",
@@ -98,9 +91,7 @@ register(
         row_end=b"}\n",
         mark=encoders.json_mark,
         document=encoders.json_document,
-    )
-)
-register(
+    ),
     Format(
         "xml",
         "application/xml",
@@ -111,5 +102,6 @@ register(
         row_end=b"</row>\n",
         document=encoders.xml_document,
         in_console=False,
-    )
-)
+    ),
+):
+    register(_format)

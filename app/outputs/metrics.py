@@ -31,7 +31,6 @@ class MetricOutput:
         self.schema = f"{self.name}/{zlib.crc32(','.join(own).encode()):08x}"
 
     def records(self, item: Snapshot, *, nested: bool) -> Iterator[Record]:
-        """Return the rows: the window, then keys and values."""
         about = (
             self.schema, item.probe, item.side, item.metric, item.interface, item.window,
             iso(item.start_utc_ns), iso(item.end_utc_ns), item.generation,

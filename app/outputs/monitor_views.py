@@ -23,10 +23,9 @@ def _measured(rows_of: Callable[[Part], Array]) -> Iterator[OutputColumn]:
         # Of the array's columns only flows are fractions.
         return OutputColumn(name, meaning, lambda part: rows_of(part)[name].round(1).tolist())
 
-    def rest(part: Part, unit: str) -> list[int]:
+    def rest(part: Part, unit: str) -> Any:
         rows = rows_of(part)
-        found: list[int] = (rows[unit] - sum(rows[f"{p}_{unit}"] for p in _PROTOCOLS)).tolist()
-        return found
+        return (rows[unit] - sum(rows[f"{p}_{unit}"] for p in _PROTOCOLS)).tolist()
 
     yield column("packets", "all frames, also frames without IP")
     yield column("bytes", "of all frames, without FCS")
@@ -60,7 +59,6 @@ METRICS = OutputView(
     state.PROBE,
     state.METRICS_TABLE,
 )
-"""One row a window."""
 TRIGGERS = OutputView(
     state.TRIGGERS_TABLE,
     1,
@@ -100,4 +98,3 @@ POLICIES = OutputView(
     state.PROBE,
     state.POLICIES_TABLE,
 )
-"""One row a policy and window."""

@@ -20,7 +20,6 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 _EQUAL: Mapping[str, Callable[[Any, Any], bool]] = {"==": operator.eq, "!=": operator.ne}
 COMPARED = {**_EQUAL, **_ORDER}
-"""Operators of numbers."""
 _MATCH = {"=~": True, "!~": False}
 """Whether the pattern must occur."""
 _NAME = re.compile(r"[^\s=!<>~]+")
@@ -80,7 +79,6 @@ def _give_up(*_: object) -> NoReturn:
 
 
 def shown(actual: StateValue) -> str:
-    """Return a state in the syntax of tapes."""
     if actual is None:
         return "not known"
     if isinstance(actual, bool):

@@ -171,7 +171,6 @@ _OTHERS: Mapping[str, tuple[Callable[[TapeLine, TapePlace], Statement], Forms]] 
          "first step."),
     )),
 }  # fmt: skip
-"""Lines that are no steps, by verb, with their help."""
 STATEMENTS = (*STEPS, *_OTHERS)
 """First words of lines; commands and keys are others."""
 FORMS = (

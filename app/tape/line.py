@@ -12,7 +12,6 @@ _PATTERN = re.compile(r"/((?:[^/\\]|\\.)*)/")
 _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|)", re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0}
 MOST_S = 24 * 3600.0
-"""Longest duration."""
 
 
 class TapeLineError(Exception):
@@ -46,7 +45,6 @@ class TapeLine:
         raise TapeLineError(message, (self.at if at is None else at) + 1, hint)
 
     def skip(self) -> None:
-        """Skip white space."""
         found = _SPACE.match(self.text, self.at)
         assert found is not None
         self.at = found.end()
@@ -58,7 +56,6 @@ class TapeLine:
         return found
 
     def take(self, pattern: re.Pattern[str]) -> str:
-        """Read the text of a match; empty without one."""
         found = self.match(pattern)
         return found[0] if found else ""
 
@@ -112,7 +109,6 @@ class TapeLine:
         return duration(self, self.at, self.word(), zero=zero)
 
     def end(self, what: str) -> None:
-        """Refuse any rest but a comment."""
         self.skip()
         if not self.over:
             rest = self.text[self.at :].split(" #")[0].strip()

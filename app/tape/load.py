@@ -42,24 +42,25 @@ class _Loader:
     """Reads one tape and its sources."""
 
     def __init__(self, saved: Saved) -> None:
-        """`saved` are filters by name."""
         self.steps: list[TapeStep] = []
         self.requirements: list[Requirement] = []
         self.sizes: dict[str, int] = {}
         self.faults: list[Fault] = []
-        self.title = ""
-        """Title of the outermost tape."""
         self._saved = saved
         self._known: dict[Path, list[Statement]] = {}
         """Lines of each file: its faults are reported once."""
         self._read_lines = 0
 
-    def take(self, text: str, file: str, directory: Path, *inside: Path) -> None:
-        """Read a text. `file` names it in errors, `directory` has its sources. `inside` are the
-        tapes that play this one: a source must be none of them."""
-        first = text.split("\n", 1)[0].strip()
-        self.title = first.removeprefix("#").strip() if first.startswith("#") else ""
+    def tape(self, name: str, text: str, file: str, directory: Path, *inside: Path) -> Tape:
+        """Read a tape. `file` names it in errors, `directory` has its sources. `inside` are the
+        tapes that play this one: a source must be none of them. Raises TapeError."""
         self._run(self._said(text, file), inside, directory, _Speeds(), outermost=True)
+        if self.faults:
+            raise TapeError(list(dict.fromkeys(self.faults)))
+        first = text.split("\n", 1)[0].strip()
+        title = first.removeprefix("#").strip() if first.startswith("#") else ""
+        sizes = {each.lower(): number for each, number in self.sizes.items()}
+        return Tape(name, tuple(self.steps), tuple(self.requirements), title=title, **sizes)
 
     def _said(self, text: str, file: str) -> list[Statement]:
         statements, faults = read(text, file, self._saved)
@@ -108,37 +109,25 @@ class _Loader:
                 if where not in self._known:
                     self._known[where] = self._said(text_of(path), str(path))
             except TapeError as error:
-                self.faults += [fault for fault in error.faults if fault not in self.faults]
+                self.faults += error.faults
             except UsageError as error:
                 self._fault(one.place, error.message)
             else:
                 self._run(self._known[where], (*inside, where), path.parent, replace(speeds))
 
     def _fault(self, place: TapePlace, message: str) -> None:
-        fault = Fault(place, message)
-        if fault not in self.faults:
-            self.faults.append(fault)
-
-    def tape(self, name: str) -> Tape:
-        """Return the tape. Raises TapeError."""
-        if self.faults:
-            raise TapeError(self.faults)
-        sizes = {each.lower(): number for each, number in self.sizes.items()}
-        return Tape(name, tuple(self.steps), tuple(self.requirements), title=self.title, **sizes)
+        self.faults.append(Fault(place, message))
 
 
 def load(path: Path, saved: Saved = NONE) -> Tape:
     """Return the tape in a file; `saved` are filters by name. Raises TapeError and UsageError."""
-    loader = _Loader(saved)
-    loader.take(text_of(path), str(path), path.parent, path.resolve())
-    return loader.tape(path.stem)
+    inside = path.resolve()
+    return _Loader(saved).tape(path.stem, text_of(path), str(path), path.parent, inside)
 
 
 def of_text(text: str, file: str, saved: Saved = NONE) -> Tape:
     """Return a tape from a text; `file` names it in errors. Raises TapeError."""
-    loader = _Loader(saved)
-    loader.take(text, file, Path())
-    return loader.tape(file)
+    return _Loader(saved).tape(file, text, file, Path())
 
 
 def of_commands(lines: Sequence[str], saved: Saved = NONE) -> Tape:
@@ -183,12 +172,10 @@ def joined(tapes: Sequence[Tape]) -> Tape:
 
 
 def refused(what: str) -> str:
-    """Return why a tape must not make a change."""
     return f"{what} changes what runs; --allow-write lets a tape do that"
 
 
 def unmet(tape: Tape, version: str) -> Iterator[tuple[TapePlace, str]]:
-    """Yield the unmet requirements, with reasons."""
     for one in tape.requirements:
         if one.operator:
             if not COMPARED[one.operator](_numbers(version), _numbers(one.version)):

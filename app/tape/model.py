@@ -14,13 +14,11 @@ TIMEOUT = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TapePlace:
-    """A place in a tape."""
+    """A place in a tape; lines and columns count from 1."""
 
     file: str
     line: int
-    """From 1."""
     column: int = 1
-    """From 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,6 @@ class Tape:
     width: int = 120
     """Columns of a screen that is not shown."""
     height: int = 40
-    """Its lines."""
     title: str = ""
     """The first line, if it is a comment."""
 
@@ -92,4 +89,3 @@ class StepError(ProbedeckError):
 
     def __init__(self, place: TapePlace, reason: str) -> None:
         super().__init__(f"{place.file}:{place.line}: {reason}")
-        self.place = place

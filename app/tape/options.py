@@ -20,7 +20,6 @@ class Startup:
 
     tape: Tape | None = None
     allow_write: bool = False
-    """Whether tapes may change what runs."""
     shown: bool = True
     """The console has a terminal: it sets the screen's size, and the console outlives the tape."""
 

@@ -12,7 +12,6 @@ _T, _F, _C = StateKind.TEXT, StateKind.FLAG, StateKind.COUNT
 
 
 def states() -> dict[str, NamedState]:
-    """Return every named state and family, by name."""
     own = (
         NamedState("view", _T, "screen in front", tuple(SCREENS)),
         NamedState("paused", _F, "whether the view is frozen"),
@@ -36,7 +35,6 @@ def states() -> dict[str, NamedState]:
 
 
 def known(name: str) -> NamedState | None:
-    """Return the named state of a name, or None."""
     for state in states().values():
         if state.name.endswith(".") and name.startswith(state.name) and name != state.name:
             return replace(state, name=name)
@@ -44,6 +42,5 @@ def known(name: str) -> NamedState | None:
 
 
 def nearest(name: str) -> str:
-    """Return a hint at the name that the user may mean."""
     names = [f"{each}NAME" if each.endswith(".") else each for each in states()]
     return did_you_mean(name, names, "probedeck tape states lists all")

@@ -27,7 +27,6 @@ _NO_TABLE = "overview"
 """The view that only a picture can be exported of."""
 _SUFFIXES = " ".join(f".{suffix}" for suffix in (*VALUES, TEXT))
 Forms = tuple[tuple[str, str], ...]
-"""Forms of a line, and their help."""
 
 
 class TapeStage(Protocol):
@@ -376,4 +375,3 @@ STEPS: Mapping[str, type[TapeInstruction]] = {
     "Action": Action, "Type": Type, "Key": Press, "Wait": Wait, "Expect": Expect, "Sleep": Sleep,
     "Export": Export, "Screenshot": Screenshot,
 }  # fmt: skip
-"""The steps by their verbs."""

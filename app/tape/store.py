@@ -21,12 +21,10 @@ _REGISTER = re.compile(r"[a-z]")
 
 @dataclass(frozen=True, slots=True)
 class TapeStore:
-    """Tapes by name."""
+    """Tapes by name; `files` and `filters` are the settings', by name."""
 
     files: Mapping[str, str]
-    """Files by name, from the settings."""
     filters: Mapping[str, str] = field(default_factory=dict)
-    """Filters by name, from the settings."""
 
     def names(self) -> tuple[str, ...]:
         """Return all names but registers; names from the settings come first."""
@@ -60,12 +58,10 @@ class TapeStore:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the files of the library, by name."""
     return {path.stem: path for path in sorted(_LIBRARY.glob(f"*{SUFFIX}"))}
 
 
 def registers() -> dict[str, Path]:
-    """Return the files of recorded registers, by letter."""
     return {path.stem: path for path in sorted(_directory().glob(f"[a-z]{SUFFIX}"))}
 
 

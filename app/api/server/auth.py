@@ -23,7 +23,6 @@ class Rights:
     """Tokens of one listener. Without tokens every client may do everything."""
 
     token: bytes = b""
-    """Token of clients with all rights."""
     read_token: bytes = b""
     """Token of clients that may only read."""
 
@@ -31,7 +30,6 @@ class Rights:
 def refusal(
     status: HTTPStatus, said: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return the answer to a refused request."""
     # In ASCII: quoted parts of a request may be invalid UTF-8.
     return Response(json.dumps(asdict(said)), status, headers, "application/json")
 

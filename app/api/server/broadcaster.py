@@ -90,7 +90,6 @@ class Subscription:
         return table
 
     def _drop(self) -> None:
-        """Drop the oldest window, with all its metrics."""
         oldest = self._pop()
         key = oldest.probe, oldest.window
         while self._tables and (self._tables[0].probe, self._tables[0].window) == key:
@@ -125,7 +124,6 @@ class Broadcaster:
         self._lock = threading.Lock()
 
     def publish(self, item: Snapshot | Event) -> None:
-        """A `probes.control_plane.Listener`."""
         with self._lock:
             if isinstance(item, Event):
                 self._events.append(item)
@@ -134,7 +132,6 @@ class Broadcaster:
                 subscription.offer(item)
 
     def events(self, after: int) -> Events:
-        """Return the events with a number above `after`."""
         with self._lock:
             kept, last = tuple(self._events), self._count
         first = last - len(kept) + 1

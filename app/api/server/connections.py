@@ -42,11 +42,9 @@ class _Connection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether the connection waits for its client."""
         return self._deadline is not None or self.cycle is None or self.cycle.response_complete
 
     def abort(self) -> None:
-        """End the connection at once."""
         if self.transport is not None:
             self.transport.abort()
         elif self.greeting is not None:
@@ -136,7 +134,6 @@ class ConnectionLimiter:
         self._connections: dict[_Connection, None] = {}
 
     async def accept(self) -> None:
-        """Accept clients until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:

@@ -7,6 +7,7 @@ import ssl
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Self
 
 import uvicorn
@@ -29,7 +30,6 @@ class Api:
     """Options of the API. Files are read once, at the start."""
 
     version: str
-    """Version of the program, for clients."""
     socket: str = sockets.DEFAULT_SOCKET
     """Path of a Unix socket for its owner only; empty: none."""
     address: str = ""
@@ -56,7 +56,6 @@ class ApiListener:
             if getattr(options, name) and not options.address:
                 raise UsageError(f"a {name.replace('_', ' ')} for the API needs an address too")
         self.address: tuple[str, int] | None = None
-        """Host and port of the TCP socket."""
         self._plane = plane
         self._console = console
         self._options = options
@@ -69,13 +68,14 @@ class ApiListener:
             if options.address:
                 rights, tls = _rights(options), _tls(options)
                 tcp = undo.enter_context(sockets.tcp(options.address))
-                if tls is None and not sockets.is_loopback(tcp.socket):
+                host, port = tcp.socket.getsockname()[:2]
+                self.address = host, port
+                if tls is None and not ip_address(host).is_loopback:
                     raise UsageError(
                         f"the API on {options.address} needs TLS: others can reach it",
                         hint="give a certificate and its key with --api-cert and --api-key",
                     )
                 self._offers.append((tcp, rights, tls))
-                self.address = tcp.socket.getsockname()[:2]
             self._sockets = undo.pop_all()
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(lambda *_: None)
