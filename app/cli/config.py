@@ -118,23 +118,19 @@ def init(file: str, force: bool) -> None:
 
 def template() -> str:
     """Return a configuration file that sets nothing."""
+    import textwrap
+
     lines = ["# Settings of probedeck: see probedeck config --help. Lines with # show defaults."]
     for section, of in sections(Options).items():
         lines += ["", f"[{section}]"]
         for setting in settings_of(of).values():
-            lines += ["", *_explained(setting)]
+            lines += ["", *textwrap.wrap(f"# {setting.help}", 98, subsequent_indent="# ")]
+            entry = _entry(setting, setting.default).removeprefix("# ")
+            usual = f"; default: {setting.usual}" if setting.usual else ""
+            lines.append(f"# {_commented(entry, setting.words + usual)}")
     for section, (about, *more) in _EXAMPLES.items():
         lines += ["", f"[{section}]", f"# {about}", *(f"# {line}" for line in more)]
     return "\n".join(lines) + "\n"
-
-
-def _explained(setting: Setting) -> Iterator[str]:
-    import textwrap
-
-    yield from textwrap.wrap(setting.help, 98, initial_indent="# ", subsequent_indent="# ")
-    entry = _entry(setting, setting.default).removeprefix("# ")
-    usual = f"; default: {setting.usual}" if setting.usual else ""
-    yield f"# {_commented(entry, setting.words + usual)}"
 
 
 @config.command()

@@ -24,9 +24,6 @@ EXIT_CODES = "Exit codes: 0 ok, 1 runtime, 2 usage, 3 expectation, 4 privilege o
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_PROBEDECK_COMPLETE"
 """The variable by which a shell asks for completions."""
-DOCTOR_EXAMPLES = """\b
-Example:
-  probedeck doctor -i eth0"""
 
 
 @click.command(
@@ -46,7 +43,7 @@ def cli(context: click.Context) -> None:
         print(context.get_help())
 
 
-@click.command(cls=GroupedCommand, epilog=DOCTOR_EXAMPLES)
+@click.command(cls=GroupedCommand, epilog="\b\nExample:\n  probedeck doctor -i eth0")
 @option("-i", "--interface", metavar="NAME", default=None, help="Check this interface, too.")
 def doctor(interface: str | None) -> int:
     """Check the requirements of monitoring, and name remedies."""

@@ -14,30 +14,29 @@ from typing import BinaryIO
 from app.files import as_invoker, expand, invoker, write_atomic
 from bpf.errors import ProbedeckError, UsageError
 
-NAME = "probedeck"
 _MOST = 1 << 20
 """Most bytes of a file."""
 
 
 def config_file() -> Path:
     """Return `$XDG_CONFIG_HOME/probedeck/config.toml`, which need not exist."""
-    return _base("XDG_CONFIG_HOME", ".config") / NAME / "config.toml"
+    return _base("XDG_CONFIG_HOME", ".config") / "config.toml"
 
 
 def state_dir() -> Path:
     """Return `$XDG_STATE_HOME/probedeck` (history, tapes, layouts), which need not exist."""
-    return _base("XDG_STATE_HOME", ".local/state") / NAME
+    return _base("XDG_STATE_HOME", ".local/state")
 
 
 def data_dir() -> Path:
     """Return `$XDG_DATA_HOME/probedeck`, for recordings. It need not exist."""
-    return _base("XDG_DATA_HOME", ".local/share") / NAME
+    return _base("XDG_DATA_HOME", ".local/share")
 
 
 def _base(variable: str, usual: str) -> Path:
     given = os.environ.get(variable, "")
     # The XDG specification ignores relative paths.
-    return Path(given) if given.startswith("/") else invoker().home / usual
+    return (Path(given) if given.startswith("/") else invoker().home / usual) / "probedeck"
 
 
 def check_tape(path: str) -> None:

@@ -23,7 +23,14 @@ def device(interface: Interface) -> Iterator[HostCheck]:
     if not interface.ethernet:
         yield note("framing", "no Ethernet: ingress is watched by TC, not XDP")
     yield _native_xdp(interface)
-    yield from _auto(interface)
+    choice = ingress.choose(interface)
+    native = choice.hook is Hook.XDP
+    yield ok("ingress auto", f"{'native XDP' if native else 'TC'}: {choice.reason}")
+    if interruption := ingress.interruption(interface):
+        if native:
+            yield note("XDP interrupts", interruption, "--ingress tc does not")
+        else:
+            yield ok("XDP interrupts", f"only with --ingress xdp: {interruption}")
     for hook in (Hook.TC_INGRESS, Hook.TC_EGRESS):
         yield _order(hook, interface)
     yield _offloads(name)
@@ -37,18 +44,6 @@ def _native_xdp(interface: Interface) -> HostCheck:
             return ok("native XDP", "not in this driver; --ingress xdp would be generic")
         case None:
             return note("native XDP", "unknown: this kernel does not tell")
-
-
-def _auto(interface: Interface) -> Iterator[HostCheck]:
-    choice = ingress.choose(interface)
-    native = choice.hook is Hook.XDP
-    where = "native XDP" if native else "TC"
-    yield ok("ingress auto", f"{where}: {choice.reason}")
-    if interruption := ingress.interruption(interface):
-        if native:
-            yield note("XDP interrupts", interruption, "--ingress tc does not")
-        else:
-            yield ok("XDP interrupts", f"only with --ingress xdp: {interruption}")
 
 
 def _order(hook: Hook, interface: Interface) -> HostCheck:

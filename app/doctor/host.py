@@ -72,16 +72,14 @@ def kernel() -> Iterator[HostCheck]:
 
 
 def compiler() -> Iterator[HostCheck]:
-    """Check the headers and the compile helper: compile a small program."""
+    """Check the headers and the compile helper: compile a small program.
+
+    If this process can load no map, which compiling does, only import bcc.
+    """
     if UAPI_HEADER.exists():
         yield ok("UAPI headers", str(UAPI_HEADER))
     else:
         yield fatal("UAPI headers", f"no {UAPI_HEADER}", install("headers"))
-    yield from _compile()
-
-
-def _compile() -> Iterator[HostCheck]:
-    """Compile a trial; if this process can load no map, which compiling does, only import bcc."""
     name = "bcc and LLVM"
     remedy = install("bcc", "headers")
     started = time.perf_counter()

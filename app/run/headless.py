@@ -54,7 +54,8 @@ def _run(spec: RunSpec, output: OutputSpec, child: ChildProcess | None) -> None:
     controller = Controller()
     _on_signals(mailbox.stop)
 
-    with TableWriter(output, spec.probes, controller) as tables:
+    tables = TableWriter(output, spec.probes, controller)
+    with tables.sink:
 
         def listener(item: Item) -> None:
             mailbox.put(item)

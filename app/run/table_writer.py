@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TableWriter:
-    """Writes a controller's items into tables, as a context manager.
+    """Writes a controller's items into tables while the context manager `sink` is open.
 
     A table that fails or recovers is an event of the controller, which also gets the number of
     lost rows.
@@ -38,25 +38,18 @@ class TableWriter:
         self.filtering = output.filtering()
         if words := self.filtering.words(output.views):
             print(f"probedeck: {words}", file=sys.stderr, flush=True)
-        self._sink = Sink(
+        self.sink = Sink(
             output.out, self._usual, [VIEWS[name] for name in output.views],
             metrics=output.metrics, formats=self._formats, keep=self.filtering.kept,
             report=controller.publish,
         )  # fmt: skip
-
-    def __enter__(self) -> TableWriter:
-        self._sink.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._sink.__exit__(*error)
 
     def _formats_of(self, probes: Iterable[ProbeConfig]) -> dict[str, str]:
         return {probe.name: self._format or probe.format for probe in probes}
 
     def check(self) -> None:
         """Raise ProbedeckError if a table lacks rows."""
-        if missing := self._sink.incomplete():
+        if missing := self.sink.incomplete():
             raise ProbedeckError(f"could not be written: {', '.join(missing)}")
 
     def write(self, item: Item) -> None:
@@ -66,11 +59,11 @@ class TableWriter:
             # The API added this probe. A probe that has gone again gets the usual format.
             formats.update(self._formats_of(one.config for one in self._controller.probes()))
             formats.setdefault(item.probe, self._usual)
-        self._sink.write(item)
+        self.sink.write(item)
         if isinstance(item, Event) and item.text == REMOVED:
-            self._sink.end_probe(item.source)
+            self.sink.end_probe(item.source)
             formats.pop(item.source, None)
-        self._controller.unwritten = self._sink.lost
+        self._controller.unwritten = self.sink.lost
 
 
 @contextlib.contextmanager
@@ -82,7 +75,7 @@ def writing(
 
     def write_all() -> None:
         try:
-            with tables:
+            with tables.sink:
                 for item in mailbox.until_stopped(float("inf")):
                     tables.write(item)
                 for item in mailbox.rest():

@@ -18,10 +18,8 @@ class Totals:
     """Counts of windows, packets, losses, probes and transitions."""
 
     def __init__(self) -> None:
-        self.windows = 0
-        """Windows of flows."""
-        self.packets = 0
-        """Packets in them."""
+        self.windows = self.packets = 0
+        """Windows of flows, and packets in them."""
         self.tables = 0
         """Windows of metrics."""
         self.losses: dict[LossReason, Loss] = {}
@@ -29,12 +27,8 @@ class Totals:
         """Windows of path tracing."""
         self.outcomes = dict.fromkeys(ProbeOutcome, 0)
         """Finished path probes, by outcome."""
-        self.monitored = 0
-        """Windows of the monitor."""
-        self.seen = 0
-        """Packets in them."""
-        self.transitions = 0
-        """Transitions of the monitor's policies."""
+        self.monitored = self.seen = self.transitions = 0
+        """Windows of the monitor, packets in them, and transitions of its policies."""
 
     def add(self, item: Item) -> None:
         if isinstance(item, Event):
