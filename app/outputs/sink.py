@@ -169,7 +169,8 @@ class Sink:
         """Rows that could not be written, by table; replaced by another mapping as it changes."""
         self._format = format_name
         self._nested = FORMATS[format_name].nested
-        self._formats = formats or {}
+        # The caller adds the formats of later probes to its dictionary, which may be empty now.
+        self._formats = {} if formats is None else formats
         self._directory = None if target == "-" else expand(target)
         self._keep = keep
         self._report = report
