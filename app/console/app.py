@@ -296,7 +296,7 @@ class ConsoleApp(DiffApp[int]):
     def show_status(self) -> None:
         if (front := self._front()) is not None:
             items = status_items(self, self._where, self.tapes.status_items())
-            front.show_status([*items, *front.notes])
+            front.query_one("#status", StatusStrip).show([*items, *front.notes])
 
     def _published(self, item: Snapshot | Event) -> None:
         # The probes' threads call it.

@@ -166,9 +166,6 @@ class ConsoleScreen(TableScreen):
         number = self._answering or self._blamed
         return bool(number) and self.prompt.refuse(number, error, self.place_of)
 
-    def show_status(self, items: list[StatusItem]) -> None:
-        self.query_one("#status", StatusStrip).show(items)
-
     def run_in_worker(
         self, ask: Callable[[], _T], done: Callable[[_T], None],
         failed: Callable[[ProbedeckError], None], *, asked: bool = True, task: Task | None = None,

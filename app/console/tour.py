@@ -186,6 +186,5 @@ class TourPanel(Static):
 
 
 def _with_keys(text: str) -> Text:
-    """Return a text with its backquoted keys in bold."""
     parts = text.split("`")
     return Text.assemble(*((part, "bold reverse" if n % 2 else "") for n, part in enumerate(parts)))

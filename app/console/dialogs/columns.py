@@ -74,12 +74,9 @@ class ColumnsScreen(DiffModalScreen[None]):
 
     def _show(self) -> None:
         self._list.show(Rows.of(self._row(name) for name in self._names))
-        self._fit()
+        self.on_resize()
 
     def on_resize(self) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
         room = max(2, self.size.height - _OTHER_LINES)
         self._list.styles.height = min(1 + len(self._names), room)
 

@@ -26,7 +26,6 @@ _EDITOR = (
     ("shift+arrows", "Select"),
     ("ctrl+x, c, v", "Cut, copy, paste"),
 )
-"""Keys of the editor itself."""
 _EDITOR_COMMANDS = (
     ("program.next_direction", "The probe's other direction: incoming or outgoing packets"),
     ("program.panel", "The next panel: log, difference, swap report, metrics, events"),
@@ -47,14 +46,12 @@ _HEALTH = (
     ("gen 2", "The second program runs: after a swap, or another flow.capture"),
     ("lost", "Packets or results that are missing in the tables"),
 )
-"""Items of the health strip."""
 _PROMPT = (
     ("tab", "Complete; again: the next one"),
     ("up, down", "The history"),
     ("enter", "Run it"),
     ("esc", "Cancel"),
 )
-"""Keys of every prompt."""
 _FILTER = (
     ("tcp 443", "Protocol, port, host: terms that all must hold"),
     ("dport:80,443", "One of these; sport: port: too, and ranges 8000-8100"),
@@ -104,8 +101,8 @@ def help_of(focused: Widget | None, mode: str, key_of: Callable[[str], str]) -> 
     `key_of` gives the key of a command.
     """
     if isinstance(focused, VirtualTable):
-        lines = [(column.title or column.id, column.help) for column in focused.columns
-                 if column.help]  # fmt: skip
+        explained = [column for column in focused.columns if column.help]
+        lines = [(column.title or column.id, column.help) for column in explained]
         return [(f"Columns of {focused.id}", lines)]
     if isinstance(focused, StatusStrip):
         return [("Health", _HEALTH)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rich.console import Group
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult, RenderResult
@@ -62,16 +61,10 @@ class HelpBox(BoxScreen):
     HelpBox > .help--muted { color: $text-muted; }
     """
     title_text = ""
-    """Title in the border."""
 
     def text(self) -> Iterable[Text | Table]:
         """Return the paragraphs and tables of the text."""
         raise NotImplementedError
-
-    @property
-    def muted(self) -> Style:
-        """The style of less important text."""
-        return self.get_component_rich_style("help--muted", partial=True)
 
     def compose(self) -> ComposeResult:
         box = VerticalScroll(_Lines(lambda: Group(*self.text())), classes="box")

@@ -54,7 +54,8 @@ class KeysScreen(HelpBox):
         grid = Table.grid(padding=(0, 2), expand=True)
         grid.add_column(style="bold", width=_KEYS_CELLS, no_wrap=True)
         grid.add_column(ratio=1)
-        grid.add_column(style=self.muted, no_wrap=True, width=_NAME_CELLS)
+        muted = self.get_component_rich_style("help--muted", partial=True)
+        grid.add_column(style=muted, no_wrap=True, width=_NAME_CELLS)
         for keys, what, *name in lines:
             grid.add_row(Text(keys), Text(what), Text("".join(name)))
         yield grid

@@ -12,7 +12,7 @@ from textual.widgets import Input
 from app.commands import REGISTRY, Command
 from app.commands.keys import spoken
 from app.console.dialogs.help_box import BoxScreen
-from app.console.protocol import Console, console_of
+from app.console.protocol import console_of
 from widgets.table.columns import Column
 from widgets.table.rows import Row, Rows
 from widgets.table.table import VirtualTable
@@ -67,10 +67,6 @@ class Palette(BoxScreen):
     def _table(self) -> VirtualTable:
         return self.query_one(VirtualTable)
 
-    @property
-    def console(self) -> Console:
-        return console_of(self.app)
-
     def _show(self, text: str) -> None:
         self._table.show(Rows.of(map(self._row, self._meant(text.strip()))))
         self._table.unpin()
@@ -80,7 +76,8 @@ class Palette(BoxScreen):
         # The box does not shrink: each letter would redraw the screen below.
         self._most = max(self._most, 1 + self._table.source.rows)
         height = self.app.size.height
-        room = height // 2 if self.console.terminal.slow else height - _OTHER_LINES
+        slow = console_of(self.app).terminal.slow
+        room = height // 2 if slow else height - _OTHER_LINES
         self._table.styles.height = max(2, min(self._most, room))
 
     def _meant(self, text: str) -> list[Command]:
@@ -96,7 +93,7 @@ class Palette(BoxScreen):
         return sorted(found, key=lambda e: (e.screen not in (mode, ""), -scores[e.name]))
 
     def _row(self, entry: Command) -> Row:
-        keys = spoken(self.console.keymap.keys(entry.name, self.app.current_mode))
+        keys = spoken(console_of(self.app).keymap.keys(entry.name, self.app.current_mode))
         return Row(entry.name, (entry.title, keys, entry.usage), _TONES)
 
     def action_move(self, rows: int) -> None:
@@ -120,4 +117,4 @@ class Palette(BoxScreen):
         # The user types the values behind its name.
         needs = any(parameter.needed for parameter in entry.parameters)
         line = f"app.prompt {entry.name}" if needs else entry.name
-        self.app.call_later(self.console.action_command, line)
+        self.app.call_later(console_of(self.app).action_command, line)

@@ -78,7 +78,6 @@ class LiveFlows:
         return self._view
 
     def add(self, snapshot: Snapshot) -> None:
-        """Take in a window."""
         with self._lock:
             self._view = self._added(snapshot)
 

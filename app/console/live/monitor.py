@@ -25,8 +25,8 @@ class MonitorView:
     @property
     def now_utc_ns(self) -> int:
         """End of the last window by the clock of the measuring host; 0 before the first."""
-        return max((table[-1].end_utc_ns for table in (self.metrics, self.policies) if table),
-                   default=0)  # fmt: skip
+        last = (table[-1].end_utc_ns for table in (self.metrics, self.policies) if table)
+        return max(last, default=0)
 
 
 class LiveMonitor:
@@ -42,7 +42,6 @@ class LiveMonitor:
         self._lock = threading.Lock()
 
     def add(self, snapshot: Snapshot) -> None:
-        """Add a table of a window."""
         with self._lock:
             self._view = None
             table = self._tables[snapshot.metric]

@@ -121,7 +121,6 @@ class LivePulses:
         return self._view
 
     def add(self, snapshot: Snapshot) -> None:
-        """Add a table of a window."""
         with self._lock:
             probes = self._view.probes
             pulse = _pulse(probes.get(snapshot.probe), snapshot)

@@ -132,9 +132,8 @@ class RecentTimes:
     def of(self, view: PathView) -> tuple[Array, Array]:
         """Return times (m,) in ns, -1 for a loss, and the places in `ids` (m,) of their series,
         in the order of PathView.samples."""
-        self._found = {
-            id(chunk): self._found.get(id(chunk)) or self._times(chunk) for _, chunk in view._chunks
-        }
+        before = self._found
+        self._found = {id(of): before.get(id(of)) or self._times(of) for _, of in view._chunks}
         found = [(times, places) for _, times, places in self._found.values()]
         return _in_order(np.empty(0, "i8"), found)
 

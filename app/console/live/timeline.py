@@ -71,8 +71,7 @@ class Timeline:
         return self._toward(frame, bisect_right(self._at, wanted) - 1, seconds)
 
     def back(self, frame: Frame, step: float, seconds: float) -> Iterator[Frame]:
-        """Yield `frame` and earlier ones, at least `step` seconds apart, until they cover the last
-        `seconds`."""
+        """Yield `frame` and earlier ones, at least `step` seconds apart, of the last `seconds`."""
         begin = frame.at - seconds
         found: Frame | None = frame
         while found is not None:

@@ -118,8 +118,7 @@ class Tapes:
     # Events, commands and errors of the console
 
     def admits(self, event: events.Event) -> bool:
-        """Whether the console handles an event. While a tape plays, only its keys; Escape stops
-        it."""
+        """Whether to handle an event; while a tape plays, only its keys, and Escape stops it."""
         arrives = isinstance(event, events.InputEvent) and not event.is_forwarded
         if not arrives or self._player is None or self._player.sent(event):
             return True
@@ -168,8 +167,7 @@ class Tapes:
                 self._recorder.answered(text)
 
     def refused(self, text: str, left: int) -> None:
-        """Record that the prompt keeps a text for correction, `left` characters after the
-        cursor."""
+        """Record that the prompt keeps a text to correct, `left` characters after the cursor."""
         if self._recorder is not None:
             self._recorder.put(text, left)
 

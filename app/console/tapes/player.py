@@ -144,7 +144,9 @@ class Player:
         deadline = time.monotonic() + seconds
         while True:
             await self._settle()
-            await self._painted()
+            painted = asyncio.Event()
+            if self._app.screen.call_after_refresh(painted.set):
+                await _soon(painted.wait())
             if not self._console.tasks.busy:
                 return
             left = deadline - time.monotonic()
@@ -165,11 +167,6 @@ class Player:
         waited = [event for node, event in zip(nodes, handled, strict=True)
                   if node.call_later(event.set)]  # fmt: skip
         await _soon(asyncio.gather(*(event.wait() for event in waited)))
-
-    async def _painted(self) -> None:
-        painted = asyncio.Event()
-        if self._app.screen.call_after_refresh(painted.set):
-            await _soon(painted.wait())
 
     def _look(self) -> None:
         if self._stopping:

@@ -90,8 +90,7 @@ class Recorder:
             self._entries.append(_Entry(self._entries[-1].at, "enter"))
 
     def put(self, text: str, left: int = 0) -> None:
-        """Replace the keys of the prompt by its text, with the cursor `left` characters before the
-        end."""
+        """Replace the prompt's keys by its text, the cursor `left` characters before the end."""
         if begin := self._asked():
             at = self._entries[-1].at
             keys = [_Entry(at, "ctrl+u"), *(_Entry(at, c, c) for c in text)]

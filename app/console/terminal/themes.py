@@ -85,14 +85,8 @@ _LIGHT_16 = _Colors(
     blurred="#ffffff", active="#55ffff", line="#555555", dark=False,
 )  # fmt: skip
 
-THEMES = {
-    theme.name: theme
-    for theme in (
-        _theme("probedeck-dark", _DARK), _theme("probedeck-light", _LIGHT),
-        _theme("probedeck-dark-16", _DARK_16), _theme("probedeck-light-16", _LIGHT_16),
-    )
-}  # fmt: skip
-"""By name."""
+_COLORS = {"dark": _DARK, "light": _LIGHT, "dark-16": _DARK_16, "light-16": _LIGHT_16}
+THEMES = {f"probedeck-{name}": _theme(f"probedeck-{name}", of) for name, of in _COLORS.items()}
 
 
 def name_of(*, dark: bool, colors: str) -> str:
