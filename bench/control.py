@@ -24,8 +24,8 @@ from bpf.compiler import Compiler
 from probes.config.model import ProbeConfig, parse
 from probes.control.controller import Controller
 from probes.hooks import Hooks
-from probes.program import ProgramProbe
 from probes.program.loading import compile_probe
+from probes.program.probe import ProgramProbe
 from probes.snapshot import Item, Snapshot
 from tests.support.generator import Generator
 from tests.support.veth import End, veth_pair

@@ -17,9 +17,9 @@ from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
 from probes.config.model import parse
 from probes.hooks import Hooks
-from probes.netflow.features import FEATURES, Method
-from probes.program import ProgramProbe
+from probes.netflow.generator import FEATURES, Method
 from probes.program.loading import compile_probe
+from probes.program.probe import ProgramProbe
 from tests.support.generator import frame
 
 _REPEAT = 500_000

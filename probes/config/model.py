@@ -19,13 +19,13 @@ from pydantic import (
 from bpf.attach.attachment import Hook
 from bpf.compiler.source import INCLUDES, fits_every_hook, included
 from bpf.errors import UsageError, did_you_mean
-from probes import netflow
 from probes.config.c_headers import MAX_HEADERS, NAME, headers_beside
 from probes.config.config_errors import config_error, invalid
 from probes.config.files import read_data, read_text, why_no_text
 from probes.config.formats import FORMAT_NAMES
 from probes.config.map_config import Macro, MapOptions, Metric, Model, Name, Text
-from probes.netflow import FEATURES, Method
+from probes.netflow import generator as netflow
+from probes.netflow.generator import FEATURES, Method
 
 Side = Literal["ingress", "egress"]
 SIDES: tuple[Side, Side] = ("ingress", "egress")
@@ -55,7 +55,7 @@ class NetflowFeatures(Model):
     ] = FEATURES
     """Their names in any order, or how many of the first ones."""
     method: Method = Method.FULLY_ADAPTIVE
-    """See `probes.netflow.Method`."""
+    """See `probes.netflow.generator.Method`."""
 
     @model_validator(mode="after")
     def _chooses(self) -> Self:

@@ -35,7 +35,7 @@ from probes.snapshot import Event, History, HookStatus, Item, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
-    from probes.program import ProgramProbe
+    from probes.program.probe import ProgramProbe
 
 _KEPT = 4
 """Names in an event's list of maps before it is cut."""
@@ -120,7 +120,7 @@ class ProbeRunner:
         return on_best_hook(lambda: self._add(config, force))
 
     def _add(self, config: ProbeConfig, force: bool) -> ProbeInfo:
-        from probes.program import ProgramProbe
+        from probes.program.probe import ProgramProbe
         from probes.program.compiled import CompiledProbe
         from probes.program.loading import compile_probe
 

@@ -15,7 +15,7 @@ from probes.snapshot import REMOVED, Event, Item, Snapshot
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
-    from probes.program import ProgramProbe
+    from probes.program.probe import ProgramProbe
 
 
 Verdicts = Mapping[str, Mapping[str, int]]
@@ -168,7 +168,7 @@ class RunningProbes:
 
     def program(self, name: str) -> ProgramProbe:
         """Return a user's probe. Raises UsageError for a built-in one."""
-        from probes.program import ProgramProbe
+        from probes.program.probe import ProgramProbe
 
         probe = self.find(name).probe
         if not isinstance(probe, ProgramProbe):

@@ -18,8 +18,8 @@ from bpf.errors import UsageError
 from probes.config.model import parse
 from probes.control.builtin_probes import BuiltinEntry, ProbeHost
 from probes.control_plane import ControlPlane
-from probes.program import ProgramProbe
 from probes.program.loading import compile_probe
+from probes.program.probe import ProgramProbe
 from probes.snapshot import REMOVED, Snapshot
 from tests.probes.conftest import compiler as compiler
 from tests.probes.deck import Deck

@@ -16,7 +16,7 @@ from bpf.compiler import Compiler
 from bpf.cpus import online_cpus
 from probes.config.metric_checks import check_metrics
 from probes.config.model import DirectionConfig, ProbeConfig, Side, hook_of, load
-from probes.netflow import FEATURES, Method, source
+from probes.netflow.generator import FEATURES, Method, source
 from probes.snapshot import Snapshot
 from tests.probes.program.tools import Loose
 from tests.probes.running import (

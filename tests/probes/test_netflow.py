@@ -19,8 +19,15 @@ from hypothesis import strategies as st
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.cpus import online_cpus
-from probes.netflow import FEATURES, Feature, Method, field_types, source
-from probes.netflow.features import IP_FEATURES, KEYS
+from probes.netflow.generator import (
+    FEATURES,
+    IP_FEATURES,
+    KEYS,
+    Feature,
+    Method,
+    field_types,
+    source,
+)
 from tests.probes.running import (
     ARP,
     DROPPED,

@@ -17,7 +17,7 @@ from bpf.compiler import Compiler, client
 from probes.config.model import load
 from probes.monitor import programs
 from probes.monitor.options import Input, MonitorOptions
-from probes.netflow import FEATURES, Method, source
+from probes.netflow.generator import FEATURES, Method, source
 
 APPLICATIONS = sorted(Path(programs.__file__).with_name("applications").glob("*.c"))
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.c"))

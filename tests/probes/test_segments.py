@@ -21,7 +21,7 @@ from bpf.compiler import Compiler
 from bpf.syscall import call, prog_test_run
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.state import METRICS_TABLE
-from probes.netflow import source as netflow
+from probes.netflow.generator import source as netflow
 from probes.snapshot import LossReason, Snapshot
 from tests.probes.conftest import MakeProbe
 from tests.probes.monitor.bed import Bed, application, frame, records

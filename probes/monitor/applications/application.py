@@ -11,10 +11,9 @@ from bpf.programs import trial
 from probes.hooks import Hooks
 from probes.monitor.applications import catalog
 from probes.monitor.applications.views import findings
-from probes.program import ProgramProbe
 from probes.program.compiled import CompiledProbe
 from probes.program.loading import Clone, LoadedSide
-from probes.program.probe import ProgramGeneration
+from probes.program.probe import ProgramGeneration, ProgramProbe
 from probes.snapshot import Event, Item
 
 

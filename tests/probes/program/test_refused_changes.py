@@ -11,8 +11,9 @@ from bpf.attach.attachment import Hook
 from bpf.attach.chain import MAX_PROBES, Stage
 from bpf.compiler import CompileError
 from bpf.errors import KernelError, ProbedeckError, UsageError
-from probes.program import ProgramProbe, loading
+from probes.program import loading
 from probes.program.metrics import make_map
+from probes.program.probe import ProgramProbe
 from tests.probes.program.tools import (
     COUNTER,
     DEEP,

@@ -17,8 +17,8 @@ from bpf.cpus import online_cpus
 from bpf.syscall import prog_test_run
 from probes.config.model import ProbeConfig, parse
 from probes.hooks import Hooks
-from probes.program import ProgramProbe
 from probes.program.loading import LoadedSide, compile_probe
+from probes.program.probe import ProgramProbe
 from probes.snapshot import Event, Item, Snapshot
 from tests.support.compiling import kept_fds
 
