@@ -58,7 +58,6 @@ def _path(location: Sequence[int | str]) -> str:
 
 
 def _words(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
-    """Return the mistake and a hint."""
     kind, given = error["type"], _cut(ascii(error["input"]))
     if kind == "extra_forbidden":
         key = str(error["loc"][-1])

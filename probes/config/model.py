@@ -269,11 +269,9 @@ class ProbeConfig(Model):
 
     @property
     def has_interval(self) -> bool:
-        """Whether the configuration sets the interval."""
         return "interval" in self.model_fields_set
 
     def every(self, interval: float) -> ProbeConfig:
-        """Return the same probe with windows of so many seconds."""
         return self.model_copy(update={"interval": interval})
 
     def with_source(self, side: Side, source: str) -> ProbeConfig:

@@ -182,7 +182,6 @@ class Controller(ProbeRunner):
         return service.info() if service else None
 
     def applications(self) -> Sequence[ApplicationProbe]:
-        """Return the applications that run behind the monitor."""
         from probes.monitor.applications.application import ApplicationProbe
 
         every = [running.probe for running in self._running]

@@ -70,7 +70,6 @@ class HealthWatch:
                 self._moved |= {metric, item.metric}
 
     def cancel(self) -> None:
-        """End the window without a decision."""
         self._cancelled = True
         self._over.set()
 
@@ -85,7 +84,6 @@ class HealthWatch:
             self._decide(self._verdict(passed))
 
     def _passed(self) -> int:
-        """Return the packets of the watched directions so far."""
         return sum(interface.packets()[side == "egress"] for interface, side in self._watched)
 
     def _without_movement(self) -> str:

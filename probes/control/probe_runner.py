@@ -218,7 +218,6 @@ class ProbeRunner:
         return tuple(point.status for point in self._hooks.in_use())
 
     def hooks(self) -> Sequence[InterfaceHook]:
-        """Return every hook in use."""
         return self._hooks.in_use()
 
     def close(self) -> None:

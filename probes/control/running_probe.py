@@ -113,7 +113,6 @@ class RunningProbe:
             return report
 
     def stop(self) -> None:
-        """Publish the last window and end the poller."""
         self._poller.stop()
 
     def close(self) -> tuple[Snapshot, ...]:
@@ -125,7 +124,6 @@ class RunningProbe:
             return latest
 
     def info(self) -> ProbeInfo:
-        """Return the description of the probe for operators."""
         config = self.probe.config
         return ProbeInfo(
             self.name,

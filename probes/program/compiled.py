@@ -36,7 +36,6 @@ class CompiledSide:
 
     @property
     def hook_key(self) -> HookKey:
-        """The hook that its program joins."""
         return HookKey(self.interface.index, self.hook, self.config.hook == "monitor")
 
     @property

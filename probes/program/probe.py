@@ -84,9 +84,8 @@ class ProgramProbe:
         self._unreported: dict[Side, dict[LossReason, Loss]] = {}
         """Losses that no table has reported yet."""
         self._current = ProgramGeneration(0, compiled.config, ())
-        first = self._load(compiled, 1, ())
+        self._current = self._load(compiled, 1, ())
         self._start_ns = time.monotonic_ns()
-        self._current = first
 
     @property
     def config(self) -> ProbeConfig:
@@ -325,7 +324,6 @@ class ProgramProbe:
         return (*self.latest, *events, *self._fill_events())
 
     def _fill_events(self) -> list[Event]:
-        """Return a warning for each table that has become full."""
         full = {f"{s.side}.{s.metric}" for s in self.latest if s.occupancy >= 1}
         new, self._full = full - self._full, full
         text = "the map of {} is full: what did not fit is missing"

@@ -153,12 +153,12 @@ def objects(schema: TableSchema, rows: Array) -> Iterator[dict[str, Any]]:
     return _Table(schema, rows.dtype).objects(rows)
 
 
+@dataclass(slots=True)
 class _Scalar:
     """A field with one value."""
 
-    def __init__(self, convert: _Convert, cut: _Cut | None = None) -> None:
-        self._convert = convert
-        self._cut = cut
+    convert: _Convert
+    cut: _Cut | None = None
 
     def columns(self, path: str) -> list[str]:
         return [path]
@@ -167,41 +167,41 @@ class _Scalar:
         return [self.objects(array)]
 
     def objects(self, array: Array) -> list[Any]:
-        return self._convert(self._cut(array) if self._cut else array)
+        return self.convert(self.cut(array) if self.cut else array)
 
 
+@dataclass(slots=True)
 class _Record:
     """A struct or union, by its members."""
 
-    def __init__(self, members: Mapping[str, _Node]) -> None:
-        self._members = members
+    members: Mapping[str, _Node]
 
     def columns(self, path: str) -> list[str]:
-        return [c for name, node in self._members.items() for c in node.columns(f"{path}.{name}")]
+        return [c for name, node in self.members.items() for c in node.columns(f"{path}.{name}")]
 
     def flat(self, array: Array) -> list[list[Any]]:
-        return [column for name, node in self._members.items() for column in node.flat(array[name])]
+        return [column for name, node in self.members.items() for column in node.flat(array[name])]
 
     def objects(self, array: Array) -> list[Any]:
-        values = [node.objects(array[name]) for name, node in self._members.items()]
-        return [dict(zip(self._members, each, strict=True)) for each in zip(*values, strict=True)]
+        values = [node.objects(array[name]) for name, node in self.members.items()]
+        return [dict(zip(self.members, each, strict=True)) for each in zip(*values, strict=True)]
 
 
+@dataclass(slots=True)
 class _Items:
     """An array; its elements lie along the second dimension."""
 
-    def __init__(self, element: _Node, count: int) -> None:
-        self._element = element
-        self._count = count
+    element: _Node
+    count: int
 
     def columns(self, path: str) -> list[str]:
-        return [c for i in range(self._count) for c in self._element.columns(f"{path}[{i}]")]
+        return [c for i in range(self.count) for c in self.element.columns(f"{path}[{i}]")]
 
     def flat(self, array: Array) -> list[list[Any]]:
-        return [column for i in range(self._count) for column in self._element.flat(array[:, i])]
+        return [column for i in range(self.count) for column in self.element.flat(array[:, i])]
 
     def objects(self, array: Array) -> list[Any]:
-        values = [self._element.objects(array[:, i]) for i in range(self._count)]
+        values = [self.element.objects(array[:, i]) for i in range(self.count)]
         return list(map(list, zip(*values, strict=True))) if values else [[] for _ in array]
 
 
