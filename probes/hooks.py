@@ -75,13 +75,12 @@ class InterfaceHook:
         self.users = 0
         """Number of users; `Hooks` counts them."""
 
-    def attach(self, *, by_link: bool = True) -> Attachment:
+    def attach(self, *, by_link: bool = True) -> None:
         """Attach the chain to the interface. Raises as bpf.attach.attachment.attach does."""
         generic = not self.choice.auto
         self.attachment = attach(
             self.hook, self.chain.fd, self.interface, by_link=by_link, generic=generic
         )
-        return self.attachment
 
     @property
     def mode(self) -> str:
@@ -231,13 +230,12 @@ class Hooks:
     def monitored(self, interface: Interface) -> MonitoredHook:
         """Return the hook behind its monitor. Raises UsageError if it has no monitor."""
         with self._lock:
-            point = self._monitored.get(interface.index)
-            if point is None:
-                raise UsageError(
-                    f"no monitor runs on {interface.name}, and so no application of it can",
-                    hint="give --monitor, or a policy",
-                )
-            return point
+            if point := self._monitored.get(interface.index):
+                return point
+            raise UsageError(
+                f"no monitor runs on {interface.name}, and so no application of it can",
+                hint="give --monitor, or a policy",
+            )
 
     def attach(self, point: ProbeHook) -> None:
         """Attach a hook unless it is attached already. Raises as bpf.attach.attachment.attach does.

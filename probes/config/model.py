@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -153,10 +153,8 @@ def _alike(metric: Metric, earlier: Metric, at: str) -> None:
             raise invalid(text, at=f"{at}.{key}", hint="metrics of one map have it in common")
 
 
-def _contradiction(metric: Metric, maps: Mapping[str, MapOptions]) -> str:
+def _contradiction(metric: Metric, options: MapOptions) -> str:
     """Return why a metric contradicts the options of its map; empty if it does not."""
-    if (options := maps.get(metric.map)) is None:
-        return ""
     what = "shared" if options.share else "writable"
     if metric.snapshot:
         return f"each window of a snapshot has a map of its own, and maps.{metric.map} is {what}"
@@ -227,7 +225,8 @@ class ProbeConfig(Model):
             )
         for side, direction in self.directions():
             for number, metric in enumerate(direction.metrics):
-                if why := _contradiction(metric, self.maps):
+                options = self.maps.get(metric.map)
+                if options and (why := _contradiction(metric, options)):
                     raise invalid(why, at=f"{side}.metrics[{number}]", hint="leave it out")
         names = {
             name

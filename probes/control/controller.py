@@ -229,7 +229,6 @@ class Controller(ProbeRunner):
         return service if service and service.probe is self._probe_of(MONITOR_PROBE) else None
 
     def _monitored(self) -> MonitorService:
-        service = self._running_service()
-        if service is None:
-            raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")
-        return service
+        if service := self._running_service():
+            return service
+        raise UsageError("no monitor runs", hint="start with --monitor, or with a policy")

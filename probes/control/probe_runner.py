@@ -120,9 +120,9 @@ class ProbeRunner:
         return on_best_hook(lambda: self._add(config, force))
 
     def _add(self, config: ProbeConfig, force: bool) -> ProbeInfo:
-        from probes.program.probe import ProgramProbe
         from probes.program.compiled import CompiledProbe
         from probes.program.loading import compile_probe
+        from probes.program.probe import ProgramProbe
 
         checked = self._last_check.take(config, None)
         with checked or compile_probe(self._compiler, config, self._hooks) as compiled:

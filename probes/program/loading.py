@@ -8,7 +8,8 @@ also with the previous generation if the layout is the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping
+import re
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,9 +17,17 @@ from typing import Any
 
 from bpf.attach import interface as interfaces
 from bpf.attach.attachment import Hook
-from bpf.compiler import Compiled, CompiledMap, CompiledProgram, Compiler
+from bpf.compiler import (
+    Compiled,
+    CompiledMap,
+    CompiledProgram,
+    CompileError,
+    Compiler,
+    Diagnostic,
+)
 from bpf.compiler.diagnostics import parse_verifier
 from bpf.compiler.remarks import unserved_maps
+from bpf.compiler.source import code_of
 from bpf.errors import KernelError, UsageError
 from bpf.maps.kinds import Shape
 from bpf.maps.map import Map
@@ -31,7 +40,6 @@ from probes.config.model import SIDES, DirectionConfig, ProbeConfig, Side, hook_
 from probes.hooks import Hooks, macros_of
 from probes.losses import LOSSES, LossTotals, counts_losses
 from probes.program.compiled import CompiledProbe, CompiledSide, check_memory
-from probes.program.externs import externs, resolved
 from probes.program.map_options import (
     check_maps,
     codecs_of,
@@ -43,6 +51,11 @@ from probes.program.map_options import (
 from probes.program.metrics import MetricMap, make_map, open_map, rows_of
 from probes.snapshot import Loss, LossReason
 from probes.tables.conversion import TableSchema, schema_of
+
+_EXTERN = re.compile(
+    r'\bBPF_TABLE\s*\(\s*"extern"\s*,(?P<types>[^()]*),\s*(?P<name>\w+)\s*,[^(),]*\)'
+)
+"""Shared maps as in bcc: `BPF_TABLE("extern", ...)` names a map of another source."""
 
 
 def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> CompiledProbe:
@@ -66,9 +79,9 @@ def compile_probe(compiler: Compiler, config: ProbeConfig, hooks: Hooks) -> Comp
 
     try:
         # A direction with extern maps comes after the one that declares them.
-        order = sorted(config.directions(), key=lambda each: bool(externs(each[1].source)))
+        order = sorted(config.directions(), key=lambda each: bool(_externs(each[1].source)))
         for side, direction in order:
-            source = resolved(direction.source, f"{config.name}.{side}.c", find)
+            source = _resolved(direction.source, f"{config.name}.{side}.c", find)
             sides.append(_compile_side(compiler, config, side, direction, source, hooks))
         sides = [
             replace(side, options={n: o for n, o in maps.items() if n in side.declared})
@@ -91,8 +104,8 @@ def _compile_side(
     hooks: Hooks,
 ) -> CompiledSide:
     interface = interfaces.find(direction.interface)
-    if direction.hook == "monitor":
-        monitored = hooks.monitored(interface)
+    monitored = hooks.monitored(interface) if direction.hook == "monitor" else None
+    if monitored:
         hook, macros = monitored.hook, monitored.macros
     else:
         wish = hook_of(side, direction)
@@ -108,13 +121,11 @@ def _compile_side(
         function=direction.function,
         map_limit=compiler.map_limit,
     )
-    served: Container[str] = ()
     with ExitStack() as undo:
         undo.enter_context(compiled)
-        if direction.hook == "monitor":
-            monitored = hooks.monitored(interface)
+        if monitored:
             monitored.prepare(compiled)
-            served = monitored.shared
+        served = monitored.shared if monitored else ()
         specs = [found.spec for found in compiled.maps.values()]
         unserved = unserved_maps(compiled.name, direction.source, specs, served)
         program = _program_of(config, side, direction, compiled)
@@ -157,6 +168,38 @@ def _metric_maps(direction: DirectionConfig, compiled: Compiled) -> list[MetricM
         MetricMap(compiled.maps[name], metrics, direction.expiry(metrics[0][0]))
         for name, metrics in by_map.items()
     ]
+
+
+def _externs(source: str) -> list[str]:
+    """Return the names of a source's extern maps."""
+    code = code_of(source)
+    return [m["name"] for m in _EXTERN.finditer(source) if code.startswith("BPF_TABLE", m.start())]
+
+
+def _resolved(source: str, file: str, find: Callable[[str], CompiledMap | None]) -> str:
+    """Return `source` with each extern map declared as `find` knows it. Lines keep their numbers.
+
+    The compiler does not know the map: it no longer has the other source. Raises CompileError,
+    with the line in `file`, for a map that `find` does not know.
+    """
+    names = set(_externs(source))
+
+    def declare(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in names:
+            return match[0]
+        found = find(name)
+        if found is None:
+            line = source.count("\n", 0, match.start()) + 1
+            text = f"no program declares map {name}: declare it in the other direction, or in a "
+            text += f"probe that runs and shares it as this one does (maps.{name}.share)"
+            raise CompileError(file, [Diagnostic(file, line, 0, "error", text)])
+        spec = found.spec
+        arguments = f'"{spec.type.name.lower()}",{match["types"]}, {match["name"]}'
+        rest = "\n" * (match[0].count("\n") - match["types"].count("\n"))
+        return f"BPF_F_TABLE({arguments}, {spec.max_entries}, {int(spec.flags)}{rest})"
+
+    return _EXTERN.sub(declare, source)
 
 
 class Clone:

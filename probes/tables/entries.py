@@ -73,8 +73,13 @@ class EntryCodec:
     def _put(self, buffer: memoryview | bytearray, path: str, dtype: DType, given: Any) -> None:
         """Write `given` for the field at `path` into `buffer`, which has the field's length."""
         kind = self._schema.fields.get(path, "")
+        signed = kind == "signed" or dtype.kind == "i"
         if place := self._schema.bits.get(path):
-            self._put_bits(buffer, path, place, kind == "signed" or dtype.kind == "i", given)
+            shift, width = place
+            mask = (1 << width) - 1
+            number = self._number(path, given, width, signed) & mask
+            word = int.from_bytes(buffer, sys.byteorder) & ~(mask << shift) | number << shift
+            buffer[:] = word.to_bytes(len(buffer), sys.byteorder)
         elif kind in _PARSERS and FIELD_TYPES[kind].takes(dtype):
             try:
                 raw = _PARSERS[kind](given, len(buffer))
@@ -84,54 +89,29 @@ class EntryCodec:
             buffer[:] = raw
         elif dtype.shape:
             element = np.dtype((dtype.base, dtype.shape[1:]))
-            self._put_items(buffer, path, element, dtype.shape[0], given)
+            if not isinstance(given, list | tuple) or len(given) != dtype.shape[0]:
+                raise UsageError(f"{path}: it is a list of {dtype.shape[0]}")
+            for at, each in enumerate(given):
+                part = memoryview(buffer)[at * element.itemsize : (at + 1) * element.itemsize]
+                self._put(part, f"{path}[]", element, each)
         elif dtype.names is not None:
-            self._put_members(buffer, path, dtype, given)
+            names = dtype.names
+            if not isinstance(given, Mapping):
+                raise UsageError(f"{path}: it has fields, such as {{{', '.join(names)}}}")
+            for name, each in given.items():
+                if name not in names:
+                    hint = did_you_mean(name, sorted(names))
+                    raise UsageError(f"{path}: no field {name[:60]!r}", hint=hint)
+                field, offset = (dtype.fields or {})[name][:2]
+                part = memoryview(buffer)[offset : offset + field.itemsize]
+                self._put(part, f"{path}.{name}", field, each)
         elif dtype.kind == "f":
             if isinstance(given, bool) or not isinstance(given, int | float):
                 raise UsageError(f"{path}: {str(given)[:60]!r} is no number")
             buffer[:] = np.array(given, dtype).tobytes()
         else:
-            signed = kind == "signed" or dtype.kind == "i"
             number = self._number(path, given, 8 * len(buffer), signed)
             buffer[:] = number.to_bytes(len(buffer), sys.byteorder, signed=signed)
-
-    def _put_bits(
-        self,
-        buffer: memoryview | bytearray,
-        path: str,
-        place: tuple[int, int],
-        signed: bool,
-        given: Any,
-    ) -> None:
-        shift, width = place
-        mask = (1 << width) - 1
-        number = self._number(path, given, width, signed) & mask
-        word = int.from_bytes(buffer, sys.byteorder) & ~(mask << shift) | number << shift
-        buffer[:] = word.to_bytes(len(buffer), sys.byteorder)
-
-    def _put_items(
-        self, buffer: memoryview | bytearray, path: str, element: DType, count: int, given: Any
-    ) -> None:
-        if not isinstance(given, list | tuple) or len(given) != count:
-            raise UsageError(f"{path}: it is a list of {count}")
-        for at, each in enumerate(given):
-            part = memoryview(buffer)[at * element.itemsize : (at + 1) * element.itemsize]
-            self._put(part, f"{path}[]", element, each)
-
-    def _put_members(
-        self, buffer: memoryview | bytearray, path: str, dtype: DType, given: Any
-    ) -> None:
-        names = dtype.names or ()
-        if not isinstance(given, Mapping):
-            raise UsageError(f"{path}: it has fields, such as {{{', '.join(names)}}}")
-        for name, each in given.items():
-            if name not in names:
-                hint = did_you_mean(name, sorted(names))
-                raise UsageError(f"{path}: no field {name[:60]!r}", hint=hint)
-            field, offset = (dtype.fields or {})[name][:2]
-            part = memoryview(buffer)[offset : offset + field.itemsize]
-            self._put(part, f"{path}.{name}", field, each)
 
     def _number(self, path: str, given: Any, bits: int, signed: bool) -> int:
         """Return a whole number of so many bits; enumerators go by name, too."""
