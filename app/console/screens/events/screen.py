@@ -74,10 +74,6 @@ class EventRows:
         return EventRows([self._events[at] for at in order(of, descending=descending)])
 
 
-class EventTable(SortedTable):
-    """The events."""
-
-
 class EventsScreen(ConsoleScreen):
     """Events in a table, and the whole text of one."""
 
@@ -99,12 +95,11 @@ class EventsScreen(ConsoleScreen):
         return ((FILTERED, None),)
 
     def compose_body(self) -> list[Widget]:
-        table = EventTable(EVENTS, empty=_NOTHING)
-        return [table, Static(markup=False, id="text")]
+        return [SortedTable(EVENTS, empty=_NOTHING), Static(markup=False, id="text")]
 
     @property
-    def table(self) -> EventTable:
-        return self.query_one(EventTable)
+    def table(self) -> SortedTable:
+        return self.query_one(SortedTable)
 
     @property
     def _chosen(self) -> Event | None:

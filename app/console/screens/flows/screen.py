@@ -48,10 +48,6 @@ def first_states(console: Console) -> StateValues:
     }  # fmt: skip
 
 
-class FlowTable(SortedTable):
-    """The flows."""
-
-
 class FlowsScreen(ConsoleScreen):
     """Flows in a table; `/` filters what is shown, `C` chooses what is counted."""
 
@@ -68,17 +64,17 @@ class FlowsScreen(ConsoleScreen):
         self._rtts = Rtts()
 
     def compose_body(self) -> list[Widget]:
-        changes = FlowTable(CHANGES, empty=_FILTERED)
+        changes = SortedTable(CHANGES, empty=_FILTERED)
         changes.display = False
-        return [FlowTable(FLOWS, empty=_WAITING), changes, FlowDetail()]
+        return [SortedTable(FLOWS, empty=_WAITING), changes, FlowDetail()]
 
     def filtered(self) -> tuple[tuple[Domain, RowTable], ...]:
         return ((LIVE_FLOWS, live_table(self.console.frame.flows)),)
 
     @property
-    def table(self) -> FlowTable:
+    def table(self) -> SortedTable:
         """The table of flows, or of their changes between two moments."""
-        return next(t for t in self.tables if isinstance(t, FlowTable) and t.display)
+        return next(t for t in self.tables if t.display)
 
     @property
     def detail(self) -> FlowDetail:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from datetime import UTC, datetime
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from app.console.screens.paths.rows import (
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import ColumnSpec, TableSpec
 from probes.snapshot import LossReason
-from widgets.format import age, bit_rate, duration, percent, poll_time, si
+from widgets.format import age, bit_rate, clock, duration, percent, poll_time, si
 from widgets.sparkline import bars, round_scale, sparkline
 from widgets.status import StatusItem
 from widgets.table.columns import Column
@@ -259,7 +258,8 @@ def _loss_text(reason: LossReason, total: int, now: int) -> str:
 
 def _warned_row(one: Warned) -> Row:
     event, tone = one.event, _TONES[one.event.severity]
-    at = datetime.fromtimestamp(event.utc_ns / 1e9, UTC).strftime("%H:%M:%S")
     times = f"{one.times} x" if one.times > 1 else ""
     muted = Tone.MUTED
-    return Row(event, (at, event.source, event.text, times), (muted, muted, tone, muted))
+    return Row(
+        event, (clock(event.utc_ns), event.source, event.text, times), (muted, muted, tone, muted)
+    )

@@ -59,12 +59,14 @@ HOPS: TableSpec[HopLine] = TableSpec(
             value=lambda one: one.hop.number),
         ColumnSpec("host", "Host", 12,
             help="Router that answers; +1: one other router answers too.",
-            cell=lambda one: one.host, tone=lambda one: one.host_tone,
+            cell=lambda one: one.host, tone=lambda one: Tone.MUTED if one.is_silent else one.queue_tone(Tone.NORMAL),
             value=lambda one: None if one.is_silent else one.host),
         ColumnSpec("loss", "Loss", 6, "right", larger_first=True,
             help="Lost probes in the last minute. Routers limit their answers: a loss that later"
             " hops do not have is no loss of packets.",
-            cell=lambda one: percent(one.hop.numbers.loss), tone=lambda one: one.loss_tone,
+            cell=lambda one: percent(one.hop.numbers.loss),
+            tone=lambda one: Tone.BAD if one.hop.numbers.loss > 0 and not one.hop.forgiven
+            else Tone.MUTED,
             value=lambda one: one.hop.numbers.loss),
         ColumnSpec("last", "Last ms", 7, "right", priority=3, unit="ms", larger_first=True,
             help="Last round-trip time, in milliseconds.",

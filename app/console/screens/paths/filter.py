@@ -14,14 +14,9 @@ from probes.filter.table import AddressNames
 _PATH = np.dtype(
     [
         ("destination", "u1", (16,)),
-        ("version", "u1"),
-        ("protocol", "u1"),
-        ("source_port", "u2"),
-        ("destination_port", "u2"),
-        ("hops", "f8"),
-        ("rtt", "f8"),
-        ("loss", "f8"),
-        ("queue", "f8"),
+        *((name, "u1") for name in ("version", "protocol")),
+        *((name, "u2") for name in ("source_port", "destination_port")),
+        *((name, "f8") for name in ("hops", "rtt", "loss", "queue")),
     ]
 )
 _HOP = np.dtype(

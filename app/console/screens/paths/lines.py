@@ -44,22 +44,14 @@ class HopLine:
         return not self.hop.numbers.answered
 
     @property
-    def host_tone(self) -> Tone:
-        return Tone.MUTED if self.is_silent else self._queue_tone(Tone.NORMAL)
-
-    @property
     def time_tone(self) -> Tone:
-        return self._queue_tone(Tone.MUTED if self.is_silent else Tone.NORMAL)
-
-    @property
-    def loss_tone(self) -> Tone:
-        return Tone.MUTED if self.hop.forgiven or not self.hop.numbers.loss > 0 else Tone.BAD
+        return self.queue_tone(Tone.MUTED if self.is_silent else Tone.NORMAL)
 
     @property
     def line_tone(self) -> Tone:
-        return self._queue_tone(Tone.MUTED if self.hop.forgiven else Tone.ACCENT)
+        return self.queue_tone(Tone.MUTED if self.hop.forgiven else Tone.ACCENT)
 
-    def _queue_tone(self, other: Tone) -> Tone:
+    def queue_tone(self, other: Tone) -> Tone:
         return Tone.WARN if self.hop.queue_ns else other
 
 

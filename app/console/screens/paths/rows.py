@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.console.host_names import Names
+from app.console.screen import counted
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.lines import HopChange, HopLine, PathLine
 from app.console.screens.paths.model import (
@@ -177,7 +178,4 @@ def destination_text(destination: str, names: Names) -> str:
 
 def distance_text(running: Traced | None) -> str:
     """Return the distance of a destination in words; empty if unknown."""
-    if running is None or not running.length:
-        return ""
-    routers = "1 router" if running.length == 1 else f"{running.length} routers"
-    return f"{routers} away"
+    return f"{counted(running.length, 'router')} away" if running and running.length else ""

@@ -75,14 +75,10 @@ def _states(paths: Paths, choice: PathKey | None) -> StateValues:
     }
 
 
-class HopTable(SortedTable):
-    """The hops of a path."""
-
-
 class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     """Paths above, the hops of the chosen one below."""
 
-    AUTO_FOCUS = "HopTable"
+    AUTO_FOCUS = "#hops, #hop_changes"
     MAIN_TABLE = "hops"
     MODE = "paths"
     CSS = """
@@ -111,11 +107,11 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         return (PATHS, paths), (HOP_FILTERS, None)
 
     def compose_body(self) -> list[Widget]:
-        changes = HopTable(HOP_CHANGES, empty=_WAITING)
+        changes = SortedTable(HOP_CHANGES, empty=_WAITING)
         changes.display = False
         return [
             SortedTable(DESTINATIONS, id="paths"),
-            HopTable(HOPS, empty=_NOTHING),
+            SortedTable(HOPS, empty=_NOTHING),
             changes,
             PathDetail(),
         ]
@@ -125,9 +121,9 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         return self.query_one("#paths", SortedTable)
 
     @property
-    def table(self) -> HopTable:
+    def table(self) -> SortedTable:
         """The table of hops, or of their changes between two moments."""
-        return next(t for t in self.tables if isinstance(t, HopTable) and t.display)
+        return next(t for t in self.tables if t.display and t.spec is not DESTINATIONS)
 
     @property
     def detail(self) -> PathDetail:
@@ -244,7 +240,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if self._choice is not None and self.console.time.marked is not None:
             self._show_changes(self._choice, self.console.time.marked)
             return
-        choice, table = self._choice, self.query_one("#hops", HopTable)
+        choice, table = self._choice, self.query_one("#hops", SortedTable)
         if choice is None:
             self._hops = []
             table.columns = hop_columns((), 1.0, 0)

@@ -84,8 +84,7 @@ class Measured:
 
     ns: float
     generation: int
-    time: float
-    """`time.time()`."""
+    utc_ns: int
 
 
 def examine(plane: ControlPlane, config: ProbeConfig) -> Verdict:
@@ -250,7 +249,7 @@ class Programs:
         """Take the measured costs of a probe's programs."""
         generation = self.infos[name].generation
         for cost in costs:
-            self.costs[Slot(name, cost.side)] = Measured(cost.ns, generation, time.time())
+            self.costs[Slot(name, cost.side)] = Measured(cost.ns, generation, time.time_ns())
 
     def unsaved(self) -> tuple[str, ...]:
         """Return default file names of sources with unsaved edits."""

@@ -6,13 +6,13 @@ import difflib
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from app.console.screen import counted
+from app.console.screens.events.columns import time_of
 from app.console.screens.programs.columns import PANELS
 from app.console.screens.programs.log import fold
 from app.console.screens.programs.model import Place, Programs, Slot, header_line, place_of, side_of
@@ -272,9 +272,8 @@ def _about(table: Snapshot) -> str:
 
 def _events(events: Sequence[Event], slot: Slot, width: int) -> Iterator[_Line]:
     for event in (event for event in events if event.source == slot.probe):
-        time = datetime.fromtimestamp(event.utc_ns / 1e9, UTC).strftime("%H:%M:%S.%f")[:-3]
         tone = _KINDS.get(event.severity, Tone.NORMAL)
-        yield from _wrapped(None, (time, event.severity), event.text, width, tone)
+        yield from _wrapped(None, (time_of(event), event.severity), event.text, width, tone)
 
 
 class SourcePanel(Vertical):

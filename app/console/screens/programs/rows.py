@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from rich.cells import cell_len
 
 from app.console.screen import counted
@@ -12,7 +10,7 @@ from app.console.screens.programs.model import ProgramLine, Programs, Slot, Verd
 from app.console.tables.columns import row
 from probes.config.model import hook_of
 from probes.control_plane import MemoryUse
-from widgets.format import byte_size, duration
+from widgets.format import byte_size, clock, duration
 from widgets.status import StatusItem
 from widgets.table.columns import cell
 from widgets.table.rows import Rows
@@ -87,7 +85,7 @@ def editing_items(
         items.append(StatusItem("ctrl+s writes it to a file", Tone.MUTED, priority=7))
     cost = programs.costs.get(slot)
     if cost is not None:
-        at = datetime.fromtimestamp(cost.time, UTC).strftime("%H:%M:%S")
+        at = clock(cost.utc_ns)
         text = f"{cost.ns:.1f} ns/packet, generation {cost.generation} at {at} UTC"
         items.append(StatusItem(text, Tone.MUTED, priority=6, label="measured"))
     if (program := programs.program(slot)) is not None:

@@ -252,8 +252,11 @@ class ProgramsScreen(PollingScreen[_Running]):
             self._sources.follow()
             self._show_all()
         # A probe that is named needs no second key.
-        elif probe or self._confirmed(("remove", name), f"{key} again removes {name}{edits}"):
+        elif probe or self._confirmation.given(
+            ("remove", name), f"{key} again removes {name}{edits}"
+        ):
             self._changes.remove(name)
+        self._show_editing()
 
     def do_probe_export(self, probe: str = "") -> None:
         self._changes.export(self._target(probe))
@@ -385,8 +388,3 @@ class ProgramsScreen(PollingScreen[_Running]):
         self.set_class(isinstance(event.widget, CodeEditor), "-editing")
         self.refresh_bindings()
         self._show_editing()
-
-    def _confirmed(self, action: object, notice: str) -> bool:
-        confirmed = self._confirmation.given(action, notice)
-        self._show_editing()
-        return confirmed

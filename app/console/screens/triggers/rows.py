@@ -58,7 +58,7 @@ def application_columns(triggers: Triggers) -> tuple[Column, ...]:
     info = triggers.info
     names = [one.name for one in info.applications] if info else []
     seen = "Records" if info and info.input is Input.TELEMETRY else "Packets"
-    by = (_run_by(triggers, name) for name in names)
+    by = (", ".join(triggers.runs(name)) for name in names)
     return columns(
         APPLICATIONS,
         application={"width": _width(names, _NAME_CELLS)},
@@ -72,10 +72,6 @@ def _width(texts: Iterable[str], cells: tuple[int, int]) -> int:
     return max(least, min(most, max(map(len, texts), default=0)))
 
 
-def _run_by(triggers: Triggers, application: str) -> str:
-    return ", ".join(triggers.runs(application))
-
-
 def policy_rows(policies: Iterable[PolicyView]) -> Rows:
     """Return a row for each policy, with its name as key."""
     return Rows.of(row(POLICIES, one.name, one) for one in policies)
@@ -84,7 +80,9 @@ def policy_rows(policies: Iterable[PolicyView]) -> Rows:
 def application_rows(triggers: Triggers) -> Rows:
     """Return a row for each application, with its name as key."""
     known = triggers.info.applications if triggers.info else ()
-    return Rows.of(row(APPLICATIONS, one.name, (one, _run_by(triggers, one.name))) for one in known)
+    return Rows.of(
+        row(APPLICATIONS, one.name, (one, ", ".join(triggers.runs(one.name)))) for one in known
+    )
 
 
 def counter_items(triggers: Triggers, cells: int) -> list[StatusItem]:

@@ -58,19 +58,11 @@ def first_states(console: Console) -> StateValues:
     return values
 
 
-class PolicyTable(SortedTable):
-    """The policies."""
-
-
-class ApplicationTable(PolicyTable):
-    """The applications."""
-
-
 class TriggersScreen(PollingScreen[_Fetched]):
     """Counters above, policies and applications below, and a detail of one of them."""
 
     MODE = "triggers"
-    AUTO_FOCUS = "PolicyTable"
+    AUTO_FOCUS = "#policies"
     CSS = """
     TriggersScreen .counters { background: $surface; }
     TriggersScreen #policies { max-height: 60%; }
@@ -103,18 +95,18 @@ class TriggersScreen(PollingScreen[_Fetched]):
         return [
             StatusStrip(id="counters", classes="counters"),
             StatusStrip(id="mix", classes="counters"),
-            PolicyTable(POLICIES),
-            ApplicationTable(APPLICATIONS, empty="no application is loaded"),
+            SortedTable(POLICIES),
+            SortedTable(APPLICATIONS, empty="no application is loaded"),
             TriggerDetail(),
         ]
 
     @property
-    def listing(self) -> PolicyTable:
-        return self.query_one("#policies", PolicyTable)
+    def listing(self) -> SortedTable:
+        return self.query_one("#policies", SortedTable)
 
     @property
-    def applications(self) -> ApplicationTable:
-        return self.query_one(ApplicationTable)
+    def applications(self) -> SortedTable:
+        return self.query_one("#applications", SortedTable)
 
     @property
     def detail(self) -> TriggerDetail:
