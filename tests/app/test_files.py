@@ -12,7 +12,7 @@ import pytest
 from app import files
 from app.commands.complete import Completer
 from app.config.paths import read_private
-from app.console.screens.programs.files import write_source
+from app.console.screens.programs.sources import write_source
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS
 from bpf.errors import ProbedeckError, UsageError

@@ -16,7 +16,6 @@ TABLES: dict[str, TableSpec[Any]] = {}
 
 
 def register(screen: ScreenInfo) -> None:
-    """Add a screen and its tables."""
     SCREENS[screen.name] = screen
     TABLES.update((table.name, table) for table in screen.tables)
 

@@ -23,7 +23,6 @@ from widgets.format import age, bit_rate, byte_size
 
 _WINDOWS = 3600
 """As many as a history keeps of a table."""
-_GONE = "This flow has been idle for a minute."
 
 
 class FlowDetail(Horizontal):
@@ -64,7 +63,7 @@ class FlowDetail(Horizontal):
         """Show the flow as of `view`, and its rate in the windows of `span` seconds until then."""
         found = np.flatnonzero(view.rows["id"] == self._key)
         if not len(found):
-            self.query_one(Static).update(Text(_GONE))
+            self.query_one(Static).update(Text("This flow has been idle for a minute."))
             self.query_one(HistoryChart).show([])
             return
         row = view.rows[found[0]]

@@ -54,7 +54,6 @@ class Flow:
         return flag_letters(int(self.row["tcp_flags"])) if self.row["protocol"] == 6 else ""
 
     def endpoint(self, end: str) -> str:
-        """Address and port of `source` or `destination`."""
         return endpoint(self.row, end)
 
     def port(self, end: str) -> str:

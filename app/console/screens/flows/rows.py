@@ -27,8 +27,7 @@ from widgets.tones import Tone
 
 
 def flow_columns(*, traced: bool, at_least: bool) -> tuple[Column, ...]:
-    """Return the columns of flows, with RTTs if paths are traced, and `totals` if totals are lower
-    bounds."""
+    """Return the columns of flows, with RTTs of traced paths, and with `totals` of lower bounds."""
     changes: dict[str, dict[str, Any]] = {}
     if traced:
         changes["rtt"] = {"hidden": False}
@@ -56,7 +55,6 @@ class FlowRows:
         self.places = order
 
     def ordered(self, position: int, *, descending: bool) -> FlowRows:
-        """Return the same flows in the order of a column."""
         values = self._numbers(FLOWS.columns[position])[self.places]
         if descending and values.dtype.kind == "f":
             values = np.where(np.isnan(values), -np.inf, values)

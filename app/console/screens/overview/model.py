@@ -149,8 +149,7 @@ def ranked(view: PathView) -> list[tuple[PathKey, int]]:
 
 
 def pressing(triggers: Triggers, cells: int) -> list[PolicyView]:
-    """Return every policy with a time line of `cells` cells: active ones, then cooling ones, then
-    armed ones near their thresholds, then the others."""
+    """Return every policy, the most pressing first, with time lines of `cells` cells."""
     return sorted(triggers.statuses(cells), key=_rank)
 
 

@@ -233,8 +233,7 @@ def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
 
 
 def warning_rows(pulses: Pulses, warned: Sequence[Warned]) -> Rows:
-    """Return the losses of each probe, with key `(LOST, probe)`, then events, with themselves as
-    keys."""
+    """Return losses, with keys `(LOST, probe)`, then events, with themselves as keys."""
     rows = [_loss_row(one) for one in pulses.probes.values() if one.lost.packets]
     rows += [_warned_row(one) for one in warned]
     return Rows.of(rows)

@@ -59,7 +59,8 @@ HOPS: TableSpec[HopLine] = TableSpec(
             value=lambda one: one.hop.number),
         ColumnSpec("host", "Host", 12,
             help="Router that answers; +1: one other router answers too.",
-            cell=lambda one: one.host, tone=lambda one: Tone.MUTED if one.is_silent else one.queue_tone(Tone.NORMAL),
+            cell=lambda one: one.host,
+            tone=lambda one: Tone.MUTED if one.is_silent else one.queue_tone(Tone.NORMAL),
             value=lambda one: None if one.is_silent else one.host),
         ColumnSpec("loss", "Loss", 6, "right", larger_first=True,
             help="Lost probes in the last minute. Routers limit their answers: a loss that later"

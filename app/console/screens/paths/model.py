@@ -344,11 +344,8 @@ class Paths:
 
     def changes(self, choice: PathKey) -> Array:
         """Return the findings about a path, dtype PATH, oldest first."""
-        if choice not in self._changes:
-            self._changes[choice] = self._changes_of(choice)
-        return self._changes[choice]
-
-    def _changes_of(self, choice: PathKey) -> Array:
+        if choice in self._changes:
+            return self._changes[choice]
         rows = self.view.changes
         packed = ipaddress.ip_address(choice.destination).packed
         wanted = np.frombuffer(packed.ljust(16, b"\0"), "u1")
@@ -360,8 +357,8 @@ class Paths:
             if protocol not in ECHO:
                 mask &= rows["source_port"] == source
                 mask &= rows["destination_port"] == destination
-        found: Array = rows[mask]
-        return found
+        self._changes[choice] = rows[mask]
+        return self._changes[choice]
 
 
 def flow_text(flow: TracedFlow) -> str:

@@ -214,7 +214,9 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self.listing.fill(rows)
         wanted = self._wanted
         if wanted is not None and (nearest := self._paths.nearest(wanted)) is not None:
-            self._point_at(nearest)
+            index = self.listing.source.index(nearest)
+            if index is not None and index != self.listing.cursor_index:
+                self.listing.move_to(index)
             if nearest == wanted:
                 self._wanted = None
         key = self.listing.cursor_key
@@ -284,11 +286,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self.call_after_refresh(self._show_hops)
 
     # Moving about
-
-    def _point_at(self, choice: PathKey) -> None:
-        index = self.listing.source.index(choice)
-        if index is not None and index != self.listing.cursor_index:
-            self.listing.move_to(index)
 
     def _step(self, by: int) -> None:
         self._wanted = None

@@ -16,11 +16,10 @@ from app.console.polling import PollingScreen
 from app.console.screens.programs.changes import ProbeChanges
 from app.console.screens.programs.checks import Checks
 from app.console.screens.programs.columns import PROGRAMS
-from app.console.screens.programs.files import edit_outside, write_source
 from app.console.screens.programs.model import Place, Programs, Slot, Verdict
 from app.console.screens.programs.panels import Panel, SourcePanel, Spot
 from app.console.screens.programs.rows import editing_items, note_items, program_rows
-from app.console.screens.programs.sources import Sources
+from app.console.screens.programs.sources import Sources, edit_outside, write_source
 from app.console.tables.sorted_table import SortedTable
 from app.files import expand
 from app.tape.named_state import StateValues

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from app.console.screens.triggers.model import PolicyView
     from probes.monitor.info import ApplicationInfo, PolicyInfo
 
-UNSURE = "?"
-"""After a value whose error band reaches over the threshold."""
-
 
 def nanoseconds(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else MISSING
@@ -77,7 +74,7 @@ POLICIES: TableSpec[PolicyView] = TableSpec(
             cell=lambda policy: policy.info.policy.when),
         ColumnSpec("value", "Value", 8, "right", priority=1, larger_first=True,
             help="Value that the condition compares, of the last window.",
-            cell=lambda policy: si(policy.numbers["value"]) + ("" if policy.sure else f" {UNSURE}"),
+            cell=lambda policy: si(policy.numbers["value"]) + ("" if policy.sure else " ?"),
             tone=lambda one: Tone.WARN if one.numbers["holds"] or not one.sure else Tone.NORMAL,
             value=lambda policy: float(policy.numbers["value"]), rank=lambda policy: policy.ratio),
         ColumnSpec("band", "Band", 12, priority=4, larger_first=True,

@@ -68,7 +68,6 @@ class PolicyView:
 
     @property
     def bars(self) -> Pieces:
-        """The time line, drawn."""
         tones = np.where(self.line.holds, Tone.WARN, Tone.ACCENT)
         tones = np.where(self.line.active, Tone.ACTIVE, tones)
         return bars(self.line.values, map(Tone, tones.tolist()), _TOP)
