@@ -87,9 +87,9 @@ TABLE_KEYS: list[BindingType] = [
     ("up,k", "focused.move(-1)"),
     ("pagedown", "focused.page(1)"),
     ("pageup", "focused.page(-1)"),
-    ("g", "focused.first"),
+    ("g", "focused.move(-1000000)"),
     ("home", "focused.top"),
-    ("end,G", "focused.last"),
+    ("end,G", "focused.move(1000000)"),
     ("enter", "focused.select"),
 ]
 """A program's keys for the table that has the focus."""

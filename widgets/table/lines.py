@@ -82,11 +82,14 @@ def draw_row(
     return strip if over is None else strip.adjust_cell_length(width, base)
 
 
-def draw_text(text: str, width: int, style: Style) -> Strip:
-    """Draw a text in the middle of a line."""
-    room = width - 2 * MARGIN
-    text = cell(text.center(room), room, "left")
-    return Strip([Segment(f" {text} ", style)]).adjust_cell_length(width, style)
+def draw_text(text: str, y: int, size: tuple[int, int], style: Style) -> Strip:
+    """Draw line `y` of a text in the middle of an empty table of `size` (width, height)."""
+    lines = text.splitlines()
+    number = y - max(0, (size[1] - len(lines)) // 3)
+    room = size[0] - 2 * MARGIN
+    line = lines[number] if 0 <= number < len(lines) else ""
+    centred = cell(line.center(room), room, "left")
+    return Strip([Segment(f" {centred} ", style)]).adjust_cell_length(size[0], style)
 
 
 @lru_cache(maxsize=8192)

@@ -13,7 +13,7 @@ from rich.style import Style
 from textual import events
 from textual.geometry import Offset, Region, Size
 from textual.message import Message
-from textual.reactive import var
+from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -51,7 +51,7 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         }}
     }}
     """
-    empty: var[str] = var("")
+    empty: reactive[str] = reactive("")
     """Text of an empty table."""
 
     class TableMessage(Message):
@@ -118,7 +118,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     def columns(self, columns: Sequence[Column]) -> None:
         if self._columns != tuple(columns):
             self._columns = tuple(columns)
-            self._fitted = (None, ())
             self._repaint()
 
     @property
@@ -129,7 +128,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
     @chosen.setter
     def chosen(self, columns: Sequence[str]) -> None:
         self._chosen = tuple(columns)
-        self._fitted = (None, ())
         self._repaint()
 
     @property
@@ -159,16 +157,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
 
     def show(self, source: RowSource) -> None:
         """Show a new source; the cursor stays on its row, and that row in view."""
-        followed = self._in_view(self.cursor_index)
+        followed = self.cursor_index in self.in_view
         had_rows = self.source.rows > 0
         self.source = source
         if not source.rows:
             self._pinned = False
         self.virtual_size = Size(1, source.rows + _HEADER)
         if self.scroll_y > self.max_scroll_y:
-            self._scroll(self.max_scroll_y)
+            self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
         key = self.cursor_key if self._pinned else None
-        found = None if key is None else source.index(key)
+        found = source.index(key) if key is not None else None
         self._place(self.cursor_index if found is None else found)
         if followed:
             self._reveal()
@@ -193,7 +191,6 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         """
         if self._sorted != (column, descending):
             self._sorted = (column, descending)
-            self._fitted = (None, ())
             self._repaint()
 
     def move_to(self, index: int) -> None:
@@ -207,27 +204,16 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             self._lines.pop(y, None)
             self.refresh(Region(0, y, self.size.width, 1))
 
-    def unpin(self) -> None:
-        """Go back to the top and stay there, whatever the first row is."""
-        self.move_to(0)
-        self._pinned = False
-
-    action_top = unpin
-
-    def watch_empty(self) -> None:
-        self._repaint()
-
     def action_move(self, rows: int) -> None:
         self.move_to(self.cursor_index + rows)
 
     def action_page(self, pages: int) -> None:
         self.move_to(self.cursor_index + pages * max(1, self._visible - 1))
 
-    def action_first(self) -> None:
+    def action_top(self) -> None:
+        """Go to the first row, and stay at the top whatever the first row is."""
         self.move_to(0)
-
-    def action_last(self) -> None:
-        self.move_to(self.source.rows - 1)
+        self._pinned = False
 
     def action_select(self) -> None:
         if self.cursor_key is not None:
@@ -269,7 +255,8 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         if y < _HEADER:
             return self._header(width)
         if not self.source.rows:
-            return self._no_rows(y - _HEADER)
+            room = self.scrollable_content_region.width, self._visible
+            return draw_text(self.empty, y - _HEADER, room, self._tones[Tone.MUTED])
         if y not in self._lines:
             self._lines[y] = self._line(y - _HEADER + self.scroll_offset.y, self.shown)
         line = self._lines[y]
@@ -291,21 +278,17 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
             if key is not None:
                 self.post_message(self.RowHighlighted(self, key))
 
-    def _in_view(self, index: int) -> bool:
-        return 0 <= index - self.scroll_offset.y < self._visible
-
     def _reveal(self) -> None:
         top = self.scroll_offset.y
-        if self._visible and not self._in_view(self.cursor_index):
+        if self._visible and self.source.rows and self.cursor_index not in self.in_view:
             above = self.cursor_index < top
-            self._scroll(self.cursor_index if above else self.cursor_index - self._visible + 1)
-
-    def _scroll(self, y: int) -> None:
-        # Before the next layout scrolling may seem forbidden, hence force.
-        self.scroll_to(y=y, animate=False, force=True)
+            y = self.cursor_index if above else self.cursor_index - self._visible + 1
+            # Before the next layout scrolling may seem forbidden, hence force.
+            self.scroll_to(y=y, animate=False, force=True)
 
     def _repaint(self) -> None:
         self._lines.clear()
+        self._fitted = (None, ())
         self.refresh()
 
     def _repaint_changed(self) -> None:
@@ -330,9 +313,3 @@ class VirtualTable(ScrollView, can_focus=True, inherit_bindings=False):
         plain = self.get_component_rich_style("table--header")
         marked = self.get_component_rich_style("table--sorted")
         return draw_titles(self.shown, self._sorted, width, plain, marked)
-
-    def _no_rows(self, y: int) -> Strip:
-        lines = self.empty.splitlines()
-        line = y - max(0, (self._visible - len(lines)) // 3)
-        text = lines[line] if 0 <= line < len(lines) else ""
-        return draw_text(text, self.scrollable_content_region.width, self._tones[Tone.MUTED])

@@ -49,8 +49,8 @@ class TableCommands:
     do_table_up = _on_table(lambda table: table.action_move(-1))
     do_table_page_down = _on_table(lambda table: table.action_page(1))
     do_table_page_up = _on_table(lambda table: table.action_page(-1))
-    do_table_first = _on_table(VirtualTable.action_first)
-    do_table_last = _on_table(VirtualTable.action_last)
+    do_table_first = _on_table(lambda table: table.move_to(0))
+    do_table_last = _on_table(lambda table: table.move_to(table.source.rows - 1))
     do_table_top = _on_table(VirtualTable.action_top)
     do_table_select = _on_table(VirtualTable.action_select)
 

@@ -69,7 +69,7 @@ class Palette(BoxScreen):
 
     def _show(self, text: str) -> None:
         self._table.show(Rows.of(map(self._row, self._meant(text.strip()))))
-        self._table.unpin()
+        self._table.action_top()
         self._fit()
 
     def _fit(self) -> None:

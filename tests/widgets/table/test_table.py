@@ -155,7 +155,7 @@ async def test_a_table_nobody_touched_begins_with_its_first_row() -> None:
         assert first_words(pilot)[0] == "row99"
         assert app.messages == [("highlighted", "row0"), ("highlighted", "row99")]
         await pilot.press("j")
-        app.table.unpin()
+        app.table.action_top()
         app.table.show(rows(names(100)))
         await pilot.pause()
         assert app.messages[-1] == ("highlighted", "row0")

@@ -178,7 +178,7 @@ class FlowsScreen(ConsoleScreen):
     do_flow_reverse = ConsoleScreen.reverse_rows
 
     def do_flow_top(self) -> None:
-        self.table.unpin()
+        self.table.action_top()
 
     def do_flow_detail(self) -> None:
         if self.table.cursor_key is not None:

@@ -304,7 +304,7 @@ class SourcePanel(Vertical):
         if panel is not self.chosen:
             self.chosen = panel
             self.table.columns = COLUMNS[panel]
-            self.table.unpin()
+            self.table.action_top()
 
     def unfold_log(self) -> None:
         """Show the visible log whole, or folded again; another panel's next log is folded."""
