@@ -51,8 +51,8 @@ class Remote:
     """PEM file of trusted certificate authorities; empty: the system's."""
 
 
-class Client:
-    """A controller's control plane, for any thread. Every method raises ProbedeckError."""
+class _Transport:
+    """Sends requests to a controller, and reads its answers. Every method raises ProbedeckError."""
 
     def __init__(self, remote: Remote) -> None:
         self.url = remote.url
@@ -61,110 +61,15 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    def status(self) -> ControllerStatus:
-        return self._ask(ControllerStatus, "GET", "status")
-
-    def hook_status(self) -> tuple[HookStatus, ...]:
-        return self.status().hooks
-
-    def memory(self) -> MemoryUse:
-        return self.status().memory
-
-    def probes(self) -> tuple[ProbeInfo, ...]:
-        return self._ask(tuple[ProbeInfo, ...], "GET", "probes")
-
-    def config(self, name: str) -> ProbeConfig:
-        return self._ask(ProbeConfig, "GET", _path("probes", name, "config"))
-
-    def check(self, config: ProbeConfig) -> Check:
-        return self._ask(Check, "POST", "compile", json=dump(config))
-
-    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
-        return self._ask(ProbeInfo, "POST", "probes", json=dump(config), params={"force": force})
-
-    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
-        path, query = _path("probes", config.name), {"force": force}
-        return self._ask(Replacement, "PUT", path, json=dump(config), params=query)
-
-    def roll_back(self, name: str) -> Replacement:
-        return self._ask(Replacement, "POST", _path("probes", name, "rollback"))
-
-    def reconfigure(self, capture: FlowFilter) -> Replacement:
-        return self._ask(Replacement, "PUT", "capture", json={"filter": capture.text})
-
-    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        wanted = {"destination": destination, "flow": flow and flow._asdict()}
-        self._answer("POST", "paths", json=wanted)
-
-    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
-        self._answer("DELETE", _path("paths", destination), params=flow and flow._asdict())
-
-    def traced(self) -> tuple[Traced, ...]:
-        return self._ask(tuple[Traced, ...], "GET", "paths")
-
-    def monitor(self) -> MonitorInfo | None:
-        return self._ask(cast("type[MonitorInfo | None]", MonitorInfo | None), "GET", "monitor")
-
-    def set_policy(self, policy: Policy) -> PolicyInfo:
-        return self._ask(PolicyInfo, "PUT", _path(*_POLICIES, policy.name), json=policy.dump())
-
-    def remove_policy(self, name: str) -> None:
-        self._answer("DELETE", _path(*_POLICIES, name))
-
-    def activate_policy(self, name: str) -> PolicyInfo:
-        return self._ask(PolicyInfo, "POST", _path(*_POLICIES, name, "activate"))
-
-    def deactivate_policy(self, name: str) -> PolicyInfo:
-        return self._ask(PolicyInfo, "POST", _path(*_POLICIES, name, "deactivate"))
-
-    def sketch(self, windows: int = 1) -> Sketch:
-        query = {"windows": windows}
-        return Sketch.from_dict(self._ask(dict[str, Any], "GET", "monitor/sketch", params=query))
-
-    def remove(self, name: str) -> tuple[Snapshot, ...]:
-        return self._tables("DELETE", _path("probes", name))
-
-    def export(self, name: str) -> tuple[Snapshot, ...]:
-        return self._tables("POST", _path("probes", name, "export"))
-
-    def document(self, name: str, kind: str = "") -> bytes:
-        """End the window. Returns its tables in format `kind`, or in the probe's own format."""
-        query = {"format": kind} if kind else {}
-        return self._answer("POST", _path("probes", name, "export"), params=query)
-
-    def entries(self, name: str, map_name: str) -> list[Entry]:
-        return self._ask(list[Entry], "GET", _entries(name, map_name))
-
-    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
-        self._answer("PUT", _entries(name, map_name), json={"key": key, "value": value})
-
-    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
-        """As in ControlPlane, but raises UsageError if the entry does not exist."""
-        self._answer("DELETE", _entries(name, map_name), params={"key": json.dumps(key)})
-        return True
-
-    def cost(self, name: str) -> tuple[Cost, ...]:
-        return self._ask(tuple[Cost, ...], "GET", _path("probes", name, "cost"))
-
-    @contextmanager
-    def stream(self, timeout: float) -> Iterator[httpx.Response]:
-        """Stream `wire` records. Raises ProbedeckError after `timeout` seconds of silence."""
-        with self._responding("GET", "stream", timeout=timeout) as response:
-            if (kind := response.headers.get("content-type")) != wire.MEDIA_TYPE:
-                raise wire.MalformedError(
-                    f"{self.url} streams {kind}, which this version can't read"
-                )
-            yield response
-
-    def _tables(self, method: str, path: str) -> tuple[Snapshot, ...]:
+    def tables(self, method: str, path: str) -> tuple[Snapshot, ...]:
         decoder = wire.Decoder()
-        answer = self._answer(method, path, params={"format": "binary"})
+        answer = self.answer(method, path, params={"format": "binary"})
         records = tuple(decoder.feed(answer))
         decoder.end()
         return tuple(record for record in records if isinstance(record, Snapshot))
 
-    def _ask(self, kind: type[_T], method: str, path: str, **options: Any) -> _T:
-        answer = self._answer(method, path, **options)
+    def ask(self, kind: type[_T], method: str, path: str, **options: Any) -> _T:
+        answer = self.answer(method, path, **options)
         try:
             found: _T = _adapter(kind).validate_json(answer)
         except ValidationError:
@@ -174,12 +79,12 @@ class Client:
             ) from None
         return found
 
-    def _answer(self, method: str, path: str, **options: Any) -> bytes:
-        with self._responding(method, path, **options) as response:
+    def answer(self, method: str, path: str, **options: Any) -> bytes:
+        with self.responding(method, path, **options) as response:
             return _read(response, self.url)
 
     @contextmanager
-    def _responding(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
+    def responding(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
         """Open an answer, before its body is read. `options` are httpx's."""
         try:
             with self._http.stream(method, f"/v1/{path}", **options) as response:
@@ -192,6 +97,118 @@ class Client:
                 raise ProbedeckError(f"{self.url}: {words}") from None
             hint = "start one: probedeck run -i eth0 --headless --api"
             raise ProbedeckError(f"no controller at {self.url}: {words}", hint=hint) from None
+
+
+class Client:
+    """A controller's control plane, for any thread. Every method raises ProbedeckError."""
+
+    def __init__(self, remote: Remote) -> None:
+        self.url = remote.url
+        self._http = _Transport(remote)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def status(self) -> ControllerStatus:
+        return self._http.ask(ControllerStatus, "GET", "status")
+
+    def hook_status(self) -> tuple[HookStatus, ...]:
+        return self.status().hooks
+
+    def memory(self) -> MemoryUse:
+        return self.status().memory
+
+    def probes(self) -> tuple[ProbeInfo, ...]:
+        return self._http.ask(tuple[ProbeInfo, ...], "GET", "probes")
+
+    def config(self, name: str) -> ProbeConfig:
+        return self._http.ask(ProbeConfig, "GET", _path("probes", name, "config"))
+
+    def check(self, config: ProbeConfig) -> Check:
+        return self._http.ask(Check, "POST", "compile", json=dump(config))
+
+    def add(self, config: ProbeConfig, *, force: bool = False) -> ProbeInfo:
+        return self._http.ask(
+            ProbeInfo, "POST", "probes", json=dump(config), params={"force": force}
+        )
+
+    def replace(self, config: ProbeConfig, *, force: bool = False) -> Replacement:
+        path, query = _path("probes", config.name), {"force": force}
+        return self._http.ask(Replacement, "PUT", path, json=dump(config), params=query)
+
+    def roll_back(self, name: str) -> Replacement:
+        return self._http.ask(Replacement, "POST", _path("probes", name, "rollback"))
+
+    def reconfigure(self, capture: FlowFilter) -> Replacement:
+        return self._http.ask(Replacement, "PUT", "capture", json={"filter": capture.text})
+
+    def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        wanted = {"destination": destination, "flow": flow and flow._asdict()}
+        self._http.answer("POST", "paths", json=wanted)
+
+    def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
+        self._http.answer("DELETE", _path("paths", destination), params=flow and flow._asdict())
+
+    def traced(self) -> tuple[Traced, ...]:
+        return self._http.ask(tuple[Traced, ...], "GET", "paths")
+
+    def monitor(self) -> MonitorInfo | None:
+        return self._http.ask(
+            cast("type[MonitorInfo | None]", MonitorInfo | None), "GET", "monitor"
+        )
+
+    def set_policy(self, policy: Policy) -> PolicyInfo:
+        return self._http.ask(PolicyInfo, "PUT", _path(*_POLICIES, policy.name), json=policy.dump())
+
+    def remove_policy(self, name: str) -> None:
+        self._http.answer("DELETE", _path(*_POLICIES, name))
+
+    def activate_policy(self, name: str) -> PolicyInfo:
+        return self._http.ask(PolicyInfo, "POST", _path(*_POLICIES, name, "activate"))
+
+    def deactivate_policy(self, name: str) -> PolicyInfo:
+        return self._http.ask(PolicyInfo, "POST", _path(*_POLICIES, name, "deactivate"))
+
+    def sketch(self, windows: int = 1) -> Sketch:
+        query = {"windows": windows}
+        return Sketch.from_dict(
+            self._http.ask(dict[str, Any], "GET", "monitor/sketch", params=query)
+        )
+
+    def remove(self, name: str) -> tuple[Snapshot, ...]:
+        return self._http.tables("DELETE", _path("probes", name))
+
+    def export(self, name: str) -> tuple[Snapshot, ...]:
+        return self._http.tables("POST", _path("probes", name, "export"))
+
+    def document(self, name: str, kind: str = "") -> bytes:
+        """End the window. Returns its tables in format `kind`, or in the probe's own format."""
+        query = {"format": kind} if kind else {}
+        return self._http.answer("POST", _path("probes", name, "export"), params=query)
+
+    def entries(self, name: str, map_name: str) -> list[Entry]:
+        return self._http.ask(list[Entry], "GET", _entries(name, map_name))
+
+    def set_entry(self, name: str, map_name: str, key: Value, value: Value) -> None:
+        self._http.answer("PUT", _entries(name, map_name), json={"key": key, "value": value})
+
+    def delete_entry(self, name: str, map_name: str, key: Value) -> bool:
+        """As in ControlPlane, but raises UsageError if the entry does not exist."""
+        self._http.answer("DELETE", _entries(name, map_name), params={"key": json.dumps(key)})
+        return True
+
+    def cost(self, name: str) -> tuple[Cost, ...]:
+        return self._http.ask(tuple[Cost, ...], "GET", _path("probes", name, "cost"))
+
+    @contextmanager
+    def stream(self, timeout: float) -> Iterator[httpx.Response]:
+        """Stream `wire` records. Raises ProbedeckError after `timeout` seconds of silence."""
+        with self._http.responding("GET", "stream", timeout=timeout) as response:
+            if (kind := response.headers.get("content-type")) != wire.MEDIA_TYPE:
+                raise wire.MalformedError(
+                    f"{self.url} streams {kind}, which this version can't read"
+                )
+            yield response
 
 
 def _path(*names: str) -> str:
