@@ -46,11 +46,8 @@ class Invoker:
 
 
 def invoker() -> Invoker:
-    """Return the user.
-
-    The home directory comes from $HOME. Under sudo it comes from the user database, because the
-    configuration of sudo may set or keep HOME.
-    """
+    """Return the user."""
+    # Under sudo, the home directory comes from the user database: sudo may set or keep HOME.
     uid = os.environ.get("SUDO_UID", "")
     if os.geteuid() == 0 and uid.isascii() and uid.isdigit() and int(uid):
         with suppress(KeyError, OverflowError):

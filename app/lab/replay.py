@@ -60,9 +60,8 @@ class Replay:
             raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
-            raise UsageError(
-                f"{self.path} is not a regular file", hint="write the capture to a file"
-            )
+            hint = "write the capture to a file"
+            raise UsageError(f"{self.path} is not a regular file", hint=hint)
         return file
 
     @contextmanager
