@@ -120,6 +120,7 @@ class ConsoleApp(DiffApp[int]):
         )  # fmt: skip
         turns = {f"do_view_{mode}": partial(self.switch_mode, mode) for mode in SCREENS}
         self.commands = Dispatcher(self, turns | runners(parts))
+        self.key_of = self.commands.key_of
         self.unsaved: tuple[str, ...] = ()
         self._asked_about: tuple[str, ...] = ()
         """The value of `unsaved` when the user was last warned."""
@@ -249,9 +250,6 @@ class ConsoleApp(DiffApp[int]):
     async def run_command(self, asked: Invocation) -> None:
         with self.tapes.running(asked):
             await self.commands.run(asked)
-
-    def key_of(self, command: str) -> str:
-        return self.commands.key_of(command)
 
     def complain(self, error: ProbedeckError) -> None:
         self.commands.hear(error)

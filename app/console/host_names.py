@@ -50,8 +50,7 @@ class Names:
         if not self.enabled:
             return ""
         with self._lock:
-            known = self._names.get(address)
-            if known is not None:
+            if (known := self._names.get(address)) is not None:
                 self._names.move_to_end(address)
                 return known
             try:

@@ -153,13 +153,13 @@ class Tasks:
         return [StatusItem(tasks[-1].words + others, Tone.ACCENT, priority=1)]
 
     @property
-    def can_cancel(self) -> bool:
-        """Whether the status strip shows a task that can be cancelled."""
-        return bool(self._cancellable())
+    def cancellable(self) -> list[Task]:
+        """Tasks on the status strip that can be cancelled, oldest first."""
+        return [task for task in self._shown() if task.cancel.cancellable and not task.cancel.asked]
 
     def cancel(self) -> bool:
         """Cancel the newest task that the strip shows as cancellable; False without one."""
-        tasks = self._cancellable()
+        tasks = self.cancellable
         return bool(tasks) and tasks[-1].cancel.ask()
 
     def do_work_cancel(self) -> None:
@@ -172,6 +172,3 @@ class Tasks:
     def _shown(self) -> list[Task]:
         """Long tasks that the user asked for, oldest first."""
         return [task for task in self._tasks if task.asked and task.seconds >= SAID_AFTER]
-
-    def _cancellable(self) -> list[Task]:
-        return [task for task in self._shown() if task.cancel.cancellable and not task.cancel.asked]

@@ -63,7 +63,7 @@ class Player:
         """Play all steps; return the place where the user stopped, in words. Raises StepError."""
         for number, step in enumerate(self.tape.steps, 1):
             self.number, self.step = number, step
-            if self._ended:
+            if self._app.return_value is not None:
                 self.fail("the console has ended before this")
             self._console.show_status()
             try:
@@ -72,15 +72,11 @@ class Player:
                 return f"was stopped in line {step.place.line}"
         return ""
 
-    @property
-    def _ended(self) -> bool:
-        return self._app.return_value is not None
-
     async def _do(self, step: TapeStep) -> None:
         try:
             await step.instruction.play(self)
-            if self._ended:
-                return
+            if self._app.return_value is not None:
+                return  # The console ends.
             if step.instruction.settles:
                 await self.idle(self.patience)
         except ProbedeckError as error:

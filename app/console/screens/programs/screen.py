@@ -86,7 +86,7 @@ class ProgramsScreen(PollingScreen[_Running]):
         if command == "table.select":
             return not isinstance(self.focused, CodeEditor)
         if command == "program.leave":
-            leads = not self.console.time.is_live or self.console.tasks.can_cancel
+            leads = not self.console.time.is_live or bool(self.console.tasks.cancellable)
             return leads or not self.listing.has_focus
         # The screen has no packets that a pause could freeze.
         return command != "view.pause" or self.console.time.paused
