@@ -23,9 +23,11 @@ from app.console.screens.paths.model import (
 from app.console.screens.paths.numbers import NONE, Numbers
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import TableSpec
+from probes.filter import Filter
 from probes.path.traced import Traced
 from widgets.format import age, duration
 from widgets.sparkline import round_scale, sparklines
+from widgets.status import StatusItem
 from widgets.table.columns import Column
 from widgets.table.rows import Pieces, Row, Rows
 from widgets.tones import Tone
@@ -123,6 +125,21 @@ def time_lines(hops: Sequence[Hop], scale: float) -> list[Pieces]:
     )
     tones = [HopLine(hop, "", ()).line_tone for hop in hops]
     return sparklines(values, lost, marked, scale, tones, [hop.forgiven for hop in hops])
+
+
+def note_items(
+    paths: Paths, shown: Sequence[PathKey], passing: Filter, chosen: PathKey | None
+) -> list[StatusItem]:
+    """Return the notes about the list; `chosen` is the path of a list that is not visible."""
+    count, seen = (sum(key.flow is None for key in keys) for keys in (paths.choices, shown))
+    text = f"{seen} of " if passing else ""
+    notes = [StatusItem(text + counted(count, "destination"), Tone.MUTED, priority=4)]
+    if passing.text:
+        notes.append(StatusItem(passing.text, Tone.ACCENT, 3, label="filter"))
+    if chosen is not None:
+        text, tone = path_state(paths, chosen)
+        notes += [StatusItem(text, tone, priority=2)] if text else []
+    return notes
 
 
 def path_rows(paths: Paths, choices: Iterable[PathKey], names: Names) -> Rows:

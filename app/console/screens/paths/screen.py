@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Hashable, Mapping
-from functools import partial
+from functools import partial, partialmethod
 from typing import cast
 
 from textual import on
@@ -16,7 +16,6 @@ from app.commands.path_filter import PATHS, parse
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
 from app.console.protocol import Console
-from app.console.screen import counted
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops, shown_paths
@@ -28,8 +27,8 @@ from app.console.screens.paths.rows import (
     hop_columns,
     hop_rows,
     host_text,
+    note_items,
     path_rows,
-    path_state,
     scale_of,
 )
 from app.console.tables.sorted_table import OPEN, SortedTable
@@ -162,14 +161,14 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             return
         flow = choice.flow if choice.flow in running.flows else None
         ask = partial(self.console.plane.untrace, choice.destination, flow)
-        self.run_in_worker(
-            ask, lambda _: self._untraced(choice.destination), self.console.complain,
-            task=Task(f"ending the tracing of {choice.destination}"),
-        )  # fmt: skip
 
-    def _untraced(self, destination: str) -> None:
-        self.notify(f"tracing of {destination} has ended", timeout=2.0, markup=False)
-        self._poll()
+        def untraced(_: None) -> None:
+            text = f"tracing of {choice.destination} has ended"
+            self.notify(text, timeout=2.0, markup=False)
+            self._poll()
+
+        task = Task(f"ending the tracing of {choice.destination}")
+        self.run_in_worker(ask, untraced, self.console.complain, task=task)
 
     # What is shown
 
@@ -202,7 +201,10 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if self._listed != listed:
             self._listed = listed
             self._show_paths()
-        self._show_notes()
+        chosen = None if self.listing.display else self._choice
+        notes = note_items(self._paths, self._choices, self._of_paths, chosen)
+        trouble = StatusItem(self._trouble, Tone.BAD, priority=1)
+        self.show_notes(*notes, *([trouble] if self._trouble else []))
         self._show_hops()
 
     def _show_paths(self) -> None:
@@ -221,20 +223,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
                 self._wanted = None
         key = self.listing.cursor_key
         self._choice = key if isinstance(key, PathKey) else None
-
-    def _show_notes(self) -> None:
-        count = sum(choice.flow is None for choice in self._paths.choices)
-        shown = sum(choice.flow is None for choice in self._choices)
-        passed = f"{shown} of " if self._of_paths else ""
-        notes = [StatusItem(passed + counted(count, "destination"), Tone.MUTED, priority=4)]
-        if self._of_paths.text:
-            notes.append(StatusItem(self._of_paths.text, Tone.ACCENT, 3, label="filter"))
-        if self._choice is not None and not self.listing.display:
-            text, tone = path_state(self._paths, self._choice)
-            notes += [StatusItem(text, tone, priority=2)] if text else []
-        if self._trouble:
-            notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
-        self.show_notes(*notes)
 
     def _show_hops(self) -> None:
         tables = "hops", "hop_changes"
@@ -275,6 +263,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         self.table.fill(hop_changes(before, after, self.console.names))
         self._show_detail()
 
+    @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")
     def _show_detail(self) -> None:
         if self.detail.is_open and self._choice is not None:
             number = self.table.cursor_key
@@ -293,12 +282,8 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         if rows:
             self.listing.move_to((self.listing.cursor_index + by) % rows)
 
-    def do_path_next(self) -> None:
-        self._step(1)
-
-    def do_path_previous(self) -> None:
-        self._step(-1)
-
+    do_path_next = partialmethod(_step, 1)
+    do_path_previous = partialmethod(_step, -1)
     do_path_sort = PollingScreen.sort_rows
     do_path_reverse = PollingScreen.reverse_rows
 
@@ -339,7 +324,3 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     @on(VirtualTable.RowSelected, "#hops, #hop_changes")
     def _hop_selected(self) -> None:
         self._open_detail(True)
-
-    @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")
-    def _hop_highlighted(self) -> None:
-        self._show_detail()

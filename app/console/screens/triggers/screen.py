@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from functools import partial
+from functools import partial, partialmethod
 
 from textual import on
 from textual.widget import Widget
@@ -152,9 +152,18 @@ class TriggersScreen(PollingScreen[_Fetched]):
         view, info = self.console.frame.monitor, self._info
         self._triggers.view = view
         self._triggers.info = as_of(info, view) if info and self.console.time.paused else info
-        self._show_counters()
+        line, bar = _WIDE if self.has_class("-wide") else _NARROW
+        self.query_one("#counters", StatusStrip).show(counter_items(self._triggers, line))
+        counts = protocols(view.metrics[-1].rows[0]) if view.metrics else {}
+        self.query_one("#mix", StatusStrip).show(share_items(counts, bar) if counts else [])
         self._show_policies()
-        self._show_applications()
+        rows, applications = Rows(), self.applications
+        if self._triggers.info is not None:
+            applications.columns = application_columns(self._triggers)
+            rows = application_rows(self._triggers)
+            # The last widget takes the room that is left.
+            applications.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
+        applications.fill(rows)
         self._show_detail()
         self._show_notes()
         last = self._triggers.view.policies[-1:]
@@ -176,13 +185,6 @@ class TriggersScreen(PollingScreen[_Fetched]):
             notes.append(StatusItem(self._trouble, Tone.BAD, priority=1))
         self.show_notes(*notes)
 
-    def _show_counters(self) -> None:
-        line, bar = _WIDE if self.has_class("-wide") else _NARROW
-        view = self._triggers.view
-        self.query_one("#counters", StatusStrip).show(counter_items(self._triggers, line))
-        counts = protocols(view.metrics[-1].rows[0]) if view.metrics else {}
-        self.query_one("#mix", StatusStrip).show(share_items(counts, bar) if counts else [])
-
     def _show_policies(self) -> None:
         triggers, table = self._triggers, self.listing
         self.set_class(triggers.info is None, "-none")
@@ -198,17 +200,6 @@ class TriggersScreen(PollingScreen[_Fetched]):
         # None would cause a layout each time.
         table.styles.height = 1 + len(policies) if policies else "1fr"
         table.fill(policy_rows(self._statuses))
-
-    def _show_applications(self) -> None:
-        info, table = self._triggers.info, self.applications
-        if info is None:
-            table.fill(Rows())
-            return
-        table.columns = application_columns(self._triggers)
-        rows = application_rows(self._triggers)
-        # The last widget takes the room that is left.
-        table.styles.height = 1 + max(1, rows.rows) if self.detail.is_open else "1fr"
-        table.fill(rows)
 
     def _show_detail(self) -> None:
         detail, info = self.detail, self._triggers.info
@@ -321,20 +312,17 @@ class TriggersScreen(PollingScreen[_Fetched]):
         self.detail.step(by)
         self._show_detail()
 
-    def do_trigger_previous(self) -> None:
-        self.do_trigger_next(-1)
-
+    do_trigger_previous = partialmethod(do_trigger_next, -1)
     do_trigger_sort = PollingScreen.sort_rows
     do_trigger_reverse = PollingScreen.reverse_rows
 
-    @on(VirtualTable.RowSelected, "#policies")
-    def _policy_selected(self) -> None:
-        self._open("policy")
-
-    @on(VirtualTable.RowSelected, "#applications")
-    def _application_selected(self) -> None:
-        self._open("application")
-        self._poll()
+    @on(VirtualTable.RowSelected, "#policies, #applications")
+    def _selected(self, event: VirtualTable.RowSelected) -> None:
+        if event.table is self.listing:
+            self._open("policy")
+        else:
+            self._open("application")
+            self._poll()
 
     @on(VirtualTable.RowHighlighted, "#policies, #applications")
     def _highlighted(self) -> None:
