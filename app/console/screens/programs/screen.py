@@ -149,6 +149,7 @@ class ProgramsScreen(PollingScreen[_Running]):
     def _show_notes(self) -> None:
         self.show_notes(*note_items(len(self.model.infos), self._memory, self._trouble))
 
+    @on(TextArea.SelectionChanged)
     def _show_editing(self) -> None:
         self.console.unsaved = self.model.unsaved()
         self._show_notes()
@@ -161,7 +162,9 @@ class ProgramsScreen(PollingScreen[_Running]):
         frame = self.console.frame
         self._panel.show(self._slot, frame.events, frame.metrics)
 
-    def _choose(self, panel: Panel) -> None:
+    def _choose(self, panel: Panel, *, unfold: bool = False) -> None:
+        if unfold:
+            self._panel.unfold_log()
         self._panel.choose(panel)
         self._show_panel()
 
@@ -230,11 +233,12 @@ class ProgramsScreen(PollingScreen[_Running]):
     def _target(self, probe: str = "") -> str:
         return self.model.target(probe, self._slot)
 
-    def do_program_rollback(self, probe: str = "") -> None:
-        self._changes.roll_back(self._target(probe))
+    def _change_probe(self, probe: str = "", *, by: Callable[[ProbeChanges, str], None]) -> None:
+        by(self._changes, self._target(probe))
 
-    def do_program_cost(self, probe: str = "") -> None:
-        self._changes.measure(self._target(probe))
+    do_program_rollback = partialmethod(_change_probe, by=ProbeChanges.roll_back)
+    do_program_cost = partialmethod(_change_probe, by=ProbeChanges.measure)
+    do_probe_export = partialmethod(_change_probe, by=ProbeChanges.export)
 
     def do_probe_add(self, file: str = "") -> None:
         if file:
@@ -256,9 +260,6 @@ class ProgramsScreen(PollingScreen[_Running]):
         ):
             self._changes.remove(name)
         self._show_editing()
-
-    def do_probe_export(self, probe: str = "") -> None:
-        self._changes.export(self._target(probe))
 
     # The source
 
@@ -354,9 +355,7 @@ class ProgramsScreen(PollingScreen[_Running]):
     do_program_metrics = partialmethod(_choose, Panel.METRICS)
     do_program_events = partialmethod(_choose, Panel.EVENTS)
 
-    def do_program_log(self) -> None:
-        self._panel.unfold_log()
-        self._choose(Panel.LOG)
+    do_program_log = partialmethod(_choose, Panel.LOG, unfold=True)
 
     def do_program_panel(self) -> None:
         panels = list(Panel)
@@ -378,10 +377,6 @@ class ProgramsScreen(PollingScreen[_Running]):
     def _spot_selected(self, event: VirtualTable.RowSelected) -> None:
         if isinstance(event.key, Spot) and event.key.place is not None:
             self._go_to(event.key.place)
-
-    @on(TextArea.SelectionChanged)
-    def _cursor_moved(self) -> None:
-        self._show_editing()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self.set_class(isinstance(event.widget, CodeEditor), "-editing")
