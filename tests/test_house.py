@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = ("app", "bpf", "probes", "widgets")
 MAX_LINES = 400
 MAX_MODULES = 15
+MAX_METHODS = 30
 PRIVATE_HOMES = ("widgets.terminal", "widgets.table")
 """Packages that may use private parts of Textual, as its version is pinned."""
 
@@ -72,6 +73,18 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules[node.name].add(module)
     assert {name: found for name, found in modules.items() if len(found) > 1} == {}
+
+
+def test_no_class_has_too_many_methods() -> None:
+    methods = {
+        f"{module}.{node.name}": sum(
+            isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body
+        )
+        for module, parsed in product().items()
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.ClassDef)
+    }
+    assert {name: count for name, count in methods.items() if count > MAX_METHODS} == {}
 
 
 def imports(module: str) -> set[str]:

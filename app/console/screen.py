@@ -62,6 +62,8 @@ class ConsoleScreen(TableScreen):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
 
+    parts: tuple[object, ...] = ()
+    """Objects whose `do_` methods are commands of the screen, too."""
     notes: tuple[StatusItem, ...] = ()
     """The last items of the status strip: about the content of the screen."""
     _answering = 0
@@ -108,7 +110,9 @@ class ConsoleScreen(TableScreen):
 
     def execute(self, asked: Invocation) -> None:
         """Run a command of this screen. Raises ProbedeckError."""
-        getattr(self, asked.command.method)(*asked.values)
+        method = asked.command.method
+        owner = next(each for each in (self, *self.parts) if hasattr(each, method))
+        getattr(owner, method)(*asked.values)
 
     def leave(self) -> None:
         """Close the detail, else clear the filter, else end the comparison or the pause."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from textual.app import App
+from textual.widget import Widget
 
 from app.commands.remote import add_probe
-from app.console.polling import PollingScreen
+from app.console.prompt.prompt import Prompt
+from app.console.protocol import Console
 from app.console.screen import counted
 from app.console.screens.programs.model import Programs, Verdict, loses
-from app.console.screens.programs.panels import Panel
+from app.console.screens.programs.panels import Panel, SourcePanel
+from app.console.screens.programs.sources import Sources
+from app.console.tables.sorted_table import SortedTable
 from bpf.errors import UsageError
 from probes.control.trials import CutError
 from probes.control_plane import ProbeInfo, Replacement
@@ -44,26 +50,71 @@ class Confirmation:
         self._action, self.notice = None, ""
 
 
+class Programming(Protocol):
+    """The part of screen 5 that its commands use."""
+
+    model: Programs
+    sources: Sources
+    source_panel: SourcePanel
+
+    @property
+    def app(self) -> App[Any]: ...
+
+    @property
+    def console(self) -> Console: ...
+
+    @property
+    def prompt(self) -> Prompt: ...
+
+    @property
+    def listing(self) -> SortedTable: ...
+
+    def set_focus(self, widget: Widget | None) -> None: ...
+
+    def check(self, *, told: bool = False, swap: bool = False) -> None:
+        """Check the open source; `swap`: then swap it in."""
+
+    def choose(self, panel: Panel) -> None:
+        """Turn to a panel."""
+
+    def show_all(self) -> None: ...
+
+    def show_source(self) -> None: ...
+
+    def show_editing(self) -> None: ...
+
+
 class ProbeChanges:
-    """Makes changes by the control plane, one at a time, and says what they came to."""
+    """Makes changes by the control plane, one at a time, and reports their results.
+
+    Its `do_` methods are commands of the screen.
+    """
 
     def __init__(
         self,
-        screen: PollingScreen[Any],
-        model: Programs,
+        screen: Programming,
         change: Callable[[str, Callable[[], Any], Callable[[Any], None]], None],
-        choose: Callable[[Panel], None],
     ) -> None:
-        """`change` makes a change with a title; `choose` turns to a panel."""
-        self._screen, self._model = screen, model
-        self._change, self._choose = change, choose
+        """`change` makes a change with a title."""
+        self._screen, self._model, self._change = screen, screen.model, change
         self.confirmation = Confirmation()
+
+    def do_program_swap(self) -> None:
+        if (slot := self._screen.sources.slot) is None:
+            return
+        if not self._model.modified(slot.probe):
+            self.refuse(f"{slot.probe} runs as it is shown: there is nothing to swap in")
+        elif (verdict := self._model.verdict(slot.probe)) is not None:
+            self.swap(verdict)
+            self._screen.show_editing()
+        else:
+            self._screen.check(told=True, swap=True)
 
     def swap(self, verdict: Verdict) -> None:
         """Swap a checked source in; ask first if the swap loses something."""
         config = verdict.config
         if verdict.check is None:
-            self._choose(Panel.PROBLEMS)
+            self._screen.choose(Panel.PROBLEMS)
             self.refuse(f"{config.name} is not swapped: {verdict.diagnostics[0]}")
             return
         force = bool(verdict.check.cuts)
@@ -73,21 +124,28 @@ class ProbeChanges:
             ask = partial(self._screen.console.plane.replace, config, force=force)
             self._change(f"swapping {config.name}", ask, partial(self._replaced, config.name))
         else:
-            self._choose(Panel.REPORT)
+            self._screen.choose(Panel.REPORT)
 
-    def roll_back(self, name: str) -> None:
-        """Bring the generation before back."""
+    def _target(self, probe: str) -> str:
+        return self._model.target(probe, self._screen.sources.slot)
+
+    def do_program_rollback(self, probe: str = "") -> None:
+        name = self._target(probe)
         ask = partial(self._screen.console.plane.roll_back, name)
         self._change(f"rolling back {name}", ask, partial(self._replaced, name))
 
     def _replaced(self, name: str, made: Replacement) -> None:
         self.say(f"generation {made.generation} of {name} runs; it took {duration(made.seconds)}")
 
-    def measure(self, name: str) -> None:
+    def do_program_cost(self, probe: str = "") -> None:
+        name = self._target(probe)
         ask = partial(self._screen.console.plane.cost, name)
         self._change(f"measuring {name}", ask, partial(self._model.measured, name))
 
-    def add(self, file: str) -> None:
+    def do_probe_add(self, file: str = "") -> None:
+        if not file:
+            self._screen.prompt.ask("probe.add", "Add a probe from", "counter.toml", "")
+            return
         action = ("add", file)
         force = self.confirmation.is_asked(action)
         self.confirmation.forget()
@@ -107,16 +165,28 @@ class ProbeChanges:
 
         self._change(f"adding {Path(file).name}", add, added)
 
-    def remove(self, name: str) -> None:
-        ask = partial(self._screen.console.plane.remove, name)
-        self._change(f"removing {name}", ask, partial(self._removed, name))
+    def do_probe_remove(self, probe: str = "") -> None:
+        name = self._target(probe)
+        edits = " and loses its edits" if self._model.modified(name) else ""
+        key = self._screen.console.key_of("probe.remove")
+        if name in self._model.removed:
+            self._model.forget(name)
+            self._screen.sources.follow()
+            self._screen.show_all()
+        # A probe that is named needs no second key.
+        elif probe or self.confirmation.given(
+            ("remove", name), f"{key} again removes {name}{edits}"
+        ):
+            ask = partial(self._screen.console.plane.remove, name)
+            self._change(f"removing {name}", ask, partial(self._removed, name))
+        self._screen.show_editing()
 
     def _removed(self, name: str, last: Sequence[Snapshot]) -> None:
         self._model.forget(name)
         self.say(f"{name} is removed; {counted(len(last), 'table')} published")
 
-    def export(self, name: str) -> None:
-        """End the window of a probe, and export its tables."""
+    def do_probe_export(self, probe: str = "") -> None:
+        name = self._target(probe)
         ask = partial(self._screen.console.plane.export, name)
         self._change(f"exporting {name}", ask, partial(self._exported, name))
 
@@ -126,7 +196,7 @@ class ProbeChanges:
         self.say(f"{window}: {counted(len(tables), 'table')}, {rows}")
 
     def say(self, text: str) -> None:
-        self._screen.notify(text, markup=False)
+        self._screen.app.notify(text, markup=False)
 
     def refuse(self, text: str) -> None:
         self._screen.console.complain(UsageError(text))

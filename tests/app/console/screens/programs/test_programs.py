@@ -176,7 +176,7 @@ async def test_panels_go_round_and_the_directions_too() -> None:
         seen = []
         for _ in range(6):
             await b.press("f3")
-            seen.append(b.screen._panel.chosen.value)
+            seen.append(b.screen.source_panel.chosen.value)
         assert sorted(seen) == ["diff", "events", "log", "metrics", "problems", "report"]
         await b.press("f2")
         assert "hello.egress.c" in b.title
