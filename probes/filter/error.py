@@ -20,7 +20,6 @@ class TermError(Exception):
 
 @contextmanager
 def placed(text: str) -> Iterator[None]:
-    """Turn a TermError into a TextError about `text`."""
     try:
         yield
     except TermError as error:

@@ -18,7 +18,6 @@ def protocol_name(number: int) -> str:
 
 
 def address_text(raw: bytes, version: int) -> str:
-    """An address of a row as text."""
     if version == 4:
         return socket.inet_ntop(socket.AF_INET, raw[:4])
     return socket.inet_ntop(socket.AF_INET6, raw)

@@ -73,8 +73,6 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Negation."""
-
     of: Node
     column: int
 
@@ -304,7 +302,6 @@ class _Parser:
         return True
 
     def _skip(self, characters: int = 0) -> None:
-        """Skip characters, and the spaces behind them."""
         found = _SPACE.match(self._text, self._at + characters)
         assert found
         self._at = found.end()

@@ -97,7 +97,6 @@ class FlowHook:
         return self._tables[self._active].occupancy()
 
     def memory(self) -> int:
-        """Bytes of kernel memory of both halves."""
         tables = sum(tables.memory() for tables in self._tables)
         return tables + sum(program.memory() for program in self._programs)
 
@@ -150,6 +149,5 @@ class FlowHook:
 
 
 def close_all(programs: list[Program]) -> None:
-    """Close every program."""
     for program in programs:
         program.close()

@@ -112,7 +112,6 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
         self._start_ns = time.monotonic_ns()
 
     def _start(self) -> None:
-        """Create the tables of every hook, and join its chain."""
         made: list[tuple[FlowHook, list[Program]]] = []
         self._current = replace(self._current, hooks=made)
         with self._compiled(self._current.sources, self.capture) as compiled:
@@ -187,14 +186,12 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
             return self._become(self._load(sources, self.capture, compiled.sides))
 
     def programs(self) -> tuple[ProgramInfo, ...]:
-        """The probe's programs in the kernel."""
         with self._lock:
             return tuple(
                 self._program_info(hook.side, hook.active, hook.memory()) for hook in self._hooks
             )
 
     def memory(self) -> int:
-        """Bytes of kernel memory of all its maps."""
         return sum(program.memory for program in self.programs())
 
     def _become(self, new: FlowGeneration) -> tuple[Item, ...]:
@@ -252,7 +249,6 @@ class FlowProbe(BuiltinProbe[FlowGeneration]):
     def _end_window(
         self, swapped: Sequence[tuple[FlowHook, FlowTables]], occupancy: float, started_ns: int
     ) -> Snapshot:
-        """End the window of the programs that were just swapped out."""
         end_ns = time.monotonic_ns()
         grace.wait()
         quiet = time.monotonic_ns()

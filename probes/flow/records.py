@@ -111,7 +111,6 @@ def _fill(rows: Array, records: Array, direction: FlowDirection, clock: TickCloc
 
 
 def _merged(rows: Array, hashes: Array) -> Array:
-    """Add up the rows of each flow."""
     keys = key_words(rows)
     order = np.argsort(hashes)
     same = hashes[order[1:]] == hashes[order[:-1]]

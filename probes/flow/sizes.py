@@ -73,7 +73,6 @@ class TableSizes:
 
     @property
     def summary(self) -> str:
-        """The sizes in words."""
         return (
             f"{size_text(self.memory)} of kernel memory: {self.records} records on each of "
             f"{self.cpus} CPUs, and {size_text(_TABLES * self.ring)} for packets beyond"

@@ -72,7 +72,6 @@ class FlowTables:
             self._used[cpu] = 0
 
     def memory(self) -> int:
-        """Bytes of kernel memory."""
         return sum(map_memory(fd) for fd in self.fds.values())
 
     def close(self) -> None:

@@ -44,8 +44,6 @@ _FIRST = {
 
 @dataclass(frozen=True, slots=True)
 class PolicyTransition:
-    """A policy's change of state."""
-
     policy: str
     before: PolicyState
     after: PolicyState
@@ -56,8 +54,6 @@ class PolicyTransition:
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
-    """A policy and its state."""
-
     policy: Policy
     state: PolicyState
     since_ns: int
@@ -106,7 +102,6 @@ class _Machine:
     def move(
         self, after: PolicyState, at_ns: int, cause: str, forced: bool = False
     ) -> PolicyTransition:
-        """Change to another state."""
         before = self.standing
         starts = after.runs and not before.state.runs
         self.standing = replace(
@@ -248,7 +243,6 @@ class Engine:
         return machine.end(now_ns, "an operator deactivated it")
 
     def policies(self) -> tuple[PolicyStatus, ...]:
-        """The status of each policy."""
         return tuple(machine.standing for machine in self._machines.values())
 
     def active(self) -> tuple[str, ...]:

@@ -18,8 +18,6 @@ Measured = float
 
 @dataclass(frozen=True, slots=True)
 class PolicyInfo:
-    """A policy and its state."""
-
     policy: Policy
     state: PolicyState
     since_utc_ns: int
@@ -36,8 +34,6 @@ class PolicyInfo:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationInfo:
-    """An application of the monitor."""
-
     name: str
     """The name of its probe, too."""
     summary: str
@@ -51,8 +47,6 @@ class ApplicationInfo:
 
 @dataclass(frozen=True, slots=True)
 class MonitorInfo:
-    """The monitor."""
-
     interface: str
     hook: str
     """`xdp` or `tc ingress`."""

@@ -256,7 +256,6 @@ class Monitor(_Model):
         return self
 
     def options(self) -> MonitorOptions:
-        """As options of the monitor."""
         receivers = tuple(Receiver(**receiver.model_dump()) for receiver in self.receivers)
         return MonitorOptions(**{**dict(self), "receivers": receivers})
 

@@ -84,7 +84,6 @@ class PolicyLog:
 
 
 def _row(transition: PolicyTransition, metrics: Array) -> Array:
-    """A row of dtype TRANSITION, shape (1,)."""
     row = np.zeros(1, TRANSITION)
     row["policy"], row["cause"] = transition.policy.encode(), transition.cause.encode()
     row["before"], row["after"] = transition.before, transition.after

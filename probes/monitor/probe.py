@@ -181,12 +181,10 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             self._made_now(self._engine.activate(name, time.monotonic_ns()))
 
     def deactivate(self, name: str) -> None:
-        """End a policy, forced or not."""
         with self._lock:
             self._made_now(self._engine.deactivate(name, time.monotonic_ns()))
 
     def policies(self) -> tuple[PolicyInfo, ...]:
-        """Each policy and its state."""
         with self._lock:
             selected = self.router.selected()
             return tuple(
@@ -236,7 +234,6 @@ class MonitorProbe(BuiltinProbe[MonitorGeneration]):
             return self._become(self._load(source, compiled.sides["ingress"]))
 
     def programs(self) -> tuple[ProgramInfo, ...]:
-        """The monitor's program in the kernel."""
         with self._lock:
             assert self._shared
             program = self._current.halves[self._active].program

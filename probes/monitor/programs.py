@@ -129,7 +129,6 @@ class SketchHalf:
         return read_losses(self._maps["losses"])
 
     def clear(self) -> None:
-        """Reset all counters."""
         for name in ("tallies", "registers"):
             self._sketches[name] = 0
 

@@ -128,7 +128,6 @@ class PolicyRouter:
                 self._policies[name] = replace(placed, before=before - so_far)
 
     def remove_policy(self, name: str) -> None:
-        """Remove a policy."""
         with self._lock:
             old = self._policies.pop(name)
             self._write_policies()

@@ -105,7 +105,6 @@ class MonitorService:
             self._tracing.request(TraceRequest(name))
 
     def policy(self, name: str) -> PolicyInfo:
-        """One policy."""
         (found,) = (each for each in self.probe.policies() if each.policy.name == name)
         return found
 

@@ -99,7 +99,6 @@ class Tracing:
         threading.Thread(target=self._run, name="trace for policies", daemon=True).start()
 
     def request(self, request: TraceRequest) -> None:
-        """Queue a request."""
         self._requests.put(request)
 
     def close(self) -> None:

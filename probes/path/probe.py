@@ -242,7 +242,6 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             )
 
     def close(self) -> None:
-        """Leave the hooks, and release everything."""
         with self._lock:
             if self._joined:
                 # No clone may come back to a hook that was left.
@@ -327,7 +326,6 @@ def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
 
 
 def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
-    """Macros with which the sources are compiled."""
     slots, targets = _sizes(options, memory)
     return {
         "LINK_ETHERNET": int(interface.ethernet),

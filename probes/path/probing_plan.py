@@ -210,5 +210,4 @@ def _mask_of(hops: Iterable[int]) -> int:
 
 
 def hops_of(mask: int) -> tuple[int, ...]:
-    """The hops of a mask, ascending."""
     return tuple(hop for hop in range(1, HOP_COUNT) if mask >> hop & 1)

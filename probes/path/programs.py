@@ -52,7 +52,6 @@ class SideProgram:
             raise
 
     def memory(self) -> int:
-        """Bytes of kernel memory of this program's own maps."""
         return self.main.memory()
 
     def close(self) -> None:

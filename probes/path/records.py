@@ -17,8 +17,6 @@ PATHS_TABLE = "paths"
 
 
 class ProbeOutcome(IntEnum):
-    """Outcome of a probe."""
-
     ANSWERED = 0
     """A router reports that the hop limit was exceeded in transit."""
     UNREACHABLE = 1
@@ -48,8 +46,6 @@ class ProbeOutcome(IntEnum):
 
 
 class PathRowKind(IntEnum):
-    """Kind of a row of PATH."""
-
     SUMMARY = 0
     """Measurements of a hop in the last second or so."""
     RESPONDER = 1

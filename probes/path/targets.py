@@ -82,7 +82,6 @@ def check_flow(flow: TracedFlow, version: int) -> None:
 
 
 def text_of(destination: Destination) -> str:
-    """The address as ipaddress writes it."""
     size = 4 if destination.version == 4 else 16
     return str(ipaddress.ip_address(destination.address[:size]))
 
@@ -118,7 +117,6 @@ class TracedDestination:
         return int(self._kernel["sequence"][0])
 
     def start(self) -> None:
-        """Let the kernel send probes."""
         self._kernel["ready"] = 1
 
     @property

@@ -22,7 +22,6 @@ def built_in(name: str, interface: str) -> ProbeConfig:
 
 
 def defines(config: ProbeConfig) -> Macros:
-    """Macros of the application."""
     return config.ingress.define if config.ingress else {}
 
 

@@ -18,7 +18,6 @@ _MAPPED = bytes(10) + b"\xff\xff"
 
 
 def metric(snapshots: Window, name: str) -> Snapshot | None:
-    """The snapshot of a metric; None if the window lacks it."""
     return next((snapshot for snapshot in snapshots if snapshot.metric == name), None)
 
 

@@ -49,8 +49,6 @@ _ALARMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Sums of exchanges, all of shape (n,)."""
-
     packets: Mapping[str, Array]
     """By direction, `queries` and `responses`."""
     bytes: Mapping[str, Array]
@@ -68,11 +66,9 @@ class _Sums:
         return cls(packets, size, most)
 
     def top(self, most: int) -> Array:
-        """The indices with the most packets."""
         return largest(self.packets["queries"] + self.packets["responses"], most)
 
     def columns(self, at: Array, seconds: float) -> tuple[list[Cell], ...]:
-        """The _MEASURES of some indices."""
         queries, responses = (self.packets[d][at] for d in ("queries", "responses"))
         asked, answered = (self.bytes[d][at] for d in ("queries", "responses"))
         return (
@@ -176,7 +172,6 @@ def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
 def _lines(
     alarm: _Alarm, hosts: _Hosts, limit: float, seconds: float, least: str, most: int
 ) -> Iterator[tuple[int, str]]:
-    """Yield packets and text of the `most` largest hosts above the limit."""
     packets = hosts.sums.packets[alarm.direction]
     above = np.flatnonzero(packets > limit)
     top = above[largest(packets[above], most)]
@@ -199,7 +194,6 @@ def _times(answered: float, asked: float) -> str:
 
 
 def _ratio(answered: float, asked: float) -> Cell:
-    """The amplification, if there was a query."""
     return answered / asked if asked else "no query"
 
 

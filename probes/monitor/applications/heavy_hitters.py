@@ -66,7 +66,6 @@ def _hitters(define: Macros, snapshots: Window) -> _Hitters | None:
 
 
 def unit_of(define: Macros) -> str:
-    """Unit of the shares."""
     return "bytes" if define["BY_BYTES"] else "packets"
 
 

@@ -18,7 +18,6 @@ _PARTS = {
 
 
 def parts(define: Macros) -> tuple[str, ...]:
-    """Parts of the key, in the order of display."""
     return tuple(part for part, macro in _PARTS.items() if define[macro])
 
 

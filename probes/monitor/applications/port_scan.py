@@ -26,8 +26,6 @@ _SLOTS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """A kind of scan."""
-
     title: str
     metric: str
     of: str
@@ -99,7 +97,6 @@ def _findings(define: Macros, snapshots: Window, most: int) -> tuple[str, ...]:
 
 
 def _lines(tried: _Tried, limit: int) -> Iterator[str]:
-    """Yield a text for each source above the limit."""
     key = tried.rows["key"]
     names = addresses(key["address"])
     what = [f"hosts at {port}" for port in _ports(key)] if _has_port(key) else ["ports"] * len(key)

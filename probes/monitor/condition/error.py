@@ -8,8 +8,6 @@ from bpf.errors import UsageError, did_you_mean
 
 
 class ConditionError(UsageError):
-    """A mistake in a condition."""
-
     def __init__(
         self, problem: str, *, column: int, hint: str = "", where: str = "condition"
     ) -> None:

@@ -27,8 +27,6 @@ MIRRORED = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "==": "==", "!=": "!="}
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """Result of a comparison."""
-
     of: Comparison
     value: float
     """The left, measured side; NaN if it is unknown, or 0 / 0."""
@@ -73,8 +71,6 @@ class ComparisonResult:
 
 @dataclass(frozen=True, slots=True)
 class ConditionOutcome:
-    """Result of a condition."""
-
     holds: bool | None
     """None: unknown, which neither activates nor deactivates."""
     certain: bool
@@ -86,7 +82,6 @@ class ConditionOutcome:
 
     @property
     def deciding(self) -> ComparisonResult:
-        """The first reason."""
         return self.reasons[0]
 
     @property
@@ -146,8 +141,6 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class NotCondition:
-    """Negation."""
-
     of: Logic
 
     def __str__(self) -> str:
@@ -213,7 +206,6 @@ def _by_limits(symbol: str, left: Band, right: Band) -> bool | None:
 
 
 def _figures(a: float, b: float) -> tuple[str, str]:
-    """Two numbers with enough digits to differ."""
     short = _figure(a), _figure(b)
     return short if short[0] != short[1] or a == b else (f"{a:.9g}", f"{b:.9g}")
 

@@ -66,8 +66,6 @@ _UNSEEN = WindowSelection(WindowSeries(), None, None)
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in the text."""
-
     digits: str
     suffix: str
     scale: float
@@ -101,8 +99,6 @@ class MetricTerm:
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """-x."""
-
     of: Expression
 
     @property
@@ -118,8 +114,6 @@ class Negative:
 
 
 class Operand(NamedTuple):
-    """An operator and its right operand."""
-
     symbol: str
     term: Expression
     column: int
@@ -263,7 +257,6 @@ Expression: TypeAlias = Number | MetricTerm | Negative | Arithmetic | Rate | Ove
 
 
 def parts(term: Expression) -> Iterator[Expression]:
-    """The term and all its parts."""
     yield term
     match term:
         case Negative(of) | Rate(of) | Over(of=of) if of:

@@ -33,8 +33,6 @@ _PER_SECOND = re.compile(r"\s*/\s*s(?![A-Za-z_0-9(])")
 
 
 class Token(NamedTuple):
-    """A token."""
-
     kind: str
     """number, time, name, symbol, end, or wrong."""
     text: str

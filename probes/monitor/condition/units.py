@@ -23,7 +23,6 @@ class Unit(NamedTuple):
         return Unit(*(b if a is None else a for a, b in zip(self, other, strict=True)))
 
     def times(self, other: Unit) -> Unit:
-        """Unit of the product."""
         if PLAIN in (self, other):
             return other if self == PLAIN else self
         powers = [
@@ -32,7 +31,6 @@ class Unit(NamedTuple):
         return Unit(*powers)
 
     def inverse(self) -> Unit:
-        """Unit of 1 / x."""
         return Unit(*(None if a is None else -a for a in self))
 
     @property

@@ -145,7 +145,6 @@ class Flows:
         return places, evicted
 
     def release(self, places: Array) -> None:
-        """Free places (n,)."""
         self.used[places] = False
         self._index()
 

@@ -86,7 +86,6 @@ class Gaps:
         return sure
 
     def _fill(self, batch: HopBatch) -> None:
-        """Shorten pauses in which a probe was sent after all."""
         gaps, sent = self._gaps, batch.rows["sent_ns"]
         mine = gaps[batch.places]
         inside = (sent > mine["from_ns"]) & (sent < mine["to_ns"])

@@ -45,7 +45,6 @@ class Summaries:
         ]
 
     def add(self, batch: HopBatch) -> None:
-        """Take in the probes of a poll."""
         if not len(batch.series):
             return
         outcome = batch.rows["outcome"]
