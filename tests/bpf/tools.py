@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as ct
+import gc
 import os
 import select
 import socket
@@ -87,6 +88,8 @@ def xdp_id(ifindex: int) -> int:
 
 
 def open_fds() -> int:
+    """Return the number of open descriptors, without those of earlier tests' garbage."""
+    gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 

@@ -130,7 +130,7 @@ async def test_what_is_done_by_itself_is_told_of_once_it_is_asked_for() -> None:
         await console.still()
         assert "nothing is being done" in console.complaints[-1]
         await edit(console)
-        console.app.screen._check()  # type: ignore[attr-defined]
+        console.app.screen.check()  # type: ignore[attr-defined]
         await console.pilot.pause(0.1)
         console.app.show_status()
         await console.still()
