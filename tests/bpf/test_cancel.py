@@ -11,7 +11,8 @@ from bpf.abi import ProgType
 from bpf.cancel import Cancel, CancelError, cancelled_by, current
 from bpf.compiler import Compiled, Compiler
 from tests.bpf.compiler.sources import FINE
-from tests.bpf.tools import LADDER, ended, open_fds
+from tests.bpf.tools import LADDER, ended
+from tests.support.descriptors import open_fds
 
 
 def work(compiler: Compiler, source: str, cancel: Cancel) -> Compiled:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes as ct
-import gc
 import os
 import select
 import socket
@@ -85,12 +84,6 @@ def ok_program() -> int:
 def xdp_id(ifindex: int) -> int:
     """Return the id of the interface's XDP program; 0 without a program."""
     return next(iter(rtnetlink.link(ifindex).xdp_ids), 0)
-
-
-def open_fds() -> int:
-    """Return the number of open descriptors, without those of earlier tests' garbage."""
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))
 
 
 def send(sender: End, receiver: End, count: int) -> int:

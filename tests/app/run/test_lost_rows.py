@@ -26,6 +26,7 @@ from bpf.errors import UsageError
 from probes.snapshot import Event
 from tests.app.outputs.test_metric_files import metric, narrow
 from tests.app.outputs.test_outputs import snapshot
+from tests.support.descriptors import open_fds
 from tests.support.runs import rows
 from tests.support.tables import records_in, rows_in
 
@@ -79,10 +80,6 @@ def test_a_table_that_fails_again_and_again_is_reported_once(
     assert told[2:] == [
         "flows is not written, its rows are lost: no space", "flows is written again; 13 rows lost",
     ]  # fmt: skip
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -231,12 +228,12 @@ def test_any_number_of_layouts_has_files_that_a_restart_finds_again(
 def test_files_close_with_their_probe(tmp_path: Path) -> None:
     with Sink(str(tmp_path), "csv", [EVENTS], metrics=True) as sink:
         sink.write(metric(narrow(1)))
-        before = descriptors()
+        before = open_fds()
         for number in range(50):
             for name in ("a", "b", "c"):
                 sink.write(metric(narrow(1), probe=f"probe{number}", name=name))
             sink.end_probe(f"probe{number}")
-        assert descriptors() == before
+        assert open_fds() == before
         sink.write(metric(narrow(1), window=2))
     assert len(rows(tmp_path / "mine.ingress.hits.csv")) == 2
     assert len(rows(tmp_path / "probe49.ingress.c.csv")) == 1
@@ -245,11 +242,11 @@ def test_files_close_with_their_probe(tmp_path: Path) -> None:
 def test_two_runs_do_not_write_into_one_directory(tmp_path: Path) -> None:
     with Sink(str(tmp_path), "csv", [FLOWS]) as sink:
         sink.write(snapshot(2))
-        before = descriptors()
+        before = open_fds()
         for views in ([FLOWS], [WINDOWS], []):
             with pytest.raises(UsageError, match=r"another run writes to .*; choose another"):
                 Sink(str(tmp_path), "csv", views, metrics=True)
-        assert descriptors() == before
+        assert open_fds() == before
     with Sink(str(tmp_path), "csv", [FLOWS]) as sink:
         sink.write(snapshot(2))
     assert len(rows(tmp_path / "flows.csv")) == 4

@@ -21,7 +21,8 @@ from bpf.attach.interface import find
 from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError, ProbedeckError
 from bpf.programs.program import Program
-from tests.bpf.tools import datagrams, ended, ok_program, open_fds, packets, python, send, xdp_id
+from tests.bpf.tools import datagrams, ended, ok_program, packets, python, send, xdp_id
+from tests.support.descriptors import open_fds
 from tests.support.kernel import TC_MODE, needs_tcx
 from tests.support.veth import End
 

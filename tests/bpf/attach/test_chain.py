@@ -23,7 +23,8 @@ from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.programs.program import Program
 from bpf.programs.verdict import VERDICT_PASS
-from tests.bpf.tools import DATAGRAM, PACKET, datagrams, open_fds, packets
+from tests.bpf.tools import DATAGRAM, PACKET, datagrams, packets
+from tests.support.descriptors import open_fds
 from tests.support.veth import End
 
 ORDER = """\

@@ -20,7 +20,8 @@ from bpf.compiler import CompileError, Compiler, client
 from bpf.errors import KernelError
 from bpf.syscall import MapSpec
 from tests.bpf.compiler.sources import FINE, assert_works
-from tests.bpf.tools import PACKET, open_fds, python, read_u64
+from tests.bpf.tools import PACKET, python, read_u64
+from tests.support.descriptors import open_fds
 
 
 def helper_fds(compiler: Compiler) -> int:

@@ -17,7 +17,8 @@ from bpf.abi import ProgType
 from bpf.compiler import Compiled, CompileError, Compiler, client
 from bpf.errors import ProbedeckError
 from tests.bpf.compiler.sources import FINE, assert_works
-from tests.bpf.tools import LADDER, ended, open_fds, python
+from tests.bpf.tools import LADDER, ended, python
+from tests.support.descriptors import open_fds
 
 CRASH = """\
 BPF_ARRAY(bits, u64, 1);

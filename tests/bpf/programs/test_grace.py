@@ -20,7 +20,8 @@ from bpf.attach.chain import Chain, Stage
 from bpf.compiler import Compiled, Compiler
 from bpf.programs import grace
 from bpf.programs.program import Program
-from tests.bpf.tools import PACKET, open_fds, python, read_u64, without_capability
+from tests.bpf.tools import PACKET, python, read_u64, without_capability
+from tests.support.descriptors import open_fds
 
 pytestmark = pytest.mark.timing
 

@@ -15,7 +15,8 @@ from bpf.compiler import Compiled, Compiler
 from bpf.errors import KernelError
 from bpf.maps.memory import map_memory
 from bpf.programs.program import Program
-from tests.bpf.tools import PACKET, open_fds, packets, read_u64
+from tests.bpf.tools import PACKET, packets, read_u64
+from tests.support.descriptors import open_fds
 
 SOURCE = """\
 BPF_ARRAY(mine, u64, 1);

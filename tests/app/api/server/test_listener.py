@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import threading
@@ -20,12 +19,8 @@ from bpf.errors import ProbedeckError
 from probes.config.model import dump
 from tests.app.api.conftest import ASK, MakeSite, answer, token_files
 from tests.app.api.fake import FakePlane, config
+from tests.support.descriptors import open_fds
 from tests.support.sight import becomes
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
 
 SLOW = {
     "nothing": b"",
@@ -104,13 +99,13 @@ def test_who_takes_no_answer_is_cut_off(make_site: MakeSite, tokens: dict[str, A
     """S1.27."""
     site = make_site(socket="", **tokens, limits=Limits(stall=0.5))
     site.plane.add(config(source="int f;" + "/" * 900_000))
-    before = descriptors()
+    before = open_fds()
     with site.raw() as raw:
         raw.sendall(f"{ASK}\r\n".encode() * 20)
         assert raw.recv(12) == b"HTTP/1.1 200"
         # Both ends are this process's.
-        assert descriptors() == before + 2
-        assert becomes(lambda: descriptors() == before + 1, 5)
+        assert open_fds() == before + 2
+        assert becomes(lambda: open_fds() == before + 1, 5)
 
 
 @pytest.mark.timing
@@ -124,7 +119,7 @@ def test_the_slow_make_room_for_others(make_site: MakeSite, tokens: dict[str, An
             assert client.status().version == "1.2.3"
         with site.http() as http:
             assert http.get("/v1/status").status_code == 200
-        assert descriptors() < 150 + 60
+        assert open_fds() < 150 + 60
 
 
 def test_who_is_being_answered_is_not_put_out(make_site: MakeSite, tokens: dict[str, Any]) -> None:
@@ -225,10 +220,10 @@ def test_closing_ends_streams_and_requests_and_gives_all_back(
 
     once()
     assert becomes(lambda: not _api_threads())
-    before = descriptors()
+    before = open_fds()
     for _ in range(3):
         once()
-    assert becomes(lambda: descriptors() == before)
+    assert becomes(lambda: open_fds() == before)
     assert becomes(lambda: not _api_threads())
 
 
@@ -236,14 +231,14 @@ def test_requests_leave_no_descriptors_behind(make_site: MakeSite, tokens: dict[
     site = make_site(socket="", **tokens)
     with site.http() as http:
         assert http.get("/v1/status").status_code == 200
-    before = descriptors()
+    before = open_fds()
     for _ in range(15):
         with site.http() as http:
             assert http.get("/v1/nothing").status_code == 404
             assert http.post("/v1/probes", content=b"{").status_code in (415, 422)
             with http.stream("GET", "/v1/stream") as response:
                 next(response.iter_raw())
-    assert becomes(lambda: descriptors() <= before)
+    assert becomes(lambda: open_fds() <= before)
 
 
 def test_signals_stay_the_programs_own(tmp_path: Path) -> None:
