@@ -23,6 +23,7 @@ from probes.config.model import ProbeConfig, dump, parse
 from probes.control.controller import Controller
 from probes.snapshot import Snapshot
 from tests.app.api.test_remote import Heard
+from tests.support.descriptors import open_fds
 from tests.support.sight import becomes
 from tests.support.veth import veth_pair
 
@@ -161,14 +162,15 @@ def test_a_source_that_is_refused_leaves_what_runs_and_says_where(wire: Wire) ->
 
 
 def test_requests_leave_no_programs_maps_or_descriptors(wire: Wire) -> None:
-    """Issue 3: counted before and after."""
+    """Descriptors are counted before and after."""
 
     def held() -> tuple[int, Counter[str]]:
         kinds: Counter[str] = Counter()
+        total = open_fds()
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
                 kinds[os.readlink(f"/proc/self/fd/{name}")] += 1
-        return len(os.listdir("/proc/self/fd")), kinds
+        return total, kinds
 
     with contextlib.closing(Client(wire.remote)) as client:
 

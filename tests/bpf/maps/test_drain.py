@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +14,7 @@ from bpf.maps import drain
 from bpf.maps.drain import Drain
 from bpf.maps.map import Map, ReadMethod
 from bpf.syscall import MapSpec
+from tests.support.descriptors import open_fds
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def test_a_closed_map_leaves_no_descriptor() -> None:
             assert len(map_.read()) == len(map_.read(clear=True)) == 5000
 
     cycle()
-    opened = len(os.listdir("/proc/self/fd"))
+    opened = open_fds()
     for _ in range(5):
         cycle()
-    assert len(os.listdir("/proc/self/fd")) == opened
+    assert open_fds() == opened

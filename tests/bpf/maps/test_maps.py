@@ -32,6 +32,7 @@ from tests.bpf.maps.entries import (
     spec_of,
     values_of,
 )
+from tests.support.descriptors import open_fds
 
 
 @pytest.mark.parametrize(("kind", "routine"), COMBINATIONS)
@@ -135,10 +136,10 @@ def test_without_drain_and_batch_the_next_routine_is_taken(monkeypatch: pytest.M
 def test_a_routine_that_cannot_work_is_refused_and_leaks_nothing(
     kind: MapType, routine: ReadMethod
 ) -> None:
-    opened = len(os.listdir("/proc/self/fd"))
+    opened = open_fds()
     with pytest.raises(KernelError, match=routine):
         Map.create(spec_of(kind), routine=routine)
-    assert len(os.listdir("/proc/self/fd")) == opened
+    assert open_fds() == opened
 
 
 def test_a_layout_of_another_size_is_refused() -> None:
