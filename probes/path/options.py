@@ -54,6 +54,16 @@ class Guard(StrEnum):
     datagram (of 4 bytes over IPv6), ping for a duplicate reply."""
 
 
+class Guarded(StrEnum):
+    """The probes that the guard applies to."""
+
+    END = "end"
+    """Probes that may reach the destination. Other probes are whole packets of their flow, which
+    pass address translation and stateful firewalls."""
+    ALL = "all"
+    """Every probe."""
+
+
 class TracedFlow(NamedTuple):
     """One flow to a destination. Both ports of an ICMP echo are 0."""
 
@@ -73,6 +83,7 @@ class PathOptions:
     """Probes that one packet may cause if the rate was not used up; 1: no bursts (S3.19)."""
     order: Order = Order.PROBE
     guard: Guard = Guard.DISCARD
+    guarded: Guarded = Guarded.END
     pass_answers: bool = False
     """Whether the host also receives the answers to probes (S3.16)."""
     timeout: float = 3.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,10 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 HOP_COUNT = 32
-"""Length of arrays by hop; hop 0 and hops above MAX_HOPS stay empty."""
+"""Length of arrays by hop; hop 0 stays empty."""
+DESTINATION_HOP = 31
+"""`hop` of a round trip of the flow itself, from this host to the destination and back. It is no
+TTL: probes have at most MAX_HOPS."""
 HOPS_TABLE = "hops"
 PATHS_TABLE = "paths"
 """Names of the two tables: `Snapshot.metric` of the probe `path`."""
@@ -43,6 +46,42 @@ class ProbeOutcome(IntEnum):
     def label(self) -> str:
         """As an operator reads it: `in flight`."""
         return self.name.lower().replace("_", " ")
+
+
+class MeasuredBy(IntEnum):
+    """How a round trip was measured: by a probe, or from the flow's own packets."""
+
+    PROBE = 0
+    TCP_HANDSHAKE = 1
+    """SYN to SYN-ACK."""
+    TCP_ACK = 2
+    """TCP data to its acknowledgement (RFC 9293, section 3.10.7.4)."""
+    TCP_TIMESTAMP = 3
+    """A TCP timestamp to its echo (RFC 7323, section 4)."""
+    ICMP_ECHO = 4
+    """An echo request to its reply."""
+    DNS = 5
+    """A DNS query to the response with its number."""
+    QUIC_SPIN = 6
+    """An edge of QUIC's latency spin bit to its reflection (RFC 9000, section 17.4)."""
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+class Altered(IntFlag):
+    """Fields of a probe that a middlebox changed, by the quote of the router behind it."""
+
+    IDENTIFICATION = 1
+    """IPv4's identification."""
+    LENGTH = 2
+    SOURCE = 4
+    """Source address or port: an address translation that quotes do not undo."""
+    SEQUENCE = 8
+    """TCP's sequence or acknowledgement number."""
+    CHECKSUM = 16
+    """The transport checksum."""
 
 
 class PathRowKind(IntEnum):
@@ -89,14 +128,19 @@ HOP = np.dtype([
     *FLOW_KEY, ("hop", "u1"), ("outcome", "u1"), ("sent_ns", "i8"), ("received_ns", "i8"),
     ("responder", "u1", (16,)), ("labels", "u4", (4,)), ("sequence", "u4"), ("packet_bytes", "u4"),
     ("ttl", "u1"), ("icmp_type", "u1"), ("icmp_code", "u1"), ("quoted_ttl", "u1"),
-    ("quoted_tos", "u1"), ("label_count", "u1"), ("_", "V2"),
+    ("quoted_tos", "u1"), ("label_count", "u1"), ("measured_by", "u1"), ("whole", "u1"),
+    ("remote_clock", "u4"), ("altered", "u2"), ("tos", "u1"), ("_", "V1"),
 ])  # fmt: skip
-"""One finished probe. `hop` is its TTL or hop limit; times are CLOCK_MONOTONIC (`received_ns` 0
-without an answer, `sent_ns` the time of reading for an overrun); `responder` is the router that
-answered, `ttl` the answer's when received; `labels` are the MPLS label stack entries (RFC 3032) of
-RFC 4950, outermost first, `label_count` of them; `sequence` numbers the destination's probes;
-`packet_bytes` is the length of the packet that caused the probe, before segmentation; `quoted_*`
-are the probe's fields as the router saw them."""
+"""One finished probe, or one round trip of the flow itself (`measured_by`, at DESTINATION_HOP).
+`hop` is its TTL or hop limit; times are CLOCK_MONOTONIC (`received_ns` 0 without an answer,
+`sent_ns` the time of reading for an overrun); `responder` is the router that answered, `ttl` the
+answer's when received; `labels` are the MPLS label stack entries (RFC 3032) of RFC 4950, outermost
+first, `label_count` of them; `sequence` numbers the destination's probes; `packet_bytes` is the
+length of the packet that caused the probe, before segmentation; `quoted_*` are the probe's fields
+as the router saw them, `tos` is the one that was sent; `altered` are the changes of other fields
+(Altered); `whole` is 1 if the probe was a valid packet of its flow, 0 if its guard makes a receiver
+drop it; `remote_clock` is the TCP timestamp (RFC 7323) of the packet that ended a round trip of the
+flow, 0 without one."""
 
 PATH = np.dtype([
     *FLOW_KEY, ("hop", "u1"), ("kind", "u1"), ("at_ns", "i8"), ("responder", "u1", (16,)),

@@ -33,7 +33,7 @@ SLOT = np.dtype([
 ])  # fmt: skip
 """`struct slot` of path.h: 128 bytes."""
 
-_SENT_FIELDS = ("source", "sent_ns", "packet_bytes", "hop", "protocol")
+_SENT_FIELDS = ("source", "sent_ns", "packet_bytes", "hop", "protocol", "tos")
 _ANSWER_FIELDS = ("received_ns", "responder", "ttl", "icmp_type", "icmp_code", "quoted_ttl",
                   "quoted_tos")  # fmt: skip
 _WITH_PORTS = (6, 17)

@@ -126,7 +126,14 @@ def test_every_option_arrives(asked: list[Asked]) -> None:
     trace("-i", "lo", "192.0.2.1", *options.split(), "--", "prog", "--rate", "9", "--", "-x")
     [(spec, output, program)] = asked
     assert spec.paths == PathOptions(
-        250.5, Per.GLOBAL, 3, Order.PROBE, Guard.CHECKSUM, True, 0.5, 12
+        rate=250.5,
+        per=Per.GLOBAL,
+        burst=3,
+        order=Order.PROBE,
+        guard=Guard.CHECKSUM,
+        pass_answers=True,
+        timeout=0.5,
+        max_hops=12,
     )
     assert (spec.ingress, spec.duration) == (Hook.TC_INGRESS, 7)
     assert output == OutputSpec("dir", "jsonl", ("paths", "events"), metrics=False)

@@ -26,7 +26,7 @@ _FACTOR = np.uint64(int.from_bytes(os.urandom(8), "little") | 1)
 
 
 def words_of(rows: Array) -> Array:
-    """Rows (n,) of dtype HOP or PATH as 64-bit words (n, 13 or 24): the same memory."""
+    """Rows (n,) of dtype HOP or PATH as 64-bit words (n, words of a row): the same memory."""
     return rows.view("u8").reshape(len(rows), rows.dtype.itemsize // 8)
 
 
