@@ -23,10 +23,11 @@ from app.outputs.view import (
 )
 from probes.flow.records import Array
 from probes.path import records
-from probes.path.records import PathRowKind, ProbeOutcome
+from probes.path.records import DESTINATION_HOP, Altered, MeasuredBy, PathRowKind, ProbeOutcome
 
 _OUTCOMES = {int(each): each.label for each in ProbeOutcome}
 _KINDS = {int(each): each.label for each in PathRowKind}
+_METHODS = {int(each): each.label for each in MeasuredBy}
 Mask = Callable[[Part], Array]
 
 
@@ -75,6 +76,20 @@ def _labels(part: Part) -> list[str]:
     return texts
 
 
+def _changes(part: Part) -> list[str]:
+    # A few values repeat.
+    values, at = np.unique(part.rows["altered"], return_inverse=True)
+    texts = [
+        " ".join(str(each.name).lower() for each in Altered(value)) for value in values.tolist()
+    ]
+    return [texts[number] for number in at.tolist()]
+
+
+def _is_probe(part: Part) -> Array:
+    is_probe: Array = part.rows["measured_by"] == MeasuredBy.PROBE
+    return is_probe
+
+
 def _has_answer(part: Part) -> Array:
     has: Array = part.rows["received_ns"] > 0
     return has
@@ -93,7 +108,12 @@ def _rtt(name: str, meaning: str) -> OutputColumn:
     return _if(lambda part: _is_summary(part) & (part.rows[name] >= 0), name, meaning)
 
 
+def _has_quote(part: Part) -> Array:
+    return _has_answer(part) & _is_probe(part)
+
+
 _answered = partial(_if, _has_answer)
+_quoted = partial(_if, _has_quote)
 _summary = partial(_if, _is_summary)
 _LABELS = OutputColumn(
     "labels",
@@ -102,7 +122,7 @@ _LABELS = OutputColumn(
 )
 HOPS = OutputView(
     "hops",
-    1,
+    2,
     (
         WINDOW,
         one("interface", "interface of the sent packet"),
@@ -112,19 +132,28 @@ HOPS = OutputView(
         _answered("received_ns", "UTC, nanoseconds since the epoch; empty without an answer",
                   lambda part: part.utc("received_ns")),
         *_flow(lambda part: part.rows["outcome"] != ProbeOutcome.OVERRUN),
-        OutputColumn("hop", "TTL or hop limit of the sent packet"),
+        OutputColumn("hop", "TTL or hop limit of the sent packet; "
+                     f"{DESTINATION_HOP}: round trip of the flow itself, to the destination"),
+        _labelled("measured_by", ", ".join(_METHODS.values()), _METHODS),
         _labelled("outcome", ", ".join(_OUTCOMES.values()), _OUTCOMES),
         _address_if(_has_answer, "responder",
-                    "address that answered; like the next six columns empty without an answer"),
+                    "address that answered; like the next eight columns empty without an answer"),
         _answered("rtt_ns", "nanoseconds from sent to received",
                   lambda part: part.rows["received_ns"] - part.rows["sent_ns"]),
         _answered("ttl", "TTL or hop limit of the answer when it was received"),
-        _answered("icmp_type", "of the answer"),
-        _answered("icmp_code", "of the answer"),
-        _answered("quoted_ttl", "TTL or hop limit that the answer quotes"),
-        _answered("quoted_tos", "TOS or traffic class that the answer quotes"),
+        _quoted("icmp_type", "of the answer"),
+        _quoted("icmp_code", "of the answer"),
+        _quoted("quoted_ttl", "TTL or hop limit that the answer quotes"),
+        _quoted("quoted_tos", "TOS or traffic class that the answer quotes"),
         _LABELS,
-        OutputColumn("sequence", "number of the sent packet, counted for each destination"),
+        _quoted("altered", "fields that a middlebox changed: "
+                + ", ".join(str(each.name).lower() for each in Altered), _changes),
+        OutputColumn("tos", "TOS or traffic class that was sent"),
+        _if(_is_probe, "whole", "true: a valid packet of its flow; false: every receiver drops it",
+            lambda part: part.rows["whole"].astype(bool)),
+        _if(lambda part: part.rows["remote_clock"] != 0, "remote_clock",
+            "TCP timestamp of the packet that ended a round trip of the flow"),
+        _if(_is_probe, "sequence", "number of the sent packet, counted for each destination"),
         OutputColumn("packet_bytes", "length of the packet that caused it"),
     ),
     "path",

@@ -312,7 +312,7 @@ def test_it_ends_when_the_last_answers_have_come(
     assert trace(*TRACE, *NOTHING) == 6
     assert 0.4 < time.monotonic() - started < 1.2
     out, err = capfd.readouterr()
-    assert [line.partition(",")[0] for line in out.splitlines()] == ["schema"] + ["hops/1"] * 11
+    assert [line.partition(",")[0] for line in out.splitlines()] == ["schema"] + ["hops/2"] * 11
     assert err == "probedeck: 11 probes, 5 answered, 5 lost, 0 overrun, 1 in flight\n"
     assert controller.closed
 
@@ -324,7 +324,7 @@ def test_it_waits_no_longer_than_an_answer_may_take(
     started = time.monotonic()
     assert trace(*TRACE, *NOTHING) == 6
     assert 1 < time.monotonic() - started < 2.2
-    assert capfd.readouterr().out.count("hops/1") == 6
+    assert capfd.readouterr().out.count("hops/2") == 6
 
 
 def test_a_program_writes_beside_the_tables_not_into_them(
@@ -360,7 +360,7 @@ def test_a_signal_ends_the_program_too_and_nothing_is_lost(
     Timer(0.3, os.kill, [os.getpid(), signal.SIGTERM]).start()
     assert trace(*TRACE, *sleep) == 128 + signal.SIGTERM
     assert time.monotonic() - started < 2
-    assert capfd.readouterr().out.count("hops/1") == 6
+    assert capfd.readouterr().out.count("hops/2") == 6
     assert controller.closed
 
 

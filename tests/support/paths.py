@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, PathRowKind, ProbeOutcome
+from probes.path.records import (
+    HOP,
+    HOPS_TABLE,
+    PATH,
+    PATHS_TABLE,
+    Altered,
+    PathRowKind,
+    ProbeOutcome,
+)
 from probes.snapshot import Loss, LossReason, Snapshot
 
 END = 10**12
@@ -51,6 +59,8 @@ def probes(
     rows["responder"][there] = packed("198.51.100.7" if version == 4 else "2001:db8::7")
     rows["ttl"][there], rows["icmp_type"][there] = 60, 11 if version == 4 else 3
     rows["quoted_ttl"][there], rows["quoted_tos"][there] = 1, 8
+    rows["tos"], rows["whole"] = 8, 1
+    rows["altered"][there] = Altered.LENGTH | Altered.SEQUENCE
     rows["label_count"][:1] = 2
     rows["labels"][:1, :2] = 16001 << 12 | 5 << 9 | 254, 24 << 12 | 1 << 8 | 1
     return table(HOPS_TABLE, rows, losses, window)

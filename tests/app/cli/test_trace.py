@@ -117,7 +117,7 @@ def test_tables_on_standard_output_are_nothing_else(lab: Lab, client: int) -> No
     assert code == 7
     header, line = out.splitlines()
     assert header.startswith("schema,window,interface,sent,")
-    assert line.startswith("hops/1,")
+    assert line.startswith("hops/2,")
     assert "it is said\n" in err
     assert "probedeck: 1 probes, " in err
 

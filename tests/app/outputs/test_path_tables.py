@@ -12,7 +12,15 @@ from app.outputs.document import document
 from app.outputs.sink import Sink
 from app.outputs.views import VIEWS, counted
 from app.run.totals import Totals
-from probes.path.records import HOP, HOPS_TABLE, PATH, PathRowKind, ProbeOutcome
+from probes.path.records import (
+    DESTINATION_HOP,
+    HOP,
+    HOPS_TABLE,
+    PATH,
+    MeasuredBy,
+    PathRowKind,
+    ProbeOutcome,
+)
 from tests.app.outputs.test_metric_files import flows, metric, narrow
 from tests.support import paths
 from tests.support.tables import records_in, rows_in
@@ -25,16 +33,17 @@ def test_the_columns_of_hops(tmp_path: Path) -> None:
         sink.write(paths.probes(ProbeOutcome.UNREACHABLE, version=6, window=2))
     assert (tmp_path / "hops.csv").read_text().splitlines() == [
         "schema,window,interface,sent,sent_ns,received_ns,ip_version,protocol,source,source_port,"
-        "destination,destination_port,hop,outcome,responder,rtt_ns,ttl,icmp_type,icmp_code,"
-        "quoted_ttl,quoted_tos,labels,sequence,packet_bytes",
-        "hops/1,1,eth0,2025-12-31T23:59:59.124456789Z,1767225599124456789,1767225599125456789,4,6,"
-        "192.0.2.1,40000,192.0.2.2,443,1,answered,198.51.100.7,1000000,60,11,0,1,8,"
-        "16001:5:0:254 24:0:1:1,101,1514",
-        "hops/1,1,eth0,2025-12-31T23:59:59.125456789Z,1767225599125456789,,4,6,"
-        "192.0.2.1,40000,192.0.2.2,443,2,unanswered,,,,,,,,,102,1514",
-        "hops/1,2,eth0,2025-12-31T23:59:59.124456789Z,1767225599124456789,1767225599125456789,6,6,"
-        "2001:db8::1,40000,2001:db8::2,443,1,unreachable,2001:db8::7,1000000,60,3,0,1,8,"
-        "16001:5:0:254 24:0:1:1,101,1514",
+        "destination,destination_port,hop,measured_by,outcome,responder,rtt_ns,ttl,icmp_type,"
+        "icmp_code,quoted_ttl,quoted_tos,labels,altered,tos,whole,remote_clock,sequence,"
+        "packet_bytes",
+        "hops/2,1,eth0,2025-12-31T23:59:59.124456789Z,1767225599124456789,1767225599125456789,4,6,"
+        "192.0.2.1,40000,192.0.2.2,443,1,probe,answered,198.51.100.7,1000000,60,11,0,1,8,"
+        "16001:5:0:254 24:0:1:1,length sequence,8,true,,101,1514",
+        "hops/2,1,eth0,2025-12-31T23:59:59.125456789Z,1767225599125456789,,4,6,"
+        "192.0.2.1,40000,192.0.2.2,443,2,probe,unanswered,,,,,,,,,,8,true,,102,1514",
+        "hops/2,2,eth0,2025-12-31T23:59:59.124456789Z,1767225599124456789,1767225599125456789,6,6,"
+        "2001:db8::1,40000,2001:db8::2,443,1,probe,unreachable,2001:db8::7,1000000,60,3,0,1,8,"
+        "16001:5:0:254 24:0:1:1,length sequence,8,true,,101,1514",
     ]
 
 
@@ -53,6 +62,22 @@ def test_every_outcome_has_its_word_and_an_overrun_no_flow(tmp_path: Path) -> No
     ]
     assert {row["destination"] for row in table} == {"192.0.2.2"}
     assert [row["rtt_ns"] for row in table] == ["1000000", "2000000", *[""] * 5]
+
+
+def test_a_round_trip_of_the_flow_is_no_probe_and_quotes_nothing(tmp_path: Path) -> None:
+    """No number, no guard and no quoted field, but the clock of the destination."""
+    rows = paths.probes(ProbeOutcome.ANSWERED, ProbeOutcome.UNANSWERED).rows.copy()
+    rows["hop"], rows["measured_by"] = DESTINATION_HOP, MeasuredBy.TCP_TIMESTAMP
+    rows["remote_clock"] = 4_000_000_000, 0
+    with Sink(str(tmp_path), "csv", [VIEWS["hops"]]) as sink:
+        sink.write(paths.table(HOPS_TABLE, rows))
+    there, lost = rows_in(tmp_path / "hops.csv")
+    assert (there["hop"], there["measured_by"], there["ttl"]) == ("31", "tcp timestamp", "60")
+    assert (there["rtt_ns"], there["remote_clock"]) == ("1000000", "4000000000")
+    assert (lost["outcome"], lost["rtt_ns"], lost["remote_clock"]) == ("unanswered", "", "")
+    for name in ("icmp_type", "icmp_code", "quoted_ttl", "quoted_tos", "altered", "whole",
+                 "sequence"):  # fmt: skip
+        assert there[name] == lost[name] == ""
 
 
 def test_the_columns_of_paths(tmp_path: Path) -> None:
