@@ -29,3 +29,13 @@ class Traced:
     """Probes."""
     matched: int
     """Answers that were found to be to one of them."""
+    sent_bytes: int = 0
+    """Of the probes, from the IP header on; like the next fields, since tracing began."""
+    matched_bytes: int = 0
+    """Of the answers, from the IP header on."""
+    unmatched: int = 0
+    """Answers to a packet of these flows that match no probe."""
+    foreign: int = 0
+    """Probes of other tracers on this host."""
+    notes: tuple[str, ...] = ()
+    """Findings about the whole path, a sentence each: `NAT or firewall behind hop 2: ...`."""
