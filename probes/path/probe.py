@@ -28,6 +28,7 @@ from probes.builtin import (
     shape_of,
 )
 from probes.hooks import Hooks, InterfaceHook
+from probes.path.active.finder import Finder
 from probes.path.analysis.watch import Analysis
 from probes.path.analysis.words import tell
 from probes.path.interference import Interference
@@ -99,6 +100,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._timeout_ns = round(options.timeout * 1e9)
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
         self._interference = Interference(interface.name)
+        self.finder = Finder(interface.name)
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that were untraced."""
         self._joined: list[Side] = []
@@ -243,6 +245,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
 
     def close(self) -> None:
         with self._lock:
+            self.finder.close()
             if self._joined:
                 # No clone may come back to a hook that was left.
                 for target in self._targets:

@@ -1,0 +1,1 @@
+"""Packets that path tracing sends of itself."""

@@ -1,0 +1,272 @@
+"""ICMP echo requests with a limited TTL, and the answers to them.
+
+Raw sockets send and receive; an answer is recognised by its identifier and sequence number, so
+that the host's own ping stays undisturbed. The payload begins with the public mark of probes:
+no tracer takes such a packet for an application's.
+"""
+
+from __future__ import annotations
+
+import ctypes as ct
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from probes.path.marks import MARK_SIZE, PROBE_MAGIC, mark
+from probes.path.slots import Destination
+
+ICMP_HEADER = 8
+IP_HEADER = {4: 20, 6: 40}
+SMALLEST = {version: size + ICMP_HEADER + MARK_SIZE for version, size in IP_HEADER.items()}
+"""Bytes of the smallest request by IP version, with the IP header."""
+
+_FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
+_PROTOCOL = {4: socket.IPPROTO_ICMP, 6: socket.IPPROTO_ICMPV6}
+_REQUEST, _REPLY = {4: 8, 6: 128}, {4: 0, 6: 129}
+_UNREACHABLE, _EXCEEDED = {4: 3, 6: 1}, {4: 11, 6: 3}
+_FRAGMENTATION_NEEDED, _TOO_BIG = 4, 2
+"""Code of ICMP's destination unreachable, and a type of ICMPv6 (RFC 1191, RFC 4443)."""
+_SO_ATTACH_FILTER = 26
+_ICMP_FILTER, _ICMP6_FILTER = 1, 1
+_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 23, 3
+_SOL_RAW = 255
+_TIMEOUT_NS = 3_000_000_000
+_MOST_WAITING = 4096
+_MOST_BYTES = 2048
+"""An answer's bytes that are read: routers quote at most 576 or 1280 bytes."""
+
+
+class EchoOutcome(Enum):
+    REPLY = auto()
+    """The destination's own reply."""
+    EXCEEDED = auto()
+    """A router reports that the TTL ended."""
+    UNREACHABLE = auto()
+    TOO_BIG = auto()
+    """A router reports that the request is larger than the next link's MTU."""
+
+
+@dataclass(frozen=True, slots=True)
+class EchoRequest:
+    destination: Destination
+    ttl: int
+    size: int
+    """Bytes with the IP header."""
+    sent_ns: int
+    """CLOCK_MONOTONIC."""
+
+
+@dataclass(frozen=True, slots=True)
+class EchoAnswer:
+    request: EchoRequest
+    outcome: EchoOutcome
+    responder: bytes
+    """16 bytes, as Destination.address."""
+    mtu: int
+    """The next link's MTU as reported; 0: none."""
+
+    @property
+    def is_destination(self) -> bool:
+        return self.responder == self.request.destination.address
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """An ICMP message about a request of this identifier."""
+
+    outcome: EchoOutcome
+    sequence: int
+    about: bytes
+    """The destination that it quotes; empty for a reply."""
+    mtu: int
+
+
+class EchoEngine:
+    """Sends echo requests out of one interface. It opens sockets with the first request."""
+
+    def __init__(self, interface: str) -> None:
+        self._interface = interface
+        self._sockets: dict[int, socket.socket] = {}
+        self._identifier = secrets.randbits(16)
+        self._tag = secrets.randbits(16)
+        self._sequence = secrets.randbits(16)
+        self._waiting: dict[int, EchoRequest] = {}
+        """Requests without an answer by sequence number, oldest first."""
+
+    @property
+    def identifier(self) -> int:
+        """The ICMP identifier of all requests."""
+        return self._identifier
+
+    def send(self, destination: Destination, ttl: int, size: int = 0) -> None:
+        """Send a request of `size` bytes with the IP header, at least SMALLEST; never wait.
+
+        The request is not fragmented. Raises OSError if the host refuses to send it, with EMSGSIZE
+        if it is larger than the interface's MTU.
+        """
+        version = destination.version
+        opened = self._sockets.get(version) or self._open(version)
+        self._sequence = self._sequence + 1 & 0xFFFF
+        size = max(size, SMALLEST[version])
+        payload = mark(self._sequence, self._tag)
+        body = payload.ljust(size - IP_HEADER[version] - ICMP_HEADER, b"\0")
+        head = struct.pack(">BBHHH", _REQUEST[version], 0, 0, self._identifier, self._sequence)
+        packet = head + body
+        if version == 4:
+            packet = packet[:2] + checksum(packet).to_bytes(2, "big") + packet[4:]
+            where, limit = (socket.IPPROTO_IP, socket.IP_TTL), destination.address[:4]
+        else:
+            where, limit = (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT), destination.address
+        address = socket.inet_ntop(_FAMILY[version], limit)
+        now = time.monotonic_ns()
+        opened.sendmsg([packet], [(*where, struct.pack("i", ttl))], 0, (address, 0))
+        self._waiting.pop(self._sequence, None)
+        self._waiting[self._sequence] = EchoRequest(destination, ttl, size, now)
+        if len(self._waiting) > _MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+
+    def answers(self) -> list[EchoAnswer]:
+        """Return the answers since the last call. Requests older than three seconds have none."""
+        oldest = time.monotonic_ns() - _TIMEOUT_NS
+        found = []
+        for version, opened in self._sockets.items():
+            for data, responder in _received(opened):
+                message = parse(version, data, self._identifier)
+                request = self._waiting.get(message.sequence) if message else None
+                if not message or not request or request.destination.version != version:
+                    continue
+                packed = socket.inet_pton(_FAMILY[version], responder)
+                to = request.destination.address[: len(packed)]
+                if (message.about or packed) != to:
+                    continue
+                del self._waiting[message.sequence]
+                address = packed.ljust(16, b"\0")
+                found.append(EchoAnswer(request, message.outcome, address, message.mtu))
+        for sequence, request in list(self._waiting.items()):
+            if request.sent_ns >= oldest:
+                break
+            del self._waiting[sequence]
+        return found
+
+    def close(self) -> None:
+        for opened in self._sockets.values():
+            opened.close()
+        self._sockets.clear()
+        self._waiting.clear()
+
+    def _open(self, version: int) -> socket.socket:
+        opened = socket.socket(_FAMILY[version], socket.SOCK_RAW, _PROTOCOL[version])
+        try:
+            opened.setblocking(False)
+            _attach_filter(opened, _filter(version, self._identifier))
+            name = self._interface.encode() + b"\0"
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
+            if version == 4:
+                opened.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+            else:
+                opened.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
+                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DONTFRAG, 1)
+        except BaseException:
+            opened.close()
+            raise
+        self._sockets[version] = opened
+        return opened
+
+
+def parse(version: int, data: bytes, identifier: int) -> _Message | None:
+    """Read a message from a raw socket (IPv4: with its IP header); None if it is about no request
+    of `identifier`."""
+    icmp = data[(data[0] & 15) * 4 :] if version == 4 and data else data
+    if len(icmp) < ICMP_HEADER:
+        return None
+    kind = icmp[0]
+    if kind == _REPLY[version]:
+        of, sequence, magic = struct.unpack(">HHI", icmp[4:12].ljust(8, b"\0"))
+        if of != identifier or magic != PROBE_MAGIC:
+            return None
+        return _Message(EchoOutcome.REPLY, sequence, b"", 0)
+    outcome, mtu = _error(version, icmp)
+    quote = icmp[ICMP_HEADER:]
+    size = (quote[0] & 15) * 4 if version == 4 and quote else IP_HEADER[6]
+    header = quote[size : size + ICMP_HEADER]
+    if outcome is None or len(header) < ICMP_HEADER:
+        return None
+    protocol, about = (quote[9], quote[16:20]) if version == 4 else (quote[6], quote[24:40])
+    kind, of, sequence = struct.unpack(">B3xHH", header)
+    if (protocol, kind, of) != (_PROTOCOL[version], _REQUEST[version], identifier):
+        return None
+    return _Message(outcome, sequence, about, mtu)
+
+
+def _error(version: int, icmp: bytes) -> tuple[EchoOutcome | None, int]:
+    """Outcome and reported MTU by an ICMP error's header; no outcome if it is another message."""
+    kind, code = icmp[0], icmp[1]
+    if version == 4 and (kind, code) == (_UNREACHABLE[4], _FRAGMENTATION_NEEDED):
+        return EchoOutcome.TOO_BIG, int.from_bytes(icmp[6:8], "big")
+    if version == 6 and kind == _TOO_BIG:
+        return EchoOutcome.TOO_BIG, int.from_bytes(icmp[4:8], "big")
+    if kind == _UNREACHABLE[version]:
+        return EchoOutcome.UNREACHABLE, 0
+    return (EchoOutcome.EXCEEDED, 0) if (kind, code) == (_EXCEEDED[version], 0) else (None, 0)
+
+
+def checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071)."""
+    padded = data + b"\0" * (len(data) & 1)
+    total: int = sum(struct.unpack(f">{len(padded) // 2}H", padded))
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+def _received(opened: socket.socket) -> Iterator[tuple[bytes, str]]:
+    """Yield the waiting messages and their senders."""
+    while True:
+        try:
+            data, where = opened.recvfrom(_MOST_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            continue  # An error of an earlier request, reported once.
+        yield data, where[0].partition("%")[0]
+
+
+def _filter(version: int, identifier: int) -> list[tuple[int, int, int, int]]:
+    """Classic BPF (bpf(4)) that takes only messages with the identifier: replies and quotes.
+
+    Other messages, such as replies to the host's own ping, cost no room in the socket's buffer.
+    """
+    take = [(0x15, 0, 1, identifier), (0x06, 0, 0, 0xFFFFFFFF), (0x06, 0, 0, 0)]
+    if version == 6:
+        return [
+            (0x30, 0, 0, 0),  # the type
+            (0x15, 0, 2, _REPLY[6]),
+            (0x28, 0, 0, 4),  # a reply's identifier
+            (0x05, 0, 0, 1),
+            (0x28, 0, 0, ICMP_HEADER + IP_HEADER[6] + 4),  # a quote's
+            *take,
+        ]
+    return [
+        (0xB1, 0, 0, 0),  # X: length of the IP header
+        (0x50, 0, 0, 0),  # the type
+        (0x15, 0, 2, _REPLY[4]),
+        (0x48, 0, 0, 4),  # a reply's identifier
+        (0x05, 0, 0, 6),
+        (0x50, 0, 0, ICMP_HEADER),
+        (0x54, 0, 0, 15),
+        (0x64, 0, 0, 2),
+        (0x0C, 0, 0, 0),
+        (0x07, 0, 0, 0),  # X: the same and the length of the quoted IP header
+        (0x48, 0, 0, ICMP_HEADER + 4),  # a quote's identifier
+        *take,
+    ]
+
+
+def _attach_filter(opened: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
+    code = b"".join(struct.pack("HBBI", *each) for each in program)
+    buffer = ct.create_string_buffer(code, len(code))
+    fprog = struct.pack("HL", len(program), ct.addressof(buffer))
+    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, fprog)
