@@ -159,6 +159,7 @@ static __always_inline void keep(struct scratch *scratch, u64 state) {
     slot->packet_bytes = scratch->packet_bytes;
     slot->hop = scratch->hop;
     slot->protocol = protocol;
+    slot->whole = GUARD == GUARD_NONE;
     slot->sent_ns = bpf_ktime_get_ns();
     publish(slot, scratch->sequence << STATE_BITS | state);
 }

@@ -101,6 +101,7 @@ static __always_inline bool matched(struct shared *shared, struct answer *answer
     slot->icmp_code = answer->icmp->code;
     slot->quoted_ttl = answer->quoted_ttl;
     slot->quoted_tos = answer->quoted_tos;
+    slot->altered = 0;
     take_extension(answer, slot);
     publish(slot, answering - SLOT_ANSWERING + SLOT_ANSWERED);
     __sync_fetch_and_add(&target->matched, 1);

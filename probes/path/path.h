@@ -25,7 +25,19 @@ struct address {
     u64 word[2];
 };
 
-/* A destination. User space writes the first cache line, the kernel all others. */
+/* Why a packet to a destination cannot become a probe. The order of Unprobed in traced.py. */
+enum unprobed {
+    UNPROBED_FRAGMENT,
+    UNPROBED_OPTIONS,   /* of IPv4 */
+    UNPROBED_EXTENSION, /* headers of IPv6 */
+    UNPROBED_PROTOCOL,  /* neither TCP nor UDP nor ICMP */
+    UNPROBED_ICMP,      /* no echo request */
+    UNPROBED_OPENING,   /* TCP's SYN, FIN and RST: a probe would change the connection */
+    UNPROBED_SHORT,     /* no whole transport header */
+    UNPROBED_REASONS = 8,
+};
+
+/* A destination. User space writes the first two cache lines, the kernel all others. */
 struct target {
     u64 interval_ns; /* between two probes */
     u64 credit_ns;   /* made up for at most after a pause: (burst - 1) intervals */
@@ -33,7 +45,11 @@ struct target {
     u32 live;        /* hops to be probed in turn: bit n is TTL n */
     u32 asked;       /* a bit that differs from `done` asks for one probe of that hop */
     u32 ready;       /* 0: not in use */
-    u32 unused;
+    u32 whole;       /* hops whose TCP and ICMP probes are valid packets of their flow */
+
+    u32 whole_udp; /* the same for UDP */
+    u32 syn;       /* whether TCP's SYN, too, causes probes */
+    u32 unused[14];
 
     u64 next_ns;  /* when the next probe is due: the theoretical arrival time of GCRA (I.371) */
     u64 sequence; /* of the next probe */
@@ -45,7 +61,17 @@ struct target {
     u32 ttl;      /* of the destination's last packet */
     u32 remarked; /* probes dropped because another program had changed the clone's mark */
     u32 escaped;  /* clones that another program took; after the first one, next_ns is NEVER */
-    u32 unused_too;
+    u32 mtu;      /* of the last report that a packet was too big */
+
+    u64 sent_bytes;    /* of probes that left, from the IP header on */
+    u64 matched_bytes; /* of their answers */
+    u64 heard_ns;      /* about the last packet from the destination */
+    u64 foreign;       /* probes of other tracers */
+    u64 foreign_ns;    /* the last of them */
+    u64 mtu_ns;
+    u64 mtu_reporter[2]; /* as in a slot */
+
+    u64 unprobed[UNPROBED_REASONS]; /* packets, when a probe was due */
 
     u64 sent[HOPS]; /* by hop, including probes that this host dropped */
 };
@@ -59,6 +85,7 @@ enum slot_state {
     SLOT_DROPPED,
     SLOT_ANSWERING,
     SLOT_ANSWERED,
+    SLOT_SKIPPED, /* no probe has this number */
 };
 #define STATE_BITS 8
 
@@ -76,7 +103,10 @@ struct slot {
     u8 hop;
     u8 protocol;
     u8 tos;
-    u8 unused[15];
+    u8 whole;            /* 1: a valid packet of its flow, 0: guarded */
+    u16 checksum;        /* of the transport header, as on the wire */
+    u32 acknowledgement; /* TCP's */
+    u64 unused;
 
     u64 received_ns;
     u64 responder[2];
@@ -86,7 +116,7 @@ struct slot {
     u8 quoted_ttl;
     u8 quoted_tos;
     u8 extension_size;
-    u8 unused_too[2];
+    u16 altered;                  /* bits of Altered in records.py */
     u8 extension[EXTENSION_SIZE]; /* RFC 4884, as received */
 };
 

@@ -21,21 +21,23 @@ class SlotState(IntEnum):
     DROPPED = 2
     ANSWERING = 3
     ANSWERED = 4
+    SKIPPED = 5
 
 
 SLOT = np.dtype([
     ("state", "u8"), ("sent_ns", "i8"), ("source", "u1", (16,)), ("source_port", ">u2"),
     ("destination_port", ">u2"), ("word", "u4"), ("packet_bytes", "u4"), ("length", ">u2"),
-    ("hop", "u1"), ("protocol", "u1"), ("tos", "u1"), ("unused", "u1", (15,)),
+    ("hop", "u1"), ("protocol", "u1"), ("tos", "u1"), ("whole", "u1"), ("checksum", "u2"),
+    ("acknowledgement", "u4"), ("unused", "u8"),
     ("received_ns", "i8"), ("responder", "u1", (16,)), ("ttl", "u1"), ("icmp_type", "u1"),
     ("icmp_code", "u1"), ("quoted_ttl", "u1"), ("quoted_tos", "u1"), ("extension_size", "u1"),
-    ("unused_too", "u1", (2,)), ("extension", "u1", (32,)),
+    ("altered", "u2"), ("extension", "u1", (32,)),
 ])  # fmt: skip
 """`struct slot` of path.h: 128 bytes."""
 
-_SENT_FIELDS = ("source", "sent_ns", "packet_bytes", "hop", "protocol", "tos")
+_SENT_FIELDS = ("source", "sent_ns", "packet_bytes", "hop", "protocol", "tos", "whole")
 _ANSWER_FIELDS = ("received_ns", "responder", "ttl", "icmp_type", "icmp_code", "quoted_ttl",
-                  "quoted_tos")  # fmt: skip
+                  "quoted_tos", "altered")  # fmt: skip
 _WITH_PORTS = (6, 17)
 _ECHO = {4: 8 << 8, 6: 128 << 8}
 """Type and code of an echo request by IP version, in place of the destination port as in FLOW."""
@@ -102,10 +104,11 @@ class InFlight:
         kind = states & STATE_MASK
         written = states >> STATE_BITS
         ours = steady & (written == numbers) & (kind != SlotState.WRITING)
+        skipped = ours & (kind == SlotState.SKIPPED)
         answered = ours & (kind == SlotState.ANSWERED)
         dropped = ours & (kind == SlotState.DROPPED)
         unanswered = ours & (kind == SlotState.SENT) & (found["sent_ns"] < now_ns - timeout_ns)
-        over = ours if final else answered | dropped | unanswered
+        over = ours & ~skipped if final else answered | dropped | unanswered
 
         outcomes = np.full(len(found), ProbeOutcome.IN_FLIGHT, "u1")
         outcomes[answered] = ProbeOutcome.ANSWERED
@@ -113,7 +116,7 @@ class InFlight:
         outcomes[unanswered] = ProbeOutcome.UNANSWERED
         rows = self._rows(found[over], numbers[over], outcomes[over])
         self._reported_by_hop += _count_hops(rows["hop"])
-        waits = ~over & (written <= numbers) & (not final)
+        waits = ~over & ~skipped & (written <= numbers) & (not final)
         self._waiting = numbers[waits]
         # Probes that are being written now are counted at their hop, which is unknown yet.
         unknown = int((waits & ~ours).sum())

@@ -13,23 +13,33 @@ import numpy as np
 from bpf.errors import UsageError
 from bpf.programs import grace
 from bpf.syscall import map_delete, map_update
-from probes.path.options import PathOptions, TracedFlow
+from probes.path.options import Guarded, PathOptions, TracedFlow
 from probes.path.probing_plan import HopSchedule, ProbingPlan
 from probes.path.records import Array, ProbeOutcome
 from probes.path.slots import Destination, InFlight
-from probes.path.traced import Traced
+from probes.path.traced import Traced, Unprobed
 
 FLOWS = 4
 """Flows of one destination that are traced, unless all are."""
 
 TARGET = np.dtype([
     ("interval_ns", "u8"), ("credit_ns", "u8"), ("only", "u8", (FLOWS,)), ("live", "u4"),
-    ("asked", "u4"), ("ready", "u4"), ("unused", "u4"), ("next_ns", "u8"), ("sequence", "u8"),
-    ("packets", "u8"), ("matched", "u8"), ("unmatched", "u8"), ("round", "u4"), ("done", "u4"),
-    ("ttl", "u4"), ("remarked", "u4"), ("escaped", "u4"), ("unused_too", "u4"),
+    ("asked", "u4"), ("ready", "u4"), ("whole", "u4"), ("whole_udp", "u4"), ("syn", "u4"),
+    ("unused", "u4", (14,)), ("next_ns", "u8"), ("sequence", "u8"), ("packets", "u8"),
+    ("matched", "u8"), ("unmatched", "u8"), ("round", "u4"), ("done", "u4"), ("ttl", "u4"),
+    ("remarked", "u4"), ("escaped", "u4"), ("mtu", "u4"), ("sent_bytes", "u8"),
+    ("matched_bytes", "u8"), ("heard_ns", "i8"), ("foreign", "u8"), ("foreign_ns", "i8"),
+    ("mtu_ns", "i8"), ("mtu_reporter", "u1", (16,)), ("unprobed", "u8", (8,)),
     ("sent", "u8", (32,)),
 ])  # fmt: skip
-"""`struct target` of path.h: 384 bytes."""
+"""`struct target` of path.h: 576 bytes."""
+
+_COUNTERS = ("packets", "sent", "matched", "sent_bytes", "matched_bytes", "unmatched", "foreign",
+             "unprobed")  # fmt: skip
+"""Fields of TARGET that only grow."""
+_FRESH = ("whole", "whole_udp", "syn", "next_ns", "round", "done", "asked", "ttl", "remarked",
+          "escaped", "mtu", "heard_ns", "foreign_ns", "mtu_ns")  # fmt: skip
+"""Fields of TARGET that begin at 0 for each destination."""
 
 SHARED = np.dtype([("clones", "u8"), ("unused", "u8", (7,)), ("watched", "u8", (64,))])
 """`struct shared` of path.h: 576 bytes."""
@@ -100,14 +110,16 @@ class TracedDestination:
         self.flows: dict[TracedFlow, None] = {}
         self._kernel = table
         self._burst = options.burst
-        self._sent_before = table["sent"][0].copy()
-        self._packets_before = int(table["packets"][0])
-        self._matched_before = int(table["matched"][0])
+        self._guarded = options.guarded
+        self._before = table[0].copy()
+        """The counters when tracing began."""
         self.flight = InFlight(destination, slots, table)
         self._plan = ProbingPlan(options)
         self._longest = 0
         """The largest known number of routers on the path."""
-        for name in ("ttl", "next_ns", "round", "done", "asked", "remarked", "escaped"):
+        self._farthest = 0
+        """The farthest hop at which a router answered."""
+        for name in _FRESH:
             table[name] = 0
         self._follow(self._plan.schedule)
 
@@ -154,22 +166,34 @@ class TracedDestination:
 
     def decide(self, rows: Array, now_ns: int) -> None:
         """Update the probed hops after new rows of dtype HOP."""
-        sent = self._kernel["sent"][0] - self._sent_before
-        ttl = int(self._kernel["ttl"][0])
+        sent = self._kernel["sent"][0] - self._before["sent"]
+        of_routers = rows["outcome"] == ProbeOutcome.ANSWERED
         address = self.destination.address
+        of_routers &= (rows["responder"] != np.frombuffer(address, "u1")).any(axis=1)
+        self._farthest = max(self._farthest, *rows["hop"][of_routers].tolist(), 0)
+        ttl = int(self._kernel["ttl"][0])
         self._follow(self._plan.decide(rows, sent, ttl, now_ns, address))
 
     def summary(self) -> Traced:
-        kernel = self._kernel[0]
+        since = {name: self._kernel[name][0] - self._before[name] for name in _COUNTERS}
         return Traced(
             text_of(self.destination),
             () if self.every else tuple(self.flows),
             self._plan.length,
             self._plan.live,
             self._plan.silent,
-            int(kernel["packets"]) - self._packets_before,
-            int((kernel["sent"] - self._sent_before).sum()),
-            int(kernel["matched"]) - self._matched_before,
+            int(since["packets"]),
+            int(since["sent"].sum()),
+            int(since["matched"]),
+            int(since["sent_bytes"]),
+            int(since["matched_bytes"]),
+            int(since["unmatched"]),
+            int(since["foreign"]),
+            unprobed={
+                reason.value: int(count)
+                for reason, count in zip(Unprobed, since["unprobed"], strict=False)
+                if count
+            },
         )
 
     def _follow(self, plan: HopSchedule) -> None:
@@ -180,6 +204,10 @@ class TracedDestination:
         # A pending try stays pending: to flip its bit again would cancel it.
         waiting = int(kernel["asked"][0]) ^ int(kernel["done"][0])
         kernel["asked"] = int(kernel["asked"][0]) ^ (plan.once & ~waiting)
+        if self._guarded is Guarded.END:
+            # Routers answer there. UDP keeps a distance: the path may become shorter at any time.
+            kernel["whole"] = (2 << self._farthest) - 2
+            kernel["whole_udp"] = (2 << max(self._farthest - 2, 0)) - 2
 
 
 class TracedDestinations:

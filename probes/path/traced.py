@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from probes.path.options import TracedFlow
+
+
+class Unprobed(StrEnum):
+    """Why a packet cannot become a probe, in the order of `enum unprobed` of path.h."""
+
+    FRAGMENT = "fragments"
+    OPTIONS = "IPv4 options"
+    EXTENSION = "IPv6 extension headers"
+    PROTOCOL = "other protocols"
+    """Neither TCP nor UDP nor ICMP."""
+    ICMP = "other ICMP messages"
+    """No echo requests."""
+    OPENING = "TCP SYN, FIN or RST"
+    SHORT = "headers cut short"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +54,5 @@ class Traced:
     """Probes of other tracers on this host."""
     notes: tuple[str, ...] = ()
     """Findings about the whole path, a sentence each: `NAT or firewall behind hop 2: ...`."""
+    unprobed: dict[str, int] = field(default_factory=dict)
+    """Packets that could not cause a probe when one was due, by reason: `fragments`."""
