@@ -15,7 +15,7 @@ from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
-from probes.path.options import Guard, Order, PathOptions, Per
+from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 
 EXAMPLES = """\b
 Examples:
@@ -53,6 +53,9 @@ class TraceOptions:
         PATHS, _DEFAULT.order, "Send the probe or the application's packet first."
     )
     guard: Guard = setting(PATHS, _DEFAULT.guard, "Defect that makes the destination drop a probe.")
+    guarded: Guarded = setting(
+        PATHS, _DEFAULT.guarded, "Guard probes that may reach the destination, or all probes."
+    )
     pass_answers: bool = setting(PATHS, False, "Let the host see the answers, too.")
     timeout: float = setting(
         PATHS, _DEFAULT.timeout, "Count a probe as lost after this time, 0.05 to 60.", "SECONDS"
@@ -82,23 +85,27 @@ def trace(
     """Trace the paths of flows, hop by hop, into tables.
 
     Packets of applications cause the probes: without packets to a destination there are no probes.
-    If a PROGRAM is given, the trace ends with it and has its exit code (128 + n: signal n). If
-    tables go to standard output, the program's output goes to standard error.
+    If a PROGRAM is given, the trace ends with it and has its exit code (128 + n: signal n, 127: no
+    such program, 126: not executable). If tables go to standard output, the program's output goes
+    to standard error.
     """
     # Imported here: other commands start without numpy.
-    from app.resolve import addresses
     from app.run import headless
 
     options.check()
-    enums = {"per": Per(chosen.per), "order": Order(chosen.order), "guard": Guard(chosen.guard)}
-    paths = PathOptions(**asdict(chosen) | enums)
+    kinds = {"per": Per, "order": Order, "guard": Guard, "guarded": Guarded}
+    given = asdict(chosen)
+    paths = PathOptions(**given | {name: kind(given[name]) for name, kind in kinds.items()})
     paths.check()
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
     output = OutputSpec.of(options.out, options.format, views, _TABLES, "hops")
+    program = None
+    if arguments := click.get_current_context().obj:
+        program = ChildProcess(arguments, stdout=_STDERR if options.out == "-" else None)
     # Checked before DNS queries.
     interfaces.find(interface)
-    found = [address for name in destinations for address in addresses(name)]
+    found = [address for name in destinations for address in _resolved(name)]
     spec = RunSpec(
         interface=interface,
         interval=options.interval,
@@ -109,9 +116,17 @@ def trace(
         trace=tuple(dict.fromkeys(found)),
         paths=paths,
     )
-    arguments = click.get_current_context().obj
-    program = None
-    if arguments:
-        program = ChildProcess(arguments, stdout=_STDERR if options.out == "-" else None)
     headless.run(spec, output, program)
     return program.code if program else 0
+
+
+def _resolved(name: str) -> tuple[str, ...]:
+    """Return the addresses of a destination, and print those of a host name."""
+    # Imported here: other commands start without numpy.
+    from app.resolve import addresses
+    from app.run.headless import say
+
+    found = addresses(name)
+    if found != (name,):
+        say(f"{name} is {', '.join(found)}")
+    return found

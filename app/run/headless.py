@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from app.outputs.view import is_table
 from app.run.mailbox import Mailbox
 from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
@@ -18,6 +19,7 @@ from app.run.table_writer import TableWriter
 from app.run.totals import Totals
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
+from probes.path.records import HOPS_TABLE
 from probes.snapshot import Event, Item
 
 if TYPE_CHECKING:
@@ -65,9 +67,12 @@ def _run(spec: RunSpec, output: OutputSpec, child: ChildProcess | None) -> None:
 
         def write(item: Item) -> None:
             totals.add(item)
+            if is_table(item, "path", HOPS_TABLE):
+                # A destination may leave before the run ends, as may the interface.
+                totals.note(controller.traced())
             # An error that ends the run is printed at its end.
             if isinstance(item, Event) and (item.severity != "error" or not failures):
-                _say(f"{item.source}: {item.text}")
+                say(f"{item.source}: {item.text}")
             tables.write(item)
 
         def child_ended() -> None:
@@ -88,6 +93,7 @@ def _run(spec: RunSpec, output: OutputSpec, child: ChildProcess | None) -> None:
         controller.listen(listener)
         with ExitStack() as stack:
             stack.callback(controller.close)
+            stack.callback(lambda: totals.note(controller.traced()))
             stack.callback(mailbox.let_all_in)
             start(controller, spec, stack, over=beside_over)
             if child:
@@ -99,13 +105,14 @@ def _run(spec: RunSpec, output: OutputSpec, child: ChildProcess | None) -> None:
                 write(item)
         for item in mailbox.rest():
             write(item)
+    if totals.any or not failures:
+        say("; ".join(filter(None, map(str, (totals, tables.filtering)))))
     if failures:
         raise failures[0]
-    _say("; ".join(filter(None, map(str, (totals, tables.filtering)))))
     tables.check()
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Print a line to standard error. Raises BrokenPipeError for a pipe without a reader."""
     try:
         print(f"probedeck: {text}", file=sys.stderr, flush=True)

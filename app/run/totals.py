@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from app.outputs.view import is_table
 from app.outputs.views import counted
 from probes.monitor.state import METRICS_TABLE, PROBE, TRIGGERS_TABLE
-from probes.path.records import HOPS_TABLE, ProbeOutcome
+from probes.path.analysis.statistics import cleared
+from probes.path.records import HOP_COUNT, HOPS_TABLE, Array, MeasuredBy, ProbeOutcome
 from probes.snapshot import Event, Item, Loss, LossReason, add_losses, lost_of
+
+if TYPE_CHECKING:
+    from probes.path.traced import Traced
 
 _RARE = (ProbeOutcome.DROPPED, ProbeOutcome.IN_FLIGHT, ProbeOutcome.BEYOND_PATH)
 """Outcomes that the last line has only if there were any."""
@@ -27,6 +34,12 @@ class Totals:
         """Windows of path tracing."""
         self.outcomes = dict.fromkeys(ProbeOutcome, 0)
         """Finished path probes, by outcome."""
+        self.altered = 0
+        """Answered probes that a middlebox had changed."""
+        self.traced: dict[str, Traced] = {}
+        """The last known state of each traced destination, by address."""
+        self._ended: dict[bytes, Array] = {}
+        """Lost and answered packets by hop, i8 (2, HOP_COUNT), by destination."""
         self.monitored = self.seen = self.transitions = 0
         """Windows of the monitor, packets in them, and transitions of its policies."""
 
@@ -35,8 +48,7 @@ class Totals:
             return
         if is_table(item, "path", HOPS_TABLE):
             self.traces += 1
-            for outcome, probes in enumerate(np.bincount(item.rows["outcome"]).tolist()):
-                self.outcomes[ProbeOutcome(outcome)] += probes
+            self._add_probes(item.rows)
             return
         if is_table(item, PROBE, TRIGGERS_TABLE):
             self.transitions += len(item.rows)
@@ -49,6 +61,34 @@ class Totals:
             self.windows += 1
             self.packets += sums[0]
         add_losses(self.losses, item.losses)
+
+    def note(self, traced: Iterable[Traced]) -> None:
+        """Keep the state of the traced destinations."""
+        self.traced |= {each.destination: each for each in traced}
+
+    def _add_probes(self, rows: Array) -> None:
+        probes = rows[rows["measured_by"] == MeasuredBy.PROBE]
+        for outcome, count in enumerate(np.bincount(probes["outcome"]).tolist()):
+            self.outcomes[ProbeOutcome(outcome)] += count
+        self.altered += int((probes["altered"] != 0).sum())
+        ended = rows[rows["outcome"] <= ProbeOutcome.UNANSWERED]
+        places = (ended["outcome"] != ProbeOutcome.UNANSWERED) * HOP_COUNT + ended["hop"]
+        destinations = np.ascontiguousarray(ended["destination"]).view("V16").ravel()
+        for destination in np.unique(destinations):
+            counts = np.bincount(places[destinations == destination], minlength=2 * HOP_COUNT)
+            known = self._ended.setdefault(destination.tobytes(), np.zeros((2, HOP_COUNT), "i8"))
+            known += counts.reshape(2, HOP_COUNT)
+
+    @property
+    def refused(self) -> int:
+        """Unanswered probes at hops that a later hop clears: their routers answer seldom."""
+        lost, answered = np.array([*self._ended.values()]).reshape(-1, 2, HOP_COUNT).swapaxes(0, 1)
+        return int(lost[cleared(lost, lost + answered)].sum())
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was measured."""
+        return any((self.windows, self.tables, self.traces, self.monitored))
 
     @property
     def probes(self) -> int:
@@ -70,10 +110,20 @@ class Totals:
             words = f"{self.monitored} windows monitored, {self.seen} packets"
             groups.append([words, f"{self.transitions} transitions"])
         if self.traces:
-            found = self.outcomes
-            answered = found[ProbeOutcome.ANSWERED] + found[ProbeOutcome.UNREACHABLE]
-            words = f"{self.probes} probes, {answered} answered"
-            lost = f"{found[ProbeOutcome.UNANSWERED]} lost, {found[ProbeOutcome.OVERRUN]} overrun"
-            rare = (f"{found[each]} {each.label}" for each in _RARE if found[each])
-            groups.append([words, lost, *rare])
+            groups.append(self._path_words())
         return "; ".join(", ".join(group) for group in groups if group)
+
+    def _path_words(self) -> list[str]:
+        found, refused = self.outcomes, self.refused
+        answered = found[ProbeOutcome.ANSWERED] + found[ProbeOutcome.UNREACHABLE]
+        words = [
+            f"{self.probes} probes, {answered} answered",
+            f"{found[ProbeOutcome.UNANSWERED] - refused} lost",
+            f"{found[ProbeOutcome.OVERRUN]} overrun",
+        ]
+        if refused:
+            words.insert(2, f"{refused} refused by routers that answer seldom")
+        words += [f"{found[each]} {each.label}" for each in _RARE if found[each]]
+        unmatched = sum(each.unmatched for each in self.traced.values())
+        rare = {"altered on the way": self.altered, "answers unmatched": unmatched}
+        return [*words, *(f"{count} {what}" for what, count in rare.items() if count)]

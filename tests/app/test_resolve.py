@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from threading import Event as Flag
 from threading import Timer
 from typing import Any
 
@@ -16,14 +15,14 @@ import click
 import pytest
 
 from app.cli.main import cli
-from app.resolve import address, addresses
+from app.resolve import address, addresses, check_address
 from app.run import headless
-from app.run.child_process import ChildProcess
+from app.run.child_process import ChildProcess, ProgramError
 from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, UsageError
-from probes.path.options import Guard, Order, PathOptions, Per
+from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 from probes.path.records import ProbeOutcome
 from probes.path.traced import Traced
 from probes.snapshot import Event, Item
@@ -83,6 +82,31 @@ def test_a_name_is_all_addresses_that_it_has(monkeypatch: pytest.MonkeyPatch) ->
         addresses("here")
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("010.033.005.002", "8.27.5.2 (a leading 0 makes a number octal)"),
+        ("10.33.5", "10.33.0.5"),
+        ("0x0a210502", "10.33.5.2"),
+        ("167772161", "10.0.0.1"),
+    ],
+)
+def test_numbers_that_are_another_address_are_refused(text: str, meant: str) -> None:
+    hint = "; write four decimal numbers without leading zeros"
+    for ask in (check_address, addresses):
+        with pytest.raises(UsageError) as caught:
+            ask(text)
+        assert str(caught.value) == f"cannot trace {text}: it would be {meant}{hint}"
+
+
+def test_addresses_of_a_name_are_printed(
+    asked: list[Asked], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer(monkeypatch, "192.0.2.1", "2001:db8::1")
+    trace("-i", "lo", "example.org", "192.0.2.7")
+    assert capfd.readouterr() == ("", "probedeck: example.org is 192.0.2.1, 2001:db8::1\n")
+
+
 @pytest.mark.parametrize("name", ["no-such.invalid", "", "a..b", "x" * 300, "a\0b", "[::1]"])
 def test_a_name_that_does_not_resolve_is_named(name: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -119,11 +143,11 @@ def test_what_is_not_said_is_as_documented(asked: list[Asked]) -> None:
 
 def test_every_option_arrives(asked: list[Asked]) -> None:
     options = (
-        "--rate 250.5 --per global --burst 3 --order probe --guard checksum --pass-answers "
-        "--timeout 0.5 --max-hops 12 --ingress tc --duration 7 --format jsonl -o dir "
-        "--views paths,events"
+        "--rate 250.5 --per global --burst 3 --order probe --guard checksum --guarded all "
+        "--pass-answers --timeout 0.5 --max-hops 12 --ingress tc --duration 7 --format jsonl "
+        "-o dir --views paths,events"
     )
-    trace("-i", "lo", "192.0.2.1", *options.split(), "--", "prog", "--rate", "9", "--", "-x")
+    trace("-i", "lo", "192.0.2.1", *options.split(), "--", "true", "--rate", "9", "--", "-x")
     [(spec, output, program)] = asked
     assert spec.paths == PathOptions(
         rate=250.5,
@@ -131,6 +155,7 @@ def test_every_option_arrives(asked: list[Asked]) -> None:
         burst=3,
         order=Order.PROBE,
         guard=Guard.CHECKSUM,
+        guarded=Guarded.ALL,
         pass_answers=True,
         timeout=0.5,
         max_hops=12,
@@ -187,73 +212,6 @@ def test_without_privileges() -> None:
     assert (code, out) == (4, "")
     assert err.startswith("probedeck: not allowed to ")
     assert err.count("\n") == 1
-
-
-def python(code: str, **options: Any) -> ChildProcess:
-    return ChildProcess([sys.executable, "-I", "-c", code], **options)
-
-
-@pytest.mark.parametrize(
-    ("code", "ended"),
-    [
-        ("pass", 0),
-        ("raise SystemExit(7)", 7),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 128 + 9),
-    ],
-)
-def test_a_programs_end_is_told_with_its_code(code: str, ended: int) -> None:
-    program, told = python(code), Flag()
-    with program.running(told.set):
-        assert told.wait(10)
-    assert program.code == ended
-
-
-def test_a_program_that_can_not_be_run(tmp_path: Any) -> None:
-    for name, words in (
-        ("no-such-program", "No such file or directory"),
-        (str(tmp_path), "Permission denied"),
-        ("a\0b", "embedded null byte"),
-    ):
-        with pytest.raises(UsageError) as caught, ChildProcess([name]).running(Flag().set):
-            pytest.fail("it runs")
-        assert caught.value.message == f"cannot run {name}: {words}"
-
-
-STUBBORN = """\
-import signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print(end="x", flush=True)
-time.sleep(60)
-"""
-POLITE = STUBBORN.replace("signal.SIG_IGN", "lambda *_: exit(3)")
-
-
-@pytest.mark.parametrize(("code", "ended"), [(POLITE, 3), (STUBBORN, 128 + 9)], ids=["", "not"])
-def test_a_program_is_told_to_end_and_killed_where_it_does_not(
-    monkeypatch: pytest.MonkeyPatch, code: str, ended: int
-) -> None:
-    monkeypatch.setattr("app.run.child_process._PATIENCE_S", 0.3)
-    reading, writing = os.pipe()
-    program, told = python(code, stdout=writing), Flag()
-    with program.running(told.set):
-        assert os.read(reading, 1) == b"x"  # by now it has its handler
-    assert told.is_set()
-    assert program.code == ended
-    os.close(reading)
-    os.close(writing)
-
-
-def test_a_program_that_ends_by_itself_is_not_told_to() -> None:
-    """As one does that had the ctrl+c of the terminal, too."""
-    reading, writing = os.pipe()
-    program = python(
-        "import time; print(end='x', flush=True); time.sleep(0.2); exit(5)", stdout=writing
-    )
-    with program.running(Flag().set):
-        assert os.read(reading, 1) == b"x"
-    assert program.code == 5
-    os.close(reading)
-    os.close(writing)
 
 
 class FakeController:
@@ -313,7 +271,8 @@ def test_it_ends_when_the_last_answers_have_come(
     assert 0.4 < time.monotonic() - started < 1.2
     out, err = capfd.readouterr()
     assert [line.partition(",")[0] for line in out.splitlines()] == ["schema"] + ["hops/2"] * 11
-    assert err == "probedeck: 11 probes, 5 answered, 5 lost, 0 overrun, 1 in flight\n"
+    words = "11 probes, 5 answered, 5 lost, 0 overrun, 1 in flight, 5 altered on the way"
+    assert err == f"probedeck: {words}\n"
     assert controller.closed
 
 
@@ -364,13 +323,10 @@ def test_a_signal_ends_the_program_too_and_nothing_is_lost(
     assert controller.closed
 
 
-def test_a_program_that_is_not_there_ends_all(
-    controller: FakeController, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(UsageError, match="cannot run no-such-program: No such file"):
+def test_a_program_that_is_not_there_is_told_before_the_start(asked: list[Asked]) -> None:
+    with pytest.raises(ProgramError, match="cannot run no-such-program: No such file"):
         trace(*TRACE, "--", "no-such-program")
-    assert controller.closed
-    assert capfd.readouterr().out == ""
+    assert asked == []
 
 
 @pytest.mark.timing

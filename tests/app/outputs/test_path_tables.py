@@ -21,6 +21,7 @@ from probes.path.records import (
     PathRowKind,
     ProbeOutcome,
 )
+from probes.path.traced import Traced
 from tests.app.outputs.test_metric_files import flows, metric, narrow
 from tests.support import paths
 from tests.support.tables import records_in, rows_in
@@ -160,13 +161,38 @@ def test_probes_are_summed_up() -> None:
     some = paths.probes(
         *[ProbeOutcome.ANSWERED] * 5, ProbeOutcome.UNANSWERED, ProbeOutcome.UNREACHABLE
     )
-    assert said(some, some, paths.told(*PathRowKind)) == "14 probes, 12 answered, 2 lost, 0 overrun"
+    words = "14 probes, 12 answered, 2 lost, 0 overrun, 12 altered on the way"
+    assert said(some, some, paths.told(*PathRowKind)) == words
     assert said(paths.probes(*ProbeOutcome, losses=paths.OVERRUN), flows()) == (
         "1 windows, 6 packets in flows, 0 lost; "
-        "7 probes, 2 answered, 1 lost, 1 overrun, 1 dropped, 1 in flight, 1 beyond path"
+        "7 probes, 2 answered, 1 lost, 1 overrun, 1 dropped, 1 in flight, 1 beyond path, "
+        "2 altered on the way"
     )
     assert said(paths.probes()) == "0 probes, 0 answered, 0 lost, 0 overrun"
     assert said() == "0 windows, 0 packets in flows, 0 lost"
+
+
+def test_refusals_of_a_router_that_answers_seldom_are_no_losses() -> None:
+    """A later hop, or the flow itself, shows that the packets arrived."""
+    rows = paths.probes(*[ProbeOutcome.ANSWERED] * 400).rows.copy()
+    rows["hop"] = np.arange(400) % 4 + 1
+    limited = (rows["hop"] == 4) & (np.arange(400) > 100)
+    rows["outcome"][limited], rows["received_ns"][limited] = ProbeOutcome.UNANSWERED, 0
+    assert " 75 lost" in said(paths.table(HOPS_TABLE, rows))
+    own = rows[rows["hop"] == 1].copy()
+    own["hop"], own["measured_by"], own["outcome"] = DESTINATION_HOP, MeasuredBy.TCP_ACK, 0
+    words = said(paths.table(HOPS_TABLE, np.concatenate([rows, own])))
+    assert words.startswith(
+        "400 probes, 325 answered, 0 lost, 75 refused by routers that answer seldom, 0 overrun"
+    )
+
+
+def test_answers_that_match_nothing_are_counted() -> None:
+    totals = Totals()
+    totals.add(paths.probes())
+    for unmatched in (3, 5):  # the last state of the destination counts
+        totals.note([Traced("192.0.2.2", (), 5, (), (), 20, 10, 5, unmatched=unmatched)])
+    assert str(totals) == "0 probes, 0 answered, 0 lost, 0 overrun, 5 answers unmatched"
 
 
 @pytest.mark.timing
