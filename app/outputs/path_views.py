@@ -112,6 +112,12 @@ def _has_quote(part: Part) -> Array:
     return _has_answer(part) & _is_probe(part)
 
 
+def _is_branch(part: Part) -> Array:
+    is_branch: Array = part.rows["kind"] == PathRowKind.BRANCH
+    return is_branch
+
+
+_branch = partial(_if, _is_branch)
 _answered = partial(_if, _has_answer)
 _quoted = partial(_if, _has_quote)
 _summary = partial(_if, _is_summary)
@@ -188,11 +194,16 @@ PATHS = OutputView(
             "summary: queue at this hop; shift, queue, gap: amount, in nanoseconds"),
         _if(lambda part: part.rows["since_ns"] > 0, "since", "UTC: start of this state",
             lambda part: np.array(iso_all(part.utc("since_ns")))),
-        _if(lambda part: part.rows["amount"] != 0, "amount", "longer, shorter: hops"),
+        _if(lambda part: part.rows["amount"] != 0, "amount",
+            "longer, shorter: hops; branch: hop where flows part; marking: sent TOS * 256 + quoted"
+            " one; altered: bit of the field"),
         _summary("alternatives", "routers seen at this hop, for all flows of the destination"),
         _summary("cleared", "true: a later hop has no loss, so this hop only answers seldom",
                  lambda part: part.rows["cleared"].astype(bool)),
         _LABELS,
+        _branch("flows", "branch: its flows"),
+        _branch("statistic", "branch: Kolmogorov-Smirnov statistic beside the other branch"),
+        _branch("p_value", "branch: probability of that statistic if the branches are alike"),
     ),
     "path",
     records.PATHS_TABLE,

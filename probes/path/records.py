@@ -107,6 +107,14 @@ class PathRowKind(IntEnum):
     QUEUE_OVER = 10
     GAP = 11
     """No probes for `amount_ns`: the application sent nothing."""
+    BRANCH = 12
+    """The times of flows that go by `responder` at hop `amount`, beside those that go by
+    `previous`: `amount_ns` more at this hop, by medians."""
+    MARKING = 13
+    """From this hop on routers quote another TOS or traffic class: `amount` is the sent one * 256 +
+    the quoted one."""
+    ALTERED = 14
+    """From this hop on routers quote a changed field: `amount` is one bit of Altered."""
 
     @property
     def label(self) -> str:
@@ -149,13 +157,15 @@ PATH = np.dtype([
     ("min_ns", "i8"), ("median_ns", "i8"), ("p95_ns", "i8"), ("max_ns", "i8"), ("jitter_ns", "i8"),
     ("amount_ns", "i8"), ("since_ns", "i8"), ("amount", "i4"), ("alternatives", "u2"),
     ("cleared", "u1"), ("label_count", "u1"), ("labels", "u4", (4,)),
+    ("statistic", "f4"), ("p_value", "f4"), ("flows", "u2"), ("_", "V6"),
 ])  # fmt: skip
 """State of one hop of one flow, found out at `at_ns` and true since `since_ns` (CLOCK_MONOTONIC). A
 SUMMARY has the counts and round-trip times since the last one (-1: none), the 95 % limits of its
 loss rate (0 to 1), `amount_ns` of queue at this hop, the number of routers at this hop for all
 flows of the destination (`alternatives`), and whether a later hop without loss clears this one
-(`cleared`): then it only answers seldom. Other kinds have the fields that they name, and zero
-elsewhere."""
+(`cleared`): then it only answers seldom. A BRANCH has the number of its times (`answered`) and its
+`flows`, its median and 95th percentile, and `statistic` and `p_value` of the two-sample
+Kolmogorov-Smirnov test. Other kinds have the fields that they name, and zero elsewhere."""
 
 
 def no_rows(dtype: np.dtype[Any]) -> Array:

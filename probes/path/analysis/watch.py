@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from probes.path.analysis.branches import Branches
 from probes.path.analysis.changes import Changes
 from probes.path.analysis.delays import Delays
 from probes.path.analysis.flows import Flows, HopBatch, address_ids
 from probes.path.analysis.gaps import Gaps
+from probes.path.analysis.middleboxes import Middleboxes
 from probes.path.analysis.reach import Reach
 from probes.path.analysis.summaries import Summaries
 from probes.path.records import HOP, HOP_COUNT, PATH, Array, ProbeOutcome, no_rows
@@ -33,7 +35,12 @@ class Analysis:
         self._reach = Reach(self._flows, self._changes)
         self._gaps = Gaps(self._flows, timeout_ns)
         self._delays = Delays(self._flows, self._changes)
+        self._branches = Branches(self._flows, self._changes)
+        self._middleboxes = Middleboxes(self._flows)
         self._summaries = Summaries(self._flows, self._changes, self._delays)
+        self._parts = (
+            self._changes, self._reach, self._gaps, self._delays, self._summaries, self._branches,
+        )  # fmt: skip
 
     @property
     def left_out(self) -> int:
@@ -50,6 +57,8 @@ class Analysis:
             *self._reach.add(batch, self._summaries.answered, self._summaries.lost),
             self._gaps.add(batch),
             *self._delays.add(batch),
+            self._branches.add(batch),
+            self._middleboxes.add(batch),
         ]
         self._summaries.add(batch)
         if now_ns - self._since_ns >= self._period_ns:
@@ -69,6 +78,7 @@ class Analysis:
         number = int(address_ids(np.frombuffer(destination, "u8").reshape(1, 2))[0])
         self._drop(self._flows.to(number))
         self._changes.forget(number)
+        self._middleboxes.forget(number)
 
     def _batch(self, rows: Array, now_ns: int) -> HopBatch:
         known = ~np.isin(rows["outcome"], _SAY_NOTHING) & (rows["hop"] < HOP_COUNT)
@@ -84,5 +94,5 @@ class Analysis:
 
     def _drop_state(self, places: Array) -> None:
         if len(places):
-            for part in (self._changes, self._reach, self._gaps, self._delays, self._summaries):
+            for part in self._parts:
                 part.drop(places)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from probes.filter.network import address_text, protocol_name
-from probes.path.records import Array, PathRowKind
+from probes.path.analysis.branches import is_different
+from probes.path.records import DESTINATION_HOP, Altered, Array, PathRowKind
 
 _WARNINGS = frozenset(
     {
@@ -18,11 +19,22 @@ _WARNINGS = frozenset(
     }
 )
 
+_ECN = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
+"""Code points of RFC 3168, section 5."""
+_ALTERED = {
+    Altered.IDENTIFICATION: "a middlebox changes the IPv4 identification",
+    Altered.LENGTH: "a middlebox changes the packet's length",
+    Altered.SOURCE: "a middlebox changes the source address or port (NAT)",
+    Altered.SEQUENCE: "a middlebox changes TCP's sequence numbers",
+    Altered.CHECKSUM: "a middlebox changes the checksum (NAT)",
+}
+
 
 def tell(rows: Array) -> list[tuple[str, str]]:
-    """Severities and texts of all rows (n,) of dtype PATH except SUMMARY, in order. A text that
-    several flows share appears once."""
-    changes = rows[rows["kind"] != PathRowKind.SUMMARY]
+    """Severities and texts of all rows (n,) of dtype PATH, in order, except for SUMMARY and for a
+    BRANCH of the same times. A text that several flows share appears once."""
+    alike = (rows["kind"] == PathRowKind.BRANCH) & ~is_different(rows)
+    changes = rows[(rows["kind"] != PathRowKind.SUMMARY) & ~alike]
     return list(dict.fromkeys(describe(row) for row in changes))
 
 
@@ -33,6 +45,8 @@ def describe(row: Any) -> tuple[str, str]:
     place = f"{destination} hop {row['hop']}"
     if kind is PathRowKind.GAP:
         place = destination
+    elif kind is PathRowKind.BRANCH:
+        place = f"{destination} from hop {row['amount']} on"
     severity = "warning" if kind in _WARNINGS else "info"
     return severity, f"{place}: {_what(kind, row)}"
 
@@ -67,8 +81,36 @@ def _what(kind: PathRowKind, row: Any) -> str:
             return f"queue is over, was up to {amount}"
         case PathRowKind.GAP:
             return f"no probes of {_flow(row)} for {amount}: nothing was sent"
+        case PathRowKind.BRANCH:
+            return _branch(row, responder, previous)
+        case PathRowKind.MARKING:
+            return _marking(count)
+        case PathRowKind.ALTERED:
+            return f"{_ALTERED[Altered(count)]}, right before this hop"
         case PathRowKind.SUMMARY:
             raise ValueError("a summary is no event")
+
+
+def _branch(row: Any, responder: str, previous: str) -> str:
+    """The comparison of two branches; `amount` is the hop where they part."""
+    where = "the destination" if row["hop"] == DESTINATION_HOP else f"hop {row['hop']}"
+    numbers = f"KS {row['statistic']:.2f}, p {row['p_value']:.2g}, {row['answered']} times"
+    if not is_different(row):
+        return f"{where} is as far by {responder} as by {previous} ({numbers})"
+    more = "slower" if row["amount_ns"] > 0 else "faster"
+    amount = _span(int(row["amount_ns"]))
+    return f"{where} is {amount} {more} by {responder} than by {previous} ({numbers})"
+
+
+def _marking(change: int) -> str:
+    """A changed TOS or traffic class: DSCP (RFC 2474) and ECN (RFC 3168)."""
+    sent, quoted = change >> 8, change & 0xFF
+    said = []
+    if sent >> 2 != quoted >> 2:
+        said.append(f"DSCP {sent >> 2} becomes {quoted >> 2}")
+    if sent & 3 != quoted & 3:
+        said.append(f"ECN {_ECN[sent & 3]} becomes {_ECN[quoted & 3]}")
+    return f"{' and '.join(said)} right before this hop"
 
 
 def _address(row: Any, name: str) -> str:
