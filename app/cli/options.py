@@ -17,6 +17,7 @@ from bpf.errors import TextError, UsageError
 from probes import memory_limit as memory
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
+from probes.path.options import MAX_DESTINATIONS
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
@@ -121,7 +122,12 @@ class Options:
     )
     drop_others: bool = setting(MONITOR, False, "Drop all other packets.")
     offload: bool = setting(MONITOR, False, "Run the monitor on the NIC, if it can.")
-    trace: list[str] = setting(PATHS, [], "Trace the path to a host by its own traffic.", "DEST")
+    trace: list[str] = setting(
+        PATHS,
+        [],
+        f"Trace the path to a host by its own traffic; {MAX_DESTINATIONS} at most.",
+        "DEST",
+    )
     api: bool = setting(API, False, "Serve the REST API on a Unix socket for its owner.")
     api_socket: str = setting(
         API, "", "Path of that socket.", "PATH", usual="/run/probedeck/api.sock"

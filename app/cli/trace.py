@@ -15,7 +15,7 @@ from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
-from probes.path.options import Guard, Guarded, Order, PathOptions, Per
+from probes.path.options import MAX_DESTINATIONS, Guard, Guarded, Order, PathOptions, Per
 
 EXAMPLES = """\b
 Examples:
@@ -25,6 +25,7 @@ Examples:
   probedeck trace -i eth0 192.0.2.1 -o paths -- iperf3 -c 192.0.2.1 -t 10"""
 _STDERR = 2
 _DEFAULT = PathOptions()
+_DESTINATIONS = f"Addresses or host names, at most {MAX_DESTINATIONS} addresses."
 _TABLES = ("hops", "paths", "windows", "events")
 
 
@@ -64,7 +65,13 @@ class TraceOptions:
 
 
 @click.command(cls=TraceCommand, epilog=EXAMPLES)
-@argument("destinations", "DEST...", "Addresses or host names.", nargs=-1, required=True)
+@argument(
+    "destinations",
+    "DEST...",
+    f"Addresses or host names, {MAX_DESTINATIONS} at most.",
+    nargs=-1,
+    required=True,
+)
 @option(
     "-i", "--interface", metavar="NAME", required=True, group=GENERAL,
     help="Interface that the flows leave by.",
@@ -116,6 +123,7 @@ def trace(
         trace=tuple(dict.fromkeys(found)),
         paths=paths,
     )
+    spec.check()
     headless.run(spec, output, program)
     return program.code if program else 0
 

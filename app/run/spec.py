@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.files import as_invoker
@@ -64,8 +64,15 @@ class RunSpec:
     tour: bool = False
     """Whether the console starts with the tour."""
 
+    @property
+    def path_options(self) -> PathOptions:
+        """Options of path tracing, with room for the destinations."""
+        room = max(1, len(self.trace))
+        return replace(self.paths, ingress=self.ingress, destinations=room)
+
     def check(self) -> None:
-        """Raise UsageError if an interface does not exist."""
+        """Raise UsageError for an unknown interface or impossible options of path tracing."""
+        self.path_options.check()
         if self.interface:
             interfaces.find(self.interface)
         for probe in (*self.probes, *self.policies.applications):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.run.spec import RunSpec
@@ -37,7 +36,7 @@ def start(
         controller.start(FLOW_PROBE, spec.interface, options, first=first)
     if spec.interface:
         # The policies, which start below, may trace paths.
-        controller.configure_paths(spec.interface, replace(spec.paths, ingress=spec.ingress))
+        controller.configure_paths(spec.interface, spec.path_options)
     if spec.monitor:
         controller.watch_metrics(
             spec.interface,

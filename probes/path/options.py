@@ -12,6 +12,8 @@ from bpf.errors import UsageError
 MAX_HOPS = 30
 """Largest hop limit of a probe."""
 MAX_BURST = 8
+MAX_DESTINATIONS = 128
+"""Most destinations at a time."""
 
 
 class Per(StrEnum):
@@ -89,6 +91,8 @@ class PathOptions:
     timeout: float = 3.0
     """Seconds after which an unanswered probe is lost."""
     max_hops: int = MAX_HOPS
+    destinations: int = 1
+    """Destinations that must find room at a time. Memory is made for more if they are few."""
     ingress: Hook | None = None
     """XDP or TC_INGRESS, where answers are seen; None: the hook that suits the interface."""
 
@@ -102,5 +106,10 @@ class PathOptions:
             raise UsageError("bursts need the probe to leave first", hint="burst 1, or order probe")
         if not 0.05 <= self.timeout <= 60:
             raise UsageError(f"a timeout of {self.timeout:g} is not between 0.05 and 60 seconds")
+        if not 1 <= self.destinations <= MAX_DESTINATIONS:
+            raise UsageError(
+                f"{self.destinations} destinations are too many",
+                hint=f"at most {MAX_DESTINATIONS} are traced at a time",
+            )
         if not 1 <= self.max_hops <= MAX_HOPS:
             raise UsageError(f"max_hops = {self.max_hops} is not between 1 and {MAX_HOPS}")

@@ -56,8 +56,9 @@ INTERVAL = 0.25
 """Seconds between two polls: the screen's refresh, and half the delay allowed for a route
 change."""
 _MEMORY = 32 << 20
-"""Bytes that all slots may take together."""
+"""Bytes that all slots take together, unless the options ask for more destinations."""
 _TARGETS = (4, 64)
+"""Fewest and most destinations within these bytes."""
 _SLOTS = (1024, 65536)
 """Slots of one destination; a packet's sequence number distinguishes 65536."""
 _TYPICAL_HOPS = 16
@@ -82,7 +83,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
     ) -> None:
         """Join the chains of both hooks, without a destination to trace yet.
 
-        All slots together take at most `memory` bytes, or as few as four targets need.
+        All slots together take at most `memory` bytes, or as few as the destinations need.
 
         If a step fails, raises ProbedeckError and leaves nothing behind.
         """
@@ -313,7 +314,7 @@ def _check_kernel() -> None:
 
 
 def memory_of(options: PathOptions, memory: int) -> int:
-    """Return the bytes that the slots take: at most `memory`, or as few as four targets need."""
+    """Return the bytes that the slots take: at most `memory`, or as few as destinations need."""
     slots, targets = _sizes(options, memory)
     return slots * targets * SLOT.itemsize
 
@@ -325,7 +326,13 @@ def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
     least, most = _SLOTS
     slots = max(least, min(most, 1 << in_flight.bit_length()))
     fewest, most = _TARGETS
-    return slots, max(fewest, min(most, min(memory, _MEMORY) // (slots * SLOT.itemsize)))
+    targets = max(fewest, min(most, min(memory, _MEMORY) // (slots * SLOT.itemsize)))
+    if targets < options.destinations:
+        targets = options.destinations
+        # With fewer slots, more probes are overrun, and counted as such.
+        while slots > least and targets * slots * SLOT.itemsize > memory:
+            slots //= 2
+    return slots, targets
 
 
 def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:

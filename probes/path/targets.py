@@ -255,7 +255,10 @@ class TracedDestinations:
                 )
         if target is None:
             if not self._free:
-                raise UsageError(f"at most {len(self._table)} destinations are traced at a time")
+                raise UsageError(
+                    f"at most {len(self._table)} destinations are traced at a time",
+                    hint="untrace one, or name more of them at the start",
+                )
             index = self._free[0]
             table, slots = self._table[index : index + 1], self._slots[index]
             target = TracedDestination(destination, index, table, slots, self._options)

@@ -136,6 +136,7 @@ def test_what_is_not_said_is_as_documented(asked: list[Asked]) -> None:
     assert (spec.interface, spec.trace) == ("lo", ("192.0.2.1", "2001:db8::1"))
     assert (spec.flows, spec.ingress, spec.duration) == (False, None, None)
     assert spec.paths == PathOptions()
+    assert spec.path_options == PathOptions(destinations=2)
     assert spec.paths.burst == 1
     assert output == OutputSpec("-", None, ("hops",), metrics=False)
     assert program is None
@@ -183,6 +184,10 @@ def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
         ("-i lo 192.0.2.1 --burst 9", "a burst of 9 is not"),
         ("-i lo 192.0.2.1 --burst 2 --order application", "bursts need the probe to leave first"),
         ("-i lo 192.0.2.1 --timeout 61", "a timeout of 61 is not"),
+        (
+            f"-i lo {' '.join(f'192.0.2.{n}' for n in range(129))}",
+            "129 destinations are too many; at most 128 are traced at a time",
+        ),
         ("-i lo 192.0.2.1 --max-hops 31", "max_hops = 31 is not"),
         ("-i lo 192.0.2.1 --ingress nat", "--ingress 'nat' is not auto, xdp, tc"),
         ("-i lo 192.0.2.1 --views hop", "no view 'hop'"),

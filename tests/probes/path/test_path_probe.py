@@ -14,6 +14,7 @@ import pytest
 from bpf.compiler import CompileError
 from bpf.errors import UsageError
 from probes.path.options import Order, PathOptions, TracedFlow
+from probes.path.probe import memory_of
 from probes.path.records import ProbeOutcome
 from probes.path.targets import TracedDestination
 from tests.probes.path.conftest import PORT, MakeHost, outcomes_of, sent_by_hop
@@ -195,6 +196,40 @@ def test_a_place_that_is_taken_again_at_once_mixes_nothing_up(make_host: MakeHos
         assert len(here) > 10
     assert host.controller.traced() == ()
     assert not controller.hooks()
+
+
+def test_128_destinations_at_the_default_rate(make_host: MakeHost) -> None:
+    """Each has its own probes, and memory is made for them only if somebody asks for so many."""
+    host = make_host(PathOptions(destinations=128))
+    addresses = [f"10.96.0.{n}" for n in range(10, 138)]
+    for address in addresses:
+        host.controller.trace(address)
+    with pytest.raises(UsageError, match="at most 128 destinations are traced at a time"):
+        host.controller.trace("10.96.0.200")
+    sender = host.open(addresses[0])
+    for address in addresses:
+        sender.sendto(b"x", (address, 5001))
+    host.settle()
+    for address in addresses:
+        host.controller.untrace(address)
+    to = host.rows()["destination"][:, :4].tolist()
+    assert sorted(to) == sorted(list(packed(address)) for address in addresses)
+
+
+@pytest.mark.parametrize(
+    ("destinations", "memory", "size"),
+    [
+        (1, 128, 32),  # as many as find room
+        (32, 128, 32),
+        (33, 128, 33),
+        (128, 128, 128),
+        (128, 64, 64),  # fewer slots each
+        (128, 1, 16),  # the fewest: the controller refuses, if it has not as much
+    ],
+)
+def test_memory_is_made_for_the_destinations(destinations: int, memory: int, size: int) -> None:
+    options = PathOptions(destinations=destinations)
+    assert memory_of(options, memory << 20) == size << 20
 
 
 def test_64_destinations_and_not_one_more(make_host: MakeHost) -> None:
