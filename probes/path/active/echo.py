@@ -2,7 +2,8 @@
 
 Raw sockets send and receive; an answer is recognised by its identifier and sequence number, so
 that the host's own ping stays undisturbed. The payload begins with the public mark of probes:
-no tracer takes such a packet for an application's.
+no tracer takes such a packet for an application's. All requests of an engine have the same ICMP
+checksum, because some load balancers share flows by it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from probes.path.slots import Destination
 
 ICMP_HEADER = 8
 IP_HEADER = {4: 20, 6: 40}
-SMALLEST = {version: size + ICMP_HEADER + MARK_SIZE for version, size in IP_HEADER.items()}
+SMALLEST = {version: size + ICMP_HEADER + MARK_SIZE + 2 for version, size in IP_HEADER.items()}
 """Bytes of the smallest request by IP version, with the IP header."""
 
 _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -30,10 +31,8 @@ _REQUEST, _REPLY = {4: 8, 6: 128}, {4: 0, 6: 129}
 _UNREACHABLE, _EXCEEDED = {4: 3, 6: 1}, {4: 11, 6: 3}
 _FRAGMENTATION_NEEDED, _TOO_BIG = 4, 2
 """Code of ICMP's destination unreachable, and a type of ICMPv6 (RFC 1191, RFC 4443)."""
-_SO_ATTACH_FILTER = 26
-_ICMP_FILTER, _ICMP6_FILTER = 1, 1
+_SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 26, 35
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE = 10, 23, 3
-_SOL_RAW = 255
 _TIMEOUT_NS = 3_000_000_000
 _MOST_WAITING = 4096
 _MOST_BYTES = 2048
@@ -68,6 +67,8 @@ class EchoAnswer:
     """16 bytes, as Destination.address."""
     mtu: int
     """The next link's MTU as reported; 0: none."""
+    received_ns: int
+    """CLOCK_MONOTONIC, by the kernel."""
 
     @property
     def is_destination(self) -> bool:
@@ -112,7 +113,9 @@ class EchoEngine:
         opened = self._sockets.get(version) or self._open(version)
         self._sequence = self._sequence + 1 & 0xFFFF
         size = max(size, SMALLEST[version])
-        payload = mark(self._sequence, self._tag)
+        # Both sequence numbers and this word have the sum 0.
+        balance = -2 * self._sequence % 0xFFFF
+        payload = mark(self._sequence, self._tag) + balance.to_bytes(2, "big")
         body = payload.ljust(size - IP_HEADER[version] - ICMP_HEADER, b"\0")
         head = struct.pack(">BBHHH", _REQUEST[version], 0, 0, self._identifier, self._sequence)
         packet = head + body
@@ -134,7 +137,7 @@ class EchoEngine:
         oldest = time.monotonic_ns() - _TIMEOUT_NS
         found = []
         for version, opened in self._sockets.items():
-            for data, responder in _received(opened):
+            for data, responder, received_ns in received(opened):
                 message = parse(version, data, self._identifier)
                 request = self._waiting.get(message.sequence) if message else None
                 if not message or not request or request.destination.version != version:
@@ -145,7 +148,8 @@ class EchoEngine:
                     continue
                 del self._waiting[message.sequence]
                 address = packed.ljust(16, b"\0")
-                found.append(EchoAnswer(request, message.outcome, address, message.mtu))
+                answer = EchoAnswer(request, message.outcome, address, message.mtu, received_ns)
+                found.append(answer)
         for sequence, request in list(self._waiting.items()):
             if request.sent_ns >= oldest:
                 break
@@ -162,6 +166,7 @@ class EchoEngine:
         opened = socket.socket(_FAMILY[version], socket.SOCK_RAW, _PROTOCOL[version])
         try:
             opened.setblocking(False)
+            stamp_times(opened)
             _attach_filter(opened, _filter(version, self._identifier))
             name = self._interface.encode() + b"\0"
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name)
@@ -222,16 +227,29 @@ def checksum(data: bytes) -> int:
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-def _received(opened: socket.socket) -> Iterator[tuple[bytes, str]]:
-    """Yield the waiting messages and their senders."""
+def received(opened: socket.socket, flags: int = 0) -> Iterator[tuple[bytes, str, int]]:
+    """Yield the waiting messages, their senders, and their times on CLOCK_MONOTONIC.
+
+    The socket has `stamp_times`.
+    """
     while True:
         try:
-            data, where = opened.recvfrom(_MOST_BYTES)
+            data, ancillary, _, where = opened.recvmsg(_MOST_BYTES, 512, flags)
         except BlockingIOError:
             return
         except OSError:
             continue  # An error of an earlier request, reported once.
-        yield data, where[0].partition("%")[0]
+        at_ns = now = time.monotonic_ns()
+        for level, kind, value in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+                seconds, ns = struct.unpack("qq", value)
+                at_ns = min(now, seconds * 10**9 + ns + now - time.time_ns())
+        yield data, where[0].partition("%")[0], at_ns
+
+
+def stamp_times(opened: socket.socket) -> None:
+    """Have the kernel tell when each message arrived."""
+    opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
 
 
 def _filter(version: int, identifier: int) -> list[tuple[int, int, int, int]]:

@@ -1,0 +1,255 @@
+"""The path MTU, and the hop behind which it becomes smaller, by echo requests of several sizes.
+
+A request that is larger than the MTU of a link is dropped there. Most routers report the MTU of the
+link then (RFC 1191, RFC 8201). If they do not, sizes are divided until the largest that passes is
+found. A router answers to a large request whose TTL ends there, so the path needs no destination
+that answers pings.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import socket
+import struct
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+
+from probes.path.active.echo import SMALLEST, EchoAnswer, EchoEngine, EchoOutcome
+from probes.path.slots import Destination
+
+TO_DESTINATION = 32
+"""TTL of requests to the destination itself."""
+_RATE = 40.0
+"""Requests a second, to all destinations together."""
+_BURST = 12
+_TRIES = 3
+_TRY_NS = 450_000_000
+_LAST_WAIT_NS = 1_000_000_000
+"""Time from the last try of a request until it counts as dropped."""
+_SIZES = 8
+"""Sizes that are tried at a time."""
+_MOST_REPORTS = 8
+_SIOCGIFMTU = 0x8921
+_MOST_BYTES = 65535
+
+Trial = tuple[int, int]
+"""TTL and size of a request."""
+Answers = dict[Trial, EchoAnswer]
+
+
+@dataclass(frozen=True, slots=True)
+class MtuStep:
+    """A place of the path behind which packets must be smaller."""
+
+    hop: int
+    """The last hop that larger packets reach; 0: this host."""
+    mtu: int
+    """Most bytes of a packet behind it."""
+    reporter: str
+    """Address of the router that reports it; empty: larger packets vanish without a report."""
+
+    def __str__(self) -> str:
+        by = f"reported by {self.reporter}" if self.reporter else "larger packets vanish silently"
+        return f"{self.mtu} bytes behind hop {self.hop} ({by})"
+
+
+@dataclass(frozen=True, slots=True)
+class PathMtu:
+    """Most bytes of a packet, with its IP header, on the way to a destination."""
+
+    mtu: int
+    steps: tuple[MtuStep, ...] = ()
+    """Where packets must become smaller; none: the interface's MTU holds for the whole path."""
+    until: int | None = None
+    """The farthest hop that answers, if the destination itself does not: not tested behind it."""
+
+    def __str__(self) -> str:
+        where = "; ".join(map(str, self.steps)) or "no link of the path is smaller"
+        tail = f"; not tested behind hop {self.until}" if self.until is not None else ""
+        return f"path MTU {self.mtu}: {where}{tail}"
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Requests of one step of a search."""
+
+    trials: tuple[Trial, ...]
+    answers: Answers = field(default_factory=dict)
+    tries: dict[Trial, int] = field(default_factory=dict)
+    tried_ns: int = 0
+    """When the last request was sent."""
+
+    def due(self, now_ns: int) -> list[Trial]:
+        """Return the trials to be sent now: each one up to _TRIES times."""
+        if self.tries and now_ns - self.tried_ns < _TRY_NS and min(self._counts()) > 0:
+            return []
+        fewest = min(self._counts(), default=_TRIES)
+        return [
+            trial
+            for trial in self.trials
+            if trial not in self.answers and self.tries.get(trial, 0) == fewest < _TRIES
+        ]
+
+    def _counts(self) -> list[int]:
+        return [self.tries.get(trial, 0) for trial in self.trials if trial not in self.answers]
+
+    def is_over(self, now_ns: int) -> bool:
+        waiting = self._counts()
+        spent = all(count >= _TRIES for count in waiting)
+        return not waiting or (spent and now_ns - self.tried_ns >= _LAST_WAIT_NS)
+
+
+Search = Generator[Iterable[Trial], Answers, PathMtu | None]
+
+
+class MtuSearches:
+    """Searches the path MTU of destinations, each once. `poll` sends and receives."""
+
+    def __init__(self, interface: str, max_hops: int) -> None:
+        """Open nothing until the first search."""
+        self._echo = EchoEngine(interface)
+        self._interface = interface
+        self._max_hops = max_hops
+        self._searches: dict[Destination, tuple[Search, _Batch]] = {}
+        self._results: dict[Destination, PathMtu | None] = {}
+        self._credit = 0.0
+        self._polled_ns = 0
+
+    def start(self, destination: Destination) -> None:
+        """Begin a search, unless there was one."""
+        if destination in self._searches or destination in self._results:
+            return
+        try:
+            largest = interface_mtu(self._interface)
+        except OSError:
+            return  # The interface is gone.
+        search = search_mtu(destination, largest, self._max_hops)
+        self._searches[destination] = search, _Batch(tuple(next(search)))
+
+    def forget(self, destination: Destination) -> None:
+        self._searches.pop(destination, None)
+        self._results.pop(destination, None)
+
+    def is_over(self, destination: Destination) -> bool:
+        """Whether a search has ended, with or without a result."""
+        return destination in self._results
+
+    def result(self, destination: Destination) -> PathMtu | None:
+        """Return the path MTU; None before the end of the search, or if nothing answers."""
+        return self._results.get(destination)
+
+    def poll(self) -> None:
+        """Take the answers, and send the requests that are due. Never waits."""
+        if not self._searches:
+            return
+        now = time.monotonic_ns()
+        self._credit = min(self._credit + (now - self._polled_ns) * _RATE / 1e9, _BURST)
+        self._polled_ns = now
+        for answer in self._echo.answers():
+            request = answer.request
+            if found := self._searches.get(request.destination):
+                found[1].answers.setdefault((request.ttl, request.size), answer)
+        for destination, (search, batch) in tuple(self._searches.items()):
+            if batch.is_over(now):
+                try:
+                    batch = _Batch(tuple(search.send(batch.answers)))
+                except StopIteration as end:
+                    del self._searches[destination]
+                    self._results[destination] = end.value
+                    continue
+                self._searches[destination] = search, batch
+            self._send(destination, batch, now)
+
+    def close(self) -> None:
+        self._searches.clear()
+        self._results.clear()
+        self._echo.close()
+
+    def _send(self, destination: Destination, batch: _Batch, now_ns: int) -> None:
+        for trial in batch.due(now_ns):
+            if self._credit < 1:
+                return
+            try:
+                self._echo.send(destination, *trial)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.ENOBUFS):
+                    return
+                # Others, such as no route, count as a request without an answer.
+            batch.tries[trial] = batch.tries.get(trial, 0) + 1
+            batch.tried_ns = now_ns
+            self._credit -= 1
+
+
+def search_mtu(destination: Destination, largest: int, max_hops: int) -> Search:
+    """Search a path MTU of at most `largest` bytes. Yields trials and takes their answers.
+
+    Returns None if no hop answers.
+    """
+    least = SMALLEST[destination.version]
+    small = yield [(hop, least) for hop in range(1, max_hops + 1)]
+    routers = {
+        hop: answer.responder
+        for (hop, _), answer in small.items()
+        if answer.outcome is EchoOutcome.EXCEEDED
+    }
+    there = any(answer.outcome is EchoOutcome.REPLY for answer in small.values())
+    if not there and not routers:
+        return None
+    end = TO_DESTINATION if there else max(routers)
+
+    steps: list[MtuStep] = []
+    fits, fails = least, largest + 1  # the largest known size that passes, and one that does not
+    trying = largest
+    for _ in range(_MOST_REPORTS):
+        answer = (yield [(end, trying)]).get((end, trying))
+        if _passed(answer):
+            fits = trying
+            break
+        fails = trying
+        if not answer or not least <= answer.mtu < trying:
+            break
+        steps.append(_reported(answer, routers))
+        fails, trying = answer.mtu + 1, answer.mtu
+    silent = fails - fits > 1
+    while fails - fits > 1:
+        sizes = _between(fits, fails)
+        answers = yield [(end, size) for size in sizes]
+        passed = [size for size in sizes if _passed(answers.get((end, size)))]
+        fits = max([fits, *passed])
+        fails = min([fails, *(size for size in sizes if size > fits)])
+    if silent:
+        hops = [hop for hop in routers if hop <= end]
+        answers = yield [(hop, fits + 1) for hop in hops]
+        reached = [hop for hop in hops if _passed(answers.get((hop, fits + 1)))]
+        steps.append(MtuStep(max(reached, default=0), fits, ""))
+    return PathMtu(fits, tuple(steps), None if there else end)
+
+
+def interface_mtu(name: str) -> int:
+    """Return the MTU of an interface, at most 65535. Raises OSError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        found = fcntl.ioctl(opened, _SIOCGIFMTU, struct.pack("16s16x", name.encode()[:15]))
+    mtu: int = struct.unpack_from("i", found, 16)[0]
+    return min(mtu, _MOST_BYTES)
+
+
+def _passed(answer: EchoAnswer | None) -> bool:
+    """Whether a request came to its end."""
+    return answer is not None and answer.outcome is not EchoOutcome.TOO_BIG
+
+
+def _reported(answer: EchoAnswer, routers: dict[int, bytes]) -> MtuStep:
+    known = [hop for hop, responder in routers.items() if responder == answer.responder]
+    size = 4 if answer.request.destination.version == 4 else 16
+    reporter = str(ipaddress.ip_address(answer.responder[:size]))
+    return MtuStep(min(known, default=0), answer.mtu, reporter)
+
+
+def _between(fits: int, fails: int) -> list[int]:
+    """Return at most _SIZES sizes that divide what lies between two sizes."""
+    apart = fails - fits
+    count = min(_SIZES, apart - 1)
+    return [fits + apart * i // (count + 1) for i in range(1, count + 1)]

@@ -1,0 +1,103 @@
+"""The path MTU through real routers with small links, with reports and without."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from probes.path.active.mtu import MtuSearches, MtuStep, PathMtu
+from tests.probes.path.active.conftest import MakeRow, Row
+
+VERSIONS = pytest.mark.parametrize("version", [4, 6])
+
+
+def text(packed: bytes, version: int) -> str:
+    return socket.inet_ntop(
+        *((socket.AF_INET, packed[:4]) if version == 4 else (socket.AF_INET6, packed))
+    )
+
+
+def searched(row: Row, version: int, seconds: float = 25) -> tuple[PathMtu | None, float]:
+    """Search until the end. Returns the result, and the seconds that it took."""
+    searches = MtuSearches(row.interface, 12)
+    destination = row.destination(version)
+    started = time.monotonic()
+    try:
+        searches.start(destination)
+        while not searches.is_over(destination):
+            assert time.monotonic() - started < seconds
+            searches.poll()
+            time.sleep(0.05)
+        return searches.result(destination), time.monotonic() - started
+    finally:
+        searches.close()
+
+
+def no_reports(row: Row, node: str) -> None:
+    """Have a router drop its reports of packets that are too big."""
+    row.nft(node, "add table inet t; add chain inet t c { type filter hook output priority 0; }; "
+            "add rule inet t c icmp type destination-unreachable icmp code frag-needed drop; "
+            "add rule inet t c icmpv6 type packet-too-big drop")  # fmt: skip
+
+
+def no_pings(row: Row) -> None:
+    row.nft("server", "add table inet t; add chain inet t c { type filter hook input priority 0; }; "
+            "add rule inet t c icmp type echo-request drop; "
+            "add rule inet t c icmpv6 type echo-request drop")  # fmt: skip
+
+
+@VERSIONS
+def test_a_path_without_a_smaller_link(make_row: MakeRow, version: int) -> None:
+    result, _ = searched(make_row(), version)
+    assert result == PathMtu(1500)
+    assert str(result) == "path MTU 1500: no link of the path is smaller"
+
+
+@VERSIONS
+def test_routers_report_two_smaller_links(make_row: MakeRow, version: int) -> None:
+    row = make_row()
+    row.mtu(2, 1400)
+    row.mtu(3, 1300)
+    result, _ = searched(row, version)
+    by = [text(row.router(hop, version), version) for hop in (2, 3)]
+    assert result == PathMtu(1300, (MtuStep(2, 1400, by[0]), MtuStep(3, 1300, by[1])))
+
+
+@VERSIONS
+def test_a_black_hole(make_row: MakeRow, version: int) -> None:
+    """No report comes: the size and the hop are found all the same."""
+    row = make_row()
+    row.mtu(2, 1345)
+    no_reports(row, "r2")
+    result, seconds = searched(row, version)
+    assert result == PathMtu(1345, (MtuStep(2, 1345, ""),))
+    assert "1345 bytes behind hop 2 (larger packets vanish silently)" in str(result)
+    assert seconds < 18
+
+
+def test_a_destination_that_answers_no_ping(make_row: MakeRow) -> None:
+    """The farthest router takes its place."""
+    row = make_row()
+    row.mtu(1, 1492)
+    no_pings(row)
+    result, _ = searched(row, 4)
+    assert result == PathMtu(1492, (MtuStep(1, 1492, text(row.router(1, 4), 4)),), 4)
+    assert str(result).endswith("; not tested behind hop 4")
+
+
+def test_a_silent_router_before_a_black_hole(make_row: MakeRow) -> None:
+    """The last hop that answers large packets is named."""
+    row = make_row(silent=("r2",))
+    row.mtu(2, 1300)
+    no_reports(row, "r2")
+    result, _ = searched(row, 4)
+    assert result == PathMtu(1300, (MtuStep(1, 1300, ""),))
+
+
+def test_no_hop_answers(make_row: MakeRow) -> None:
+    row = make_row(routers=1, silent=("r1",))
+    no_pings(row)
+    result, _ = searched(row, 4)
+    assert result is None
