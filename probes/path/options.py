@@ -93,6 +93,8 @@ class PathOptions:
     max_hops: int = MAX_HOPS
     destinations: int = 1
     """Destinations that must find room at a time. Memory is made for more if they are few."""
+    mtu: bool = False
+    """Whether to search the path MTU of each destination, by packets of several sizes."""
     ingress: Hook | None = None
     """XDP or TC_INGRESS, where answers are seen; None: the hook that suits the interface."""
 

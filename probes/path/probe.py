@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from probes.builtin import (
 )
 from probes.hooks import Hooks, InterfaceHook
 from probes.path.active.finder import Finder
+from probes.path.active.mtu import MtuSearches
 from probes.path.analysis.watch import Analysis
 from probes.path.analysis.words import tell
 from probes.path.interference import Interference
@@ -102,6 +104,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
         self._interference = Interference(interface.name)
         self.finder = Finder(interface.name)
+        self._mtu_searches = MtuSearches(interface.name, options.max_hops)
         self._leaving: list[tuple[bytes, Array]] = []
         """Last rows of dtype HOP of destinations that were untraced."""
         self._joined: list[Side] = []
@@ -153,7 +156,10 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         """Trace every flow to an address, or only `flow`. Raises UsageError if that is
         impossible."""
         with self._lock:
-            self._targets.add(destination_of(destination), flow)
+            found = destination_of(destination)
+            self._targets.add(found, flow)
+            if self.options.mtu:
+                self._mtu_searches.start(found)
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Stop tracing; probes in flight are reported with the next window."""
@@ -163,6 +169,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 now, timeout_ns = time.monotonic_ns(), self._timeout_ns
                 rows = target.collect(now, timeout_ns, final=True)
                 self._leaving.append((target.destination.address, rows))
+                self._mtu_searches.forget(target.destination)
 
     def wind_up(self) -> None:
         """Trace nothing any more, so that the last window has what is in flight."""
@@ -172,7 +179,11 @@ class PathProbe(BuiltinProbe[PathGeneration]):
     def traced(self) -> tuple[Traced, ...]:
         """The traced destinations, in the order of the requests."""
         with self._lock:
-            return tuple(target.summary() for target in self._targets)
+            mtu = self._mtu_searches.result
+            return tuple(
+                replace(target.summary(), path_mtu=mtu(target.destination))
+                for target in self._targets
+            )
 
     @property
     def in_flight(self) -> int:
@@ -207,6 +218,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             self._start_ns = started
             now = tables[0].end_utc_ns
             found = tell(paths) + self._interference.events(self._targets, started)
+            found += self._mtu_searches.poll()
             events = [Event(now, severity, self.name, text) for severity, text in found]
             return (*tables, *events)
 
@@ -247,6 +259,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
     def close(self) -> None:
         with self._lock:
             self.finder.close()
+            self._mtu_searches.close()
             if self._joined:
                 # No clone may come back to a hook that was left.
                 for target in self._targets:

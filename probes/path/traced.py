@@ -25,6 +25,38 @@ class Unprobed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MtuStep:
+    """A place of the path behind which packets must be smaller."""
+
+    hop: int
+    """The last hop that larger packets reach; 0: this host."""
+    mtu: int
+    """Most bytes of a packet behind it."""
+    reporter: str
+    """Address of the router that reports it; empty: larger packets vanish without a report."""
+
+    def __str__(self) -> str:
+        by = f"reported by {self.reporter}" if self.reporter else "larger packets vanish silently"
+        return f"{self.mtu} bytes behind hop {self.hop} ({by})"
+
+
+@dataclass(frozen=True, slots=True)
+class PathMtu:
+    """Most bytes of a packet, with its IP header, on the way to a destination."""
+
+    mtu: int
+    steps: tuple[MtuStep, ...] = ()
+    """Where packets must become smaller; none: the interface's MTU holds for the whole path."""
+    until: int | None = None
+    """The farthest hop that answers, if the destination itself does not: not tested behind it."""
+
+    def __str__(self) -> str:
+        where = "; ".join(map(str, self.steps)) or "no link of the path is smaller"
+        tail = f"; not tested behind hop {self.until}" if self.until is not None else ""
+        return f"path MTU {self.mtu}: {where}{tail}"
+
+
+@dataclass(frozen=True, slots=True)
 class Traced:
     """A destination whose paths are traced."""
 
@@ -56,3 +88,5 @@ class Traced:
     """Findings about the whole path, a sentence each: `NAT or firewall behind hop 2: ...`."""
     unprobed: dict[str, int] = field(default_factory=dict)
     """Packets that could not cause a probe when one was due, by reason: `fragments`."""
+    path_mtu: PathMtu | None = None
+    """None: unknown."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import ipaddress
 import socket
 import struct
 import time
@@ -19,6 +18,8 @@ from dataclasses import dataclass, field
 
 from probes.path.active.echo import SMALLEST, EchoAnswer, EchoEngine, EchoOutcome
 from probes.path.slots import Destination
+from probes.path.targets import text_of
+from probes.path.traced import MtuStep, PathMtu
 
 TO_DESTINATION = 32
 """TTL of requests to the destination itself."""
@@ -38,38 +39,6 @@ _MOST_BYTES = 65535
 Trial = tuple[int, int]
 """TTL and size of a request."""
 Answers = dict[Trial, EchoAnswer]
-
-
-@dataclass(frozen=True, slots=True)
-class MtuStep:
-    """A place of the path behind which packets must be smaller."""
-
-    hop: int
-    """The last hop that larger packets reach; 0: this host."""
-    mtu: int
-    """Most bytes of a packet behind it."""
-    reporter: str
-    """Address of the router that reports it; empty: larger packets vanish without a report."""
-
-    def __str__(self) -> str:
-        by = f"reported by {self.reporter}" if self.reporter else "larger packets vanish silently"
-        return f"{self.mtu} bytes behind hop {self.hop} ({by})"
-
-
-@dataclass(frozen=True, slots=True)
-class PathMtu:
-    """Most bytes of a packet, with its IP header, on the way to a destination."""
-
-    mtu: int
-    steps: tuple[MtuStep, ...] = ()
-    """Where packets must become smaller; none: the interface's MTU holds for the whole path."""
-    until: int | None = None
-    """The farthest hop that answers, if the destination itself does not: not tested behind it."""
-
-    def __str__(self) -> str:
-        where = "; ".join(map(str, self.steps)) or "no link of the path is smaller"
-        tail = f"; not tested behind hop {self.until}" if self.until is not None else ""
-        return f"path MTU {self.mtu}: {where}{tail}"
 
 
 @dataclass(slots=True)
@@ -141,10 +110,14 @@ class MtuSearches:
         """Return the path MTU; None before the end of the search, or if nothing answers."""
         return self._results.get(destination)
 
-    def poll(self) -> None:
-        """Take the answers, and send the requests that are due. Never waits."""
+    def poll(self) -> list[tuple[str, str]]:
+        """Take the answers, and send the requests that are due. Never waits.
+
+        Returns severity and text of an event for each search that ended.
+        """
         if not self._searches:
-            return
+            return []
+        events = []
         now = time.monotonic_ns()
         self._credit = min(self._credit + (now - self._polled_ns) * _RATE / 1e9, _BURST)
         self._polled_ns = now
@@ -159,9 +132,12 @@ class MtuSearches:
                 except StopIteration as end:
                     del self._searches[destination]
                     self._results[destination] = end.value
+                    words = end.value or "path MTU unknown: no hop answers ICMP echo requests"
+                    events.append(("info", f"{text_of(destination)}: {words}"))
                     continue
                 self._searches[destination] = search, batch
             self._send(destination, batch, now)
+        return events
 
     def close(self) -> None:
         self._searches.clear()
@@ -243,9 +219,8 @@ def _passed(answer: EchoAnswer | None) -> bool:
 
 def _reported(answer: EchoAnswer, routers: dict[int, bytes]) -> MtuStep:
     known = [hop for hop, responder in routers.items() if responder == answer.responder]
-    size = 4 if answer.request.destination.version == 4 else 16
-    reporter = str(ipaddress.ip_address(answer.responder[:size]))
-    return MtuStep(min(known, default=0), answer.mtu, reporter)
+    reporter = Destination(answer.responder, answer.request.destination.version)
+    return MtuStep(min(known, default=0), answer.mtu, text_of(reporter))
 
 
 def _between(fits: int, fails: int) -> list[int]:

@@ -7,8 +7,13 @@ import time
 
 import pytest
 
-from probes.path.active.mtu import MtuSearches, MtuStep, PathMtu
+from bpf.compiler import Compiler
+from probes.path.active.mtu import MtuSearches
+from probes.path.options import PathOptions
+from probes.path.traced import MtuStep, PathMtu
+from probes.snapshot import Event
 from tests.probes.path.active.conftest import MakeRow, Row
+from tests.probes.path.wire.frames import Tracing
 
 VERSIONS = pytest.mark.parametrize("version", [4, 6])
 
@@ -43,9 +48,12 @@ def no_reports(row: Row, node: str) -> None:
 
 
 def no_pings(row: Row) -> None:
-    row.nft("server", "add table inet t; add chain inet t c { type filter hook input priority 0; }; "
-            "add rule inet t c icmp type echo-request drop; "
-            "add rule inet t c icmpv6 type echo-request drop")  # fmt: skip
+    row.nft(
+        "server",
+        "add table inet t; add chain inet t c { type filter hook input priority 0; }; "
+        "add rule inet t c icmp type echo-request drop; "
+        "add rule inet t c icmpv6 type echo-request drop",
+    )
 
 
 @VERSIONS
@@ -101,3 +109,26 @@ def test_no_hop_answers(make_row: MakeRow) -> None:
     no_pings(row)
     result, _ = searched(row, 4)
     assert result is None
+
+
+def test_a_traced_destination_tells_its_path_mtu(make_row: MakeRow, compiler: Compiler) -> None:
+    """Also while programs of path tracing see the requests and their answers."""
+    row = make_row()
+    row.mtu(3, 1300)
+    tracing = Tracing(compiler, row.interface, PathOptions(mtu=True))
+    events: list[str] = []
+    try:
+        for destination in row.server.values():
+            tracing.probe.trace(destination)
+        deadline = time.monotonic() + 10
+        while len(events) < 2 and time.monotonic() < deadline:
+            events += [item.text for item in tracing.probe.export() if isinstance(item, Event)]
+            time.sleep(0.1)
+        found = tracing.probe.traced()
+    finally:
+        tracing.close()
+    for version, traced in zip((4, 6), found, strict=True):
+        by = text(row.router(3, version), version)
+        assert traced.path_mtu == PathMtu(1300, (MtuStep(3, 1300, by),))
+        words = f"path MTU 1300: 1300 bytes behind hop 3 (reported by {by})"
+        assert f"{row.server[version]}: {words}" in events
