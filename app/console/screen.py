@@ -25,7 +25,7 @@ from widgets.terminal.keybar import KeyBar
 
 if TYPE_CHECKING:
     from app.console.prompt.command_line import Filtered
-    from app.console.screens.paths.model import PathKey
+    from app.console.screens.paths.hop import PathKey
     from app.tape.named_state import StateValue
 
 _T = TypeVar("_T")

@@ -14,6 +14,7 @@ from probes.flow.records import KEY_MASK, KEY_WORDS, hash_keys
 from probes.path.analysis.flows import address_ids, words_of
 from probes.path.analysis.statistics import group_starts
 from probes.path.records import (
+    DESTINATION_HOP,
     FLOW_KEY,
     HOPS_TABLE,
     PATH,
@@ -29,19 +30,21 @@ SERIES = np.dtype(
     [*FLOW_KEY, ("hop", "u1"), ("cleared", "u1"), ("id", "u8")]
     + [(name, "i8") for name in ("first_ns", "seen_ns", "last_ns")]
     + [(name, "u8") for name in _COUNTS]
-    + [("queue_ns", "i8")]
+    + [("queue_ns", "i8"), ("methods", "u8")]
 )
-"""A series: one hop of one flow. `id` stays the same until the series leaves; `first_ns` is its
-begin, `seen_ns` the end of its last probe; `last_ns` is the last round-trip time, or -1; counts
-begin at `first_ns`; `queue_ns` is the delay of a queue at this hop, or 0; `cleared` is a field of
-the last summary."""
+"""A series: one hop of one flow, or the flow's own round trips (DESTINATION_HOP). `id` stays the
+same until the series leaves; `first_ns` is its begin, `seen_ns` the end of its last probe;
+`last_ns` is the last round-trip time, or -1; counts begin at `first_ns`; bit n of `methods` is set
+if a round trip was measured by MeasuredBy(n); `queue_ns` is the delay of a queue at this hop, or 0;
+`cleared` is a field of the last summary."""
 
 RESPONDER = np.dtype(
     [("id", "u8"), ("series", "u8"), ("responder", "u1", (16,)), ("labels", "u4", (4,))]
-    + [(name, "u8") for name in ("label_count", "answers")]
-    + [(name, "i8") for name in ("first_ns", "last_ns")]
+    + [(name, "u1") for name in ("label_count", "tos", "quoted_tos")]
+    + [("altered", "u2"), ("answers", "u8"), ("first_ns", "i8"), ("last_ns", "i8")]
 )
-"""A router that answered at a hop: `series` is that hop's id; the labels are of its last answer."""
+"""A router that answered at a hop: `series` is that hop's id; the labels, the sent and the quoted
+TOS, and the altered fields are of its last answer."""
 
 SAMPLE = np.dtype([("id", "u8"), ("sent_ns", "i8"), ("rtt_ns", "i8")])
 """One probe of the series `id`; `rtt_ns` is -1 for a lost probe."""
@@ -94,6 +97,17 @@ class PathView:
     def second(self) -> int:
         """The newest second of the bins, by CLOCK_MONOTONIC."""
         return self.now_ns // SECOND_NS
+
+    @property
+    def arrived(self) -> Array:
+        """Whether the last answer to the probes of a series came from the destination, (n,)."""
+        series, known = self.series, self.responders[np.argsort(self.responders["last_ns"])]
+        at = np.searchsorted(series["id"], known["series"])
+        arrived = np.zeros(len(series), bool)
+        # The newest responder of a series is stored last.
+        arrived[at] = (known["responder"] == series["destination"][at]).all(axis=1)
+        arrived &= series["hop"] != DESTINATION_HOP
+        return arrived
 
     def recent(self, places: Array, seconds: int) -> Array:
         """Return bins (len(places), seconds) of the series at `places`, of the last seconds.
@@ -253,7 +267,10 @@ class LivePaths:
         for name, mask in zip(_COUNTS, masks, strict=True):
             count = np.bincount(places[mask], minlength=len(self._series))
             self._series[name] += count.astype("u8")
-        ends = np.append(group_starts(ids)[1:], len(ids)) - 1
+        starts = group_starts(ids)
+        methods = np.left_shift(1, rows["measured_by"][order]).astype("u8")
+        self._series["methods"][places[starts]] |= np.bitwise_or.reduceat(methods, starts)
+        ends = np.append(starts[1:], len(ids)) - 1
         self._series["seen_ns"][places[ends]] = self._now_ns
         ends = ends[answered[ends]]
         self._series["last_ns"][places[ends]] = rtt[ends]
@@ -326,7 +343,7 @@ class LivePaths:
         last[inverse] = at
         newest = rows.take(last[known])
         self._responders["last_ns"][places[known]] = newest["received_ns"]
-        for name in ("labels", "label_count"):
+        for name in ("labels", "label_count", "tos", "quoted_tos", "altered"):
             self._responders[name][places[known]] = newest[name]
 
     def _store(self, ids: Array, sent_ns: Array, rtt: Array, kept: Array) -> None:

@@ -10,7 +10,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from probes.path.options import TracedFlow
-from probes.path.records import HOP, HOPS_TABLE, PATH, PATHS_TABLE, Array, PathRowKind, ProbeOutcome
+from probes.path.records import (
+    DESTINATION_HOP,
+    HOP,
+    HOPS_TABLE,
+    PATH,
+    PATHS_TABLE,
+    Array,
+    MeasuredBy,
+    PathRowKind,
+    ProbeOutcome,
+)
 from probes.snapshot import Loss, LossReason, Snapshot
 
 SECOND_NS = 10**9
@@ -44,6 +54,9 @@ class FakePath:
     rate: int = 20
     """Probes a second for each hop."""
     version: int = 4
+    end: FakeHop | None = None
+    """Round trips of the flow itself to the destination, which it names as the router."""
+    method: MeasuredBy = MeasuredBy.TCP_ACK
     _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     def key(self, rows: Array) -> None:
@@ -56,6 +69,9 @@ class FakePath:
     def second(self, start_ns: int) -> Array:
         """Rows of dtype HOP of all probes sent in the second from `start_ns` on."""
         rows = [self._hop(number, hop, start_ns) for number, hop in enumerate(self.hops, 1)]
+        if self.end is not None:
+            rows.append(self._hop(DESTINATION_HOP, self.end, start_ns))
+            rows[-1]["measured_by"] = self.method
         # Without a dtype the ports would come out in this machine's byte order.
         return np.concatenate(rows, dtype=HOP)
 
@@ -81,11 +97,14 @@ class FakePath:
 
     def summaries(self, at_ns: int) -> Array:
         """A SUMMARY of each hop."""
-        rows = np.zeros(len(self.hops), PATH)
+        known = dict(enumerate(self.hops, 1))
+        if self.end is not None:
+            known[DESTINATION_HOP] = self.end
+        rows = np.zeros(len(known), PATH)
         self.key(rows)
-        rows["hop"] = np.arange(1, len(self.hops) + 1)
+        rows["hop"] = list(known)
         rows["kind"], rows["at_ns"] = PathRowKind.SUMMARY, at_ns
-        rows["cleared"] = [hop.cleared for hop in self.hops]
+        rows["cleared"] = [hop.cleared for hop in known.values()]
         return rows
 
     def change(self, kind: PathRowKind, hop: int, at_ns: int, **values: object) -> Array:

@@ -60,7 +60,8 @@ FLOWS: TableSpec[Flow] = TableSpec(
             values=lambda flows: flows.seconds("age", 1e9)),
         ColumnSpec("rtt", "RTT ms", 6, "right", priority=5, hidden=True, unit="ms",
             larger_first=True,
-            help="Median round-trip time of the last minute, if the flow's path is traced.",
+            help="Median round-trip time to the other end in the last minute, if the flow's path"
+            " is traced and its own packets tell it.",
             cell=lambda flow: milliseconds(flow.rtt),
             values=lambda flows: flows.seconds("rtt", 1e-3)),
         ColumnSpec("idle", "Idle", 5, "right", priority=6, unit="s",

@@ -12,7 +12,7 @@ from app.console.live.flows import LiveView
 from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.flow import QUIET_NS, Flow, endpoint_text
 from app.console.screens.flows.table import ECHO_TYPES, live_table
-from app.console.screens.paths.model import PathKey
+from app.console.screens.paths.hop import PathKey
 from app.console.tables.columns import columns
 from app.console.tables.spec import ColumnSpec
 from bpf.errors import UsageError

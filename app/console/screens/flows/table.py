@@ -14,7 +14,7 @@ from probes.filter.table import AddressNames, RowTable
 from probes.flow.records import FlowDirection, hash_keys
 from probes.path.analysis.flows import words_of
 from probes.path.analysis.statistics import Ordered
-from probes.path.records import Array
+from probes.path.records import DESTINATION_HOP, Array
 
 _WORDS = 5
 """Words of a flow's key; the last one has ports, protocol and version."""
@@ -81,15 +81,16 @@ def flow_rtts(rows: Array, keys: Array, medians: Array) -> NDArray[np.float64]:
 
 
 def path_medians(paths: PathView) -> Medians:
-    """Return the RTT of each traced flow to the farthest router or host that answers."""
-    series = paths.series[paths.series["last_ns"] >= 0]
+    """Return the RTT of each traced flow to its destination, as far as it is known."""
+    whole = (paths.series["hop"] == DESTINATION_HOP) | paths.arrived
+    series = paths.series[whole & (paths.series["last_ns"] >= 0)]
     if not len(series):
         return _NO_MEDIANS
     words = words_of(series)[:, :_WORDS].copy()
     words[:, 4] &= _TRANSPORT
     _leave_ports_out(words, np.isin(series["protocol"], list(ECHO_TYPES)))
     keys = hash_keys(words)
-    # The last hop of each flow is the farthest.
+    # Round trips of the flow itself, which come last, rather than probes.
     order = np.lexsort((series["hop"], keys))
     keys, ids = keys[order], series["id"][order]
     last = np.append(keys[1:] != keys[:-1], True)

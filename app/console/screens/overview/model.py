@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from app.console.live.overview_feed import Pulse
 from app.console.live.paths import SECOND_NS, PathView
-from app.console.screens.paths.model import CELL, MINUTE, Hop, PathKey, Paths
+from app.console.screens.paths.hop import Hop, PathKey
+from app.console.screens.paths.model import CELL, MINUTE, Paths
 from app.console.screens.triggers.model import PolicyView, Triggers
 from probes.filter.network import address_text
 from probes.flow.records import Array
@@ -98,7 +99,7 @@ class WorstHops:
         known = (view.generation, view.second)
         if self._known != known:
             self._known = known
-            self._ranked = ranked(view)
+            self._ranked = ranked(self._paths)
 
     def __len__(self) -> int:
         return len(self._ranked)
@@ -113,14 +114,16 @@ class WorstHops:
         return self._found[1]
 
 
-def ranked(view: PathView) -> list[tuple[PathKey, int]]:
+def ranked(paths: Paths) -> list[tuple[PathKey, int]]:
     """Return path and number of every hop that answers, the worst first.
 
-    A router's reluctance to answer is no loss. Values are rounded, so that similar hops keep their
-    places.
+    The destination is a hop if the flow itself tells its round trip. A router's reluctance to
+    answer is no loss. Values are rounded, so that similar hops keep their places.
     """
+    view = paths.view
     series = view.series
-    here = np.flatnonzero((series["last_ns"] >= 0) & (view.now_ns - series["seen_ns"] <= _QUIET_NS))
+    answers = (series["last_ns"] >= 0) & (view.now_ns - series["seen_ns"] <= _QUIET_NS)
+    here = np.flatnonzero(answers & (paths.numbers > 0))
     if not len(here):
         return []
     series = series[here]

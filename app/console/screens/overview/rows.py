@@ -10,8 +10,8 @@ from app.console.host_names import Names
 from app.console.live.overview_feed import Pulse, Pulses
 from app.console.screens.overview.model import Rates, Warned
 from app.console.screens.paths.columns import HOPS
+from app.console.screens.paths.hop import Hop, PathKey
 from app.console.screens.paths.lines import HopLine
-from app.console.screens.paths.model import Hop, PathKey
 from app.console.screens.paths.rows import (
     destination_text,
     hop_columns,
@@ -213,7 +213,7 @@ def worst_columns(
     least, most = _DESTINATION_CELLS
     widths = [len(destination_text(choice.destination, names)) for choice, _ in found]
     hops = [hop for _, hop in found]
-    hosts = [host_text(hop, names) for hop in hops]
+    hosts = [host_text(hop, names, choice) for choice, hop in found]
     width = max(least, min(most, max(widths, default=0)))
     return hop_columns(hosts, scale_of(hops), cells, WORST_HOPS, destination={"width": width})
 
@@ -226,7 +226,13 @@ def worst_rows(found: Sequence[tuple[PathKey, Hop]], names: Names) -> Rows:
         row(
             WORST_HOPS,
             (choice, hop.number),
-            HopLine(hop, host_text(hop, names), line, destination_text(choice.destination, names)),
+            HopLine(
+                hop,
+                host_text(hop, names, choice),
+                line,
+                destination_text(choice.destination, names),
+                choice.destination if hop.is_end else "",
+            ),
         )
         for (choice, hop), line in zip(found, lines, strict=True)
     )

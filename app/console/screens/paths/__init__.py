@@ -13,10 +13,11 @@ SCREEN = ScreenInfo(
     states=(
         NamedState("path.count", StateKind.COUNT, "destinations whose paths are traced"),
         NamedState("path.destination", StateKind.TEXT, "address of the chosen path"),
-        NamedState("path.hops", StateKind.COUNT, "listed hops of that path"),
-        NamedState("path.answering", StateKind.COUNT, "hops of that path that answered"),
-        NamedState("path.rtt", StateKind.TIME, "round-trip time to its farthest router"),
-        NamedState("path.loss", StateKind.SHARE, "loss on that path, over the last minute"),
+        NamedState("path.hops", StateKind.COUNT, "listed routers of that path"),
+        NamedState("path.answering", StateKind.COUNT, "routers of that path that answered"),
+        NamedState("path.rtt", StateKind.TIME, "round-trip time of the flow itself"),
+        NamedState("path.loss", StateKind.SHARE, "loss to the destination, over the last minute"),
+        NamedState("path.samples", StateKind.COUNT, "round trips of the flow in the last minute"),
     ),
     signs=(
         "On the time line",

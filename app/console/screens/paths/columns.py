@@ -36,14 +36,25 @@ DESTINATIONS: TableSpec[PathLine] = TableSpec(
             cell=lambda path: str(path.summary.length or "?"), tone=lambda path: path.tone,
             value=lambda path: path.summary.length or None),
         ColumnSpec("rtt", "RTT ms", 7, "right", unit="ms", larger_first=True,
-            help="Mean of the last 5 s to the farthest hop that answers.",
+            help="Round trips of the flow itself to the destination and back: mean of the last 5"
+            " s, or of the last minute.",
             cell=lambda path: milliseconds(path.summary.rtt), tone=lambda path: path.tone,
             value=lambda path: in_ms(path.summary.rtt)),
         ColumnSpec("loss", "Loss", 6, "right", larger_first=True,
-            help="Lost probes to that hop in the last minute.",
+            help="Packets of the flow that the destination did not answer in time or that were"
+            " sent again, of those that were timed in the last minute.",
             cell=lambda path: percent(path.summary.loss),
             tone=lambda path: Tone.BAD if path.summary.loss > 0 else path.tone,
             value=lambda path: path.summary.loss),
+        ColumnSpec("samples", "Samples", 7, "right", priority=3, larger_first=True,
+            help="Number of those round trips in the last minute.",
+            cell=lambda path: str(path.summary.samples or MISSING), tone=lambda path: path.tone,
+            value=lambda path: path.summary.samples),
+        ColumnSpec("method", "Measured by", 14, priority=4,
+            help="Parts of the flow that tell its round trip: TCP handshake, acknowledgements and"
+            " timestamps, ICMP echo, DNS, the spin bit of QUIC; probe: the destination answers"
+            " probes.",
+            cell=lambda path: path.methods, tone=Tone.MUTED),
         ColumnSpec("state", "State", 22, priority=1, grows=True,
             help="The most urgent fact: a queue, a changed route, no packets.",
             cell=lambda path: path.state[0], tone=lambda path: path.state[1]),
@@ -54,17 +65,19 @@ HOPS: TableSpec[HopLine] = TableSpec(
     "hops",
     (
         ColumnSpec("hop", "Hop", 3, "right",
-            help="Number of the router on the path: TTL or hop limit of its probes.",
-            cell=lambda one: str(one.hop.number), tone=Tone.MUTED,
-            value=lambda one: one.hop.number),
+            help="Number of the router on the path: TTL or hop limit of its probes. The last line"
+            " is the destination.",
+            cell=lambda one: str(one.hop.ttl or "?"), tone=Tone.MUTED,
+            value=lambda one: one.hop.ttl or None, rank=lambda one: one.hop.number),
         ColumnSpec("host", "Host", 12,
-            help="Router that answers; +1: one other router answers too.",
-            cell=lambda one: one.host,
-            tone=lambda one: Tone.MUTED if one.is_silent else one.queue_tone(Tone.NORMAL),
-            value=lambda one: None if one.is_silent else one.host),
+            help="Router that answers; +1: one other router answers too. In the last line the"
+            " destination.",
+            cell=lambda one: one.host, tone=lambda one: one.host_tone,
+            value=lambda one: None if one.is_silent and not one.hop.is_end else one.host),
         ColumnSpec("loss", "Loss", 6, "right", larger_first=True,
             help="Lost probes in the last minute. Routers limit their answers: a loss that later"
-            " hops do not have is no loss of packets.",
+            " hops do not have is no loss of packets. For the destination, packets of the flow"
+            " without an answer.",
             cell=lambda one: percent(one.hop.numbers.loss),
             tone=lambda one: Tone.BAD if one.hop.numbers.loss > 0 and not one.hop.forgiven
             else Tone.MUTED,
@@ -86,11 +99,13 @@ HOPS: TableSpec[HopLine] = TableSpec(
             cell=lambda one: milliseconds(one.hop.numbers.jitter), tone=Tone.MUTED,
             value=lambda one: in_ms(one.hop.numbers.jitter)),
         ColumnSpec("count", "Recv/sent", 11, "right", priority=5, unit="received",
-            larger_first=True, help="Answers and sent probes of the last minute.",
-            cell=lambda one: f"{one.hop.numbers.answered}/{one.hop.numbers.sent}", tone=Tone.MUTED,
+            larger_first=True, help="Answers and sent probes of the last minute; for the"
+            " destination, packets of the flow that were timed.",
+            cell=lambda one: MISSING if one.is_unknown_end
+            else f"{one.hop.numbers.answered}/{one.hop.numbers.sent}", tone=Tone.MUTED,
             value=lambda one: one.hop.numbers.answered),
         ColumnSpec("address", "Address", 15, hidden=True,
-            help="Address of the router, also if Host shows its name.",
+            help="Address of the router or the destination, also if Host shows its name.",
             cell=lambda one: one.address, tone=Tone.MUTED, value=lambda one: one.address or None),
         ColumnSpec("sent", "Sent", 6, "right", hidden=True, larger_first=True,
             help="Sent probes of the last minute.",
@@ -106,7 +121,8 @@ HOP_CHANGES: TableSpec[HopChange] = TableSpec(
     "hop_changes",
     (
         ColumnSpec("hop", "Hop", 3, "right", help="Number of the router on the path.",
-            cell=lambda hop: str(hop.number), tone=Tone.MUTED, value=lambda hop: hop.number),
+            cell=lambda hop: str(hop.ttl or "?"), tone=Tone.MUTED,
+            value=lambda hop: hop.ttl or None, rank=lambda hop: hop.number),
         ColumnSpec("host", "Host", 15, grows=True,
             help="Router that answers at the later moment; colored if another one answered before.",
             cell=lambda hop: hop.host_now or "gone",

@@ -6,15 +6,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
 from app.console.host_names import Names
 from app.console.live.paths import SECOND_NS, SECONDS, PathView
-from app.console.screens.paths.model import MINUTE, Hop, PathKey, Paths
-from app.console.screens.paths.rows import NO_ANSWER
+from app.console.screen import counted
+from app.console.screens.paths.hop import Hop, PathKey, mark_text, methods_text
+from app.console.screens.paths.model import MINUTE, Paths
+from app.console.screens.paths.rows import NO_ANSWER, end_note, path_notes
 from app.console.tables.label_lines import labelled
 from probes.path.analysis.statistics import Ordered
 from probes.path.analysis.words import describe
@@ -64,12 +65,12 @@ class PathDetail(Horizontal):
         self, paths: Paths, choice: PathKey, hop: Hop | None, names: Names, span: float,
         past: Callable[[], Iterable[PathView]],
     ) -> None:  # fmt: skip
-        """Show `hop` of `choice`; None for the destination, which has no measurements.
+        """Show `hop` of `choice`; None if the cursor is on none.
 
         The chart is of the last `span` seconds, whose bins the views of `past` have, newest first.
         """
         if hop is None:
-            self._show_nothing(choice)
+            self._show_nothing()
             return
         # The chart changes once a second.
         drawn = (choice, hop.number, paths.view.second, len(hop.places), span)
@@ -83,7 +84,7 @@ class PathDetail(Horizontal):
         ids = np.sort(paths.view.series["id"][hop.places])
         samples = paths.view.samples(ids)
         samples = samples[samples["rtt_ns"] >= 0]
-        title = f"Hop {hop.number}"
+        title = "Destination" if hop.is_end else f"Hop {hop.number}"
         if span > MINUTE:
             series = [long_history(past(), ids)]
         else:
@@ -92,11 +93,10 @@ class PathDetail(Horizontal):
         rtt = samples["rtt_ns"] / 1e9
         self.query_one(Distribution).show(rtt, f"{si(len(rtt))} answers")
 
-    def _show_nothing(self, choice: PathKey) -> None:
+    def _show_nothing(self) -> None:
         self._drawn = None
-        text = f"{choice.destination} is the destination.\n\nProbes end at the last router."
-        self.query_one(Static).update(Text(text), layout=False)
-        self.query_one(HistoryChart).show([], title="Destination")
+        self.query_one(Static).update("", layout=False)
+        self.query_one(HistoryChart).show([])
         self.query_one(Distribution).show(np.empty(0), "")
 
 
@@ -148,6 +148,41 @@ def _lines(
 ) -> Iterator[tuple[str, str, str]]:
     view = paths.view
     series = view.series[hop.places]
+    yield from _end(paths, choice, hop, names) if hop.is_end else _routers(view, hop, names)
+    if difference:
+        yield "Compare", difference, ""
+    if hop.queue_ns:
+        yield "Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold"
+    lost, answered = int(series["lost"].sum()), int(series["answered"].sum())
+    since = age((view.now_ns - int(series["first_ns"].min(initial=view.now_ns))) / 1e9)
+    share = percent(lost / (lost + answered)) if lost + answered else "-"
+    if len(series):
+        yield "In all", f"{lost + answered} {'timed' if hop.is_end else 'sent'} in {since}", ""
+        yield "", f"{lost} lost ({share})", ""
+    if dropped := int(series["dropped"].sum()):
+        yield "", f"{dropped} not sent: this host's queue was full", ""
+    if hop.cleared and lost:
+        yield "", "later hops lose none: it answers seldom", "dim"
+    for number, note in enumerate(path_notes(paths, choice)):
+        yield "" if number else "Note", note, ""
+    changes = paths.changes(choice)
+    changes = changes[changes["hop"] == hop.number][::-1][:_CHANGES]
+    for number, row in enumerate(changes):
+        at = clock(int(row["at_ns"]) + view.utc_offset_ns)
+        yield "" if number else "Changes", f"{at} UTC", ""
+        yield "", describe(row)[1].partition(": ")[2], ""
+
+
+def _end(paths: Paths, choice: PathKey, hop: Hop, names: Names) -> Iterator[tuple[str, str, str]]:
+    yield "To", f"{choice.destination} {names.name(choice.destination)}".rstrip(), ""
+    if hop.numbers.answered:
+        text = f"{counted(hop.numbers.answered, 'round trip')} by {methods_text(hop.methods)}"
+    else:
+        text = end_note(paths, choice)
+    yield "Measured", text, ""
+
+
+def _routers(view: PathView, hop: Hop, names: Names) -> Iterator[tuple[str, str, str]]:
     for number, router in enumerate(hop.routers):
         name = names.name(router.address)
         ago = age((view.now_ns - router.last_ns) / 1e9)
@@ -156,24 +191,10 @@ def _lines(
         for entry in router.labels:
             label = f"MPLS label {entry >> 12}, class {entry >> 9 & 7}, TTL {entry & 255}"
             yield "", label, "dim"
+        if router.tos != router.quoted_tos:
+            yield "", f"{mark_text(router.quoted_tos)} here, sent with {mark_text(router.tos)}", ""
+        if router.altered:
+            fields = ", ".join(str(each.name).lower() for each in router.altered)
+            yield "", f"changed on the way here: {fields}", ""
     if not hop.routers:
         yield "Router", NO_ANSWER, ""
-    if difference:
-        yield "Compare", difference, ""
-    if hop.queue_ns:
-        yield "Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold"
-    lost, answered = int(series["lost"].sum()), int(series["answered"].sum())
-    since = age((view.now_ns - int(series["first_ns"].min(initial=view.now_ns))) / 1e9)
-    share = percent(lost / (lost + answered)) if lost + answered else "-"
-    yield "In all", f"{lost + answered} sent in {since}", ""
-    yield "", f"{lost} lost ({share})", ""
-    if dropped := int(series["dropped"].sum()):
-        yield "", f"{dropped} not sent: this host's queue was full", ""
-    if hop.cleared and lost:
-        yield "", "later hops lose none: it answers seldom", "dim"
-    changes = paths.changes(choice)
-    changes = changes[changes["hop"] == hop.number][::-1][:_CHANGES]
-    for number, row in enumerate(changes):
-        at = clock(int(row["at_ns"]) + view.utc_offset_ns)
-        yield "" if number else "Changes", f"{at} UTC", ""
-        yield "", describe(row)[1].partition(": ")[2], ""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.console.screens.paths.model import Hop, PathKey, Paths
+from app.console.screens.paths.hop import Hop, PathKey
+from app.console.screens.paths.model import Paths
 from probes.filter import Filter, RowTable
 from probes.filter.table import AddressNames
 
@@ -21,10 +22,9 @@ _PATH = np.dtype(
 )
 _HOP = np.dtype(
     [
-        ("hop", "u1"),
         ("version", "u1"),
         ("responder", "u1", (16,)),
-        *((name, "f8") for name in ("loss", "rtt", "last", "p95", "jitter", "queue")),
+        *((name, "f8") for name in ("hop", "loss", "rtt", "last", "p95", "jitter", "queue")),
     ]
 )
 
@@ -57,14 +57,18 @@ def shown_paths(paths: Paths, shown: Filter, names: AddressNames) -> tuple[PathK
     return tuple(choice for choice in paths.choices if choice in passed)
 
 
-def shown_hops(hops: Sequence[Hop], shown: Filter, names: AddressNames) -> list[Hop]:
+def shown_hops(
+    hops: Sequence[Hop], destination: str, shown: Filter, names: AddressNames
+) -> list[Hop]:
+    """Return the hops that pass; the destination has the number behind its last router's."""
     if not shown:
         return list(hops)
     rows = np.zeros(len(hops), _HOP)
     for row, hop in zip(rows, hops, strict=True):
-        row["hop"] = hop.number
-        if hop.routers:
-            row["version"], row["responder"] = _address(hop.routers[0].address)
+        row["hop"] = hop.ttl or np.nan
+        if hop.is_end or hop.routers:
+            responder = destination if hop.is_end else hop.routers[0].address
+            row["version"], row["responder"] = _address(responder)
         numbers = hop.numbers
         row["loss"], row["rtt"], row["p95"] = numbers.loss, numbers.median, numbers.p95
         row["jitter"], row["last"], row["queue"] = numbers.jitter, hop.last, hop.queue_ns / 1e9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.console.screens.paths.model import Hop, Summary
+from app.console.screens.paths.hop import Hop, Summary, methods_text
 from app.console.screens.paths.numbers import Numbers
 from widgets.table.rows import Pieces
 from widgets.tones import Tone
@@ -21,6 +21,10 @@ class PathLine:
     """Of most cells."""
     name_tone: Tone
 
+    @property
+    def methods(self) -> str:
+        return methods_text(self.summary.methods)
+
 
 @dataclass(frozen=True, slots=True)
 class HopLine:
@@ -32,16 +36,29 @@ class HopLine:
     """Its time line."""
     destination: str = ""
     """Name of the path's destination, in a table of several paths."""
+    end: str = ""
+    """Address of the destination, if the hop is the destination."""
 
     @property
     def address(self) -> str:
-        """Of the first router; empty if none answered."""
-        return self.hop.routers[0].address if self.hop.routers else ""
+        """Of the destination, or of the first router; empty if none answered."""
+        return self.end or (self.hop.routers[0].address if self.hop.routers else "")
 
     @property
     def is_silent(self) -> bool:
-        """Whether no router answered in the last minute."""
+        """Whether no router answered in the last minute, or no round trip to the end is known."""
         return not self.hop.numbers.answered
+
+    @property
+    def is_unknown_end(self) -> bool:
+        """Whether it is the destination, and nothing tells its round trip."""
+        return self.hop.is_end and not self.hop.numbers.sent
+
+    @property
+    def host_tone(self) -> Tone:
+        if self.hop.is_end:
+            return Tone.ACCENT
+        return Tone.MUTED if self.is_silent else self.queue_tone(Tone.NORMAL)
 
     @property
     def time_tone(self) -> Tone:
@@ -60,6 +77,8 @@ class HopChange:
     """A hop at two moments, for the cells of its row."""
 
     number: int
+    ttl: int
+    """0: unknown."""
     was: Numbers
     now: Numbers
     host_before: str

@@ -5,20 +5,20 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.console.live.paths import BIN, IDLE_NS, SECOND_NS, LivePaths, PathView, RecentTimes
+from app.console.screens.paths.hop import ECHO, Hop, PathKey, Summary, since
 from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
 from app.console.screens.paths.routers import Router, routers_of
-from probes.filter.network import address_text, protocol_name
+from probes.filter.network import address_text
 from probes.path.analysis.distributions import DistributionTest, kolmogorov_smirnov
 from probes.path.analysis.statistics import group_starts
 from probes.path.options import TracedFlow
-from probes.path.records import Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, Array, PathRowKind
 from probes.path.traced import Traced
 from widgets.sparkline import means
 
@@ -32,8 +32,6 @@ _COMPARABLE = 20
 """Least answers of each router for a comparison."""
 _FEW = 5
 """Seconds of the mean that stands for the present."""
-ECHO = (1, 58)
-"""Protocols whose echo is traced as one flow, without ports."""
 ROUTE = (
     PathRowKind.RESPONDER,
     PathRowKind.LONGER,
@@ -43,60 +41,11 @@ ROUTE = (
 )
 """Findings that the route changed."""
 _NOWHERE = np.empty(0, int)
+_ARRIVED = 0
+"""Number of a hop at which the destination itself answers probes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathKey:
-    """A path: all flows to a destination, or one."""
-
-    destination: str
-    flow: TracedFlow | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Hop:
-    """A hop of a path."""
-
-    number: int
-    places: Array
-    """Places of its series in the view."""
-    numbers: Numbers
-    last: float
-    """The last round-trip time in seconds, or NaN."""
-    routers: tuple[Router, ...]
-    """The router of the chosen flow comes first."""
-    cleared: bool
-    """Whether the loss is only the router's reluctance to answer."""
-    queue_ns: int
-    means: NDArray[np.float64]
-    """Seconds, (cells,); NaN without an answer."""
-    lost: NDArray[np.bool_]
-    marked: NDArray[np.bool_]
-    """Cells in which the route changed, (cells,)."""
-
-    @property
-    def forgiven(self) -> bool:
-        """Whether the loss is no loss of packets."""
-        return self.cleared or not self.numbers.answered
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A path in a line; times and shares of the farthest router that answers."""
-
-    length: int
-    """Number of routers, or 0 if unknown."""
-    rtt: float
-    """Mean of the last seconds, in seconds; NaN without an answer."""
-    loss: float
-    """Of the last minute, 0 to 1; NaN without a probe."""
-    queue: tuple[int, int]
-    """Hop with the longest queue, and its delay in ns; 0, 0 without a queue."""
-    ended: bool
-    """Whether the probes have ended."""
-
-
-_KNOWN = ("last_ns", "seen_ns", "queue_ns", "cleared")
+_KNOWN = ("last_ns", "seen_ns", "queue_ns", "cleared", "methods")
 
 
 @dataclass(slots=True)
@@ -105,6 +54,8 @@ class Paths:
 
     view: PathView = field(default_factory=lambda: LivePaths().view())
     choices: tuple[PathKey, ...] = ()
+    numbers: Array = field(default_factory=lambda: np.empty(0, "u1"))
+    """Number of the hop of each series: a router's TTL, DESTINATION_HOP, or _ARRIVED."""
     _places: dict[PathKey, Array] = field(default_factory=dict)
     _running: dict[str, Traced] = field(default_factory=dict)
     _groups: dict[tuple[PathKey, int], Array] = field(default_factory=dict)
@@ -113,7 +64,7 @@ class Paths:
     """Each series' destination and flow."""
     _ended: Array = field(default_factory=lambda: np.empty(0, bool))
     """Series whose probes have ended, as a mask."""
-    _numbers: tuple[object, dict[int, Numbers]] = (None, {})
+    _last_minute: tuple[object, dict[int, Numbers]] = (None, {})
     _recent: RecentTimes = field(default_factory=lambda: RecentTimes(_NOWHERE))
     _summaries: dict[PathKey, Summary] = field(default_factory=dict)
     _routers: dict[PathKey, dict[int, tuple[Router, ...]]] = field(default_factory=dict)
@@ -146,6 +97,7 @@ class Paths:
             for flow in one.flows:
                 places[PathKey(one.destination, flow)] = []
         series = self.view.series
+        self.numbers = np.where(self.view.arrived, _ARRIVED, series["hop"])
         keys = [series[name] for name in ("source_port", "protocol", "first_ns")]
         # Flows that have ended come last.
         self._ended = self.view.now_ns - series["seen_ns"] > _QUIET_NS
@@ -192,32 +144,44 @@ class Paths:
 
     def _sum_up(self, choices: Iterable[PathKey]) -> None:
         # Together: one by one takes several times as long.
-        hops, heard = self.view.series["hop"], self.view.series["last_ns"] >= 0
-        farthest: dict[PathKey, int] = {}
-        for choice in choices:
-            places = self._places.get(choice, _NOWHERE)
-            farthest[choice] = int(hops[places][heard[places]].max(initial=0))
-        places, of = _joined([self._at_hop(*one) for one in farthest.items()])
+        ends = {choice: self._at_hop(choice, DESTINATION_HOP) for choice in choices}
+        places, of = _joined(list(ends.values()))
         bins = self.view.recent(places, MINUTE)
 
         def total(name: str, seconds: int) -> list[float]:
             sums = bins[name][:, -seconds:].sum(axis=1)
-            found: list[float] = np.bincount(of, sums, len(farthest)).tolist()
+            found: list[float] = np.bincount(of, sums, len(ends)).tolist()
             return found
 
-        for choice, answered, lost, rtt_ns, count in zip(
-            farthest, total("answered", MINUTE), total("lost", MINUTE),
-            total("rtt_ns", _FEW), total("answered", _FEW), strict=True,
+        for choice, answered, lost, *times in zip(
+            ends, total("answered", MINUTE), total("lost", MINUTE), total("rtt_ns", _FEW),
+            total("answered", _FEW), total("rtt_ns", MINUTE), strict=True,
         ):  # fmt: skip
             places, running = self._places.get(choice, _NOWHERE), self.running(choice.destination)
+            rtt_ns, count = times[:2] if times[1] else (times[2], answered)
+            ended = answered + (0 if self._has_arrived(ends[choice]) else lost)
             self._summaries[choice] = Summary(
-                running.length if running and running.length else farthest[choice],
+                self._length(choice),
                 rtt_ns / count / 1e9 if count else math.nan,
-                lost / (answered + lost) if answered + lost else math.nan,
+                1 - answered / ended if ended else math.nan,
+                int(answered),
+                int(np.bitwise_or.reduce(self.view.series["methods"][ends[choice]])),
                 self._queue(places),
                 # The view forgets series that ended long ago.
                 bool(self._ended[places].all() if len(places) else running and running.matched),
             )
+
+    def _length(self, choice: PathKey) -> int:
+        """Return the number of routers on a path, as far as is known."""
+        places, running = self._places.get(choice, _NOWHERE), self.running(choice.destination)
+        numbers = self.numbers[places][self.view.series["last_ns"][places] >= 0]
+        farthest = int(numbers[numbers < DESTINATION_HOP].max(initial=0))
+        return running.length if running and running.length else farthest
+
+    def _has_arrived(self, places: Array) -> bool:
+        """Whether series at `places` have the destination's answers to probes, of which it may
+        send only some."""
+        return len(places) > 0 and self.numbers[places[0]] == _ARRIVED
 
     def _queue(self, places: Array) -> tuple[int, int]:
         """Return the hop with the longest queue, and its delay in ns; 0, 0 without a queue."""
@@ -225,15 +189,17 @@ class Paths:
         if not queues.any():
             return 0, 0
         most = np.argmax(queues)
-        return int(self.view.series["hop"][places[most]]), int(queues[most])
+        return int(self.numbers[places[most]]) or DESTINATION_HOP, int(queues[most])
 
     def hops(self, choice: PathKey, cells: int) -> list[Hop]:
-        """Return the hops of a path, with time lines of `cells` cells."""
-        series = self.view.series[self._places.get(choice, _NOWHERE)]
-        running = self.running(choice.destination)
-        answering = series["hop"][series["last_ns"] >= 0]
-        length = int(answering.max(initial=running.length if running else 0))
-        numbers = range(1, length + 1) if len(series) else ()
+        """Return the routers of a path, then the destination, with time lines of `cells` cells."""
+        places = self._places.get(choice, _NOWHERE)
+        answering = self.numbers[places][self.view.series["last_ns"][places] >= 0]
+        routers = answering[answering < DESTINATION_HOP]
+        length = int(routers.max(initial=self._length(choice) if len(places) else 0))
+        numbers = [*range(1, length + 1)]
+        if length or len(answering):
+            numbers.append(DESTINATION_HOP)
         return self.hops_at([(choice, number) for number in numbers], cells)
 
     def hops_at(self, wanted: Sequence[tuple[PathKey, int]], cells: int) -> list[Hop]:
@@ -253,7 +219,10 @@ class Paths:
     def _at_hop(self, choice: PathKey, number: int) -> Array:
         if (choice, number) not in self._groups:
             places = self._places.get(choice, _NOWHERE)
-            self._groups[choice, number] = places[self.view.series["hop"][places] == number]
+            found = places[self.numbers[places] == number]
+            if number == DESTINATION_HOP and not len(found):
+                found = places[self.numbers[places] == _ARRIVED]
+            self._groups[choice, number] = found
         return self._groups[choice, number]
 
     def _lines(self, groups: Sequence[Array], cells: int) -> list[tuple[Array, Array]]:
@@ -280,14 +249,21 @@ class Paths:
         last = math.nan if newest is None else last_ns[newest] / 1e9
         queue = max((queue_ns[place] for place in at if not self._ended[place]), default=0)
         cleared = bool(at) and all(known["cleared"][place] for place in at)
+        methods = int(np.bitwise_or.reduce([known["methods"][place] for place in at] or [0]))
+        if self._has_arrived(places):
+            numbers, lost = replace(numbers, sent=numbers.answered), np.zeros_like(lost)
         marked = np.zeros(len(lost), bool)
         for cell in self._marked(choice).get(number, ()):
             ago = self.view.second // CELL - cell
             if 0 <= ago < len(lost):
                 marked[-1 - ago] = True
+        ttl, routers = number, self._answering(choice).get(number, ())
+        if number == DESTINATION_HOP:
+            running = self.running(choice.destination)
+            ttl = running.length + 1 if running and running.length else 0
         return Hop(
-            number, places, numbers, last, self._answering(choice).get(number, ()), cleared, queue,
-            averages, lost, marked,
+            number, ttl, places, numbers, last, routers, cleared, queue, averages, lost, marked,
+            methods,
         )  # fmt: skip
 
     def _marked(self, choice: PathKey) -> dict[int, list[int]]:
@@ -303,14 +279,17 @@ class Paths:
 
     def _answering(self, choice: PathKey) -> dict[int, tuple[Router, ...]]:
         if choice not in self._routers:
-            every = self._places.get(PathKey(choice.destination), _NOWHERE)
-            own = self._places.get(choice, _NOWHERE)
+            every, own = (
+                places[self.numbers[places] != _ARRIVED]
+                for key in (PathKey(choice.destination), choice)
+                for places in (self._places.get(key, _NOWHERE),)
+            )
             self._routers[choice] = routers_of(self.view, every, own)
         return self._routers[choice]
 
     def _minute(self, groups: Mapping[tuple[PathKey, int], Array]) -> dict[int, Numbers]:
         key = (tuple(groups), self.view.second, self.view.generation)
-        if self._numbers[0] != key:
+        if self._last_minute[0] != key:
             series = self.view.series
             of = np.full(len(series), -1)
             for place, places in enumerate(groups.values()):
@@ -318,8 +297,8 @@ class Paths:
             ids = series["id"][of >= 0]
             if not np.array_equal(self._recent.ids, ids):
                 self._recent = RecentTimes(ids)
-            self._numbers = key, numbers_of(*self._recent.of(self.view), of[of >= 0])
-        return self._numbers[1]
+            self._last_minute = key, numbers_of(*self._recent.of(self.view), of[of >= 0])
+        return self._last_minute[1]
 
     def difference(self, hop: Hop) -> tuple[tuple[str, str], DistributionTest] | None:
         """Compare the last minute's times of the two routers that answer most at a hop (S3.20);
@@ -359,20 +338,6 @@ class Paths:
                 mask &= rows["destination_port"] == destination
         self._changes[choice] = rows[mask]
         return self._changes[choice]
-
-
-def flow_text(flow: TracedFlow) -> str:
-    """Return a flow in words: `tcp 40001 to 443`, `icmp echo`."""
-    name = protocol_name(flow.protocol)
-    if flow.protocol in ECHO:
-        return f"{name} echo"
-    return f"{name} {flow.source_port} to {flow.destination_port}"
-
-
-def since(rows: Array) -> Array:
-    """Return when the changes of rows of dtype PATH began."""
-    times: Array = np.where(rows["since_ns"] > 0, rows["since_ns"], rows["at_ns"])
-    return times
 
 
 def _joined(groups: Sequence[Array]) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.console.live.paths import SECOND_NS, PathView
 from probes.filter.network import address_text
-from probes.path.records import Array
+from probes.path.records import Altered, Array
 
 _TURNS_NS = 2 * SECOND_NS
 """Routers whose last answers are closer than this take turns."""
@@ -26,6 +26,12 @@ class Router:
     last_ns: int
     labels: tuple[int, ...]
     """MPLS label stack entries (RFC 3032), outermost first."""
+    tos: int
+    """TOS or traffic class of the last answered probe when it was sent."""
+    quoted_tos: int
+    """The same when it came to the router."""
+    altered: Altered
+    """Other fields of that probe that were changed on the way."""
 
 
 def routers_of(view: PathView, every: Array, own: Array) -> dict[int, tuple[Router, ...]]:
@@ -60,7 +66,11 @@ def routers_of(view: PathView, every: Array, own: Array) -> dict[int, tuple[Rout
             last = max(found, key=last_ns.__getitem__)
             labels = tuple(rows["labels"][last][: int(rows["label_count"][last])].tolist())
             share = sum(answers[row] for row in found) / total
-            router = Router(address_text(address, version), share, last_ns[last], labels)
+            router = Router(
+                address_text(address, version), share, last_ns[last], labels,
+                int(rows["tos"][last]), int(rows["quoted_tos"][last]),
+                Altered(int(rows["altered"][last])),
+            )  # fmt: skip
             routers.append(((bool(turn), sum(answers[row] for row in turn)), router))
         return tuple(
             router for _, router in sorted(routers, key=lambda pair: pair[0], reverse=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from socket import IPPROTO_UDP
 from typing import Any
 
 import numpy as np
@@ -10,26 +12,18 @@ import numpy as np
 from app.console.host_names import Names
 from app.console.screen import counted
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
+from app.console.screens.paths.hop import Hop, PathKey, flow_text, hop_text, since
 from app.console.screens.paths.lines import HopChange, HopLine, PathLine
-from app.console.screens.paths.model import (
-    CELL,
-    ROUTE,
-    Hop,
-    PathKey,
-    Paths,
-    flow_text,
-    since,
-)
+from app.console.screens.paths.model import CELL, ROUTE, Paths
 from app.console.screens.paths.numbers import NONE, Numbers
 from app.console.tables.columns import columns, row
 from app.console.tables.spec import TableSpec
 from probes.filter import Filter
-from probes.path.traced import Traced
 from widgets.format import age, duration
 from widgets.sparkline import round_scale, sparklines
 from widgets.status import StatusItem
 from widgets.table.columns import Column
-from widgets.table.rows import Pieces, Row, Rows
+from widgets.table.rows import Pieces, Rows
 from widgets.tones import Tone
 
 _HOST_CELLS = (12, 40)
@@ -63,8 +57,11 @@ def scale_of(hops: Sequence[Hop]) -> float:
     return round_scale(float(np.concatenate(values).max(initial=0)) if values else 0.0)
 
 
-def host_text(hop: Hop, names: Names) -> str:
-    """Return the router that answers, and the number of others: `10.94.3.2 +1`."""
+def host_text(hop: Hop, names: Names, choice: PathKey) -> str:
+    """Return the destination, or the router that answers and the number of others:
+    `10.94.3.2 +1`."""
+    if hop.is_end:
+        return destination_text(choice.destination, names)
     if not hop.numbers.sent:
         return NO_PROBE
     if not hop.numbers.answered:
@@ -74,44 +71,57 @@ def host_text(hop: Hop, names: Names) -> str:
     return (names.name(address) or address) + others
 
 
-def hop_rows(
-    hops: Sequence[Hop], hosts: Sequence[str], scale: float, choice: PathKey, end: str,
-    distance: str,
-) -> Rows:  # fmt: skip
-    """Return a row for each hop, with its number as key, and one for the destination, with key 0.
+def hop_rows(hops: Sequence[Hop], hosts: Sequence[str], scale: float, end: str, note: str) -> Rows:
+    """Return a row for each hop, with its number as key.
 
-    `end` is the destination's name, `distance` the known distance to it in words, or empty.
+    `end` is the destination's address, `note` stands in the place of its time line if nothing tells
+    its round trip.
     """
-    lines = map(HopLine, hops, hosts, time_lines(hops, scale))
-    rows = [row(HOPS, line.hop.number, line) for line in lines]
-    arrived = bool(hops) and any(r.address == choice.destination for r in hops[-1].routers)
-    if not arrived:
-        values = {"host": end, "address": choice.destination}
-        number = str(len(hops) + 1) if distance else "?"
-        cells: dict[str, str | Pieces] = {**values, "hop": number}
-        cells["line"] = ((distance or "not known yet", Tone.MUTED),)
-        rows.append(
-            Row(
-                0,
-                tuple(cells.get(name, "") for name in HOPS.names),
-                tuple(Tone.ACCENT if name == "host" else Tone.MUTED for name in HOPS.names),
-                tuple(values.get(name) for name in HOPS.names),
-            )
-        )
+    rows = []
+    for hop, host, drawn in zip(hops, hosts, time_lines(hops, scale), strict=True):
+        line = HopLine(hop, host, drawn, end=end if hop.is_end else "")
+        if line.is_unknown_end:
+            line = replace(line, line=((note, Tone.MUTED),))
+        rows.append(row(HOPS, hop.number, line))
     return Rows.of(rows)
 
 
-def hop_changes(before: Sequence[Hop], after: Sequence[Hop], names: Names) -> Rows:
+def end_note(paths: Paths, choice: PathKey) -> str:
+    """Return in words why no round trip to the destination is known."""
+    flows = [choice.flow] if choice.flow else paths.flows(choice.destination)
+    if flows and all(flow.protocol == IPPROTO_UDP for flow in flows):
+        one = len(flows) == 1
+        return f"UDP {'flow' if one else 'flows'}: nothing in {'it' if one else 'them'} tells" + (
+            f" {'its' if one else 'their'} round trip"
+        )
+    return "no round trip of the flow in the last minute"
+
+
+def path_notes(paths: Paths, choice: PathKey) -> list[str]:
+    """Return what is to be known of the whole path, a sentence each."""
+    running = paths.running(choice.destination)
+    if running is None:
+        return []
+    notes = [*running.notes]
+    if running.foreign:
+        notes.append(f"another tracer is active: {running.foreign} probes of it were left alone")
+    if running.unmatched:
+        notes.append(f"{counted(running.unmatched, 'answer')} matched no probe")
+    return notes
+
+
+def hop_changes(before: Sequence[Hop], after: Sequence[Hop], choice: PathKey, names: Names) -> Rows:
     """Return a row for each hop of a path at one of two moments, with its number as key."""
     old, new = ({hop.number: hop for hop in hops} for hops in (before, after))
 
     def at(hop: Hop | None) -> tuple[Numbers, str]:
-        return (NONE, "") if hop is None else (hop.numbers, host_text(hop, names))
+        return (NONE, "") if hop is None else (hop.numbers, host_text(hop, names, choice))
 
     rows = []
     for number in sorted(old.keys() | new.keys()):
         (was, host_before), (now, host_now) = at(old.get(number)), at(new.get(number))
-        change = HopChange(number, was, now, host_before, host_now)
+        ttl = (new.get(number) or old[number]).ttl
+        change = HopChange(number, ttl, was, now, host_before, host_now)
         rows.append(row(HOP_CHANGES, number, change))
     return Rows.of(rows)
 
@@ -174,13 +184,14 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
         return "tracing has ended", Tone.MUTED
     hop, queue_ns = summary.queue
     if queue_ns:
-        return f"hop {hop} queues {duration(queue_ns / 1e9)}", Tone.WARN
+        return f"{hop_text(hop)} queues {duration(queue_ns / 1e9)}", Tone.WARN
     changes = paths.changes(choice)
     routes = changes[np.isin(changes["kind"], ROUTE)] if len(changes) else changes
     if len(routes):
         ago = paths.view.now_ns - int(since(routes)[-1])
         if ago < _RECENT_NS:
-            return f"another way {age(ago / 1e9)} ago, hop {routes['hop'][-1]}", Tone.WARN
+            hop = int(routes["hop"][-1])
+            return f"another way {age(ago / 1e9)} ago, {hop_text(hop)}", Tone.WARN
     if summary.ended:
         return "no packets any more", Tone.MUTED
     if not paths.flows(choice.destination):
@@ -191,8 +202,3 @@ def path_state(paths: Paths, choice: PathKey) -> tuple[str, Tone]:
 def destination_text(destination: str, names: Names) -> str:
     """Return the known name of a destination, or its address."""
     return names.name(destination) or destination
-
-
-def distance_text(running: Traced | None) -> str:
-    """Return the distance of a destination in words; empty if unknown."""
-    return f"{counted(running.length, 'router')} away" if running and running.length else ""

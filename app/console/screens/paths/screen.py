@@ -19,10 +19,10 @@ from app.console.protocol import Console
 from app.console.screens.paths.columns import DESTINATIONS, HOP_CHANGES, HOPS
 from app.console.screens.paths.detail import PathDetail
 from app.console.screens.paths.filter import path_table, shown_hops, shown_paths
-from app.console.screens.paths.model import Hop, PathKey, Paths
+from app.console.screens.paths.hop import Hop, PathKey
+from app.console.screens.paths.model import Paths
 from app.console.screens.paths.rows import (
-    destination_text,
-    distance_text,
+    end_note,
     hop_changes,
     hop_columns,
     hop_rows,
@@ -67,10 +67,11 @@ def _states(paths: Paths, choice: PathKey | None) -> StateValues:
     hops, summary = paths.hops(choice, 1), paths.summary(choice)
     return values | {
         "path.destination": choice.destination,
-        "path.hops": len(hops),
-        "path.answering": sum(bool(hop.routers) for hop in hops),
+        "path.hops": sum(not hop.is_end for hop in hops),
+        "path.answering": sum(bool(hop.routers) for hop in hops if not hop.is_end),
         "path.rtt": None if math.isnan(summary.rtt) else summary.rtt,
         "path.loss": None if math.isnan(summary.loss) else summary.loss,
+        "path.samples": summary.samples,
     }
 
 
@@ -240,18 +241,17 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         names = self.console.names
         cells = table.width_of("line")
         every = self._paths.hops(choice, cells)
-        self._hops = hops = shown_hops(every, self._of_hops, names)
-        hosts = [host_text(hop, names) for hop in hops]
-        end = destination_text(choice.destination, names)
+        self._hops = hops = shown_hops(every, choice.destination, self._of_hops, names)
+        hosts = [host_text(hop, names, choice) for hop in hops]
         scale = scale_of(hops)
-        table.columns = hop_columns([*hosts, end], scale, cells)
+        table.columns = hop_columns(hosts, scale, cells)
         if table.width_of("line") != cells:
             # The width of the hosts changed.
             self.call_later(self._show_hops)
         ended = self._paths.summary(choice).ended
         table.empty = _FILTERED if every else _ENDED if ended else _WAITING
-        distance = distance_text(self._paths.running(choice.destination))
-        table.fill(hop_rows(hops, hosts, scale, choice, end, distance) if hops else Rows())
+        note = end_note(self._paths, choice)
+        table.fill(hop_rows(hops, hosts, scale, choice.destination, note))
         self._show_detail()
 
     def _show_changes(self, choice: PathKey, marked: Frame) -> None:
@@ -260,7 +260,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
         before, after = self._marked.hops(choice, 1), self._hops
         if marked.at > self.console.frame.at:
             before, after = after, before
-        self.table.fill(hop_changes(before, after, self.console.names))
+        self.table.fill(hop_changes(before, after, choice, self.console.names))
         self._show_detail()
 
     @on(VirtualTable.RowHighlighted, "#hops, #hop_changes")

@@ -18,11 +18,13 @@ from app.console.screens.flows.columns import FLOWS
 from app.console.screens.flows.rows import FlowRows
 from app.console.screens.flows.table import flow_rtts, live_table, path_medians
 from app.console.screens.paths.filter import shown_hops, shown_paths
-from app.console.screens.paths.model import PathKey, Paths
+from app.console.screens.paths.hop import PathKey
+from app.console.screens.paths.model import Paths
 from bpf.errors import TextError
 from probes.flow.filter import FlowFilter
 from probes.flow.records import Array, FlowDirection
 from probes.path.options import TracedFlow
+from probes.path.records import DESTINATION_HOP
 from probes.path.traced import Traced
 from probes.snapshot import Event
 from tests.app.console.fake import Desk, desk, flow
@@ -30,6 +32,7 @@ from tests.app.console.fake_paths import LAB, SECOND_NS, SOURCE, FakeHop, FakePa
 from tests.app.console.fake_plane import FakePlane
 
 NEAR = tuple(FakeHop(rtt, (f"10.95.{n}.1",)) for n, rtt in enumerate((0.3, 2.0), 1))
+END = FakeHop(17.3, ("10.94.6.2",))
 ECHO = TracedFlow(1, 77, 8 << 8)
 
 
@@ -62,10 +65,13 @@ def echo_row(kind: int, direction: FlowDirection) -> Array:
 
 
 def test_a_flow_has_the_rtt_of_its_way_to_the_other_end_in_either_direction() -> None:
-    far = FakePath(LAB)
-    near = FakePath(NEAR, destination="10.95.9.9", flow=TracedFlow(17, 5000, 53))
-    echo = FakePath(NEAR, flow=ECHO)
-    view = measured(far, near, echo)
+    """By the flow itself, or by the destination's answers to probes; never by the last router."""
+    far = FakePath(LAB, end=FakeHop(17.3, ("10.94.6.2",)))
+    arrived = (*NEAR, FakeHop(2.0, ("10.95.9.9",)))
+    near = FakePath(arrived, destination="10.95.9.9", flow=TracedFlow(17, 5000, 53))
+    echo = FakePath(NEAR, flow=ECHO, end=FakeHop(2.0, ("10.94.6.2",)))
+    routers_only = FakePath(NEAR, flow=TracedFlow(17, 5001, 53))
+    view = measured(far, near, echo, routers_only)
     other = row_of(far, FlowDirection.EGRESS)
     other["source_port"] = 40002
     rows = np.concatenate(
@@ -73,18 +79,19 @@ def test_a_flow_has_the_rtt_of_its_way_to_the_other_end_in_either_direction() ->
             row_of(far, FlowDirection.EGRESS), row_of(far, FlowDirection.INGRESS), other,
             row_of(near, FlowDirection.EGRESS), row_of(near, FlowDirection.INGRESS),
             echo_row(8, FlowDirection.EGRESS), echo_row(0, FlowDirection.INGRESS),
-            echo_row(3, FlowDirection.INGRESS),
+            echo_row(3, FlowDirection.INGRESS), row_of(routers_only, FlowDirection.EGRESS),
         ],
         dtype=LIVE,
     )  # fmt: skip
     milli = flow_rtts(rows, *path_medians(view)) * 1e3
-    expected = [17.3, 17.3, np.nan, 2.0, 2.0, 2.0, 2.0, np.nan]
+    expected = [17.3, 17.3, np.nan, 2.0, 2.0, 2.0, 2.0, np.nan, np.nan]
     assert milli == pytest.approx(expected, rel=0.02, nan_ok=True)
     assert np.isnan(flow_rtts(rows, *path_medians(LivePaths().view()))).all()
 
 
 def test_flows_are_sorted_by_rtt_and_what_is_not_traced_comes_last_either_way() -> None:
-    far, near = FakePath(LAB), FakePath(NEAR, destination="10.95.9.9")
+    far = FakePath(LAB, end=FakeHop(17.3, ("10.94.6.2",)))
+    near = FakePath(NEAR, destination="10.95.9.9", end=FakeHop(2.0, ("10.95.9.9",)))
     nowhere = FakePath((), destination="10.0.0.1")
     rows = np.concatenate(
         [row_of(p, FlowDirection.EGRESS) for p in (near, far, nowhere)], dtype=LIVE
@@ -135,7 +142,7 @@ def test_paths_are_filtered_by_destination_flow_and_numbers(
     text: str, destinations: set[str], flows: int
 ) -> None:
     paths = screen_two(
-        FakePath(LAB), FakePath(LAB, flow=TracedFlow(17, 1, 2)),
+        FakePath(LAB, end=END), FakePath(LAB, flow=TracedFlow(17, 1, 2), end=END),
         FakePath(NEAR, destination="10.95.9.9", flow=TracedFlow(17, 5000, 53)),
     )  # fmt: skip
     of_paths, _ = parse(text, {})
@@ -153,14 +160,16 @@ def test_paths_are_filtered_by_destination_flow_and_numbers(
         ("loss>50%", [4, 5]),
         ("rtt<10 hop>=2", [2, 3]),
         ("router:10.94.1.0/24", [2]),
-        ("dst:10.94.6.2", [1, 2, 3, 4, 5, 6]),
+        ("dst:10.94.6.2", [1, 2, 3, 4, 5, 6, DESTINATION_HOP]),
+        ("hop>=7", [DESTINATION_HOP]),
+        ("router:10.94.6.2", [DESTINATION_HOP]),
     ],
 )
 def test_hops_are_filtered_by_what_they_know(text: str, numbers: list[int]) -> None:
     paths = screen_two(FakePath(LAB))
     of_hops = parse(text, {})[1]
     hops = paths.hops(PathKey("10.94.6.2"), 30)
-    assert [hop.number for hop in shown_hops(hops, of_hops, NO_NAMES)] == numbers
+    assert [hop.number for hop in shown_hops(hops, "10.94.6.2", of_hops, NO_NAMES)] == numbers
 
 
 def test_what_neither_knows_is_refused() -> None:
@@ -176,7 +185,8 @@ async def ask(console: Desk, text: str) -> None:
 
 async def test_rtt_is_a_column_as_soon_as_a_path_is_traced() -> None:
     plane = FakePlane()
-    path = FakePath(NEAR, destination="192.0.2.1", flow=TracedFlow(6, 443, 40001))
+    end = FakeHop(2.0, ("192.0.2.1",))
+    path = FakePath(NEAR, destination="192.0.2.1", flow=TracedFlow(6, 443, 40001), end=end)
     async with desk(controller=plane) as console:
         one = flow(1, 10)
         one["source"][:, :4], one["destination"][:, :4] = (192, 0, 2, 1), SOURCE

@@ -54,12 +54,13 @@ async def do(console: Desk, line: str) -> None:
 
 async def test_hops_and_destinations_are_sorted_and_flows_stay_below_their_destination() -> None:
     plane = FakePlane()
-    near = FakePath(LAB[:2], destination="10.9.9.9")
-    slow = (*LAB[:5], FakeHop(30.0, ("10.94.5.2",)))
-    other = FakePath(slow, flow=near.flow._replace(source_port=40002))
+    near = FakePath(LAB[:2], destination="10.9.9.9", end=FakeHop(2.0, ("10.9.9.9",)))
+    end = FakeHop(20.0, ("10.94.6.2",))
+    slow = FakeHop(30.0, ("10.94.6.2",))
+    other = FakePath(LAB, flow=near.flow._replace(source_port=40002), end=slow)
     async with desk(120, 40, plane) as console:
         now = 10 * SECOND_NS
-        for path in (FakePath(LAB), other, near):
+        for path in (FakePath(LAB, end=end), other, near):
             plane.publish(table(path.second(now), now + SECOND_NS - 1))
         await console.press("2")
         await console.press("n")
@@ -67,7 +68,7 @@ async def test_hops_and_destinations_are_sorted_and_flows_stay_below_their_desti
         assert column(console, "hops", "hop")[:3] == [1, 2, 3]
         await do(console, "path.sort loss")
         assert "Loss▼" in console.text
-        # Silent hops lose all probes, and the destination is no hop yet.
+        # Silent hops lose all probes.
         assert column(console, "hops", "hop")[:2] == [4, 5]
         await do(console, "path.reverse")
         assert column(console, "hops", "loss")[0] == 0

@@ -13,7 +13,7 @@ from app.console.app import ConsoleApp
 from app.console.screens.events.screen import EventsScreen
 from app.console.screens.flows.screen import FlowsScreen
 from app.console.screens.overview.screen import OverviewScreen
-from app.console.screens.paths.model import PathKey
+from app.console.screens.paths.hop import PathKey
 from app.console.screens.paths.screen import PathsScreen
 from app.console.screens.triggers.screen import TriggersScreen
 from probes.config.model import ProbeConfig

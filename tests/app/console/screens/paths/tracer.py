@@ -61,7 +61,7 @@ class Tracer:
         region = self.desk.app.screen.query_one(PathDetail).region
         return "\n".join(self.desk.lines[region.y : region.bottom])
 
-    def row(self, number: int) -> list[str]:
+    def row(self, number: int | str) -> list[str]:
         """The words of a hop's row on the screen, up to its time line."""
         lines = (line.split() for line in self.desk.lines)
         return next(line for line in lines if line[:1] == [str(number)])

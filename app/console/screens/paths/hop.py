@@ -1,0 +1,112 @@
+"""A path, its summary, and one of its hops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.console.screens.paths.numbers import Numbers
+from app.console.screens.paths.routers import Router
+from probes.filter.network import protocol_name
+from probes.path.options import TracedFlow
+from probes.path.records import DESTINATION_HOP, Array, MeasuredBy
+
+ECHO = (1, 58)
+"""Protocols whose echo is traced as one flow, without ports."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathKey:
+    """A path: all flows to a destination, or one."""
+
+    destination: str
+    flow: TracedFlow | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hop:
+    """A hop of a path: a router, or the destination, which has the number DESTINATION_HOP."""
+
+    number: int
+    ttl: int
+    """TTL of packets that end here; 0: unknown."""
+    places: Array
+    """Places of its series in the view."""
+    numbers: Numbers
+    last: float
+    """The last round-trip time in seconds, or NaN."""
+    routers: tuple[Router, ...]
+    """The router of the chosen flow comes first."""
+    cleared: bool
+    """Whether the loss is only the router's reluctance to answer."""
+    queue_ns: int
+    means: NDArray[np.float64]
+    """Seconds, (cells,); NaN without an answer."""
+    lost: NDArray[np.bool_]
+    marked: NDArray[np.bool_]
+    """Cells in which the route changed, (cells,)."""
+    methods: int
+    """Bit n: a round trip was measured by MeasuredBy(n)."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it is the destination."""
+        return self.number == DESTINATION_HOP
+
+    @property
+    def forgiven(self) -> bool:
+        """Whether the loss is no loss of packets."""
+        return self.cleared or not (self.numbers.answered or self.is_end)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A path in a line; times and shares of round trips to the destination itself."""
+
+    length: int
+    """Number of routers, or 0 if unknown."""
+    rtt: float
+    """Mean of the last seconds, or else of the last minute, in seconds; NaN without a sample."""
+    loss: float
+    """Of the last minute, 0 to 1; NaN without a sample."""
+    samples: int
+    """Round trips of the last minute."""
+    methods: int
+    """Bit n: a round trip was measured by MeasuredBy(n)."""
+    queue: tuple[int, int]
+    """Hop with the longest queue, and its delay in ns; 0, 0 without a queue."""
+    ended: bool
+    """Whether the probes have ended."""
+
+
+def hop_text(number: int) -> str:
+    """Return `hop 4`, or `destination`."""
+    return "destination" if number == DESTINATION_HOP else f"hop {number}"
+
+
+def methods_text(methods: int) -> str:
+    """Return ways of measuring from a mask: `ack, timestamp`."""
+    known = (each.label.removeprefix("tcp ") for each in MeasuredBy if methods >> each & 1)
+    return ", ".join(known)
+
+
+def mark_text(tos: int) -> str:
+    """Return a TOS or traffic class in words: `DSCP 46`, `DSCP 0 ECT(0)`."""
+    ecn = ("", " ECT(1)", " ECT(0)", " CE")[tos & 3]
+    return f"DSCP {tos >> 2}{ecn}"
+
+
+def flow_text(flow: TracedFlow) -> str:
+    """Return a flow in words: `tcp 40001 to 443`, `icmp echo`."""
+    name = protocol_name(flow.protocol)
+    if flow.protocol in ECHO:
+        return f"{name} echo"
+    return f"{name} {flow.source_port} to {flow.destination_port}"
+
+
+def since(rows: Array) -> Array:
+    """Return when the changes of rows of dtype PATH began."""
+    times: Array = np.where(rows["since_ns"] > 0, rows["since_ns"], rows["at_ns"])
+    return times

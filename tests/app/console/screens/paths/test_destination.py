@@ -1,0 +1,153 @@
+"""The destination on screens 1 and 2: round trips of the flow itself, below the last router."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from probes.path.options import TracedFlow
+from probes.path.records import DESTINATION_HOP, MeasuredBy, PathRowKind
+from tests.app.console.fake import becomes
+from tests.app.console.fake_paths import LAB, FakeHop, FakePath
+from tests.app.console.screens.paths.tracer import UDP, Tracer, tracer
+from widgets.table.table import VirtualTable
+from widgets.tones import Tone
+
+ROUTERS = (FakeHop(2.0, ("10.0.0.1",), noise=0), FakeHop(40.0, ("10.0.1.1",), loss=0.86))
+END = FakeHop(3.0, ("10.94.6.2",), noise=0)
+
+
+def listed(t: Tracer, row: int = 0) -> dict[str, str]:
+    """A row of the list of paths, by column."""
+    names = ("path", "hops", "rtt", "loss", "samples", "method", "state")
+    return dict(zip(names, map(str, t.listing.source.cells(row)), strict=True))
+
+
+def never_31(t: Tracer) -> None:
+    assert "31" not in t.desk.text.replace("0.31", "")
+
+
+async def test_it_has_a_line_of_its_own_with_the_flows_round_trips() -> None:
+    path = FakePath(ROUTERS, end=replace(END, loss=0.25))
+    async with tracer(path, length=2, width=160) as t:
+        row = listed(t)
+        assert (row["rtt"], row["loss"]) == ("3.00", "25.0 %")
+        assert (row["samples"], row["method"]) == ("150", "ack")
+        assert t.row(3)[:5] == ["3", "10.94.6.2", "25.0", "%", "3.00"]
+        assert t.row(3)[8] == "150/200"
+        assert set(t.line(3).strip()) == {"▁"}
+        assert t.tones(3) == {Tone.LOST}
+        never_31(t)
+        await t.desk.press("G", "enter")
+        assert "150 round trips by ack" in t.detail
+        assert "200 timed in" in t.detail
+        assert "50 lost (25.0 %)" in t.detail
+        assert "Destination" in t.detail
+        assert "median 3.00 ms" in t.detail
+        never_31(t)
+
+
+async def test_the_last_routers_numbers_never_stand_under_its_name() -> None:
+    """A UDP flow tells nothing; what the last router loses is its own."""
+    path = FakePath(ROUTERS, flow=UDP)
+    async with tracer(path, length=2, width=160) as t:
+        row = listed(t)
+        assert (row["rtt"], row["loss"], row["samples"], row["method"]) == ("-", "-", "-", "")
+        assert t.row(3)[1:8] == ["10.94.6.2", *["-"] * 6]
+        assert "UDP flow: nothing in it tells its round trip" in t.desk.text
+        await t.desk.press("G", "enter")
+        assert "UDP flow: nothing in it tells its round trip" in t.detail
+        assert "0 timed" not in t.detail
+        never_31(t)
+
+
+async def test_flows_that_tell_it_stand_for_the_destination_and_each_for_itself() -> None:
+    tcp = FakePath(ROUTERS, end=END)
+    echo = FakePath(
+        ROUTERS, end=replace(END, rtt=5.0), flow=TracedFlow(1, 7, 8 << 8),
+        method=MeasuredBy.ICMP_ECHO,
+    )  # fmt: skip
+    async with tracer(tcp, echo, FakePath(ROUTERS, flow=UDP), length=2, width=160) as t:
+        rows = [listed(t, number) for number in range(4)]
+        assert [row["rtt"] for row in rows] == ["4.00", "5.00", "3.00", "-"]
+        assert [row["method"] for row in rows] == ["ack, icmp echo", "icmp echo", "ack", ""]
+        assert [row["samples"] for row in rows] == ["400", "200", "200", "-"]
+
+
+async def test_a_destination_that_answers_probes_is_no_router() -> None:
+    """Its answers may be limited, so they are no measure of loss."""
+    path = FakePath((*ROUTERS, FakeHop(44.0, ("10.94.6.2",), loss=0.9, noise=0)), flow=UDP)
+    async with tracer(path, length=2, width=160) as t:
+        row = listed(t)
+        assert (row["hops"], row["rtt"], row["loss"]) == ("2", "44.0", "0 %")
+        assert (row["samples"], row["method"]) == ("20", "probe")
+        assert t.hops.source.rows == 3
+        assert t.row(3)[:5] == ["3", "10.94.6.2", "0", "%", "44.0"]
+
+
+async def test_before_any_router_answers_the_flow_itself_is_known() -> None:
+    path = FakePath((FakeHop(0.0, ()),), end=END)
+    async with tracer(path, length=0) as t:
+        assert t.hops.source.rows == 1
+        assert t.row("?")[:4] == ["?", "10.94.6.2", "0", "%"]
+
+
+async def test_a_queue_or_change_on_the_last_link_is_told_by_name() -> None:
+    path = FakePath(LAB, end=END)
+    async with tracer(path) as t:
+        row = path.change(PathRowKind.QUEUE, DESTINATION_HOP, t.now_ns, amount_ns=160_000_000)
+        await t.find_out(row)
+        assert "destination queues 160 ms" in t.desk.lines[2]
+        assert t.tones(7) == {Tone.WARN}
+        await t.desk.press("G", "enter")
+        assert "160 ms here, none before it" in t.detail
+        never_31(t)
+        await t.desk.press("1")
+        await t.still()
+        never_31(t)
+
+
+async def test_overview_has_it_among_the_worst_hops() -> None:
+    """A router that limits its answers is cleared by the destination's own loss."""
+    routers = (ROUTERS[0], replace(ROUTERS[1], cleared=True))
+    async with tracer(FakePath(routers, end=replace(END, loss=0.2)), length=2, width=160) as t:
+        await t.desk.press("1")
+        await t.still()
+        lines = [line.split() for line in t.desk.lines]
+        at = next(n for n, line in enumerate(lines) if line[:2] == ["Worst", "hops"])
+        end, last, first = lines[at + 1 : at + 4]
+        assert end[:5] == ["10.94.6.2", "3", "10.94.6.2", "20.0", "%"]
+        assert last[:3] == ["10.94.6.2", "2", "10.0.1.1"]
+        assert first[:3] == ["10.94.6.2", "1", "10.0.0.1"]
+        # Enter leads to its line.
+        block = t.desk.app.screen.query_one("#hops", VirtualTable)
+        block.focus()
+        block.move_to(0)
+        await t.desk.press("enter")
+        await t.still()
+        assert t.hops.cursor_key == DESTINATION_HOP
+
+
+async def test_it_is_compared_sorted_and_written_like_a_hop(tmp_path: Path) -> None:
+    path = FakePath(ROUTERS, end=END)
+    async with tracer(path, length=2, width=160) as t:
+        await t.desk.app.action_command(f"view.export {tmp_path}/hops.jsonl")
+        await becomes(t.desk, (tmp_path / "hops.jsonl").exists)
+        rows = [json.loads(line) for line in (tmp_path / "hops.jsonl").read_text().splitlines()]
+        assert [row["hop"] for row in rows] == [1, 2, 3]
+        assert rows[-1]["host"] == "10.94.6.2"
+        assert rows[-1]["median_ms"] == pytest.approx(3.0)
+        await t.desk.app.action_command("path.sort median")
+        keys = [t.hops.source.key(row) for row in range(3)]
+        assert keys == [2, DESTINATION_HOP, 1]
+        await t.desk.app.action_command("path.sort hop")
+        await t.desk.press("M")
+        path.end = replace(END, rtt=9.0)
+        await t.play(path, seconds=61)
+        table = t.desk.app.screen.query_one("#hop_changes", VirtualTable)
+        words = [str(cell) for cell in table.source.cells(2)]
+        assert words[:3] == ["3", "10.94.6.2", "+6.00"]
+        never_31(t)
