@@ -1,0 +1,86 @@
+"""Scenes: a network, an application, and a trace; tests then look at what each of them reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.lab.plan import LabPlan
+from tests.topologies.application import KINDS, Application, Report, application
+from tests.topologies.network import PLAIN, VERSIONS, Topology, topology
+from tests.topologies.tracing import Tracing, tracing, wait
+
+TOLERANCE_MS = 0.5
+FEW = 3
+"""Fewer answers have no steady median."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A finished trace and the truth."""
+
+    trace: Tracing
+    report: Report
+    hops: Sequence[Mapping[int, str]]
+    """The answering address, by IP version, of each hop."""
+    delays: Sequence[float]
+    """Built round-trip times in ms, to each hop and to the server."""
+
+    def wrong_hops(self, kinds: Sequence[str] = KINDS, first: int = 1, last: int = 99) -> object:
+        """Hops that other routers answered than those of the path, or none."""
+        found = {}
+        for hop, addresses in enumerate(self.hops, 1):
+            for kind in kinds:
+                for version in VERSIONS:
+                    seen = self.trace.responders(kind, version, hop)
+                    if first <= hop <= last and seen != {addresses[version]}:
+                        found[f"{kind}{version} hop {hop}"] = seen
+        return found
+
+    def wrong_times(self, kinds: Sequence[str] = KINDS) -> dict[str, float]:
+        """Medians further than the tolerance from the built delays; hops without answer don't
+        count."""
+        found = {}
+        for hop, built in enumerate(self.delays[:-1], 1):
+            for kind in kinds:
+                for version in VERSIONS:
+                    if len(self.trace.of(kind, version, hop, "answered")) >= FEW:
+                        took = self.trace.median_ms(kind, version, hop)
+                        if abs(took - built) > TOLERANCE_MS:
+                            found[f"{kind}{version} hop {hop}"] = took
+        return found
+
+    def phantoms(self) -> set[int]:
+        """Hops behind the last router whose probes count as lost."""
+        return {hop for hop in self.trace.lost() if len(self.hops) < hop < 31}
+
+
+Change = Callable[[Topology], object]
+During = Callable[[Topology, Application, Tracing], object]
+
+
+def play(
+    folder: Path,
+    change: Change = lambda network: None,
+    during: During = lambda network, app, trace: wait(2.5),
+    *arguments: str,
+    plan: LabPlan = PLAIN,
+    hops: Callable[[Topology], Sequence[Mapping[int, str]]] = Topology.responders,
+    to: Sequence[str] = (),
+    **options: Any,
+) -> Scene:
+    """Build a network, change it, and trace an application through it.
+
+    `options` are the application's; `to` replaces the server's addresses.
+    """
+    with topology(plan) as network:
+        change(network)
+        with (
+            application(network, to=to, **options) as app,
+            tracing(network, folder, *arguments, to=to) as trace,
+        ):
+            during(network, app, trace)
+            report = app.finish()
+        return Scene(trace, report, hops(network), network.delays_ms())
