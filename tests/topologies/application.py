@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from app.lab import netns
-from tests.topologies.network import CLIENT, SERVER, Topology
+from app.lab.plan import CLIENT, SERVER
+from tests.topologies.network import Topology
 
 PORT = 9009
 KINDS = ("udp", "tcp", "echo")
@@ -31,7 +32,7 @@ _SETTLE = 0.3
 
 @dataclass
 class Report:
-    """What happened to the packets of an application."""
+    """The fate of an application's packets."""
 
     sent: Counter[str] = field(default_factory=Counter)
     """Packets, and bytes of TCP, by kind and IP version, such as `udp4`."""

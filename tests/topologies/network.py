@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from app.lab import Lab, netns
-from app.lab.plan import CLIENT, SERVER, LabPlan
+from app.lab.plan import CLIENT, LabPlan
 from tests.support.lab_truth import delay
 
 ROUTERS = 5
@@ -76,7 +76,9 @@ class Topology:
         kind, name, priority = hook.split()
         declared = "set ports { type inet_service; size 1024; flags dynamic; }" if ports else ""
         chain = f"type {kind} hook {name} priority {priority}; policy {policy};"
-        lines = "\n".join((f"table inet {kind}_{name} {{", declared, "chain rules {", chain, *rules))
+        lines = "\n".join(
+            (f"table inet {kind}_{name} {{", declared, "chain rules {", chain, *rules)
+        )
         self.run(node, "nft -f -", stdin=f"{lines}\n}}\n}}\n")
 
     def counted_ports(self, node: str, hook: str) -> set[int]:
@@ -119,6 +121,3 @@ def topology(plan: LabPlan = PLAIN) -> Iterator[Topology]:
             stack.callback(partial(os.close, fd))
         netns.write_sysctls(nodes[CLIENT], {"net/ipv4/ping_group_range": "0 2147483647"})
         yield Topology(lab, nodes)
-
-
-__all__ = ["CLIENT", "DELAYS", "PLAIN", "ROUTERS", "SERVER", "VERSIONS", "Topology", "topology"]

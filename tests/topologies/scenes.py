@@ -29,7 +29,7 @@ class Scene:
     """Built round-trip times in ms, to each hop and to the server."""
 
     def wrong_hops(self, kinds: Sequence[str] = KINDS, first: int = 1, last: int = 99) -> object:
-        """Hops that other routers answered than those of the path, or none."""
+        """Return the hops without an answer, or with an answer of a router elsewhere."""
         found = {}
         for hop, addresses in enumerate(self.hops, 1):
             for kind in kinds:

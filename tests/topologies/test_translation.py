@@ -55,10 +55,11 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if change is not forward:
         return play(folder, change)
     # r5 answers with the address that is traced: it is no hop, but the destination.
-    return play(folder, change, to=tuple(FORWARDED.values()), hops=lambda net: net.responders()[:-1])
+    to = tuple(FORWARDED.values())
+    return play(folder, change, to=to, hops=lambda network: network.responders()[:-1])
 
 
-@GUARDED
+@pytest.mark.xfail(reason="every probe is invalid for connection tracking, except for `forward`")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_hop_is_seen(scene: Scene, kind: str) -> None:
     assert scene.wrong_hops([kind]) == {}
@@ -79,5 +80,3 @@ def test_nothing_is_reported(scene: Scene) -> None:
 
 def test_the_application_is_undisturbed(scene: Scene) -> None:
     assert scene.report.harm() == {}
-
-

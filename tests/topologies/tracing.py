@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from app.lab.plan import CLIENT
 from probes.path.records import DESTINATION_HOP
-from tests.topologies.network import CLIENT, Topology
+from tests.topologies.network import Topology
 
 TIMEOUT = 0.5
 """Seconds after which a probe is lost; all built paths are much shorter."""
@@ -93,6 +94,11 @@ class Tracing:
         """Texts of events, without the names of hooks."""
         texts = [row["text"] for row in self._table("events")]
         return [text for text in texts if not text.startswith(_HARMLESS)]
+
+    def summaries(self, hop: int) -> list[dict[str, str]]:
+        """Rows of paths.csv about a hop, in order of time."""
+        found = [row for row in self._table("paths") if row["kind"] == "summary"]
+        return [row for row in found if _hop(row["hop"]) == hop]
 
     def _table(self, name: str) -> Iterator[dict[str, str]]:
         with (self._folder / f"{name}.csv").open(newline="") as file:

@@ -1,0 +1,70 @@
+"""Routes and delays that change while an application sends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.lab.plan import Detour
+from tests.topologies.application import Application
+from tests.topologies.network import DELAYS, PLAIN, Topology
+from tests.topologies.scenes import Scene, play
+from tests.topologies.test_ways import hidden
+from tests.topologies.tracing import Tracing, wait
+
+STEP_MS = 1
+
+
+def there_and_back(network: Topology, app: Application, trace: Tracing) -> None:
+    wait(1.5)
+    network.lab.detour(True)
+    wait(3)
+    network.lab.detour(False)
+    wait(3)
+
+
+@pytest.fixture(scope="module", params=(1, 2), ids=("by-one", "by-two"))
+def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """The path becomes longer by one or two routers and by 3 ms, and then shorter again."""
+    plan = replace(PLAIN, detour=Detour(3, request.param), delays=DELAYS | {110: 0.005})
+    return play(tmp_path_factory.mktemp("trace"), during=there_and_back, plan=plan)
+
+
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Below a tunnel from r2 to r4, a link takes longer."""
+    delays = DELAYS | {110: DELAYS[3] + STEP_MS / 1000}
+    plan = replace(PLAIN, detour=Detour(3, 1), delays=delays)
+
+    def slow_down(network: Topology, app: Application, trace: Tracing) -> None:
+        wait(3)
+        network.lab.detour(True)
+        wait(5)
+
+    return play(tmp_path_factory.mktemp("trace"), hidden, slow_down, plan=plan)
+
+
+def test_the_application_is_undisturbed(changed: Scene) -> None:
+    assert changed.report.harm() == {}
+
+
+@pytest.mark.xfail(strict=True, reason="probes to hops that are gone count as lost")
+def test_nothing_is_lost(changed: Scene) -> None:
+    assert changed.trace.lost() == {}
+
+
+@pytest.mark.xfail(strict=True, reason="one change is several events")
+def test_a_change_is_one_event(changed: Scene) -> None:
+    texts = changed.trace.events
+    # Two changes of two destinations.
+    assert len(texts) == 4, texts
+    assert all("route" in text for text in texts), texts
+
+
+@pytest.mark.xfail(strict=True, reason="a step of 1 ms is taken for a queue")
+def test_a_constant_step_is_no_queue(stepped: Scene) -> None:
+    texts = stepped.trace.events
+    assert texts
+    assert not any("queue" in text for text in texts), texts
+    assert stepped.report.harm() == {}

@@ -1,0 +1,122 @@
+"""Two tracers, many flows, and one rate for all hops."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.lab.plan import CLIENT
+from tests.topologies.application import application
+from tests.topologies.network import DELAYS, PLAIN, topology
+from tests.topologies.scenes import Scene, play
+from tests.topologies.tracing import tracing, wait
+
+MANY = 500
+BALANCED = 37
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, Scene]:
+    """Two tracers that start before the application does."""
+    folder = tmp_path_factory.mktemp("trace")
+    with topology() as network:
+        with tracing(network, folder / "a") as one, tracing(network, folder / "b") as other:
+            with application(network) as app:
+                wait(2.5)
+            report = app.report
+        hops, delays = network.responders(), network.delays_ms()
+    return Scene(one, report, hops, delays), Scene(other, report, hops, delays)
+
+
+@pytest.mark.xfail(strict=True, reason="both tracers use the same numbers")
+def test_two_tracers_both_see_every_hop(twins: tuple[Scene, Scene]) -> None:
+    for scene in twins:
+        assert scene.wrong_hops() == {}
+        assert scene.wrong_times() == {}
+
+
+@pytest.mark.xfail(reason="a tracer takes the other one's answers")
+def test_two_tracers_lose_nothing(twins: tuple[Scene, Scene]) -> None:
+    for scene in twins:
+        assert scene.trace.lost() == {}
+
+
+@pytest.mark.xfail(strict=True, reason="a tracer does not recognise another one")
+def test_two_tracers_hear_of_each_other(twins: tuple[Scene, Scene]) -> None:
+    for scene in twins:
+        texts = scene.trace.events
+        assert len([text for text in texts if "tracer" in text]) == 1, texts
+        assert len(texts) == 1, texts
+
+
+def test_two_tracers_leave_the_application_alone(twins: tuple[Scene, Scene]) -> None:
+    assert twins[0].report.harm() == {}
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return play(
+        tmp_path_factory.mktemp("trace"),
+        during=lambda *_: wait(8),
+        to=[PLAIN.addresses("server").ipv4],
+        kinds=("udp",),
+        flows=MANY,
+        rate=2,
+    )
+
+
+def test_many_flows_change_nothing(many: Scene) -> None:
+    assert many.trace.events == []
+    assert many.trace.lost() == {}
+    assert many.report.harm() == {}
+
+
+@pytest.fixture(scope="module")
+def shared_rate(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Flows over two branches of equal length, and one rate for all hops."""
+
+    twin = {100: DELAYS[2], 101: DELAYS[3]}
+    plan = replace(PLAIN, twin=3, delays=DELAYS | twin)
+    return play(
+        tmp_path_factory.mktemp("trace"), lambda network: None, lambda *_: wait(8),
+        "--per", "global", "--rate", "200", plan=plan, to=[PLAIN.addresses("server").ipv4],
+        kinds=("udp",), flows=BALANCED, rate=20,
+    )  # fmt: skip
+
+
+@pytest.mark.xfail(reason="a flow whose turn does not come seems to be silent")
+def test_one_rate_for_all_hops_changes_nothing(shared_rate: Scene) -> None:
+    texts = [text for text in shared_rate.trace.events if "hop 3" not in text]
+    assert texts == []
+
+
+def test_one_rate_for_all_hops_loses_nothing(shared_rate: Scene) -> None:
+    assert shared_rate.trace.lost() == {}
+    assert shared_rate.report.harm() == {}
+
+
+@pytest.mark.xfail(strict=True, reason="answers to probes count as packets")
+def test_answers_to_probes_are_not_traffic(tmp_path: Path) -> None:
+    with topology() as network, application(network, kinds=("udp",)):
+        command = [
+            sys.executable, "-I", "-m", "app", "run", "-i", network.interface, "--headless",
+            "--monitor", "--trace", network.servers[4], "--trace", network.servers[6],
+            "-o", str(tmp_path), "--duration", "3",
+        ]  # fmt: skip
+        network.start(CLIENT, command, stderr=subprocess.DEVNULL).wait(30)
+
+    def rows(table: str) -> list[dict[str, str]]:
+        with (tmp_path / f"{table}.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    assert len(rows("hops")) > 300
+    assert sum(int(row["packets"]) for row in rows("metrics")) > 300
+    assert sum(int(row["icmp_packets"]) for row in rows("metrics")) < 10
+    # Neighbour discovery is no answer.
+    routers = {address for hop in network.responders() for address in hop.values()}
+    assert {row["source"] for row in rows("flows") if row["protocol"] in "1 58"} & routers == set()

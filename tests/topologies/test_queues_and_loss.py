@@ -1,0 +1,121 @@
+"""Queues on the last link and on the way back, and loss that starts and ends."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from probes.path.records import DESTINATION_HOP
+from tests.topologies.application import Application
+from tests.topologies.bulk import bulk
+from tests.topologies.network import VERSIONS, Topology
+from tests.topologies.scenes import TOLERANCE_MS, Scene, play
+from tests.topologies.tracing import Tracing, wait
+
+NO_DESTINATION = pytest.mark.xfail(strict=True, reason="no round trip of the flow itself")
+QUEUE_MS = 100
+LOSS_PERCENT = 10
+_LINE = "tbf rate 8mbit burst 4kb latency 200ms"
+
+
+@pytest.fixture(scope="module")
+def queued(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, int]:
+    """A queue at the last link, and the time in ns when it had filled."""
+    filled = 0
+
+    def fill(network: Topology, app: Application, trace: Tracing) -> None:
+        nonlocal filled
+        wait(2)
+        network.run("r5", f"tc qdisc add dev right root {_LINE}")
+        with bulk(network, network.servers[4]):
+            wait(1)
+            filled = time.time_ns()
+            wait(2.5)
+
+    return play(tmp_path_factory.mktemp("trace"), during=fill), filled
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Loss between r3 and r4 for some seconds."""
+
+    def lose(network: Topology, app: Application, trace: Tracing) -> None:
+        wait(1.5)
+        rule = f'iifname "left" numgen random mod 100 < {LOSS_PERCENT} drop'
+        network.rules("r4", "filter prerouting 0", rule)
+        wait(4)
+        network.run("r4", "nft flush ruleset")
+        wait(3)
+
+    return play(tmp_path_factory.mktemp("trace"), during=lose)
+
+
+@pytest.fixture(scope="module")
+def queued_back(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """A queue from r4 to r3."""
+
+    def fill(network: Topology, app: Application, trace: Tracing) -> None:
+        wait(2)
+        network.run("r4", f"tc qdisc add dev left root {_LINE}")
+        with bulk(network, network.servers[4], download=True):
+            wait(3.5)
+
+    return play(tmp_path_factory.mktemp("trace"), during=fill)
+
+
+@NO_DESTINATION
+@pytest.mark.parametrize("kind", ["tcp", "echo"])
+def test_the_queue_on_the_last_link_is_in_the_destinations_row(
+    queued: tuple[Scene, int], kind: str
+) -> None:
+    scene, filled = queued
+    for version in VERSIONS:
+        found = [row.rtt_ms for row in scene.trace.of(kind, version, DESTINATION_HOP, "answered")]
+        assert len(found) > 20
+        times = sorted(
+            row.rtt_ms for row in scene.trace.of(kind, version, DESTINATION_HOP, "answered", filled)
+        )
+        assert times[len(times) // 2] > scene.delays[-1] + QUEUE_MS
+
+
+@NO_DESTINATION
+def test_the_queue_on_the_last_link_is_told(queued: tuple[Scene, int]) -> None:
+    texts = queued[0].trace.events
+    assert any("queue" in text and "10.94.5.2" in text for text in texts), texts
+
+
+def test_a_queue_behind_the_routers_is_not_at_them(queued: tuple[Scene, int]) -> None:
+    assert queued[0].wrong_times() == {}
+
+
+@NO_DESTINATION
+@pytest.mark.parametrize("kind", ["tcp", "echo"])
+def test_the_destinations_time_is_the_built_one(lossy: Scene, kind: str) -> None:
+    for version in VERSIONS:
+        assert len(lossy.trace.of(kind, version, DESTINATION_HOP, "answered")) > 20
+        took = lossy.trace.median_ms(kind, version, DESTINATION_HOP)
+        assert abs(took - lossy.delays[-1]) < TOLERANCE_MS
+
+
+@pytest.mark.xfail(strict=True, reason="loss is no event")
+def test_loss_that_starts_and_ends_is_told(lossy: Scene) -> None:
+    texts = lossy.trace.events
+    assert any("loss" in text and "hop 4" in text for text in texts), texts
+    assert len(texts) <= 4, texts
+
+
+def test_loss_is_measured(lossy: Scene) -> None:
+    for hop in (1, 2, 3):
+        assert lossy.trace.lost()[hop] == 0
+    for hop in (4, 5):
+        # 10 % of the probes in 4 s of 8.5 s, from there on
+        share = lossy.trace.lost()[hop] / len(lossy.trace.of(hop=hop))
+        assert 0.02 < share < 0.08
+
+
+@pytest.mark.xfail(strict=True, reason="a queue names one hop")
+def test_a_queue_on_the_way_back_is_between_two_hops(queued_back: Scene) -> None:
+    texts = [text for text in queued_back.trace.events if "queue" in text]
+    assert any("hops 3 and 4" in text for text in texts), texts
+    assert not any("hop 5" in text for text in texts), texts
