@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,15 +18,20 @@ from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
 from probes.path.options import MAX_DESTINATIONS, Guard, Guarded, Order, PathOptions, Per
 
+if TYPE_CHECKING:
+    from app.run.report import ReportWriter
+
 EXAMPLES = """\b
 Examples:
   probedeck trace -i eth0 example.org
   probedeck trace -i eth0 192.0.2.1 2001:db8::1 -o paths --duration 60
+  probedeck trace -i eth0 192.0.2.1 --report --duration 30
   probedeck trace -i eth0 192.0.2.1 --views paths --format jsonl | jq .
   probedeck trace -i eth0 192.0.2.1 -o paths -- iperf3 -c 192.0.2.1 -t 10"""
 _STDERR = 2
 _DEFAULT = PathOptions()
 _DESTINATIONS = f"Addresses or host names, at most {MAX_DESTINATIONS} addresses."
+_REPORTS = ("text", "markdown", "json")
 _TABLES = ("hops", "paths", "windows", "events")
 
 
@@ -37,10 +43,20 @@ class TraceCommand(GroupedCommand):
         ctx.obj = args[at + 1 :]
         if args[at:] == ["--"]:
             raise UsageError("no program after --")
-        return super().parse_args(ctx, args[:at])
+        return super().parse_args(ctx, _with_format(args[:at]))
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- PROGRAM [ARGS]...]"]
+
+
+def _with_format(arguments: list[str]) -> list[str]:
+    """Give --report its format: the next argument may be a destination."""
+    if "--report" not in arguments:
+        return arguments
+    at = arguments.index("--report")
+    named = arguments[at + 1 : at + 2] in [[each] for each in _REPORTS]
+    chosen = arguments[at + 1] if named else _REPORTS[0]
+    return [*arguments[:at], f"--report={chosen}", *arguments[at + 1 + named :]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +83,9 @@ class TraceOptions:
 
 @click.command(cls=TraceCommand, epilog=EXAMPLES)
 @argument(
-    "destinations",
-    "DEST...",
-    f"Addresses or host names, {MAX_DESTINATIONS} at most.",
-    nargs=-1,
+    "destinations", "DEST...", f"Addresses or host names, {MAX_DESTINATIONS} at most.", nargs=-1,
     required=True,
-)
+)  # fmt: skip
 @option(
     "-i", "--interface", metavar="NAME", required=True, group=GENERAL,
     help="Interface that the flows leave by.",
@@ -85,17 +98,21 @@ class TraceOptions:
     "--views", metavar="NAME,NAME...", group=OUTPUT,
     usual="all into a DIR; hops to standard output", help=f"Tables to write: {', '.join(_TABLES)}.",
 )  # fmt: skip
+@option(
+    "--report", metavar=f"[{'|'.join(_REPORTS)}]", group=OUTPUT, usual="text if no format is given",
+    help="Write a report to standard output at the end: each hop's loss, times and findings.",
+)  # fmt: skip
 @takes(TraceOptions, Options, only=("format", "out", "duration", *settings_of(TraceOptions)))
 def trace(
     options: Options, chosen: TraceOptions, destinations: tuple[str, ...], interface: str,
-    ingress: str, views: str,
+    ingress: str, views: str, report: str,
 ) -> int:  # fmt: skip
     """Trace the paths of flows, hop by hop, into tables.
 
     Packets of applications cause the probes: without packets to a destination there are no probes.
     If a PROGRAM is given, the trace ends with it and has its exit code (128 + n: signal n, 127: no
-    such program, 126: not executable). If tables go to standard output, the program's output goes
-    to standard error.
+    such program, 126: not executable). If tables or a report go to standard output, the program's
+    output goes to standard error. With --report, tables are only written into a DIR.
     """
     # Imported here: other commands start without numpy.
     from app.run import headless
@@ -107,10 +124,17 @@ def trace(
     paths.check()
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
+    if report and report not in _REPORTS:
+        raise UsageError(f"--report {report!r} is not {', '.join(_REPORTS)}")
     output = OutputSpec.of(options.out, options.format, views, _TABLES, "hops")
+    to_stdout = options.out == "-"
+    if report and to_stdout:
+        if views:
+            raise UsageError("the report takes standard output", hint="give tables a DIR by -o")
+        output = replace(output, views=())
     program = None
     if arguments := click.get_current_context().obj:
-        program = ChildProcess(arguments, stdout=_STDERR if options.out == "-" else None)
+        program = ChildProcess(arguments, stdout=_STDERR if report or to_stdout else None)
     # Checked before DNS queries.
     interfaces.find(interface)
     found = [address for name in destinations for address in _resolved(name)]
@@ -125,8 +149,16 @@ def trace(
         paths=paths,
     )
     spec.check()
-    headless.run(spec, output, program)
+    headless.run(spec, output, program, _report(report) if report else None)
     return program.code if program else 0
+
+
+def _report(name: str) -> ReportWriter:
+    # Imported here: other commands start without numpy.
+    from app.outputs.routers import nothing_known
+    from app.run.report import ReportFormat, ReportWriter
+
+    return ReportWriter(ReportFormat(name), nothing_known)
 
 
 def _resolved(name: str) -> tuple[str, ...]:

@@ -72,8 +72,13 @@ def _labels(part: Part) -> list[str]:
     texts = [""] * len(rows)
     for at in np.flatnonzero(rows["label_count"]).tolist():
         stack = rows["labels"][at, : rows["label_count"][at]].tolist()
-        texts[at] = " ".join(f"{e >> 12}:{e >> 9 & 7}:{e >> 8 & 1}:{e & 255}" for e in stack)
+        texts[at] = " ".join(map(label_text, stack))
     return texts
+
+
+def label_text(entry: int) -> str:
+    """An MPLS label stack entry (RFC 3032): label:class:bottom:ttl."""
+    return f"{entry >> 12}:{entry >> 9 & 7}:{entry >> 8 & 1}:{entry & 255}"
 
 
 def _changes(part: Part) -> list[str]:

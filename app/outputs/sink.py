@@ -180,7 +180,7 @@ class Sink:
         """By the table's name."""
         self._on_stdout = ""
         """The metric that has standard output."""
-        if self._directory is None and len(views) + metrics != 1:
+        if self._directory is None and len(views) + metrics > 1:
             count = f"{len(views)} and metrics" if metrics else len(views)
             raise UsageError(
                 f"standard output takes one view, not {count}", hint="choose with --views"

@@ -65,7 +65,7 @@ class StandardOutput:
             head += self._format.separator
         self._finish_torn(len(rows))
         data = head + self._format.encode(rows)
-        sent, reason = _send(data)
+        sent, reason = send(data)
         whole = len(rows)
         if reason:
             whole, used = _fitting(self._format, rows, sent - len(head))
@@ -90,20 +90,20 @@ class StandardOutput:
         try:
             self._finish_torn(0)
             if self._begun:
-                _send(self._format.end)
+                send(self._format.end)
         except RowsLostError:
             return int(self._torn_row)
         return 0
 
     def _finish_torn(self, rows: int) -> None:
-        sent, reason = _send(self._torn)
+        sent, reason = send(self._torn)
         self._torn = self._torn[sent:]
         if reason:
             raise RowsLostError(rows, f"standard output: {reason}")
         self._torn_row = False
 
 
-def _send(data: bytes) -> tuple[int, str]:
+def send(data: bytes) -> tuple[int, str]:
     """Return how many bytes standard output took, and why not all. Raises BrokenPipeError."""
     rest = memoryview(data)
     while rest:

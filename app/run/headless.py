@@ -24,6 +24,7 @@ from probes.snapshot import Event, Item
 
 if TYPE_CHECKING:
     from app.run.child_process import ChildProcess
+    from app.run.report import ReportWriter
 
 _READING_S = 0.5
 """Longest time until the probes publish what they have read."""
@@ -31,13 +32,17 @@ _LOOK_S = 0.05
 """Time between two checks whether all answers have arrived."""
 
 
-def run(spec: RunSpec, output: OutputSpec, child: ChildProcess | None = None) -> None:
+def run(
+    spec: RunSpec, output: OutputSpec, child: ChildProcess | None = None,
+    report: ReportWriter | None = None,
+) -> None:  # fmt: skip
     """Write tables until a signal, the duration, the child's exit or a closed standard output.
 
-    The child starts once all probes run. Raises ProbedeckError; tables are written all the same.
+    The child starts once all probes run. The report comes last. Raises ProbedeckError; tables and
+    report are written all the same.
     """
     try:
-        _run(spec, output, child)
+        _run(spec, output, child, report)
     except BrokenPipeError:
         # The reader of standard output has left, as `head` does: a normal end.
         fall_silent()
@@ -49,7 +54,9 @@ def fall_silent() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
-def _run(spec: RunSpec, output: OutputSpec, child: ChildProcess | None) -> None:
+def _run(
+    spec: RunSpec, output: OutputSpec, child: ChildProcess | None, report: ReportWriter | None
+) -> None:
     mailbox = Mailbox()
     totals = Totals()
     failures: list[ProbedeckError] = []
@@ -70,6 +77,8 @@ def _run(spec: RunSpec, output: OutputSpec, child: ChildProcess | None) -> None:
             if is_table(item, "path", HOPS_TABLE):
                 # A destination may leave before the run ends, as may the interface.
                 totals.note(controller.traced())
+            if report:
+                report.add(item)
             # An error that ends the run is printed at its end.
             if isinstance(item, Event) and (item.severity != "error" or not failures):
                 say(f"{item.source}: {item.text}")
@@ -105,6 +114,8 @@ def _run(spec: RunSpec, output: OutputSpec, child: ChildProcess | None) -> None:
                 write(item)
         for item in mailbox.rest():
             write(item)
+    if report and (totals.any or not failures):
+        report.write(totals.traced.values(), {})
     if totals.any or not failures:
         say("; ".join(filter(None, map(str, (totals, tables.filtering)))))
     if failures:

@@ -19,6 +19,7 @@ from app.resolve import address, addresses, check_address
 from app.run import headless
 from app.run.child_process import ChildProcess, ProgramError
 from app.run.output_spec import OutputSpec
+from app.run.report import ReportFormat, ReportWriter
 from app.run.spec import RunSpec
 from bpf.attach.attachment import Hook
 from bpf.errors import ProbedeckError, UsageError
@@ -114,7 +115,7 @@ def test_a_name_that_does_not_resolve_is_named(name: str) -> None:
     assert str(caught.value).startswith(f"cannot resolve {name!r}: ")
 
 
-Asked = tuple[RunSpec, OutputSpec, ChildProcess | None]
+Asked = tuple[RunSpec, OutputSpec, ChildProcess | None, ReportWriter | None]
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def trace(*arguments: str) -> Any:
 def test_what_is_not_said_is_as_documented(asked: list[Asked]) -> None:
     """S3.1, S3.19."""
     trace("-i", "lo", "192.0.2.1", "2001:db8::1", "192.0.2.1")
-    [(spec, output, program)] = asked
+    [(spec, output, program, _)] = asked
     assert (spec.interface, spec.trace) == ("lo", ("192.0.2.1", "2001:db8::1"))
     assert (spec.flows, spec.ingress, spec.duration) == (False, None, None)
     assert spec.paths == PathOptions()
@@ -149,7 +150,7 @@ def test_every_option_arrives(asked: list[Asked]) -> None:
         "-o dir --views paths,events"
     )
     trace("-i", "lo", "192.0.2.1", *options.split(), "--", "true", "--rate", "9", "--", "-x")
-    [(spec, output, program)] = asked
+    [(spec, output, program, _)] = asked
     assert spec.paths == PathOptions(
         rate=250.5,
         per=Per.GLOBAL,
@@ -166,9 +167,35 @@ def test_every_option_arrives(asked: list[Asked]) -> None:
     assert program is not None
 
 
+@pytest.mark.parametrize(
+    ("arguments", "chosen", "found"),
+    [
+        ("--report 192.0.2.1", ReportFormat.TEXT, ("192.0.2.1",)),
+        ("192.0.2.1 --report", ReportFormat.TEXT, ("192.0.2.1",)),
+        ("--report json 192.0.2.1", ReportFormat.JSON, ("192.0.2.1",)),
+        (
+            "192.0.2.1 --report=markdown 192.0.2.2",
+            ReportFormat.MARKDOWN,
+            ("192.0.2.1", "192.0.2.2"),
+        ),
+    ],
+)
+def test_a_report_may_name_its_format(
+    asked: list[Any], arguments: str, chosen: ReportFormat, found: tuple[str, ...]
+) -> None:
+    """It has standard output: tables need a directory."""
+    trace("-i", "lo", *arguments.split())
+    trace("-i", "lo", *arguments.split(), "-o", "dir")
+    for (spec, output, _, report), views in zip(asked, (0, 4), strict=True):
+        assert spec.trace == found
+        assert len(output.views) == views
+        assert report.format is chosen
+
+
 def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
     trace("-i", "lo", "192.0.2.1", "-o", "dir", "--ingress", "xdp")
-    [(spec, output, _)] = asked
+    [(spec, output, _, report)] = asked
+    assert report is None
     assert output.views == ("hops", "paths", "windows", "events")
     assert spec.ingress is Hook.XDP
 
@@ -191,6 +218,11 @@ def test_a_directory_gets_every_table(asked: list[Asked]) -> None:
         ("-i lo 192.0.2.1 --max-hops 31", "max_hops = 31 is not"),
         ("-i lo 192.0.2.1 --ingress nat", "--ingress 'nat' is not auto, xdp, tc"),
         ("-i lo 192.0.2.1 --views hop", "no view 'hop'"),
+        ("-i lo 192.0.2.1 --report=html", "--report 'html' is not text, markdown, json"),
+        (
+            "-i lo 192.0.2.1 --report --views paths",
+            "the report takes standard output; give tables a DIR by -o",
+        ),
         ("-i lo 192.0.2.1 --format yaml", "no format 'yaml'"),
         ("-i lo 192.0.2.1 --duration 0", "--duration 0 is not more than 0"),
         ("-i lo 192.0.2.1 --", "no program after --"),

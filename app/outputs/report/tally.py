@@ -1,0 +1,175 @@
+"""Sums over a whole trace, from its windows: the input of a report, bounded in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from app.outputs.report.times import TimeTally
+from app.outputs.view import is_table
+from probes.path.records import (
+    FLOW_KEY,
+    HOP_COUNT,
+    HOPS_TABLE,
+    PATHS_TABLE,
+    Array,
+    MeasuredBy,
+    PathRowKind,
+    ProbeOutcome,
+    no_rows,
+)
+from probes.path.records import HOP as HOP_ROW
+from probes.snapshot import Event, Item, Snapshot
+
+MAX_FLOWS = 4096
+"""Flows of a destination whose routers are kept; further ones are only counted."""
+MAX_EVENTS = 500
+"""Events that are kept: the newest."""
+_ROWS = 1 << 16
+"""Rows that are added together: one by one, small windows cost a hundred times as much."""
+_FLOW_BYTES = np.dtype(list(FLOW_KEY)).itemsize
+_CHANGES = (PathRowKind.MARKING, PathRowKind.ALTERED)
+
+
+@dataclass(slots=True)
+class RouterTally:
+    """Answers of one router at one hop, or of the destination by one method."""
+
+    times: TimeTally = field(default_factory=TimeTally)
+    labels: tuple[int, ...] = ()
+    """MPLS label stack entries of the last answer that had any."""
+
+
+@dataclass(slots=True)
+class DestinationTally:
+    """Probes to one destination, and round trips of its flows."""
+
+    version: int
+    outcomes: Array = field(default_factory=lambda: np.zeros((HOP_COUNT, len(ProbeOutcome)), "i8"))
+    """By hop."""
+    routers: dict[tuple[int, bytes], RouterTally] = field(default_factory=dict)
+    """By hop and address."""
+    trips: dict[MeasuredBy, RouterTally] = field(default_factory=dict)
+    lost_trips: dict[MeasuredBy, int] = field(default_factory=dict)
+    """Packets of the flows that were not answered in time, or sent again."""
+    altered: int = 0
+    """Answered probes that a middlebox had changed."""
+    changes: dict[tuple[int, PathRowKind, int], None] = field(default_factory=dict)
+    """Hop, kind and `amount` of rows of dtype PATH."""
+    flows: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
+    """The last router at each hop, by flow."""
+    more_flows: bool = False
+    """Whether there were more than MAX_FLOWS flows."""
+
+    def note_flow(self, flow: bytes, hop: int, router: bytes) -> None:
+        if flow not in self.flows and len(self.flows) >= MAX_FLOWS:
+            self.more_flows = True
+            return
+        self.flows.setdefault(flow, {})[hop] = router
+
+
+class PathTally:
+    """Adds up windows of path tracing."""
+
+    def __init__(self) -> None:
+        self.interface = ""
+        self.start_utc_ns = self.end_utc_ns = 0
+        self.destinations: dict[bytes, DestinationTally] = {}
+        """By address, 16 bytes."""
+        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self.forgotten_events = 0
+        self._pending: list[Array] = []
+
+    def add(self, item: Item) -> None:
+        if isinstance(item, Event):
+            if item.severity == "info" and item.source != "path":
+                return  # such as how a program was attached
+            self.forgotten_events += len(self.events) == MAX_EVENTS
+            self.events.append(item)
+        elif is_table(item, "path", HOPS_TABLE):
+            self._note(item)
+            self._pending.append(item.rows)
+            if sum(map(len, self._pending)) >= _ROWS:
+                self.fold()
+        elif is_table(item, "path", PATHS_TABLE):
+            for row in item.rows[np.isin(item.rows["kind"], _CHANGES)]:
+                change = int(row["hop"]), PathRowKind(int(row["kind"])), int(row["amount"])
+                self._of(row["destination"].tobytes(), int(row["version"])).changes[change] = None
+
+    def fold(self) -> None:
+        """Add the rows that wait."""
+        rows = np.concatenate([no_rows(HOP_ROW), *self._pending], dtype=HOP_ROW)
+        self._pending.clear()
+        self._count(rows)
+        answers = rows[rows["outcome"] <= ProbeOutcome.UNREACHABLE]
+        groups = _numbers(_keys(answers, "destination", "responder", "hop", "measured_by"))
+        flows = _numbers(_bytes(answers)[:, :_FLOW_BYTES])
+        order = np.lexsort((answers["sent_ns"], flows, groups))
+        answers, groups, flows = answers[order], groups[order], flows[order]
+        rtts = np.maximum(answers["received_ns"] - answers["sent_ns"], 0)
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))
+        for start, end in pairwise([*starts, len(answers)]):
+            here = slice(start, end)
+            self._add(answers[here], rtts[here], flows[here])
+
+    def _note(self, item: Snapshot) -> None:
+        self.interface = item.interface
+        self.start_utc_ns = self.start_utc_ns or item.start_utc_ns
+        self.end_utc_ns = item.end_utc_ns
+
+    def _of(self, destination: bytes, version: int) -> DestinationTally:
+        return self.destinations.setdefault(destination, DestinationTally(version))
+
+    def _count(self, rows: Array) -> None:
+        """Count the outcomes."""
+        numbers = _numbers(_keys(rows, "destination", "hop", "measured_by", "outcome"))
+        _, first, counts = np.unique(numbers, return_index=True, return_counts=True)
+        for row, count in zip(rows[first], counts.tolist(), strict=True):
+            tally = self._of(row["destination"].tobytes(), int(row["version"]))
+            method = MeasuredBy(int(row["measured_by"]))
+            if method is MeasuredBy.PROBE:
+                tally.outcomes[row["hop"], row["outcome"]] += count
+            elif row["outcome"] == ProbeOutcome.UNANSWERED:
+                tally.lost_trips[method] = tally.lost_trips.get(method, 0) + count
+
+    def _add(self, answers: Array, rtts_ns: Array, flows: Array) -> None:
+        """Add answers of one router at one hop, ordered by flow and by time of sending."""
+        first = answers[0]
+        tally = self._of(first["destination"].tobytes(), int(first["version"]))
+        method = MeasuredBy(int(first["measured_by"]))
+        hop, address = int(first["hop"]), first["responder"].tobytes()
+        if method is MeasuredBy.PROBE:
+            router = tally.routers.setdefault((hop, address), RouterTally())
+        else:
+            router = tally.trips.setdefault(method, RouterTally())
+        tally.altered += int((answers["altered"] != 0).sum())
+        router.times.add(rtts_ns, answers["sent_ns"], flows)
+        labelled = answers[answers["label_count"] > 0]
+        if len(labelled):
+            last = labelled[labelled["sent_ns"].argmax()]
+            router.labels = tuple(last["labels"][: last["label_count"]].tolist())
+        ends = np.flatnonzero(np.diff(flows, append=-1))
+        for flow in _bytes(answers[ends])[:, :_FLOW_BYTES]:
+            tally.note_flow(flow.tobytes(), hop, address)
+
+
+def _bytes(rows: Array) -> Array:
+    """The bytes u1 (n, size) of rows (n,) or (n, k)."""
+    whole = np.ascontiguousarray(rows)
+    size = whole.itemsize * (whole.shape[1] if whole.ndim > 1 else 1)
+    return whole.view("u1").reshape(len(whole), size)
+
+
+def _keys(rows: Array, *columns: str) -> Array:
+    """The bytes u1 (n, size) of some columns."""
+    return np.concatenate([_bytes(rows[column]) for column in columns], axis=1)
+
+
+def _numbers(keys: Array) -> Array:
+    """A number i8 (n,) for each key u1 (n, size): equal keys have equal numbers."""
+    packed = np.ascontiguousarray(keys).view(f"V{keys.shape[1]}").ravel()
+    result: Array = np.unique(packed, return_inverse=True)[1].ravel()
+    return result
