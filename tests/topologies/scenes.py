@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.lab.plan import LabPlan
 from tests.topologies.application import KINDS, Application, Report, application
-from tests.topologies.network import PLAIN, VERSIONS, Topology, topology
+from tests.topologies.catalogue import Hops, Layout
+from tests.topologies.network import VERSIONS, Topology, topology
 from tests.topologies.tracing import Tracing, tracing, wait
 
 TOLERANCE_MS = 0.5
@@ -23,8 +23,7 @@ class Scene:
 
     trace: Tracing
     report: Report
-    hops: Sequence[Mapping[int, str]]
-    """The answering address, by IP version, of each hop."""
+    hops: Hops
     delays: Sequence[float]
     """Built round-trip times in ms, to each hop and to the server."""
 
@@ -57,30 +56,23 @@ class Scene:
         return {hop for hop in self.trace.lost() if len(self.hops) < hop < 31}
 
 
-Change = Callable[[Topology], object]
 During = Callable[[Topology, Application, Tracing], object]
 
 
 def play(
     folder: Path,
-    change: Change = lambda network: None,
+    layout: Layout = Layout(),
     during: During = lambda network, app, trace: wait(2.5),
     *arguments: str,
-    plan: LabPlan = PLAIN,
-    hops: Callable[[Topology], Sequence[Mapping[int, str]]] = Topology.responders,
-    to: Sequence[str] = (),
     **options: Any,
 ) -> Scene:
-    """Build a network, change it, and trace an application through it.
-
-    `options` are the application's; `to` replaces the server's addresses.
-    """
-    with topology(plan) as network:
-        change(network)
+    """Trace an application through a network; `options` are the application's."""
+    with topology(layout.plan) as network:
+        layout.change(network)
         with (
-            application(network, to=to, **options) as app,
-            tracing(network, folder, *arguments, to=to) as trace,
+            application(network, to=layout.to, **options) as app,
+            tracing(network, folder, *arguments, to=layout.to) as trace,
         ):
             during(network, app, trace)
             report = app.finish()
-        return Scene(trace, report, hops(network), network.delays_ms())
+        return Scene(trace, report, layout.hops(network), network.delays_ms())

@@ -8,9 +8,9 @@ import pytest
 
 from app.lab.plan import Detour
 from tests.topologies.application import Application
+from tests.topologies.catalogue import Layout, hide
 from tests.topologies.network import DELAYS, PLAIN, Topology
 from tests.topologies.scenes import Scene, play
-from tests.topologies.test_ways import hidden
 from tests.topologies.tracing import Tracing, wait
 
 STEP_MS = 1
@@ -28,7 +28,7 @@ def there_and_back(network: Topology, app: Application, trace: Tracing) -> None:
 def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """The path becomes longer by one or two routers and by 3 ms, and then shorter again."""
     plan = replace(PLAIN, detour=Detour(3, request.param), delays=DELAYS | {110: 0.005})
-    return play(tmp_path_factory.mktemp("trace"), during=there_and_back, plan=plan)
+    return play(tmp_path_factory.mktemp("trace"), Layout(plan=plan), there_and_back)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def stepped(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         network.lab.detour(True)
         wait(5)
 
-    return play(tmp_path_factory.mktemp("trace"), hidden, slow_down, plan=plan)
+    return play(tmp_path_factory.mktemp("trace"), Layout(hide, plan), slow_down)
 
 
 def test_the_application_is_undisturbed(changed: Scene) -> None:

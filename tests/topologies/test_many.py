@@ -12,6 +12,7 @@ import pytest
 
 from app.lab.plan import CLIENT
 from tests.topologies.application import application
+from tests.topologies.catalogue import Layout
 from tests.topologies.network import DELAYS, PLAIN, topology
 from tests.topologies.scenes import Scene, play
 from tests.topologies.tracing import tracing, wait
@@ -60,14 +61,9 @@ def test_two_tracers_leave_the_application_alone(twins: tuple[Scene, Scene]) -> 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return play(
-        tmp_path_factory.mktemp("trace"),
-        during=lambda *_: wait(8),
-        to=[PLAIN.addresses("server").ipv4],
-        kinds=("udp",),
-        flows=MANY,
-        rate=2,
-    )
+    layout = Layout(to=(PLAIN.addresses("server").ipv4,))
+    folder = tmp_path_factory.mktemp("trace")
+    return play(folder, layout, lambda *_: wait(8), kinds=("udp",), flows=MANY, rate=2)
 
 
 def test_many_flows_change_nothing(many: Scene) -> None:
@@ -83,9 +79,9 @@ def shared_rate(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     twin = {100: DELAYS[2], 101: DELAYS[3]}
     plan = replace(PLAIN, twin=3, delays=DELAYS | twin)
     return play(
-        tmp_path_factory.mktemp("trace"), lambda network: None, lambda *_: wait(8),
-        "--per", "global", "--rate", "200", plan=plan, to=[PLAIN.addresses("server").ipv4],
-        kinds=("udp",), flows=BALANCED, rate=20,
+        tmp_path_factory.mktemp("trace"), Layout(plan=plan, to=(plan.addresses("server").ipv4,)),
+        lambda *_: wait(8), "--per", "global", "--rate", "200", kinds=("udp",), flows=BALANCED,
+        rate=20,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from probes.path.records import DESTINATION_HOP
 from tests.topologies.application import KINDS, Application
+from tests.topologies.catalogue import LAYOUTS, Layout
 from tests.topologies.labels import TEXT, labelling
 from tests.topologies.network import PLAIN, VERSIONS, Topology
 from tests.topologies.scenes import Scene, play
@@ -36,15 +37,12 @@ def label(network: Topology, app: Application, trace: Tracing) -> None:
 @pytest.fixture(scope="module")
 def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     plan = replace(PLAIN, silent=("r3",))
-    return play(tmp_path_factory.mktemp("trace"), rewrite, label, plan=plan, tos=EXPEDITED)
+    return play(tmp_path_factory.mktemp("trace"), Layout(rewrite, plan), label, tos=EXPEDITED)
 
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    plan = replace(PLAIN, silent=("r3",), limited=("r5",))
-    return play(
-        tmp_path_factory.mktemp("trace"), during=lambda *_: wait(4), plan=plan, to=(), rate=100
-    )
+    return play(tmp_path_factory.mktemp("trace"), LAYOUTS["limited"], lambda *_: wait(4))
 
 
 def test_every_hop_is_seen(rewritten: Scene) -> None:

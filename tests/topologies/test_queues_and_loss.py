@@ -9,6 +9,7 @@ import pytest
 from probes.path.records import DESTINATION_HOP
 from tests.topologies.application import Application
 from tests.topologies.bulk import bulk
+from tests.topologies.catalogue import Layout
 from tests.topologies.network import VERSIONS, Topology
 from tests.topologies.scenes import TOLERANCE_MS, Scene, play
 from tests.topologies.tracing import Tracing, wait
@@ -33,7 +34,7 @@ def queued(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, int]:
             filled = time.time_ns()
             wait(2.5)
 
-    return play(tmp_path_factory.mktemp("trace"), during=fill), filled
+    return play(tmp_path_factory.mktemp("trace"), Layout(), fill), filled
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def lossy(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         network.run("r4", "nft flush ruleset")
         wait(3)
 
-    return play(tmp_path_factory.mktemp("trace"), during=lose)
+    return play(tmp_path_factory.mktemp("trace"), Layout(), lose)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def queued_back(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         with bulk(network, network.servers[4], download=True):
             wait(3.5)
 
-    return play(tmp_path_factory.mktemp("trace"), during=fill)
+    return play(tmp_path_factory.mktemp("trace"), Layout(), fill)
 
 
 @NO_DESTINATION
