@@ -20,13 +20,19 @@ from typing import Any
 import pytest
 
 from app.lab import Lab, netns
-from app.lab.plan import CLIENT, LabPlan
+from app.lab.plan import CLIENT, SERVER, LabPlan
 from tests.support.lab_truth import delay
 
 ROUTERS = 5
 DELAYS = {1: 0.0005, 2: 0.001, 3: 0.002, 4: 0.003}
 PLAIN = LabPlan(ROUTERS, bottleneck_bits=0, delays=DELAYS)
 VERSIONS = (4, 6)
+_HOST = {
+    "net/ipv4/ping_group_range": "0 2147483647",
+    "net/ipv4/tcp_early_retrans": "0",
+    "net/ipv4/tcp_rto_min_us": "1000000",
+}
+"""Any group may send pings; TCP retransmits nothing because the machine is busy."""
 _REFUSALS = ("Could not process rule", "Operation not supported", "Unknown device type")
 """Words of `nft` and `ip` if the kernel lacks a feature."""
 
@@ -113,11 +119,12 @@ class Topology:
 
 @contextmanager
 def topology(plan: LabPlan = PLAIN) -> Iterator[Topology]:
-    """Build the network without traffic; any group may send pings."""
+    """Build the network without traffic."""
     with ExitStack() as stack:
         lab = stack.enter_context(Lab(plan, traffic=False))
         nodes = {name: lab.open_namespace(name) for name in plan.nodes}
         for fd in nodes.values():
             stack.callback(partial(os.close, fd))
-        netns.write_sysctls(nodes[CLIENT], {"net/ipv4/ping_group_range": "0 2147483647"})
+        for host in (CLIENT, SERVER):
+            netns.write_sysctls(nodes[host], _HOST)
         yield Topology(lab, nodes)

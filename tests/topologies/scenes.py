@@ -61,7 +61,7 @@ During = Callable[[Topology, Application, Tracing], object]
 
 def play(
     folder: Path,
-    layout: Layout = Layout(),
+    layout: Layout = Layout(),  # noqa: B008 - immutable
     during: During = lambda network, app, trace: wait(2.5),
     *arguments: str,
     **options: Any,
