@@ -12,8 +12,9 @@ import click
 from app.cli.command import CommandGroup, argument, option
 from app.cli.decorator import takes, unfit
 from app.cli.options import Options
+from app.cli.path_settings import SECTIONS, PathSettings
 from app.config import paths
-from app.config.load import NONE, LoadedSettings, load, sections
+from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Settings, Ui
 from app.config.schema import Setting, settings_of
 from app.config.toml_lines import dumped
@@ -59,7 +60,7 @@ config = CommandGroup(
 @config.command()
 def path() -> None:
     """Print the paths of the configuration, state and data files."""
-    loaded = load("", Options)
+    loaded = load("", SECTIONS)
     print(f"config  {loaded.file or NONE} ({loaded.state})")
     print(f"state   {paths.state_dir()}")
     print(f"data    {paths.data_dir()}")
@@ -67,18 +68,22 @@ def path() -> None:
 
 @config.command()
 @option("--origin", is_flag=True, help="Add where each value is from.")
-@takes(Options, Ui)
-def show(options: Options, settings: Settings, loaded: LoadedSettings, origin: bool) -> None:
+@takes(Options, Ui, PathSettings)
+def show(
+    options: Options, path_settings: PathSettings, settings: Settings, loaded: LoadedSettings,
+    origin: bool,
+) -> None:  # fmt: skip
     """Print every setting with its effective value, as TOML. Options count, too."""
     context = click.get_current_context()
     lines: list[str] = []
-    for section, of in sections(Options).items():
+    values = {"ui": settings.ui, "run": options, "paths": path_settings}
+    for section, of in SECTIONS.items():
         lines += ["", f"[{section}]"]
         for name, setting in settings_of(of).items():
             source = context.get_parameter_source(name)
             given = source is not None and source.name == "COMMANDLINE"
             place = "command line" if given else loaded.origins.get(name, "default")
-            value = getattr(settings.ui if of is Ui else options, name)
+            value = getattr(values[section], name)
             lines.append(_commented(_entry(setting, value), place if origin else ""))
     for section in _EXAMPLES:
         lines += _table(section, getattr(settings, section), settings.origin if origin else "")
@@ -121,7 +126,7 @@ def template() -> str:
     import textwrap
 
     lines = ["# Settings of probedeck: see probedeck config --help. Lines with # show defaults."]
-    for section, of in sections(Options).items():
+    for section, of in SECTIONS.items():
         lines += ["", f"[{section}]"]
         for setting in settings_of(of).values():
             lines += ["", *textwrap.wrap(f"# {setting.help}", 98, subsequent_indent="# ")]
@@ -137,7 +142,7 @@ def template() -> str:
 @argument("file", "[FILE]", "File to check; your own if left out.", default="")
 def validate(file: str) -> int:
     """Report every mistake in the settings, also in the environment."""
-    loaded = load(file, Options)
+    loaded = load(file, SECTIONS)
     wrong = [*loaded.problems, *unfit(loaded), *loaded.settings.warnings]
     for each in wrong:
         print(each, file=sys.stderr)

@@ -14,6 +14,7 @@ import click
 
 from app.cli.command import option
 from app.cli.options import GENERAL, Options
+from app.cli.path_settings import SECTIONS, PathSettings
 from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Ui
 from app.config.schema import Setting, settings_of
@@ -22,15 +23,18 @@ from bpf.errors import UsageError
 Callback = Callable[..., Any]
 
 
-def takes(*of: type, only: Sequence[str] = ()) -> Callable[[Callback], Callback]:
+def takes(
+    *of: type, only: Sequence[str] = (), bare: bool = False
+) -> Callable[[Callback], Callback]:
     """Return a decorator that gives a command the fields of dataclasses as options, and --config.
 
     The command gets each dataclass, and Settings and LoadedSettings, as the argument that has this
-    class as its annotation. `only` names the fields, if not all are options. If the command line
-    leaves out an option, the environment or the configuration file gives its value.
+    class as its annotation. `only` names the fields, if not all are options; `bare` options have no
+    prefix. If the command line leaves out an option, the environment or the configuration file
+    gives its value.
     """
     fields = {
-        name: each
+        name: each.bare if bare else each
         for options in of
         for name, each in settings_of(options).items()
         if not only or name in only
@@ -38,7 +42,7 @@ def takes(*of: type, only: Sequence[str] = ()) -> Callable[[Callback], Callback]
 
     def read(context: click.Context, _: click.Parameter, config: str) -> LoadedSettings:
         # A shell that completes shows no error.
-        loaded = LoadedSettings() if context.resilient_parsing else load(config, Options)
+        loaded = LoadedSettings() if context.resilient_parsing else load(config, SECTIONS)
         loaded.check()
         context.default_map = {k: v for k, v in loaded.values.items() if k in fields}
         return loaded
@@ -106,12 +110,16 @@ def _of(options: type, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unfit(loaded: LoadedSettings) -> list[UsageError]:
-    """Return the errors of Options.problems and of the saved filters, with their places."""
+    """Return the errors of options and of the saved filters, with their places."""
     # --filter needs --headless; a filter in the file is fine for console runs.
     options = Options(**{**_of(Options, loaded.values), "headless": True})
+    problems = (
+        *options.problems(loaded.settings.filters),
+        *PathSettings(**_of(PathSettings, loaded.values)).problems(),
+    )
     found = [
         UsageError(f"{loaded.origins[name]}: {error.message}", hint=error.hint)
-        for name, error in options.problems(loaded.settings.filters)
+        for name, error in problems
         if name in loaded.origins
     ]
     return [*found, *_filters_of_nothing(loaded)]

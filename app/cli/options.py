@@ -17,7 +17,7 @@ from bpf.errors import TextError, UsageError
 from probes import memory_limit as memory
 from probes.monitor.options import Input, MonitorOptions
 from probes.monitor.state import METRICS_TABLE, POLICIES_TABLE, TRIGGERS_TABLE
-from probes.path.options import MAX_DESTINATIONS
+from probes.path.options import MAX_DESTINATIONS, PathOptions
 
 if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
@@ -198,7 +198,7 @@ class Options:
             monitor=self.monitors, filter_text=self.filter, saved=saved,
         )  # fmt: skip
 
-    def run_spec(self, interface: str, version: str) -> RunSpec:
+    def run_spec(self, interface: str, version: str, paths: PathOptions | None = None) -> RunSpec:
         """Return the parameters of a run on `interface`. Raises UsageError."""
         if not self.only and not interface:
             raise UsageError("nothing to watch", hint="give -i NAME, or --only with --probe FILE")
@@ -209,6 +209,9 @@ class Options:
             from app import resolve
 
             addresses = tuple(each for name in self.trace for each in resolve.addresses(name))
+        paths, usual = paths or PathOptions(), PathOptions()
+        # Options win over the file of policies.
+        kept = {k: v for k, v in policies.paths.items() if getattr(paths, k) == getattr(usual, k)}
         spec = RunSpec(
             interface=interface,
             interval=self.interval,
@@ -222,6 +225,7 @@ class Options:
             probe_memory=_bytes("--probe-memory", self.probe_memory),
             api=self._api(version),
             trace=addresses,
+            paths=replace(paths, **kept),
             names=not self.no_names,
             memory=_bytes("--memory", self.memory) if self.memory else 0,
             monitor=monitor,

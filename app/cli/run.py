@@ -13,6 +13,7 @@ from app import VERSION
 from app.cli.command import GroupedCommand, controller_options, option
 from app.cli.decorator import takes
 from app.cli.options import GENERAL, Options
+from app.cli.path_settings import PathSettings
 from app.config.model import CONSOLE, Settings, Ui
 from app.run.spec import Beside
 from app.tape.options import NOTHING, Startup, TapeOptions
@@ -43,20 +44,22 @@ TOUR_POLICY = "busy: packets > 20 hold 20s -> accounting"
 
 @click.command(cls=GroupedCommand, epilog=RUN_EXAMPLES)
 @option("-i", "--interface", metavar="NAME", group=GENERAL, help="Interface to monitor.")
-@takes(Options, Ui, TapeOptions)
-def run(options: Options, settings: Settings, playing: TapeOptions, interface: str) -> int:
+@takes(Options, Ui, TapeOptions, PathSettings)
+def run(
+    options: Options, paths: PathSettings, settings: Settings, playing: TapeOptions, interface: str
+) -> int:
     """Monitor an interface, in the console or into tables.
 
     Each flag has an opposite, which overrides the configuration file: --no-headless, --names.
     """
     instead = f"probedeck run -i {interface or 'NAME'} --headless"
     startup = playing.startup(settings, shown=not options.headless)
-    return _start(options, settings, interface, instead, startup)
+    return _start(options, paths, settings, interface, instead, startup)
 
 
 @click.command(cls=GroupedCommand, epilog=LAB_EXAMPLES)
 @option(
-    "--rate", type=float, default=None, metavar="FACTOR", group="Lab",
+    "--rate", "factor", type=float, default=None, metavar="FACTOR", group="Lab",
     usual="1; no traffic with --replay", help="Amount of traffic, 0.1 to 10; 1 is a calm office.",
 )  # fmt: skip
 @option(
@@ -68,10 +71,10 @@ def run(options: Options, settings: Settings, playing: TapeOptions, interface: s
     "--speed", metavar="FACTOR|max", usual="1", group="Lab",
     help="Speed of the replay; 2 is twice as fast as recorded.",
 )  # fmt: skip
-@takes(Options, Ui, TapeOptions)
+@takes(Options, Ui, TapeOptions, PathSettings)
 def lab(
-    options: Options, settings: Settings, playing: TapeOptions, rate: float | None, replay: str,
-    speed: str,
+    options: Options, paths: PathSettings, settings: Settings, playing: TapeOptions,
+    factor: float | None, replay: str, speed: str,
 ) -> int:  # fmt: skip
     """Monitor a lab: a small network with generated traffic.
 
@@ -94,14 +97,14 @@ def lab(
     instead = "probedeck lab --headless --duration 10"
     if not options.headless:
         _need_terminal(instead)
-    traffic = rate is not None or not replay
-    with Lab(rate=1.0 if rate is None else rate, traffic=traffic) as network:
+    traffic = factor is not None or not replay
+    with Lab(rate=1.0 if factor is None else factor, traffic=traffic) as network:
         network.enter()
         if capture:
             # Packets of the start must not be measured.
             network.settle()
         beside = partial(capture.running, network.replay) if capture else None
-        return _start(options, settings, network.interface, instead, startup, beside)
+        return _start(options, paths, settings, network.interface, instead, startup, beside)
 
 
 @click.command(cls=GroupedCommand)
@@ -114,7 +117,9 @@ def tour(settings: Settings) -> int:
     with Lab() as network:
         network.enter()
         options = Options(probe=[str(TOUR_PROBE)], policy=[TOUR_POLICY], no_names=True)
-        return _start(options, settings, network.interface, "probedeck man", tour=True)
+        return _start(
+            options, PathSettings(), settings, network.interface, "probedeck man", tour=True
+        )
 
 
 @click.command(cls=GroupedCommand, epilog=CONSOLE_EXAMPLES)
@@ -139,12 +144,13 @@ def console(
 
 
 def _start(
-    options: Options, settings: Settings, interface: str, instead: str, startup: Startup = NOTHING,
-    beside: Beside | None = None, *, tour: bool = False,
+    options: Options, paths: PathSettings, settings: Settings, interface: str, instead: str,
+    startup: Startup = NOTHING, beside: Beside | None = None, *, tour: bool = False,
 ) -> int:  # fmt: skip
     """Run headless or in the console. `instead` is the hint if there is no terminal."""
     options.check(settings.filters)
-    spec = replace(options.run_spec(interface, VERSION), beside=beside, tour=tour)
+    spec = options.run_spec(interface, VERSION, paths.options())
+    spec = replace(spec, beside=beside, tour=tour)
     output = options.output_spec(settings.filters) if options.headless else None
     if output is not None and startup.tape is None:
         from app.run import headless

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -10,13 +10,14 @@ import click
 from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
 from app.cli.options import GENERAL, INGRESS, OUTPUT, PATHS, Options
-from app.config.schema import setting, settings_of
+from app.cli.path_settings import PathSettings
+from app.config.schema import settings_of
 from app.run.child_process import ChildProcess
 from app.run.output_spec import OutputSpec
 from app.run.spec import RunSpec
 from bpf.attach import interface as interfaces
 from bpf.errors import UsageError
-from probes.path.options import MAX_DESTINATIONS, Guard, Guarded, Order, PathOptions, Per
+from probes.path.options import MAX_DESTINATIONS
 
 if TYPE_CHECKING:
     from app.run.report import ReportWriter
@@ -29,8 +30,6 @@ Examples:
   probedeck trace -i eth0 192.0.2.1 --views paths --format jsonl | jq .
   probedeck trace -i eth0 192.0.2.1 -o paths -- iperf3 -c 192.0.2.1 -t 10"""
 _STDERR = 2
-_DEFAULT = PathOptions()
-_DESTINATIONS = f"Addresses or host names, at most {MAX_DESTINATIONS} addresses."
 _REPORTS = ("text", "markdown", "json")
 _TABLES = ("hops", "paths", "windows", "events")
 
@@ -59,28 +58,6 @@ def _with_format(arguments: list[str]) -> list[str]:
     return [*arguments[:at], f"--report={chosen}", *arguments[at + 1 + named :]]
 
 
-@dataclass(frozen=True, slots=True)
-class TraceOptions:
-    """Options with the names and defaults of PathOptions."""
-
-    rate: float = setting(PATHS, _DEFAULT.rate, "Most probes a second, 0.1 to 100000.", "N")
-    per: Per = setting(PATHS, _DEFAULT.per, "Count the rate for each hop, or for a destination.")
-    burst: int = setting(PATHS, _DEFAULT.burst, "Probes that one packet may cause, 1 to 8.", "N")
-    order: Order = setting(
-        PATHS, _DEFAULT.order, "Send the probe or the application's packet first."
-    )
-    guard: Guard = setting(PATHS, _DEFAULT.guard, "Defect that makes the destination drop a probe.")
-    guarded: Guarded = setting(
-        PATHS, _DEFAULT.guarded, "Guard probes that may reach the destination, or all probes."
-    )
-    pass_answers: bool = setting(PATHS, False, "Let the host see the answers, too.")
-    timeout: float = setting(
-        PATHS, _DEFAULT.timeout, "Count a probe as lost after this time, 0.05 to 60.", "SECONDS"
-    )
-    max_hops: int = setting(PATHS, _DEFAULT.max_hops, "Highest TTL or hop limit, 1 to 30.", "N")
-    mtu: bool = setting(PATHS, False, "Send packets to find the path MTU and its smallest link.")
-
-
 @click.command(cls=TraceCommand, epilog=EXAMPLES)
 @argument(
     "destinations", "DEST...", f"Addresses or host names, {MAX_DESTINATIONS} at most.", nargs=-1,
@@ -102,9 +79,11 @@ class TraceOptions:
     "--report", metavar=f"[{'|'.join(_REPORTS)}]", group=OUTPUT, usual="text if no format is given",
     help="Write a report to standard output at the end: each hop's loss, times and findings.",
 )  # fmt: skip
-@takes(TraceOptions, Options, only=("format", "out", "duration", *settings_of(TraceOptions)))
+@takes(
+    PathSettings, Options, only=("format", "out", "duration", *settings_of(PathSettings)), bare=True
+)
 def trace(
-    options: Options, chosen: TraceOptions, destinations: tuple[str, ...], interface: str,
+    options: Options, chosen: PathSettings, destinations: tuple[str, ...], interface: str,
     ingress: str, views: str, report: str,
 ) -> int:  # fmt: skip
     """Trace the paths of flows, hop by hop, into tables.
@@ -118,10 +97,7 @@ def trace(
     from app.run import headless
 
     options.check()
-    kinds = {"per": Per, "order": Order, "guard": Guard, "guarded": Guarded}
-    given = asdict(chosen)
-    paths = PathOptions(**given | {name: kind(given[name]) for name, kind in kinds.items()})
-    paths.check()
+    paths = chosen.options()
     if ingress not in INGRESS:
         raise UsageError(f"--ingress {ingress!r} is not {', '.join(INGRESS)}")
     if report and report not in _REPORTS:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config import paths
-from app.config.model import Settings, Ui
+from app.config.model import Settings
 from app.config.schema import PREFIX, Setting, Value, settings_of
 from app.config.toml_lines import TomlDocument
 from bpf.errors import ProbedeckError, UsageError, did_you_mean
@@ -22,11 +22,6 @@ NONE = "none"
 """The name of the file that stands for no file."""
 _OTHERS = ("PROBEDECK_CONFIG", "PROBEDECK_DIFF")
 """Variables that are no settings: the file, and whether the console sends only changes."""
-
-
-def sections(run: type) -> Mapping[str, type]:
-    """Return the sections whose keys are the fields of a class, in the order of display."""
-    return {"ui": Ui, "run": run}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +50,11 @@ class LoadedSettings:
             raise UsageError(f"{first}{rest}")
 
 
-def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> LoadedSettings:
-    """Read the settings; `given` is the file of --config, `run` the class of `[run]`."""
+def load(
+    given: str, typed: Mapping[str, type], environment: Mapping[str, str] = os.environ
+) -> LoadedSettings:
+    """Read the settings; `given` is the file of --config, `typed` the sections whose keys are the
+    fields of a class."""
     named = given or environment.get("PROBEDECK_CONFIG", "")
     warnings: list[str] = []
     problems: list[UsageError] = []
@@ -75,8 +73,8 @@ def load(given: str, run: type, environment: Mapping[str, str] = os.environ) -> 
         warnings.append(f"{error}: it is left out")
         state = "left out"
     if document:
-        settings = _read(document, sections(run), values, origins, problems.append)
-    known = {name: each for of in sections(run).values() for name, each in settings_of(of).items()}
+        settings = _read(document, typed, values, origins, problems.append)
+    known = {name: each for of in typed.values() for name, each in settings_of(of).items()}
     for name, setting in known.items():
         if text := environment.get(setting.variable, ""):
             try:

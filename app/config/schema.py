@@ -57,10 +57,18 @@ class Setting:
     usual: str
     """The default in words, if that says more than its value."""
     flags: tuple[str, ...]
+    prefix: str
 
     @property
     def variable(self) -> str:
-        return PREFIX + self.name.upper()
+        return PREFIX + _prefixed(self.prefix, self.name).upper()
+
+    @property
+    def bare(self) -> Setting:
+        """The same setting with an option without the prefix."""
+        if not self.prefix:
+            return self
+        return dataclasses.replace(self, flags=(_flag(self.name, self.kind),))
 
     @property
     def words(self) -> str:
@@ -105,13 +113,17 @@ class Setting:
 
 @cache
 def settings_of(options: type) -> Mapping[str, Setting]:
-    """Return the fields of a dataclass of options, by name."""
+    """Return the fields of a dataclass of options, by name.
+
+    If the class has a `PREFIX`, its options and variables begin with it.
+    """
     hints = get_type_hints(options)
     fields = dataclasses.fields(options)
-    return MappingProxyType({each.name: _setting(each, hints[each.name]) for each in fields})
+    prefix = getattr(options, "PREFIX", "")
+    return MappingProxyType({e.name: _setting(e, hints[e.name], prefix) for e in fields})
 
 
-def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
+def _setting(field: dataclasses.Field[Any], hint: Any, prefix: str) -> Setting:
     many = get_origin(hint) is list
     if many:
         (hint,) = get_args(hint)
@@ -127,9 +139,13 @@ def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
     if choices and default is not None:
         default = str(default)
     given = dict(field.metadata)
-    given["flags"] = given["flags"] or (_flag(field.name, hint),)
+    given["flags"] = given["flags"] or (_flag(_prefixed(prefix, field.name), hint),)
     given["metavar"] = given["metavar"] or "|".join(choices)
-    return Setting(field.name, hint, many, choices, default, **given)
+    return Setting(field.name, hint, many, choices, default, prefix=prefix, **given)
+
+
+def _prefixed(prefix: str, name: str) -> str:
+    return f"{prefix}_{name}" if prefix else name
 
 
 def _flag(name: str, kind: type) -> str:

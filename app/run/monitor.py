@@ -28,6 +28,8 @@ class Policies:
     """Named sets of applications."""
     applications: tuple[ProbeConfig, ...] = ()
     """Applications that are not built in."""
+    paths: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of PathOptions that the file sets."""
 
 
 def policies_of(
@@ -58,7 +60,8 @@ def policies_of(
     check_names(policies, known, file.profiles)
     options = file.monitor.options()
     said = {name: getattr(options, name) for name in file.monitor.model_fields_set}
-    return Policies(policies, file.profiles, applications), said
+    paths = {name: getattr(file.paths, name) for name in file.paths.model_fields_set}
+    return Policies(policies, file.profiles, applications, paths), said
 
 
 def receiver_of(text: str) -> Receiver:

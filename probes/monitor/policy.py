@@ -40,6 +40,7 @@ from probes.monitor.condition import Condition, ConditionError
 from probes.monitor.condition.units import TIMES
 from probes.monitor.options import Input, MonitorOptions, Receiver
 from probes.monitor.state import MAX_POLICIES
+from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 
 Mode = Literal["triggered", "permanent", "operator"]
 BUILT_IN = ("accounting", "dns", "half_open", "heavy_hitters", "port_scan")
@@ -260,7 +261,30 @@ class Monitor(_Model):
         return MonitorOptions(**{**dict(self), "receivers": receivers})
 
 
-def _possible(options: MonitorOptions | Receiver, at: str = "") -> None:
+_TRACING = PathOptions()
+
+
+class PolicyTracing(_Model):
+    """See `probes.path.options.PathOptions`; for policies that trace, and all other traces."""
+
+    rate: float = _TRACING.rate
+    per: Per = _TRACING.per
+    burst: int = _TRACING.burst
+    order: Order = _TRACING.order
+    guard: Guard = _TRACING.guard
+    guarded: Guarded = _TRACING.guarded
+    pass_answers: bool = _TRACING.pass_answers
+    timeout: float = _TRACING.timeout
+    max_hops: int = _TRACING.max_hops
+    mtu: bool = _TRACING.mtu
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        _possible(PathOptions(**dict(self)))
+        return self
+
+
+def _possible(options: MonitorOptions | PathOptions | Receiver, at: str = "") -> None:
     try:
         options.check()
     except UsageError as error:
@@ -278,6 +302,7 @@ class PolicyFile(_Model):
     application: tuple[Text, ...] = ()
     """Files with configurations of applications, relative to this one (S2.16)."""
     monitor: Monitor = Monitor()
+    paths: PolicyTracing = PolicyTracing()
     _applications: tuple[ProbeConfig, ...] = PrivateAttr(())
 
     @property

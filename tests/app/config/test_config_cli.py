@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from app.cli import main as cli
-from app.cli.options import Options
-from app.config.load import load, sections
+from app.cli.path_settings import SECTIONS
+from app.config.load import load
 from app.config.schema import settings_of
 
 Deck = Callable[..., tuple[object, str, str]]
@@ -74,12 +74,12 @@ def test_init_writes_every_setting_as_a_comment_once(file: Path, deck: Deck) -> 
     text = file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
     # It sets nothing, and is right.
-    assert not load("", Options, {}).values
+    assert not load("", SECTIONS, {}).values
     assert deck("config", "validate") == (0, f"{file}: nothing is wrong\n", "")
     # Uncommenting a line sets the default.
     lines = re.sub(r"(?m)^# (?=[\w\"+]+ = \S)", "", text.replace('triage = "', "# # "))
     data = tomllib.loads(lines)
-    for section, of in sections(Options).items():
+    for section, of in SECTIONS.items():
         for name, setting in settings_of(of).items():
             assert f"# {name} =" in text
             assert data[section].get(name) == setting.default

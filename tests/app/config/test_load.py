@@ -10,6 +10,7 @@ import pytest
 
 from app.cli.decorator import unfit
 from app.cli.options import Options
+from app.cli.path_settings import SECTIONS
 from app.config.load import LoadedSettings, load
 from app.config.model import Ui
 from app.config.schema import settings_of
@@ -27,7 +28,7 @@ def read(tmp_path: Path) -> Read:
     def of(text: str, **environment: str) -> LoadedSettings:
         file = tmp_path / "config.toml"
         file.write_text(text)
-        return load(str(file), Options, environment)
+        return load(str(file), SECTIONS, environment)
 
     return of
 
@@ -97,12 +98,12 @@ def test_variables_win_over_the_file(read: Read) -> None:
     ],
 )
 def test_a_wrong_value_of_a_variable_is_an_error(variables: dict[str, str], says: str) -> None:
-    assert [str(each) for each in load("none", Options, variables).problems] == [says]
+    assert [str(each) for each in load("none", SECTIONS, variables).problems] == [says]
 
 
 def test_a_variable_that_nothing_knows_is_a_warning() -> None:
     unknown = {"PROBEDECK_INTERVALL": "2", "PROBEDECK_PORT": "x", "PROBEDECK_SERVICE_HOST": "x"}
-    loaded = load("none", Options, unknown)
+    loaded = load("none", SECTIONS, unknown)
     assert not loaded.problems
     assert loaded.settings.warnings == (
         "PROBEDECK_INTERVALL: no setting has this name; did you mean PROBEDECK_INTERVAL?",
@@ -205,19 +206,19 @@ def test_sections_of_the_operators_own_names(read: Read, tmp_path: Path) -> None
 def test_which_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     usual = tmp_path / "probedeck" / "config.toml"
-    assert (load("", Options, {}).file, load("", Options, {}).state) == (str(usual), "not there")
+    assert (load("", SECTIONS, {}).file, load("", SECTIONS, {}).state) == (str(usual), "not there")
     usual.parent.mkdir()
     usual.write_text("[run]\nbits = 5")
     other, third = tmp_path / "other.toml", tmp_path / "third.toml"
     other.write_text("[run]\nbits = 6")
     third.write_text("[run]\nbits = 7")
     variable = {"PROBEDECK_CONFIG": str(other)}
-    assert load("", Options, {}).values == {"bits": 5}
-    assert load("", Options, variable).values == {"bits": 6}
-    assert load(str(third), Options, variable).values == {"bits": 7}
-    assert load("none", Options, variable) == LoadedSettings()
-    assert load("", Options, {"PROBEDECK_CONFIG": "none"}) == LoadedSettings()
-    (problem,) = load("missing.toml", Options, {}).problems
+    assert load("", SECTIONS, {}).values == {"bits": 5}
+    assert load("", SECTIONS, variable).values == {"bits": 6}
+    assert load(str(third), SECTIONS, variable).values == {"bits": 7}
+    assert load("none", SECTIONS, variable) == LoadedSettings()
+    assert load("", SECTIONS, {"PROBEDECK_CONFIG": "none"}) == LoadedSettings()
+    (problem,) = load("missing.toml", SECTIONS, {}).problems
     assert str(problem) == "missing.toml cannot be read: No such file or directory"
 
 
@@ -231,14 +232,14 @@ def test_a_file_that_is_not_to_be_trusted_is_left_out(
     file.parent.mkdir()
     file.write_text("[run]\nbits = 5")
     os.chown(file, 1, 1)
-    loaded = load("", Options, {})
+    loaded = load("", SECTIONS, {})
     assert (loaded.values, loaded.problems, loaded.state) == ({}, (), "left out")
     assert loaded.settings.warnings == (
         f"{file} cannot be read: it belongs neither to root nor to the caller of sudo: it is left "
         "out",
     )
     # An explicitly named file is read.
-    assert load(str(file), Options, {}).values == {"bits": 5}
+    assert load(str(file), SECTIONS, {}).values == {"bits": 5}
 
 
 def test_lines_of_keys_however_they_are_written() -> None:
