@@ -6,3 +6,5 @@
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
+#define TCP_URG 0x20
+#define TCP_CONTROL (TCP_SYN | TCP_RST | TCP_FIN)

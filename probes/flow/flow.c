@@ -23,6 +23,7 @@
 #include "probe.h"
 #include "packet.h"
 #include "hash.h"
+#include "tracer.h"
 #include "capture.h"
 
 #define WAYS 8
@@ -143,6 +144,8 @@ static __always_inline void count(struct packet *packet, struct wire_size *size)
 }
 
 int flow(CONTEXT *ctx) {
+    if (is_tracers(ctx))
+        return VERDICT_PASS;
     struct packet packet = {};
     struct wire_size size = size_on_wire(ctx);
     if (!parse_or_lose(ctx, &packet, size.packets, size.bytes))

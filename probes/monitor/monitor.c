@@ -18,6 +18,7 @@
 #include "application.h"
 #include "hash.h"
 #include "kernel.h"
+#include "tracer.h"
 #include <uapi/linux/udp.h>
 
 #define POLICIES 32
@@ -201,6 +202,8 @@ static __always_inline bool observe_frame(CONTEXT *ctx, struct sketch *sketch) {
 #endif
 
 int monitor(CONTEXT *ctx) {
+    if (is_tracers(ctx))
+        return VERDICT_OTHERS;
     u32 cpu = bpf_get_smp_processor_id();
     struct sketch *sketch = sketches.lookup(&cpu);
     if (!sketch)

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * A probe's transport header: cut short, and harmless to the destination as GUARD says.
+ * A probe's transport header: that of its packet, without options and data. A whole probe is a
+ * valid packet of its flow, so address translation and stateful firewalls pass it. A guarded one is
+ * harmless to the destination as GUARD says.
  *
  * Every receiver drops what GUARD_DISCARD makes: TCP without ACK (RFC 9293, section 3.10.7.4), UDP
  * that claims more bytes than there are. TCP's header keeps its true length: drivers pass it to
- * hardware that completes checksums, which may not survive a wrong one.
+ * hardware that completes checksums, which may not survive a wrong one. Of an ICMP echo, every
+ * guard makes the checksum wrong.
  */
 #ifndef GUARD_H
 #define GUARD_H
 
+#include "mark.h"
 #include "path.h"
 #include "tcp_flags.h"
+
+#define TRANSPORT_SIZE 20 /* the most that a probe has behind its IP header */
+#define ECHO_BALANCE 16   /* offset of the word that makes an echo request's checksum right */
+#define WRONG 0x5a5a      /* flips bits of a right checksum */
 
 #define GUARD_NONE 0
 #define GUARD_CHECKSUM 1
@@ -40,29 +48,54 @@ static __always_inline u32 pseudo_sum(u8 *both, u32 size, u32 protocol, u32 leng
     return csum_from32to16(sum + bpf_htons(protocol) + bpf_htons(length));
 }
 
+/* Bytes of a probe's transport header and mark: with IPv4, 40 for TCP (S3.14). */
+static __always_inline u32 length_of(u32 protocol) {
+    return protocol == IPPROTO_UDP ? sizeof(struct udphdr) + sizeof(struct mark) : TRANSPORT_SIZE;
+}
+
+/* Write the sequence number to the header and what follows it. */
+static __always_inline void write_mark(u8 *header, u32 protocol, u16 sequence) {
+    if (protocol == IPPROTO_TCP) {
+        *(__be16 *)(header + 18) = bpf_htons(sequence);
+        return;
+    }
+    *(struct mark *)(header + sizeof(struct udphdr)) = mark_of(sequence);
+    *(u32 *)(header + ECHO_BALANCE) = 0;
+}
+
 /*
- * Set lengths and checksum of a TCP, UDP or ICMP header of `length` bytes as GUARD says. The header
- * contains the sequence number already.
+ * Set lengths and checksum of a TCP, UDP or ICMP header with its mark. Returns the checksum that
+ * the packet has on the wire.
  */
-static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseudo, bool partial) {
-    u32 at;
+static __always_inline u16 seal(u8 *header, u32 protocol, u32 pseudo, bool partial, bool whole) {
+    u32 length = length_of(protocol), guard = whole ? GUARD_NONE : GUARD;
+    bool wrong = guard == GUARD_CHECKSUM;
+    u16 *check;
     if (protocol == IPPROTO_TCP) {
         header[12] = sizeof(struct tcphdr) / 4 << 4;
-        header[13] &= GUARD == GUARD_DISCARD ? 0 : TCP_ACK;
-        at = 16;
+        header[13] &= guard == GUARD_NONE       ? TCP_ACK | TCP_SYN
+                      : guard == GUARD_CHECKSUM ? TCP_ACK
+                                                : 0;
+        check = (u16 *)(header + 16);
     } else if (protocol == IPPROTO_UDP) {
         u16 claimed = bpf_ntohs(*(__be16 *)(header + 4));
-        if (GUARD != GUARD_DISCARD)
+        if (guard != GUARD_DISCARD)
             claimed = length;
         else if (claimed <= length)
             claimed = length + 8;
         *(__be16 *)(header + 4) = bpf_htons(claimed);
-        at = 6;
+        check = (u16 *)(header + 6);
     } else {
-        at = 2;
+        check = (u16 *)(header + 2);
+        wrong = guard != GUARD_NONE;
+        if (!partial) {
+            /* Load balancers may hash the application's checksum: the payload makes it right. */
+            u16 balance =
+                ~csum_from32to16(bpf_csum_diff(0, 0, (__be32 *)header, TRANSPORT_SIZE, pseudo));
+            *(u16 *)(header + ECHO_BALANCE) = wrong ? balance ^ WRONG : balance;
+            return *check;
+        }
     }
-    u16 *check = (u16 *)(header + at);
-    u16 before = *check;
     *check = 0;
     u16 right = pseudo;
     if (!partial) {
@@ -70,11 +103,10 @@ static __always_inline void guard(u8 *header, u32 protocol, u32 length, u32 pseu
         if (protocol == IPPROTO_UDP && !right)
             right = 0xffff;
     }
-    u16 wrong = right ^ 0x5a5a ? right ^ 0x5a5a : 0xa5a5;
-    if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP)
-        *check = GUARD == GUARD_CHECKSUM ? wrong : right;
-    else /* load balancers may hash the application's own; replace it only if it is right */
-        *check = GUARD == GUARD_NONE ? right : before == right ? wrong : before;
+    *check = !wrong ? right : right ^ WRONG ? right ^ WRONG : ~WRONG;
+    if (!partial)
+        return *check;
+    return ~csum_from32to16(bpf_csum_diff(0, 0, (__be32 *)header, length, 0));
 }
 
 #endif

@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
  * noobprobe, ingress: matches routers' answers to probes, and keeps them from the host unless
- * PASS_ANSWERS (S3.16). Other packets stay untouched; the TTL of packets from a traced destination
- * tells its distance (S3.8).
+ * PASS_ANSWERS (S3.16). Packets from a traced destination tell that it lives, and its distance
+ * (S3.8). Other packets stay untouched.
  *
- * A message matches if each quoted field is that of a probe in flight: addresses, ports, sequence
- * number, length, and TCP's sequence number. An application's own packet may share the IPv4
- * identification, but not all of these.
+ * If a quote has a probe's marks (mark.h), changes of its other fields are recorded. Otherwise, and
+ * if the router quotes 8 bytes of the transport header, all fields must be the probe's: addresses,
+ * ports, identification, length, and TCP's sequence number. An application's own packet may share
+ * the IPv4 identification, but not all of these.
+ *
+ * Answers are no traffic of the host: no other probe of this hook gets them, nor answers to the
+ * probes of other tracers.
  */
+#include "mark.h"
 #include "path.h"
+#include "tcp_flags.h"
+
+#define DELIVER 0
+BPF_PROG_ARRAY(steps, 1);
 
 /* Offset of an extension whose sender does not state it (RFC 4884, section 5.5). */
 #define OLD_EXTENSION_AT 128
@@ -27,6 +36,27 @@ struct icmp {
     u16 unused;
 };
 
+/* Bits of Altered in records.py. */
+#define ALTERED_IDENTIFICATION 1
+#define ALTERED_LENGTH 2
+#define ALTERED_SOURCE 4
+#define ALTERED_SEQUENCE 8
+#define ALTERED_CHECKSUM 16
+
+/* How a message names a probe. */
+enum evidence {
+    NAMED_BY_IDENTIFICATION,
+    NAMED_BY_URGENT,
+    NAMED_BY_MARK,
+};
+
+/* To whom a message belongs. */
+enum owner {
+    OF_HOST,
+    OF_PROBE,
+    OF_FOREIGN_PROBE,
+};
+
 /* A message's quoted fields, and its sender. */
 struct answer {
     struct address to; /* the quoted destination */
@@ -37,24 +67,51 @@ struct answer {
     void *end;        /* of the linear bytes */
     u32 quote_length; /* up to the extension; 0 if its sender does not say */
     s32 length;       /* of the ICMP payload, from the IP header */
+    u32 bytes;        /* of the message, from its IP header on */
     u32 ports;
     u32 word;
+    u32 acknowledgement;
+    u16 has_acknowledgement;
     u16 sequence;
+    u16 identification;
     u16 packet_length;
+    u16 checksum;
+    u16 has_checksum;
+    u8 version;
+    u8 evidence;
     u8 protocol;
     u8 ttl;
     u8 quoted_ttl;
     u8 quoted_tos;
 };
 
-/* Store the distance of a packet's sender if it is traced. */
+#define HEARD_NS 50000000 /* between two writes of `heard_ns`: readers on other CPUs pay for it */
+
+/* Store when a packet came from a traced destination, and its distance. */
 static __always_inline void learn(struct shared *shared, struct address *from, u32 ttl) {
     if (!may_be_traced(shared, from))
         return;
     u32 *index = addresses.lookup(from);
     struct target *target = index ? target_of(*index) : 0;
-    if (target && target->ttl != ttl)
+    if (!target)
+        return;
+    if (target->ttl != ttl)
         target->ttl = ttl;
+    u64 now = bpf_ktime_get_coarse_ns();
+    if (now > target->heard_ns + HEARD_NS)
+        target->heard_ns = now;
+}
+
+/* Store the size that a router's link takes: a packet to a traced destination was larger. */
+static __always_inline void learn_mtu(struct shared *shared, struct answer *answer, u32 mtu) {
+    u32 *index = may_be_traced(shared, &answer->to) ? addresses.lookup(&answer->to) : 0;
+    struct target *target = index ? target_of(*index) : 0;
+    if (!target)
+        return;
+    target->mtu_reporter[0] = answer->responder[0];
+    target->mtu_reporter[1] = answer->responder[1];
+    target->mtu = mtu;
+    target->mtu_ns = answer->now;
 }
 
 /* Copy the part of an extension that the packet has, word by word: its length varies. */
@@ -73,26 +130,56 @@ static __always_inline void take_extension(struct answer *answer, struct slot *s
     }
 }
 
-/* Find the probe that was answered, and store the answer in its slot. Returns whether it exists. */
-static __always_inline bool matched(struct shared *shared, struct answer *answer) {
-    u32 *index = may_be_traced(shared, &answer->to) ? addresses.lookup(&answer->to) : 0;
-    struct target *target = index ? target_of(*index) : 0;
-    if (!target)
-        return false;
-    struct slot *slot = slot_of(*index, answer->sequence);
-    if (!slot)
-        return false;
-    u64 state = *(volatile u64 *)&slot->state;
-    if ((state & 0xff) != SLOT_SENT || (u16)(state >> STATE_BITS) != answer->sequence ||
-        slot->ports != answer->ports || slot->word != answer->word ||
-        slot->protocol != answer->protocol || slot->length != answer->packet_length ||
-        slot->source[0] != answer->source[0] || slot->source[1] != answer->source[1]) {
-        __sync_fetch_and_add(&target->unmatched, 1);
-        return false;
-    }
+/* Whether two checksums are the same number: both 0 and 0xffff are zero. */
+static __always_inline bool same_checksum(u16 a, u16 b) {
+    return a == b || ((u16)(a + 1) <= 1 && (u16)(b + 1) <= 1);
+}
+
+/* The fields of the probe that the quote has otherwise. */
+static __always_inline u32 changes(struct answer *answer, struct slot *slot) {
+    u32 changed = 0;
+    bool tcp = answer->protocol == IPPROTO_TCP;
+    if (answer->version == 4 && answer->identification != identification_of(answer->sequence))
+        changed |= ALTERED_IDENTIFICATION;
+    if (slot->length != answer->packet_length)
+        changed |= ALTERED_LENGTH;
+    if (answer->protocol == IPPROTO_UDP && slot->word != answer->word)
+        changed |= ALTERED_LENGTH;
+    if (slot->ports != answer->ports || slot->source[0] != answer->source[0] ||
+        slot->source[1] != answer->source[1])
+        changed |= ALTERED_SOURCE;
+    if (tcp && slot->word != answer->word)
+        changed |= ALTERED_SEQUENCE;
+    if (answer->has_acknowledgement && slot->acknowledgement != answer->acknowledgement)
+        changed |= ALTERED_SEQUENCE;
+    if (answer->has_checksum && !same_checksum(slot->checksum, answer->checksum))
+        changed |= ALTERED_CHECKSUM;
+    return changed;
+}
+
+/* Whether a message with these changed fields is nevertheless an answer to the probe. */
+static __always_inline bool is_proved(struct answer *answer, struct target *target, u32 changed) {
+    if (answer->evidence == NAMED_BY_MARK)
+        return true;
+    if (answer->evidence == NAMED_BY_URGENT)
+        return (answer->version == 4 && !(changed & ALTERED_IDENTIFICATION)) ||
+               !(changed & ALTERED_SEQUENCE);
+    /* The checksum covers the mark: it distinguishes tracers if the quote has no more. */
+    u32 decisive = ALTERED_LENGTH | ALTERED_SOURCE | ALTERED_SEQUENCE;
+    if (target->foreign_ns)
+        decisive |= ALTERED_CHECKSUM;
+    return !(changed & decisive);
+}
+
+/* Store an answer in a probe's slot, unless it has one already. */
+static __always_inline void answer_slot(struct target *target, struct slot *slot, u64 state,
+                                        struct answer *answer, u32 changed) {
     u64 answering = state - SLOT_SENT + SLOT_ANSWERING;
-    if (__sync_val_compare_and_swap(&slot->state, state, answering) != state)
-        return false;
+    if ((state & 0xff) != SLOT_SENT ||
+        __sync_val_compare_and_swap(&slot->state, state, answering) != state) {
+        __sync_fetch_and_add(&target->unmatched, 1);
+        return;
+    }
     slot->received_ns = answer->now;
     slot->responder[0] = answer->responder[0];
     slot->responder[1] = answer->responder[1];
@@ -101,34 +188,121 @@ static __always_inline bool matched(struct shared *shared, struct answer *answer
     slot->icmp_code = answer->icmp->code;
     slot->quoted_ttl = answer->quoted_ttl;
     slot->quoted_tos = answer->quoted_tos;
-    slot->altered = 0;
+    slot->altered = changed;
     take_extension(answer, slot);
     publish(slot, answering - SLOT_ANSWERING + SLOT_ANSWERED);
     __sync_fetch_and_add(&target->matched, 1);
-    return true;
+    __sync_fetch_and_add(&target->matched_bytes, answer->bytes);
 }
 
-/* Read the quoted transport header at `header`, and IPv6's sequence number into `carried`. */
-static __always_inline bool quoted(struct answer *answer, u32 *header, u16 *carried) {
+/* Whether the probe of this state left. */
+static __always_inline bool was_sent(u64 state) {
+    u8 kind = state;
+    return kind == SLOT_SENT || kind == SLOT_ANSWERING || kind == SLOT_ANSWERED;
+}
+
+/* Find the probe that a message is about, and store the answer in its slot. */
+static __always_inline enum owner match(struct shared *shared, struct answer *answer) {
+    u32 *index = may_be_traced(shared, &answer->to) ? addresses.lookup(&answer->to) : 0;
+    struct target *target = index ? target_of(*index) : 0;
+    struct slot *slot = target ? slot_of(*index, answer->sequence) : 0;
+    if (!slot)
+        return OF_HOST;
+    u64 state = *(volatile u64 *)&slot->state;
+    u32 changed = changes(answer, slot);
+    if (was_sent(state) && (u16)(state >> STATE_BITS) == answer->sequence &&
+        slot->protocol == answer->protocol && is_proved(answer, target, changed)) {
+        answer_slot(target, slot, state, answer, changed);
+        return OF_PROBE;
+    }
+    if (answer->evidence == NAMED_BY_URGENT && target->foreign_ns)
+        return OF_FOREIGN_PROBE;
+    __sync_fetch_and_add(&target->unmatched, 1);
+    return answer->evidence == NAMED_BY_MARK ? OF_PROBE : OF_HOST;
+}
+
+/*
+ * Read the quoted transport header at `header`, and find out which probe it names. Returns false if
+ * it is too short. `*foreign` is set if it has the mark of another tracer.
+ */
+static __always_inline bool quoted(struct answer *answer, u32 *header, bool *foreign) {
     u32 protocol = answer->protocol;
     if ((void *)(header + 2) > answer->end) /* IPv4 routers need not quote more */
         return false;
-    if (carried && protocol == IPPROTO_TCP) {
-        if ((void *)(header + 5) > answer->end)
-            return false;
-        *carried = bpf_ntohs(header[4] >> 16);
-    } else if (carried) {
-        if ((void *)(header + 3) > answer->end || (u16)header[2] != bpf_htons(MARK_V6))
-            return false;
-        *carried = bpf_ntohs(header[2] >> 16);
-    }
     u32 first = header[0], second = header[1];
+    bool named = answer->version == 4;
+    answer->evidence = NAMED_BY_IDENTIFICATION;
+    answer->sequence = sequence_of(answer->identification);
     answer->ports = protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ? first : second;
     answer->word = protocol == IPPROTO_TCP ? second : second & 0xffff;
+    if (protocol == IPPROTO_TCP) {
+        if ((void *)(header + 5) > answer->end)
+            return named;
+        answer->acknowledgement = header[2];
+        answer->checksum = header[4];
+        answer->has_acknowledgement = answer->has_checksum = 1;
+        u16 urgent = bpf_ntohs(header[4] >> 16);
+        if (!urgent || ((u8 *)header)[13] & TCP_URG)
+            return named;
+        answer->sequence = urgent;
+        answer->evidence = NAMED_BY_URGENT;
+        return true;
+    }
+    if (protocol != IPPROTO_UDP && protocol != IPPROTO_ICMP && protocol != IPPROTO_ICMPV6)
+        return false;
+    answer->checksum = (protocol == IPPROTO_UDP ? second : first) >> 16;
+    answer->has_checksum = 1;
+    struct mark *mark = (void *)(header + 2);
+    if ((void *)(mark + 1) > answer->end || mark->magic != bpf_htonl(MAGIC))
+        return named;
+    *foreign = !is_own(mark);
+    answer->sequence = bpf_ntohs(mark->sequence);
+    answer->evidence = NAMED_BY_MARK;
     return true;
 }
 
-static __always_inline int answer4(struct shared *shared, struct cursor *c, bool whole) {
+/* Handle an ICMP error whose quoted transport header is at `header`. */
+static __always_inline enum owner take_error(struct shared *shared, struct answer *answer,
+                                             void *header) {
+    bool foreign = false;
+    if (!quoted(answer, header, &foreign))
+        return OF_HOST;
+    return foreign ? OF_FOREIGN_PROBE : match(shared, answer);
+}
+
+/*
+ * Handle an echo reply: the destination's to a probe that came as far, or the host's. It quotes
+ * nothing but the payload. `answer` has its sender.
+ */
+static __always_inline enum owner take_reply(struct shared *shared, struct answer *answer) {
+    struct mark *mark = (void *)(answer->icmp + 1);
+    if ((void *)(mark + 1) > answer->end || mark->magic != bpf_htonl(MAGIC) || !is_own(mark))
+        return OF_HOST;
+    u32 *index = addresses.lookup(&answer->to);
+    struct target *target = index ? target_of(*index) : 0;
+    answer->sequence = bpf_ntohs(mark->sequence);
+    struct slot *slot = target ? slot_of(*index, answer->sequence) : 0;
+    if (!slot)
+        return OF_PROBE;
+    u64 state = *(volatile u64 *)&slot->state;
+    answer->quoted_tos = slot->tos;
+    if ((u16)(state >> STATE_BITS) == answer->sequence)
+        answer_slot(target, slot, state, answer, 0);
+    return OF_PROBE;
+}
+
+/* The verdict on a message. Answers that the host gets pass all other probes of this hook. */
+static __always_inline int verdict_on(CONTEXT *ctx, enum owner owner, bool drop) {
+    if (owner == OF_HOST)
+        return VERDICT_PASS;
+    if (owner == OF_PROBE && drop)
+        return VERDICT_DROP;
+    steps.call(ctx, DELIVER);
+    return VERDICT_PASS;
+}
+
+static __always_inline int answer4(CONTEXT *ctx, struct shared *shared, struct cursor *c,
+                                   bool whole) {
     struct iphdr *ip = c->at;
     if ((void *)(ip + 1) > c->end)
         return NOT_ALL_AT_HAND;
@@ -141,37 +315,48 @@ static __always_inline int answer4(struct shared *shared, struct cursor *c, bool
     if ((void *)(icmp + 1) > c->end)
         return NOT_ALL_AT_HAND;
     bool exceeded = icmp->type == ICMP_TIME_EXCEEDED && icmp->code == ICMP_EXC_TTL;
-    /* ICMP_FRAG_NEEDED is about a packet's size, and so never about a probe. */
-    if (!exceeded && (icmp->type != ICMP_DEST_UNREACH || icmp->code == ICMP_FRAG_NEEDED))
+    bool reply = icmp->type == ICMP_ECHOREPLY;
+    if (!exceeded && !reply && icmp->type != ICMP_DEST_UNREACH)
         return VERDICT_PASS;
     if (!whole)
         return NOT_ALL_AT_HAND;
 
-    struct iphdr *quote = (void *)(icmp + 1);
-    if ((void *)(quote + 1) > c->end || quote->version != 4 || quote->ihl != 5)
-        return VERDICT_PASS;
+    u32 bytes = bpf_ntohs(ip->tot_len);
     struct answer answer = {
-        .to = mapped(quote->daddr),
-        .source = {quote->saddr},
+        .to = from,
         .responder = {ip->saddr},
         .now = bpf_ktime_get_ns(),
         .icmp = icmp,
         .end = c->end,
-        .quote_length = icmp->quoted_words * 4,
-        .length = bpf_ntohs(ip->tot_len) - header_length - sizeof(*icmp),
-        .sequence = bpf_ntohs(quote->id),
-        .packet_length = quote->tot_len,
-        .protocol = quote->protocol,
+        .bytes = bytes,
+        .version = 4,
         .ttl = ip->ttl,
-        .quoted_ttl = quote->ttl,
-        .quoted_tos = quote->tos,
     };
-    if (!quoted(&answer, (void *)(quote + 1), 0) || !matched(shared, &answer))
+    if (reply)
+        return verdict_on(ctx, take_reply(shared, &answer), true);
+    struct iphdr *quote = (void *)(icmp + 1);
+    if ((void *)(quote + 1) > c->end || quote->version != 4 || quote->ihl != 5)
         return VERDICT_PASS;
-    return exceeded && !PASS_ANSWERS ? VERDICT_DROP : VERDICT_PASS;
+    answer.to = mapped(quote->daddr);
+    if (icmp->type == ICMP_DEST_UNREACH && icmp->code == ICMP_FRAG_NEEDED) {
+        /* This is about a packet's size, and so never about a probe. */
+        learn_mtu(shared, &answer, bpf_ntohs(icmp->unused));
+        return VERDICT_PASS;
+    }
+    answer.source[0] = quote->saddr;
+    answer.quote_length = icmp->quoted_words * 4;
+    answer.length = bytes - header_length - sizeof(*icmp);
+    answer.identification = bpf_ntohs(quote->id);
+    answer.packet_length = quote->tot_len;
+    answer.protocol = quote->protocol;
+    answer.quoted_ttl = quote->ttl;
+    answer.quoted_tos = quote->tos;
+    enum owner owner = take_error(shared, &answer, quote + 1);
+    return verdict_on(ctx, owner, exceeded && !PASS_ANSWERS);
 }
 
-static __always_inline int answer6(struct shared *shared, struct cursor *c, bool whole) {
+static __always_inline int answer6(CONTEXT *ctx, struct shared *shared, struct cursor *c,
+                                   bool whole) {
     struct ipv6hdr *ip = c->at;
     if ((void *)(ip + 1) > c->end)
         return NOT_ALL_AT_HAND;
@@ -183,33 +368,44 @@ static __always_inline int answer6(struct shared *shared, struct cursor *c, bool
     if ((void *)(icmp + 1) > c->end)
         return NOT_ALL_AT_HAND;
     bool exceeded = icmp->type == ICMPV6_TIME_EXCEED && icmp->code == ICMPV6_EXC_HOPLIMIT;
-    if (!exceeded && icmp->type != ICMPV6_DEST_UNREACH)
+    bool reply = icmp->type == ICMPV6_ECHO_REPLY, too_big = icmp->type == ICMPV6_PKT_TOOBIG;
+    if (!exceeded && !reply && !too_big && icmp->type != ICMPV6_DEST_UNREACH)
         return VERDICT_PASS;
     if (!whole)
         return NOT_ALL_AT_HAND;
 
-    struct ipv6hdr *quote = (void *)(icmp + 1);
-    if ((void *)(quote + 1) > c->end || quote->version != 6)
-        return VERDICT_PASS;
-    struct address source = *(struct address *)&quote->saddr;
+    u32 payload = bpf_ntohs(ip->payload_len);
     struct answer answer = {
-        .to = *(struct address *)&quote->daddr,
-        .source = {source.word[0], source.word[1]},
+        .to = from,
         .responder = {from.word[0], from.word[1]},
         .now = bpf_ktime_get_ns(),
         .icmp = icmp,
         .end = c->end,
-        .quote_length = icmp->quoted_words_v6 * 8,
-        .length = bpf_ntohs(ip->payload_len) - sizeof(*icmp),
-        .packet_length = quote->payload_len,
-        .protocol = quote->nexthdr,
+        .bytes = sizeof(*ip) + payload,
+        .version = 6,
         .ttl = ip->hop_limit,
-        .quoted_ttl = quote->hop_limit,
-        .quoted_tos = quote->priority << 4 | quote->flow_lbl[0] >> 4,
     };
-    if (!quoted(&answer, (void *)(quote + 1), &answer.sequence) || !matched(shared, &answer))
+    if (reply)
+        return verdict_on(ctx, take_reply(shared, &answer), true);
+    struct ipv6hdr *quote = (void *)(icmp + 1);
+    if ((void *)(quote + 1) > c->end || quote->version != 6)
         return VERDICT_PASS;
-    return exceeded && !PASS_ANSWERS ? VERDICT_DROP : VERDICT_PASS;
+    answer.to = *(struct address *)&quote->daddr;
+    if (too_big) {
+        learn_mtu(shared, &answer, bpf_ntohl(*(__be32 *)&icmp->quoted_words_v6));
+        return VERDICT_PASS;
+    }
+    struct address source = *(struct address *)&quote->saddr;
+    answer.source[0] = source.word[0];
+    answer.source[1] = source.word[1];
+    answer.quote_length = icmp->quoted_words_v6 * 8;
+    answer.length = payload - sizeof(*icmp);
+    answer.packet_length = quote->payload_len;
+    answer.protocol = quote->nexthdr;
+    answer.quoted_ttl = quote->hop_limit;
+    answer.quoted_tos = quote->priority << 4 | quote->flow_lbl[0] >> 4;
+    enum owner owner = take_error(shared, &answer, quote + 1);
+    return verdict_on(ctx, owner, exceeded && !PASS_ANSWERS);
 }
 
 static __always_inline int answer_in(CONTEXT *ctx, struct shared *shared) {
@@ -224,9 +420,9 @@ static __always_inline int answer_in(CONTEXT *ctx, struct shared *shared) {
     if (!skip_link(&c, &type))
         return NOT_ALL_AT_HAND;
     if (type == bpf_htons(ETH_P_IP))
-        return answer4(shared, &c, whole);
+        return answer4(ctx, shared, &c, whole);
     if (type == bpf_htons(ETH_P_IPV6))
-        return answer6(shared, &c, whole);
+        return answer6(ctx, shared, &c, whole);
     return VERDICT_PASS;
 }
 
@@ -246,4 +442,9 @@ int path(CONTEXT *ctx) {
     }
 #endif
     return verdict == NOT_ALL_AT_HAND ? VERDICT_PASS : verdict;
+}
+
+/* Pass a packet to the host: loaded without a next probe. */
+int deliver(CONTEXT *ctx) {
+    return VERDICT_PASS;
 }

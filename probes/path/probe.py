@@ -139,11 +139,8 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             self._current = self._load(self._current.sources, compiled.sides)
         for side, point in self._points.items():
             fd = self._current.programs[side].main.fd
-            if side == "egress":
-                # First, so that no other probe sees a clone before it becomes a probe.
-                point.chain.prepend(self._stages[side], fd)
-            else:
-                point.chain.append(self._stages[side], fd)
+            # First, so that no other probe sees an answer, or a clone before it becomes a probe.
+            point.chain.prepend(self._stages[side], fd)
             self._joined.append(side)
         for point in self._points.values():
             self._registry.attach(point)
@@ -302,7 +299,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         programs: dict[Side, SideProgram] = {}
         try:
             for side, one in compiled.items():
-                programs[side] = SideProgram(one, self._tables, self._stages[side].next_fd)
+                programs[side] = SideProgram(side, one, self._tables, self._stages[side].next_fd)
         except BaseException:
             PathGeneration(sources, programs).close()
             raise
@@ -350,12 +347,17 @@ def _sizes(options: PathOptions, memory: int) -> tuple[int, int]:
 
 def _macros(options: PathOptions, interface: Interface, memory: int) -> dict[str, Any]:
     slots, targets = _sizes(options, memory)
+    id_factor = secrets.randbits(16) | 1
     return {
         "LINK_ETHERNET": int(interface.ethernet),
         "SLOTS": slots,
         "TARGETS": targets,
-        # Secret, so that no application's packet is taken for a clone.
+        # Secret, so that no application's packet is taken for a clone, and no answer to another
+        # tracer for one to a probe.
         "MARK": f"{secrets.randbits(32) | 1:#x}",
+        "KEY": f"{secrets.randbits(64) | 1:#x}ULL",
+        "ID_FACTOR": f"{id_factor:#x}U",
+        "ID_INVERSE": f"{pow(id_factor, -1, 1 << 16):#x}U",
         "BURST": options.burst,
         "APPLICATION_FIRST": int(options.order is Order.APPLICATION),
         "GUARD": _GUARDS[options.guard],

@@ -21,13 +21,20 @@ FUNCTION = "path"
 SOURCES: Mapping[Side, Path] = {
     side: Path(__file__).with_name(f"{side}.c") for side in ("ingress", "egress")
 }
-HEADERS = tuple(Path(__file__).with_name(name) for name in ("path.h", "guard.h", "meter.h"))
-STEPS = ("send4", "send6", "edit4", "edit6")
-"""In the order of the indices in egress.c."""
-_SENDING = STEPS[:2]
-"""These steps pass the packet on to the next probe. A clone that became a probe is not passed on:
-other probes see only the applications' packets."""
-PROGRAMS: Mapping[Side, tuple[str, ...]] = {"ingress": (FUNCTION,), "egress": (FUNCTION, *STEPS)}
+HEADERS = tuple(
+    Path(__file__).with_name(name) for name in ("path.h", "mark.h", "guard.h", "meter.h")
+)
+STEPS: Mapping[Side, tuple[str, ...]] = {
+    "ingress": ("deliver",),
+    "egress": ("send4", "send6", "edit4", "edit6"),
+}
+"""In the order of the indices in the sources."""
+_SENDING = ("send4", "send6")
+"""These steps pass the packet on to the next probe. Other probes see neither a clone that became a
+probe, nor an answer that the host gets."""
+PROGRAMS: Mapping[Side, tuple[str, ...]] = {
+    side: (FUNCTION, *steps) for side, steps in STEPS.items()
+}
 SHARED_MAPS = ("addresses", "shared", "senders", "targets", "slots")
 """Maps that both directions and all generations share."""
 
@@ -35,18 +42,18 @@ SHARED_MAPS = ("addresses", "shared", "senders", "targets", "slots")
 class SideProgram:
     """The program of one direction, and its steps."""
 
-    def __init__(self, compiled: Compiled, tables: ProbeMaps, next_fd: int) -> None:
+    def __init__(self, side: Side, compiled: Compiled, tables: ProbeMaps, next_fd: int) -> None:
         """Load the programs. Raises as `Program` does, and then leaves nothing behind."""
-        _check_steps(compiled)
+        steps = STEPS[side]
+        _check_steps(compiled, len(steps))
         self.main = Program(compiled, FUNCTION, shared=tables.fds, next_fd=next_fd)
         self._steps: list[Program] = []
         own = {name: self.main.map_fd(name) for name in compiled.maps}
         try:
-            for at, name in enumerate(STEPS):
-                if name in compiled.programs:
-                    onward = next_fd if name in _SENDING else None
-                    self._steps.append(Program(compiled, name, shared=own, next_fd=onward))
-                    prog_array_set(own["steps"], at, self._steps[-1].fd)
+            for at, name in enumerate(steps):
+                onward = next_fd if name in _SENDING else None
+                self._steps.append(Program(compiled, name, shared=own, next_fd=onward))
+                prog_array_set(own["steps"], at, self._steps[-1].fd)
         except BaseException:
             self.close()
             raise
@@ -60,14 +67,11 @@ class SideProgram:
         self.main.close()
 
 
-def _check_steps(compiled: Compiled) -> None:
+def _check_steps(compiled: Compiled, count: int) -> None:
     """Raises UsageError if the program array of the steps is missing or too small."""
-    wanted = [name for name in STEPS if name in compiled.programs]
     steps = compiled.maps.get("steps")
-    if wanted and not (
-        steps and steps.spec.type is MapType.PROG_ARRAY and steps.spec.max_entries >= len(STEPS)
-    ):
-        raise UsageError(f"the source must have the program array steps of {len(STEPS)}")
+    if not (steps and steps.spec.type is MapType.PROG_ARRAY and steps.spec.max_entries >= count):
+        raise UsageError(f"the source must have the program array steps of {count}")
 
 
 @dataclass(frozen=True, slots=True)

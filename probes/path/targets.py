@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import secrets
 import struct
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address
@@ -43,6 +44,9 @@ _FRESH = ("whole", "whole_udp", "syn", "next_ns", "round", "done", "asked", "ttl
 
 SHARED = np.dtype([("clones", "u8"), ("unused", "u8", (7,)), ("watched", "u8", (64,))])
 """`struct shared` of path.h: 576 bytes."""
+
+_FIRST_BITS = 31
+"""Of the first sequence number: a row has 32."""
 
 _HASH_FACTOR = 0x9E3779B97F4A7C15
 """Of `may_be_traced` in path.h."""
@@ -222,6 +226,8 @@ class TracedDestinations:
         self._watched = shared["watched"][0]
         self._options = options
         self._table = table
+        # Random: another tracer's probes of the same flow should not have the same numbers.
+        table["sequence"] = [secrets.randbits(_FIRST_BITS) for _ in table]
         self._slots = slots.reshape(len(table), -1)
         self._free = list(range(len(self._table)))
         self._targets: dict[bytes, TracedDestination] = {}

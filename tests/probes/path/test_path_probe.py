@@ -18,7 +18,7 @@ from probes.path.probe import memory_of
 from probes.path.records import ProbeOutcome
 from probes.path.targets import TracedDestination
 from tests.probes.path.conftest import PORT, MakeHost, outcomes_of, sent_by_hop
-from tests.probes.path.wire.frames import PEER, ROUTER, UDP, packed
+from tests.probes.path.wire.frames import PEER, ROUTER, SECRETS, UDP, packed
 
 FAST = PathOptions(rate=100_000)
 """Every packet causes a probe."""
@@ -112,15 +112,14 @@ def test_a_clone_that_meets_another_generation_is_no_packet_of_the_application(
     make_host: MakeHost, order: Order
 ) -> None:
     """S3.15: it would be on the wire twice. Only its mark is known."""
-    # No other test has these options: a kept compile would carry another mark.
-    host = make_host(PathOptions(rate=20, timeout=5, pass_answers=True, order=order))
+    host = make_host(PathOptions(rate=20, timeout=5, order=order))
     host.controller.trace(PEER[4])
     flow = host.open()
     host.send(0.1, flow)
     host.settle()
     assert host.network.packets.total() > 5
     before = host.network.packets.copy(), host.network.probes.copy()
-    mark = int(str(host.probe._macros["MARK"]), 16)
+    mark = int(SECRETS["MARK"], 16)
     flow.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, struct.pack("I", mark))
     host.send(0.02, flow)
     host.settle()

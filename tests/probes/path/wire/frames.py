@@ -37,7 +37,18 @@ ECHO = {4: socket.IPPROTO_ICMP, 6: socket.IPPROTO_ICMPV6}
 FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 ECHO_REQUEST = {4: 8, 6: 128}
 CHECKSUM_AT = {TCP: 16, UDP: 6, ECHO[4]: 2, ECHO[6]: 2}
-_CARRIER_V6 = 0xA4B7
+MAGIC = 0x70646B31
+KEY, ID_FACTOR = 0x9B05688C2B3E6C1F, 0x5DE5
+SECRETS = {
+    "MARK": "0x5be0cd19",
+    "KEY": f"{KEY:#x}ULL",
+    "ID_FACTOR": f"{ID_FACTOR}U",
+    "ID_INVERSE": f"{pow(ID_FACTOR, -1, 1 << 16)}U",
+}
+"""Secrets of the probes that `Frugal` compiles."""
+BALANCE_AT = 16
+"""Offset in an echo request that is a probe: a word that makes its checksum right, or wrong."""
+WRONG = 0x5A5A
 
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _TUN, _TAP, _NO_PI, _VNET_HDR = 0x1, 0x2, 0x1000, 0x4000
@@ -86,6 +97,12 @@ def with_checksum(data: bytes, at: int, start: int = 0) -> bytes:
     data = data[:at] + b"\0\0" + data[at + 2 :]
     total = ones_sum(struct.pack(">H", start) + data)
     return data[:at] + struct.pack(">H", ~total & 0xFFFF) + data[at + 2 :]
+
+
+def mark(sequence: int, key: int = KEY) -> bytes:
+    """Payload of a UDP or ICMP probe."""
+    low = sequence & 0xFFFF
+    return struct.pack(">IHH", MAGIC, low, (low + 1) * key >> 48 & 0xFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,21 +174,27 @@ class Packet:
         """The probe that it is to cause; its transport's checksum is to be checked beside."""
         protocol, four = self.protocol, self.version == 4
         head = bytearray((self.transport + bytes(20))[: 20 if protocol == TCP else 8])
-        carried = b"" if four else struct.pack(">HH", _CARRIER_V6, sequence & 0xFFFF)
         discard = guard is Guard.DISCARD
         if protocol == TCP:
             head[12] = 5 << 4
             head[13] &= 0 if discard else 0x10
-            head[18:20] = b"\0\0" if four else carried[2:]
-        elif protocol == UDP:
-            claimed, real = int.from_bytes(head[4:6], "big"), 8 + len(carried)
-            if not discard or claimed <= real:
-                claimed = real + 8 * discard
+            head[18:20] = struct.pack(">H", sequence & 0xFFFF)
+        else:
+            head += mark(sequence)
+        if protocol == UDP:
+            claimed = int.from_bytes(head[4:6], "big")
+            if not discard or claimed <= len(head):
+                claimed = len(head) + 8 * discard
             head[4:6] = struct.pack(">H", claimed)
-        transport = bytes(head) + (b"" if protocol == TCP else carried)
+        elif protocol == ECHO[self.version]:
+            pseudo = b"".join(self.addresses) + struct.pack(">II", 20, protocol)
+            balance = ~ones_sum(bytes(head) + (b"" if four else pseudo)) & 0xFFFF
+            head += struct.pack(">HH", balance ^ (0 if guard is Guard.NONE else WRONG), 0)
+        transport = bytes(head)
         ip = bytearray(self.ip[: self.header])
         if four:
-            ip[2:6] = struct.pack(">HH", 20 + len(transport), sequence & 0xFFFF)
+            identification = sequence * ID_FACTOR & 0xFFFF
+            ip[2:6] = struct.pack(">HH", 20 + len(transport), identification)
             ip[8] = hop
             ip = bytearray(with_checksum(bytes(ip), 10))
         else:
@@ -289,20 +312,24 @@ class _Kept(Compiled):
 def _matters(flag: str, text: str) -> bool:
     """Whether a source is another one with another value of a macro."""
     name = flag.removeprefix("-D").partition("=")[0]
-    return name != "MARK" and (name in text or name.startswith("HOOK"))
+    return name in text or name.startswith("HOOK")
+
+
+def _disclosed(flag: str) -> str:
+    """The flag, with a known value if it defines a secret."""
+    name = flag.removeprefix("-D").partition("=")[0]
+    return f"-D{name}={SECRETS[name]}" if name in SECRETS else flag
 
 
 class Frugal:
-    """A compiler that compiles the same only once.
-
-    A probe's mark is random; here the first mark stays.
-    """
+    """A compiler that compiles the same only once: secrets are SECRETS."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
 
     def compile(self, source: str, prog_type: ProgType, **more: Any) -> Compiled:
         text = source + "".join((more.get("headers") or {}).values())
+        more["cflags"] = [_disclosed(flag) for flag in more["cflags"]]
         macros = tuple(flag for flag in more["cflags"] if _matters(flag, text))
         key = (source, prog_type, macros)
         if key not in _KEPT:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bpf.attach.attachment import Hook
 from bpf.compiler import Compiler
 from bpf.syscall import prog_test_run
-from probes.path.records import Array, ProbeOutcome
+from probes.path.records import Altered, Array, ProbeOutcome
 from tests.probes.path.network import answer
 from tests.probes.path.wire.frames import (
     ECHO,
@@ -110,19 +110,20 @@ def altered(ip: bytes, at: int, by: int = 0x40) -> bytes:
 def test_an_answer_is_dropped_and_told_once(host: Answering, protocol: str, version: int) -> None:
     """S3.11, S3.16: whatever tags it has, and however much it quotes."""
     host.rows()
-    least = 28 if version == 4 else 60 if protocol == "tcp" else 52
+    least = 28 if version == 4 else 60 if protocol == "tcp" else 56
     tags = (b"", b"\x81\0\0\7", b"\x88\xa8\0\1\x81\0\0\7")
     for quote in (least, least + 1, 200):
         for tag in tags:
             probe = host.probe(version, number(protocol, version))
             packet = answer(probe, ROUTER[version] % 7, quote=quote)
             assert host.drops(packet, tag)
-            assert not host.drops(packet, tag)  # another one is not ours any more
+            assert host.drops(packet, tag)  # the network doubled it
             (row,) = host.rows()
             router = ipaddress.ip_address(ROUTER[version] % 7).packed
             assert bytes(row["responder"]) == router.ljust(16, b"\0")
             assert (row["hop"], row["outcome"], row["ttl"]) == (7, ProbeOutcome.ANSWERED, 60)
             assert (row["quoted_ttl"], row["label_count"]) == (1, 0)
+            assert row["altered"] == 0
             assert row["received_ns"] >= row["sent_ns"]
             ports = {"tcp": (1000, 80), "udp": (1000, 53)}.get(
                 protocol, (5, ECHO_REQUEST[version] << 8)
@@ -138,6 +139,51 @@ def test_an_answer_is_dropped_and_told_once(host: Answering, protocol: str, vers
     assert not host.drops(answer(probe, ROUTER[version] % 7), b"\x81\0\0\7" * 3)
 
 
+def fields_of(protocol: str, version: int) -> dict[str, int]:
+    """Offsets of a byte of each field in an ICMP error about a probe."""
+    outer = 20 if version == 4 else 40
+    quote = outer + 8
+    first = quote + (20 if version == 4 else 40)
+    fields = {"type": outer, "code": outer + 1, "version": quote}
+    fields |= {"protocol": quote + (9 if version == 4 else 6)}
+    if version == 4:
+        fields |= {"length": quote + 3, "identification": quote + 4}
+        fields |= {"source": quote + 15, "destination": quote + 19}
+    else:
+        fields |= {"length": quote + 5, "source": quote + 23, "destination": quote + 39}
+    if protocol == "echo":
+        fields |= {"identifier": first + 5, "echo's sequence": first + 7}
+    else:
+        fields |= {"source port": first + 1, "destination port": first + 3}
+    if protocol == "udp":
+        fields["UDP length"] = first + 5
+    if protocol == "tcp":
+        fields |= {"TCP sequence": first + 5, "TCP acknowledgement": first + 9}
+        fields |= {"urgent pointer": first + 18, "urgent pointer, low": first + 19}
+    else:
+        fields |= {"magic": first + 8, "magic, low": first + 11, "sequence": first + 12}
+        fields |= {"sequence, low": first + 13, "tag": first + 14, "tag, low": first + 15}
+    fields["checksum"] = first + {"tcp": 16, "udp": 6, "echo": 2}[protocol]
+    return fields
+
+
+OTHERS = {"type", "code", "version", "protocol", "destination"}
+"""Fields without which a message is about something else."""
+CHANGES = {
+    "identification": Altered.IDENTIFICATION,
+    "length": Altered.LENGTH,
+    "UDP length": Altered.LENGTH,
+    "source": Altered.SOURCE,
+    "source port": Altered.SOURCE,
+    "destination port": Altered.SOURCE,
+    "identifier": Altered.SOURCE,
+    "echo's sequence": Altered.SOURCE,
+    "TCP sequence": Altered.SEQUENCE,
+    "TCP acknowledgement": Altered.SEQUENCE,
+    "checksum": Altered.CHECKSUM,
+}
+
+
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_answer_to_something_else_is_not_touched(
@@ -147,41 +193,53 @@ def test_an_answer_to_something_else_is_not_touched(
     host.rows()
     probe = host.probe(version, number(protocol, version))
     right = answer(probe, ROUTER[version] % 7)
-    outer = 20 if version == 4 else 40
-    quote = outer + 8
-    first = quote + (20 if version == 4 else 40)
-    fields = {"type": outer, "code": outer + 1, "protocol": quote + (9 if version == 4 else 6)}
+    fields = fields_of(protocol, version)
+    decisive = OTHERS | (set(fields) - set(CHANGES))
     if version == 4:
-        fields |= {"length": quote + 3, "identification": quote + 4, "version": quote}
-        fields |= {"source": quote + 15, "destination": quote + 19}
-    else:
-        fields |= {
-            "version": quote,
-            "length": quote + 5,
-            "source": quote + 23,
-            "destination": quote + 39,
-        }
-        carrier = first + (18 if protocol == "tcp" else 10)
-        fields |= {"sequence": carrier, "sequence, low": carrier + 1}
-        if protocol != "tcp":
-            fields |= {"mark": first + 8, "mark, low": first + 9}
-    if protocol == "echo":
-        fields |= {"identifier": first + 5, "echo's sequence": first + 7}
-    else:
-        fields |= {"source port": first + 1, "destination port": first + 3}
-        fields |= {"TCP sequence or UDP length": first + 5}
-    for name, at in fields.items():
-        assert not host.drops(altered(right, at)), name
+        decisive -= {"magic", "magic, low"}  # the rest proves it as in a quote of 8 bytes
+    elif protocol == "tcp":
+        decisive |= {"TCP sequence", "TCP acknowledgement"}
+    for name in decisive:
+        assert not host.drops(altered(right, fields[name])), name
     if version == 4:
         assert not host.drops(altered(right, 6, 0x20)), "a fragment of an answer"
-        assert not host.drops(altered(right, quote, 3)), "options in the quote"
+        assert not host.drops(altered(right, 28, 3)), "options in the quote"
+        short = answer(probe, ROUTER[version] % 7, quote=28)
+        for name in set(fields) - {"checksum"}:
+            assert fields[name] >= len(short) or not host.drops(altered(short, fields[name])), name
     assert not len(host.rows())
     # That is to say, but for these: fields that routers change.
+    quote = 28 if version == 4 else 48
     passing = {"TTL": quote + (8 if version == 4 else 7), "class": quote + 1}
     changed = right
     for at in passing.values():
         changed = altered(changed, at, 0x10)
     assert host.drops(changed)
+    assert host.rows()["altered"].tolist() == [0]
+
+
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_changes_by_middleboxes_are_told(host: Answering, protocol: str, version: int) -> None:
+    """The mark proves the answer; TCP's needs its sequence numbers or IPv4's identification."""
+    host.rows()
+    needed = ("TCP sequence", "TCP acknowledgement") if version == 6 else ()
+    for name, at in fields_of(protocol, version).items():
+        if name in CHANGES and name not in needed:
+            probe = host.probe(version, number(protocol, version))
+            assert host.drops(altered(answer(probe, ROUTER[version] % 7), at)), name
+            assert host.rows()["altered"].tolist() == [CHANGES[name]], name
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_two_changes_of_a_tcp_probe_leave_no_proof(host: Answering, version: int) -> None:
+    host.rows()
+    packet = answer(host.probe(version, TCP), ROUTER[version] % 7)
+    fields = fields_of("tcp", version)
+    for name in ("identification", "TCP sequence") if version == 4 else ("TCP sequence",):
+        packet = altered(packet, fields[name])
+    assert not host.drops(packet)
+    assert not len(host.rows())
 
 
 @pytest.mark.parametrize("version", [4, 6])
@@ -264,7 +322,7 @@ def test_garbage_is_passed(host: Answering, data: st.DataObject) -> None:
     packet = answer(host.probe(version, number(protocol, version)), ROUTER[version] % 7)
     frame = bytes(12) + (b"\x08\x00" if version == 4 else b"\x86\xdd") + packet
     # All that a match needs is before the last byte of it.
-    kept = data.draw(st.integers(0, len(frame) - (5 if version == 6 else 13)))
+    kept = data.draw(st.integers(0, len(frame) - (7 if version == 6 else 13)))
     end = frame[kept:]
     tail = data.draw(st.binary(max_size=200).filter(lambda tail: not tail.startswith(end[:1])))
     verdict = host.of_frame((frame[:kept] + tail).ljust(LEAST, b"\0"))
@@ -272,7 +330,7 @@ def test_garbage_is_passed(host: Answering, data: st.DataObject) -> None:
 
 
 def test_sixteen_bits_come_round(host: Answering) -> None:
-    """S3.14: sequence numbers go on where what a packet carries of them begins again."""
+    """S3.14: sequence numbers go on where a packet's part of them begins again; 0 is skipped."""
     host.rows()
     for version in (4, 6):
         for target in host.tracing.probe._targets:
@@ -284,4 +342,4 @@ def test_sixteen_bits_come_round(host: Answering) -> None:
             assert host.drops(answer(probe, ROUTER[version] % 7))
             found += list(host.rows()["sequence"])
         assert len(found) == 5
-        assert [number & 0xFFFF for number in found] == [0xFFFE, 0xFFFF, 0, 1, 2]
+        assert [number & 0xFFFF for number in found] == [0xFFFE, 0xFFFF, 1, 2, 3]

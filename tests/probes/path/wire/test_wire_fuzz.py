@@ -81,6 +81,16 @@ def transport(rng: random.Random, version: int, protocol: int) -> tuple[bytes, b
     return bytes(data), False
 
 
+def is_marked(protocol: int, payload: bytes, ttl: int) -> bool:
+    """Whether it looks like the TCP probe of another host's tracer."""
+    return (
+        (protocol, len(payload)) == (TCP, 20)
+        and ttl <= 32
+        and not payload[13] & 0x20
+        and any(payload[18:])
+    )
+
+
 def any_case(rng: random.Random) -> Case:
     version = rng.choice([4, 6])
     common = [TCP, UDP, ECHO[version]]
@@ -107,6 +117,7 @@ def any_case(rng: random.Random) -> Case:
         ip = struct.pack(">IHBB", 6 << 28 | tos << 20 | ident, len(extension + payload), kind, ttl)
         ip += addresses + extension
         probed = probed and not extension
+    probed = probed and not is_marked(protocol, payload, ttl)
     tags = rng.choice([0] * 6 + [1, 2, 3])
     link = rng.randbytes(12).replace(b"\x01", b"\x02")
     link += rng.choice([VLAN, SERVICE_VLAN]) * tags + struct.pack(
