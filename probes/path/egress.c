@@ -12,9 +12,10 @@
  * MARK, BURST, APPLICATION_FIRST and GUARD (GUARD_*) come from probes/path/probe.py.
  */
 #include "path.h"
+#include "cause.h"
 #include "guard.h"
 #include "meter.h"
-#include "tracer.h"
+#include "scratch.h"
 
 #define SEND4 0
 #define SEND6 1
@@ -22,37 +23,8 @@
 #define EDIT6 3
 BPF_PROG_ARRAY(steps, 4);
 
-#define NUMBERS 4     /* tried at most for one probe */
 #define NET_XMIT_CN 2 /* linux/netdevice.h: the queue took the packet and dropped another */
 #define REMARKED 1    /* in `senders`: the clone arrived without its mark */
-
-/* State that one step passes to the next on the same CPU: no other packet comes in between. */
-struct scratch {
-    u32 target;
-    u32 l3; /* offset of the IP header */
-    u32 mark;
-    u32 sending; /* a clone that this generation of `path` has not seen yet */
-    u64 control; /* the packet's control block where a clone has TRACERS */
-    u64 now;     /* arrival of the application's packet */
-    u64 sequence;
-    u32 hop;
-    u32 packet_bytes;
-    u8 ip[40];
-    u8 transport[TRANSPORT_SIZE];
-    u32 protocol;
-    u16 whole;
-    u16 checksum; /* of the finished probe */
-    /* Marks of the last probe of another tracer: one packet may cause a probe of each. */
-    u16 foreign_identification;
-    u16 foreign_urgent;
-};
-
-BPF_PERCPU_ARRAY(scratches, struct scratch, 1);
-
-static __always_inline struct scratch *scratch_of_cpu(void) {
-    u32 zero = 0;
-    return scratches.lookup(&zero);
-}
 
 static __always_inline u64 *sender_of_cpu(void) {
     u32 zero = 0;
@@ -92,21 +64,6 @@ static __always_inline bool is_remarked_clone(struct shared *shared) {
         return false;
     *sender = REMARKED;
     return true;
-}
-
-/* Count another tracer's probe to `target`, and keep its marks. */
-static __always_inline void count_foreign(CONTEXT *ctx, struct target *target,
-                                          struct scratch *scratch, u64 now) {
-    __sync_fetch_and_add(&target->foreign, 1);
-    target->foreign_ns = now;
-    u32 l3 = scratch->l3;
-    u16 marks[2] = {};
-    bpf_skb_load_bytes(ctx, l3 + offsetof(struct iphdr, id), &marks[0], sizeof(u16));
-    u32 size =
-        ctx->protocol == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-    bpf_skb_load_bytes(ctx, l3 + size + offsetof(struct tcphdr, urg_ptr), &marks[1], sizeof(u16));
-    scratch->foreign_identification = bpf_ntohs(marks[0]);
-    scratch->foreign_urgent = bpf_ntohs(marks[1]);
 }
 
 int path(CONTEXT *ctx) {
@@ -165,95 +122,6 @@ int path(CONTEXT *ctx) {
     return VERDICT_PASS;
 }
 
-/* Store the probe in `scratch` in its slot. */
-static __always_inline void keep(struct scratch *scratch, u64 state) {
-    struct slot *slot = slot_of(scratch->target, scratch->sequence);
-    if (!slot)
-        return;
-    u32 first = *(u32 *)scratch->transport, second = *(u32 *)(scratch->transport + 4);
-    u32 protocol = scratch->protocol;
-    u8 *ip = scratch->ip;
-    publish(slot, SLOT_WRITING);
-    if (ip[0] >> 4 == 4) {
-        slot->source[0] = *(u32 *)(ip + 12);
-        slot->source[1] = 0;
-        slot->length = *(u16 *)(ip + 2);
-        slot->tos = ip[1];
-    } else {
-        slot->source[0] = *(u64 *)(ip + 8);
-        slot->source[1] = *(u64 *)(ip + 16);
-        slot->length = *(u16 *)(ip + 4);
-        slot->tos = ip[0] << 4 | ip[1] >> 4;
-    }
-    slot->ports = protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ? first : second;
-    slot->word = protocol == IPPROTO_TCP ? second : second & 0xffff;
-    slot->packet_bytes = scratch->packet_bytes;
-    slot->hop = scratch->hop;
-    slot->protocol = protocol;
-    slot->whole = scratch->whole;
-    slot->checksum = scratch->checksum;
-    slot->acknowledgement = *(u32 *)(scratch->transport + 8);
-    slot->sent_ns = bpf_ktime_get_ns();
-    publish(slot, scratch->sequence << STATE_BITS | state);
-}
-
-/* Count a packet that cannot become a probe. */
-static __always_inline int refuse(struct scratch *scratch, enum unprobed reason) {
-    struct target *target = target_of(scratch->target);
-    if (target)
-        __sync_fetch_and_add(&target->unprobed[reason], 1);
-    return VERDICT_PASS;
-}
-
-#define USABLE UNPROBED_REASONS
-
-/* Read the transport header. Returns USABLE, or why such a packet cannot become a probe. */
-static __always_inline enum unprobed usable(CONTEXT *ctx, struct scratch *scratch, u32 at,
-                                            u8 echo) {
-    u32 protocol = scratch->protocol;
-    u8 *transport = scratch->transport;
-    if (protocol == IPPROTO_TCP) {
-        if (bpf_skb_load_bytes(ctx, at, transport, sizeof(struct tcphdr)))
-            return UNPROBED_SHORT;
-        struct target *target = target_of(scratch->target);
-        u8 flags = transport[13];
-        bool opens = target && target->syn && (flags & TCP_CONTROL) == TCP_SYN;
-        return flags & TCP_CONTROL && !opens ? UNPROBED_OPENING : USABLE;
-    }
-    if (bpf_skb_load_bytes(ctx, at, transport, sizeof(struct udphdr)))
-        return UNPROBED_SHORT;
-    return protocol == IPPROTO_UDP || transport[0] == echo ? USABLE : UNPROBED_ICMP;
-}
-
-/*
- * Whether the packet in `scratch` is a probe of another host's tracer, or of one on this host that
- * sends by a raw socket.
- */
-static __always_inline bool is_marked(CONTEXT *ctx, struct scratch *scratch, u32 at, u8 ttl) {
-    if (ttl > HOPS)
-        return false;
-    u8 *transport = scratch->transport;
-    if (scratch->protocol == IPPROTO_TCP)
-        return scratch->packet_bytes == at - scratch->l3 + sizeof(struct tcphdr) &&
-               !(transport[13] & TCP_URG) && *(u16 *)(transport + 18);
-    __be32 magic;
-    return !bpf_skb_load_bytes(ctx, at + sizeof(struct udphdr), &magic, sizeof(magic)) &&
-           magic == bpf_htonl(MAGIC);
-}
-
-/* Whether the flow is traced. */
-static __always_inline bool chosen(struct target *target, struct scratch *scratch) {
-    if (!target->only[0])
-        return true;
-    bool ports = scratch->protocol == IPPROTO_TCP || scratch->protocol == IPPROTO_UDP;
-    u64 flow = (u64)scratch->protocol << 32 | (ports ? *(u32 *)scratch->transport : 0);
-#pragma unroll
-    for (int i = 0; i < FLOWS; i++)
-        if (target->only[i] == flow)
-            return true;
-    return false;
-}
-
 enum outcome {
     CLONE_SENT,
     CLONE_DROPPED,
@@ -288,26 +156,6 @@ static __always_inline enum outcome clone(CONTEXT *ctx, struct scratch *scratch)
     if (error && error != NET_XMIT_CN)
         return remarked ? CLONE_REMARKED : CLONE_DROPPED;
     return seen ? CLONE_SENT : CLONE_ESCAPED;
-}
-
-/*
- * Take the number of the next probe. Skip numbers whose marks tell nothing: TCP's urgent pointer 0,
- * and those of another tracer's probe by the same packet.
- */
-static __always_inline u64 take_number(struct target *target, struct scratch *scratch) {
-    u64 sequence;
-#pragma nounroll
-    for (int i = 0; i < NUMBERS; i++) {
-        sequence = __sync_fetch_and_add(&target->sequence, 1);
-        u16 low = sequence;
-        if (low && low != scratch->foreign_urgent &&
-            identification_of(low) != scratch->foreign_identification)
-            break;
-        struct slot *slot = slot_of(scratch->target, sequence);
-        if (slot)
-            publish(slot, sequence << STATE_BITS | SLOT_SKIPPED);
-    }
-    return sequence;
 }
 
 static __always_inline int send(CONTEXT *ctx, struct scratch *scratch, u32 edit) {

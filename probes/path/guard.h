@@ -12,13 +12,11 @@
 #ifndef GUARD_H
 #define GUARD_H
 
-#include "mark.h"
-#include "path.h"
+#include "scratch.h"
 #include "tcp_flags.h"
 
-#define TRANSPORT_SIZE 20 /* the most that a probe has behind its IP header */
-#define ECHO_BALANCE 16   /* offset of the word that makes an echo request's checksum right */
-#define WRONG 0x5a5a      /* flips bits of a right checksum */
+#define ECHO_BALANCE 16 /* offset of the word that makes an echo request's checksum right */
+#define WRONG 0x5a5a    /* flips bits of a right checksum */
 
 #define GUARD_NONE 0
 #define GUARD_CHECKSUM 1

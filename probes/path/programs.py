@@ -21,9 +21,7 @@ FUNCTION = "path"
 SOURCES: Mapping[Side, Path] = {
     side: Path(__file__).with_name(f"{side}.c") for side in ("ingress", "egress")
 }
-HEADERS = tuple(
-    Path(__file__).with_name(name) for name in ("path.h", "mark.h", "guard.h", "meter.h")
-)
+HEADERS = tuple(sorted(Path(__file__).parent.glob("*.h")))
 STEPS: Mapping[Side, tuple[str, ...]] = {
     "ingress": ("deliver",),
     "egress": ("send4", "send6", "edit4", "edit6"),
