@@ -23,10 +23,20 @@ from app.outputs.view import (
 )
 from probes.flow.records import Array
 from probes.path import records
-from probes.path.records import DESTINATION_HOP, Altered, MeasuredBy, PathRowKind, ProbeOutcome
+from probes.path.records import (
+    DESTINATION_HOP,
+    Altered,
+    MeasuredBy,
+    PathRowKind,
+    ProbeOutcome,
+    QueueSide,
+)
 
 _OUTCOMES = {int(each): each.label for each in ProbeOutcome}
+_SIDES = {int(each): each.name.lower() for each in QueueSide}
 _KINDS = {int(each): each.label for each in PathRowKind}
+_COUNTED = (PathRowKind.SUMMARY, PathRowKind.LOSS, PathRowKind.LOSS_OVER)
+"""Kinds of rows with outcomes."""
 _METHODS = {int(each): each.label for each in MeasuredBy}
 Mask = Callable[[Part], Array]
 
@@ -105,8 +115,17 @@ def _is_summary(part: Part) -> Array:
     return is_summary
 
 
+def _has_counts(part: Part) -> Array:
+    return np.isin(part.rows["kind"], _COUNTED)
+
+
+def _is_queue(part: Part) -> Array:
+    is_queue: Array = part.rows["kind"] == PathRowKind.QUEUE
+    return is_queue
+
+
 def _share(name: str, meaning: str) -> OutputColumn:
-    return _if(_is_summary, name, meaning, lambda part: part.rows[name].astype("f8").round(6))
+    return _if(_has_counts, name, meaning, lambda part: part.rows[name].astype("f8").round(6))
 
 
 def _rtt(name: str, meaning: str) -> OutputColumn:
@@ -126,6 +145,7 @@ _branch = partial(_if, _is_branch)
 _answered = partial(_if, _has_answer)
 _quoted = partial(_if, _has_quote)
 _summary = partial(_if, _is_summary)
+_counted = partial(_if, _has_counts)
 _LABELS = OutputColumn(
     "labels",
     "MPLS label stack of the answer (RFC 4950), outermost first: label:class:bottom:ttl each",
@@ -173,19 +193,20 @@ HOPS = OutputView(
 """One row for each packet of path tracing. If it was overrun, its flow is empty."""
 PATHS = OutputView(
     "paths",
-    1,
+    2,
     (
         WINDOW,
         one("interface", "interface of the sent packets"),
         time("at", "UTC, ISO 8601: time of the finding", "at_ns"),
         _labelled("kind", f"finding of the row: {', '.join(_KINDS.values())}", _KINDS),
         *_flow(lambda part: np.ones(len(part.rows), bool)),
-        OutputColumn("hop", "TTL or hop limit"),
+        OutputColumn("hop", f"TTL or hop limit; {DESTINATION_HOP}: the destination"),
         _router("responder", "address of the router at this hop; empty if unknown"),
-        _router("previous", "address of the router before it, or of other flows; empty for none"),
+        _router("previous", "address of the router that answered before; of a queue or loss: of "
+                "the router one hop before; empty for none"),
         _summary("sent", "packets since the last summary; empty in rows of other kinds"),
-        _summary("answered", "answered packets; empty in rows of other kinds"),
-        _summary("lost", "lost packets; empty in rows of other kinds"),
+        _counted("answered", "answered packets; of a loss: since it began"),
+        _counted("lost", "lost packets; of a loss: since it began"),
         _summary("dropped", "packets dropped by this host; empty in rows of other kinds"),
         _share("loss_low", "least loss at 95 % confidence, 0 to 1"),
         _share("loss_high", "most loss at 95 % confidence, 0 to 1"),
@@ -196,19 +217,28 @@ PATHS = OutputView(
         _rtt("max_ns", "the most"),
         _rtt("jitter_ns", "its variation from packet to packet"),
         _if(lambda part: _is_summary(part) | (part.rows["amount_ns"] != 0), "amount_ns",
-            "summary: queue at this hop; shift, queue, gap: amount, in nanoseconds"),
+            "nanoseconds; summary: queue at this hop; route: change of the round-trip time; shift, "
+            "queue, gap: amount"),
         _if(lambda part: part.rows["since_ns"] > 0, "since", "UTC: start of this state",
             lambda part: np.array(iso_all(part.utc("since_ns")))),
         _if(lambda part: part.rows["amount"] != 0, "amount",
-            "longer, shorter: hops; branch: hop where flows part; marking: sent TOS * 256 + quoted"
-            " one; altered: bit of the field"),
+            "longer, shorter, route: hops; branch: hop where flows part; marking: sent TOS * 256 + "
+            "quoted one; altered: bit of the field"),
         _summary("alternatives", "routers seen at this hop, for all flows of the destination"),
         _summary("cleared", "true: a later hop has no loss, so this hop only answers seldom",
                  lambda part: part.rows["cleared"].astype(bool)),
         _LABELS,
-        _branch("flows", "branch: its flows"),
+        _if(lambda part: part.rows["flows"] > 0, "flows",
+            "flows of the finding, the row's own among them; empty: only this one"),
         _branch("statistic", "branch: Kolmogorov-Smirnov statistic beside the other branch"),
         _branch("p_value", "branch: probability of that statistic if the branches are alike"),
+        _if(lambda part: part.rows["other_hop"] > 0, "other_hop",
+            "route: its last hop that changed; queue, loss: the hop before it that answers"),
+        _if(_is_queue, "side", f"of a queue: {', '.join(_SIDES.values())}",
+            lambda part: np.array([_SIDES[each] for each in part.rows["side"].tolist()])),
+        _if(lambda part: part.rows["folded"] > 0, "folded",
+            "true: the change belongs to a route, which is told in its place",
+            lambda part: part.rows["folded"].astype(bool)),
     ),
     "path",
     records.PATHS_TABLE,

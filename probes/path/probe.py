@@ -32,7 +32,7 @@ from probes.hooks import Hooks, InterfaceHook
 from probes.path.active.finder import Finder
 from probes.path.active.mtu import MtuSearches
 from probes.path.analysis.watch import Analysis
-from probes.path.analysis.words import tell
+from probes.path.events.folding import EventFolder
 from probes.path.interference import Interference
 from probes.path.options import Guard, Order, PathOptions, Per, TracedFlow
 from probes.path.programs import (
@@ -102,6 +102,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
         self._stages: dict[Side, Stage] = {side: Stage(self.name) for side in self._points}
         self._timeout_ns = round(options.timeout * 1e9)
         self._analysis = Analysis(timeout_ns=self._timeout_ns)
+        self._events = EventFolder()
         self._interference = Interference(interface.name)
         self.finder = Finder(interface.name)
         self._mtu_searches = MtuSearches(interface.name, options.max_hops)
@@ -200,6 +201,7 @@ class PathProbe(BuiltinProbe[PathGeneration]):
                 parts.append(rows)
                 fullest = max(fullest, target.flight.pending / self._targets.slots_per_target)
             hops = np.concatenate(parts, dtype=HOP)
+            ends = bool(self._leaving)
             paths = self._analyse(hops, started)
             self.window += 1
             overrun = int((hops["outcome"] == ProbeOutcome.OVERRUN).sum())
@@ -214,7 +216,8 @@ class PathProbe(BuiltinProbe[PathGeneration]):
             self.latest = tuple(tables)
             self._start_ns = started
             now = tables[0].end_utc_ns
-            found = tell(paths) + self._interference.events(self._targets, started)
+            found = self._events.add(paths, started, final=ends)
+            found += self._interference.events(self._targets, started)
             found += self._mtu_searches.poll()
             events = [Event(now, severity, self.name, text) for severity, text in found]
             return (*tables, *events)

@@ -90,7 +90,7 @@ class PathRowKind(IntEnum):
     RESPONDER = 1
     """Another router answers at this hop (S3.20); `previous` did before."""
     BALANCED = 2
-    """Another router serves this flow at this hop than other flows; `previous` is theirs."""
+    """Flows share several routers at this hop: `flows` of them go by `responder`."""
     BALANCED_PACKETS = 3
     """Several routers answer one flow in turn: per-packet balancing."""
     LONGER = 4
@@ -115,6 +115,18 @@ class PathRowKind(IntEnum):
     the quoted one."""
     ALTERED = 14
     """From this hop on routers quote a changed field: `amount` is one bit of Altered."""
+    ROUTE = 15
+    """The route changed at hops `hop` to `other_hop`, for `flows`: at `hop` by `responder`, before
+    by `previous`. The path became `amount` hops longer, the round-trip time to its end
+    `amount_ns`, if that is known already."""
+    ROUTE_AMOUNTS = 16
+    """`amount` and `amount_ns` of the last ROUTE, if they became known later."""
+    ALIAS = 17
+    """The router at this hop answers from another address than `previous`: later hops and the
+    round-trip time are the same, so perhaps only the way back changed."""
+    LOSS = 18
+    """Probes to this hop and to all later ones are lost, none before it."""
+    LOSS_OVER = 19
 
     @property
     def label(self) -> str:
@@ -150,6 +162,27 @@ as the router saw them, `tos` is the one that was sent; `altered` are the change
 drop it; `remote_clock` is the TCP timestamp (RFC 7323) of the packet that ended a round trip of the
 flow, 0 without one."""
 
+
+class QueueSide(IntEnum):
+    """The way on which a queue builds up."""
+
+    EITHER = 0
+    """Unknown."""
+    THERE = 1
+    """On the way to the destination."""
+    BACK = 2
+
+    @property
+    def words(self) -> str:
+        return _SIDES[self]
+
+
+_SIDES = {
+    QueueSide.EITHER: "either way",
+    QueueSide.THERE: "on the way there",
+    QueueSide.BACK: "on the way back",
+}
+
 PATH = np.dtype([
     *FLOW_KEY, ("hop", "u1"), ("kind", "u1"), ("at_ns", "i8"), ("responder", "u1", (16,)),
     ("previous", "u1", (16,)), ("sent", "u4"), ("answered", "u4"), ("lost", "u4"),
@@ -157,7 +190,8 @@ PATH = np.dtype([
     ("min_ns", "i8"), ("median_ns", "i8"), ("p95_ns", "i8"), ("max_ns", "i8"), ("jitter_ns", "i8"),
     ("amount_ns", "i8"), ("since_ns", "i8"), ("amount", "i4"), ("alternatives", "u2"),
     ("cleared", "u1"), ("label_count", "u1"), ("labels", "u4", (4,)),
-    ("statistic", "f4"), ("p_value", "f4"), ("flows", "u2"), ("_", "V6"),
+    ("statistic", "f4"), ("p_value", "f4"), ("flows", "u2"), ("other_hop", "u1"), ("side", "u1"),
+    ("folded", "u1"), ("_", "V3"),
 ])  # fmt: skip
 """State of one hop of one flow, found out at `at_ns` and true since `since_ns` (CLOCK_MONOTONIC). A
 SUMMARY has the counts and round-trip times since the last one (-1: none), the 95 % limits of its
@@ -165,7 +199,10 @@ loss rate (0 to 1), `amount_ns` of queue at this hop, the number of routers at t
 flows of the destination (`alternatives`), and whether a later hop without loss clears this one
 (`cleared`): then it only answers seldom. A BRANCH has the number of its times (`answered`) and its
 `flows`, its median and 95th percentile, and `statistic` and `p_value` of the two-sample
-Kolmogorov-Smirnov test. Other kinds have the fields that they name, and zero elsewhere."""
+Kolmogorov-Smirnov test. Other kinds have the fields that they name, and zero elsewhere. A QUEUE or
+LOSS lies between `other_hop` with its router `previous` (0: this host) and this hop, a queue on one
+`side`. A row about several flows of the destination has the key of one of them, and their number in
+`flows` (0: one). `folded`: the change belongs to a ROUTE, which is told in its place."""
 
 
 def no_rows(dtype: np.dtype[Any]) -> Array:

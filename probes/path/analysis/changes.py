@@ -6,25 +6,25 @@ import numpy as np
 
 from probes.path.analysis.flows import MAX_FLOWS, MAX_SERIES, Flows, HopBatch
 from probes.path.analysis.routes import ROUTE, RouteVerdict, differing, follow, is_late
-from probes.path.records import HOP_COUNT, Array, PathRowKind
+from probes.path.records import DESTINATION_HOP, HOP_COUNT, PATH, Array, PathRowKind
 
 MIN_ANSWERS = 5
 """Answers that a flow needs at a hop before it is compared to others."""
-MAX_BALANCED = 32
-"""Flows of one destination and hop that are reported as balanced."""
 RECENT_NS = 60_000_000_000
 """A router counts as an alternative for so long after its last answer."""
 MAX_SEEN = 65536
 """Once so many routers are noted, new ones wait until old ones expire."""
 
 _ACTIVE_NS = 10_000_000_000
+_SETTLED_NS = 3_000_000_000
+"""Flows are compared again so long after the last change of a route: it reaches them one after
+another."""
 
 FACTS = np.dtype([
     ("responder", "u1", (16,)), ("answers", "i8"), ("first_ns", "i8"), ("last_ns", "i8"),
-    ("reported", "?"),
 ])  # fmt: skip
 """One hop of a flow: its router, the number of answers, and when the probes of the first and the
-last answer were sent. `reported`: the flow was reported as balanced."""
+last answer were sent. At DESTINATION_HOP: the destination, and zero."""
 
 
 class Changes:
@@ -38,8 +38,10 @@ class Changes:
         self._flows = flows
         self._seen: dict[tuple[int, int, int], int] = {}
         """When each router last answered, by destination, hop and router."""
-        self._usual: dict[tuple[int, int], int] = {}
-        """By destination and hop, the router that other flows are compared to."""
+        self._shared: dict[tuple[int, int], frozenset[int]] = {}
+        """By destination and hop, the routers that were reported to share its flows."""
+        self._sizes: dict[tuple[int, int], int] = {}
+        """Flows at hops with several routers, at the last comparison."""
 
     def drop(self, places: Array) -> None:
         self.rerouted_ns[places] = 0
@@ -49,6 +51,8 @@ class Changes:
         """Forget the routers seen on the way to an address (its address id)."""
         for key in [key for key in self._seen if key[0] == destination]:
             del self._seen[key]
+        for place in [place for place in self._shared if place[0] == destination]:
+            del self._shared[place]
 
     def drop_hops(self, series: Array) -> None:
         """Forget the routers of series (n,): the next answer is no change."""
@@ -57,6 +61,10 @@ class Changes:
 
     def add(self, batch: HopBatch) -> Array:
         """Rows (n,) of dtype PATH."""
+        ends = batch.answers.which
+        ends = ends[ends % HOP_COUNT == DESTINATION_HOP]
+        self.facts["responder"][ends] = self._flows.responders(ends // HOP_COUNT)
+        batch = batch.transit
         answers = batch.answers
         self._note(batch)
         late = is_late(self.routes[answers.series], answers.rows["sent_ns"])
@@ -91,19 +99,27 @@ class Changes:
         return rows
 
     def balanced(self, now_ns: int) -> Array:
-        """Rows (n,) of dtype PATH: flows with another router than other flows have."""
+        """Rows (n,) of dtype PATH: one for each router that serves some flows at a hop while other
+        routers serve others. A hop is reported again only with another set of routers."""
         end = self._flows.end * HOP_COUNT
         facts, routes = self.facts[:end], self.routes[:end]
         compared = (facts["answers"] >= MIN_ANSWERS) & (facts["last_ns"] > now_ns - _ACTIVE_NS)
-        series = np.flatnonzero(compared & ~routes["mixed"])
-        pairs = self._balanced_of(series) if len(series) else []
-        reported = np.array([flow for flow, _ in pairs], "i8")
-        rows = self._flows.rows(PathRowKind.BALANCED, reported, now_ns)
-        rows["responder"] = self.facts["responder"][reported]
-        rows["previous"] = self.facts["responder"][np.array([other for _, other in pairs], "i8")]
-        rows["since_ns"] = self.routes["held_ns"][reported]
-        rows["alternatives"] = self.alternatives(reported, now_ns)
-        return rows
+        # A flow whose last answer came from another router may be changing.
+        compared &= ~routes["mixed"] & (routes["current"] == routes["latest"])
+        series = np.flatnonzero(compared)
+        destinations = self._flows.destinations[series // HOP_COUNT]
+        moving = self.rerouted_ns > now_ns - _SETTLED_NS
+        series = series[~np.isin(destinations, self._flows.destinations[moving & self._flows.used])]
+        groups = self._groups(series)
+        before, self._sizes = self._sizes, {self._place_of(group): len(group) for group in groups}
+        found = [
+            row
+            for group in groups
+            # New flows are waited for.
+            if before.get(self._place_of(group)) == len(group)
+            for row in self._share(group, now_ns)
+        ]
+        return np.concatenate([np.empty(0, PATH), *found], dtype=PATH)
 
     def alternatives(self, series: Array, now_ns: int) -> Array:
         """How many routers (n,) of any flow answered lately at the hop of series (n,)."""
@@ -148,30 +164,41 @@ class Changes:
                 other = (mine != row["previous"]).any(axis=1)
                 row["responder"] = mine[other.argmax()]
 
-    def _balanced_of(self, series: Array) -> list[tuple[int, int]]:
-        """The series among these (n,) to be reported, each with a series of the usual router."""
+    def _groups(self, series: Array) -> list[Array]:
+        """Cut series (n,) into those of each destination and hop that have several routers."""
+        if not len(series):
+            return []
         destinations, hops = self._flows.destinations[series // HOP_COUNT], series % HOP_COUNT
         order = np.lexsort((destinations, hops))
         series, destinations, hops = series[order], destinations[order], hops[order]
         new = (destinations[1:] != destinations[:-1]) | (hops[1:] != hops[:-1])
-        starts = np.flatnonzero(np.concatenate(([True], new)))
-        ends = np.append(starts[1:], len(series))
+        groups = np.split(series, np.flatnonzero(new) + 1)
+        routers = self.routes["current"]
+        return [group for group in groups if len(np.unique(routers[group])) > 1]
+
+    def _place_of(self, series: Array) -> tuple[int, int]:
+        """Destination and hop of series that have both in common."""
+        return int(self._flows.destinations[series[0] // HOP_COUNT]), int(series[0]) % HOP_COUNT
+
+    def _share(self, series: Array, now_ns: int) -> list[Array]:
+        """Rows about the series (n,) of one hop to one destination, the commonest router first."""
+        place = self._place_of(series)
         routers = self.routes["current"][series]
-        several = np.minimum.reduceat(routers, starts) != np.maximum.reduceat(routers, starts)
-        before, self._usual = self._usual, {}
-        pairs = []
-        for start, end in zip(starts[several].tolist(), ends[several].tolist(), strict=True):
-            group = int(destinations[start]), int(hops[start])
-            members, there = series[start:end], routers[start:end]
-            routes, facts = self.routes[members], self.facts[members]
-            usual = before.get(group, 0)
-            if usual not in there.tolist():
-                usual = int(there[routes["held_ns"].argmin()])
-            self._usual[group] = usual
-            other = differing(there, routes["held_ns"], facts["last_ns"], usual)
-            room = max(0, MAX_BALANCED - int(facts["reported"].sum()))
-            reported = members[other & ~facts["reported"]][:room]
-            self.facts["reported"][reported] = True
-            reference = int(members[(there == usual).argmax()])
-            pairs += [(flow, reference) for flow in reported.tolist()]
-        return pairs
+        held, last = self.routes["held_ns"][series], self.facts["last_ns"][series]
+        numbers, counts = np.unique(routers, return_counts=True)
+        usual = numbers[counts.argmax()]
+        beside = differing(routers, held, last, int(usual))
+        numbers = numbers[np.isin(numbers, routers[beside]) | (numbers == usual)]
+        known = self._shared.get(place, frozenset())
+        if len(numbers) < 2 or known.issuperset(numbers.tolist()):
+            return []
+        self._shared[place] = known.union(numbers.tolist())
+        found = []
+        for number in numbers.tolist():
+            mine = series[routers == np.uint64(number)]
+            row = self._flows.rows(PathRowKind.BALANCED, mine[:1], now_ns)
+            row["responder"] = self.facts["responder"][mine[:1]]
+            row["since_ns"] = held[routers == np.uint64(number)].min()
+            row["flows"], row["alternatives"] = len(mine), len(numbers)
+            found.append(row)
+        return sorted(found, key=lambda row: -int(row["flows"][0]))

@@ -54,6 +54,11 @@ class Delays:
         result: Array = self._queues.reshape(MAX_SERIES)["amount"][series]
         return result
 
+    def levels(self, place: int) -> Array:
+        """The levels (HOP_COUNT,) of dtype LEVEL of a flow's hops."""
+        result: Array = self._levels[place].copy()
+        return result
+
     def add(self, batch: HopBatch) -> list[Array]:
         """Rows of dtype PATH."""
         answers = batch.answers
@@ -113,6 +118,9 @@ class Delays:
         builds, ends = after["on"] & ~queues["on"], queues["on"] & ~after["on"]
         began = self._rows(PathRowKind.QUEUE, places, builds, now_ns)
         began["amount_ns"], began["since_ns"] = after["most"][builds], after["since_ns"][builds]
+        began["other_hop"] = queue.before_hops(~np.isnan(excess))[builds]
+        ends_at = places[np.nonzero(builds)[0]] * HOP_COUNT + began["other_hop"]
+        began["previous"] = self._changes.facts["responder"][ends_at]
         over = self._rows(PathRowKind.QUEUE_OVER, places, ends, now_ns)
         over["amount_ns"], over["since_ns"] = queues["most"][ends], queues["since_ns"][ends]
         return [made, began, over]

@@ -9,7 +9,15 @@ import numpy as np
 
 from probes.flow.records import hash_keys
 from probes.path.analysis.statistics import group_starts, packed
-from probes.path.records import HOP, HOP_COUNT, PATH, Array, PathRowKind, ProbeOutcome
+from probes.path.records import (
+    DESTINATION_HOP,
+    HOP,
+    HOP_COUNT,
+    PATH,
+    Array,
+    PathRowKind,
+    ProbeOutcome,
+)
 
 MAX_FLOWS = 2048
 MAX_FLOWS_OF_DESTINATION = 256
@@ -34,6 +42,13 @@ def address_ids(words: Array) -> Array:
     """A number (n,) u8 for each address, from its two words (n, 2). 0: no address."""
     result: Array = words[:, 0] ^ (words[:, 1] * _FACTOR)
     return result
+
+
+def _keys_of(rows: Array) -> Array:
+    """Keys (n, 5) u8 of the flows of rows (n,) of dtype HOP or PATH."""
+    keys: Array = words_of(rows)[:, :_KEY_WORDS].copy()
+    keys[:, -1] &= _FLOW_MASK
+    return keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +118,16 @@ class HopBatch:
         result: Array = self.series // HOP_COUNT
         return result
 
+    @property
+    def transit(self) -> HopBatch:
+        """The probes, without round trips of the flows themselves."""
+        hops = self.series % HOP_COUNT != DESTINATION_HOP
+        if hops.all():
+            return self
+        at = np.flatnonzero(hops)
+        answers = self.answers.only(self.answers.series % HOP_COUNT != DESTINATION_HOP)
+        return HopBatch(self.rows.take(at), self.series[at], answers, self.now_ns)
+
     def of_outcome(self, outcome: ProbeOutcome) -> Array:
         """Indices (k,) of these rows."""
         return np.flatnonzero(self.rows["outcome"] == outcome)
@@ -129,8 +154,7 @@ class Flows:
     def find(self, rows: Array, now_ns: int, keep_since_ns: int) -> tuple[Array, Array]:
         """Return the places (n,) i8 of the flows of rows (n,) of dtype HOP, -1: left out; and the
         places (k,) that were taken from other flows."""
-        keys = words_of(rows)[:, :_KEY_WORDS].copy()
-        keys[:, -1] &= _FLOW_MASK
+        keys = _keys_of(rows)
         hashes = hash_keys(keys)
         places = self._look_up(hashes)
         evicted = np.empty(0, "i8")
@@ -143,6 +167,15 @@ class Flows:
             places[new] = self._look_up(hashes[new])
             self.left_out += int((places < 0).sum())
         return places, evicted
+
+    def places(self, rows: Array) -> Array:
+        """Places (n,) i8 of the flows of rows (n,) of dtype PATH, -1: not followed any more."""
+        return self._look_up(hash_keys(_keys_of(rows)))
+
+    def responders(self, places: Array) -> Array:
+        """The destinations (n, 16) u1 of places (n,)."""
+        result: Array = np.ascontiguousarray(self.keys[places, :2]).view("u1").reshape(-1, 16)
+        return result
 
     def release(self, places: Array) -> None:
         self.used[places] = False

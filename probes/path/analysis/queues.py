@@ -43,15 +43,21 @@ def amounts(excess_ns: Array, limit_ns: Array) -> Array:
     return result
 
 
+def before_hops(known: Array) -> Array:
+    """The last hop before each that is `known`, (flows, hops); 0: none, this host."""
+    hops = np.where(known, np.arange(known.shape[1]), 0)
+    result = np.zeros_like(hops)
+    result[:, 1:] = np.maximum.accumulate(hops, axis=1)[:, :-1]
+    return result
+
+
 def decidable(excess_ns: Array, fresh: Array) -> Array:
     """Whether the begin of a queue can be located, bool (flows, hops): the hop and the last known
     one before it were both measured in this block (`fresh`). Otherwise a hop that was measured
     after the queue began would seem to be its place."""
     known = ~np.isnan(excess_ns)
-    hops = np.where(known, np.arange(known.shape[1]), -1)
-    before = np.full_like(hops, -1)
-    before[:, 1:] = np.maximum.accumulate(hops, axis=1)[:, :-1]
-    too = np.take_along_axis(fresh, np.maximum(before, 0), axis=1) | (before < 0)
+    before = before_hops(known)
+    too = np.take_along_axis(fresh, before, axis=1) | (before == 0)
     result: Array = known & fresh & too
     return result
 

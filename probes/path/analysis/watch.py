@@ -11,6 +11,7 @@ from probes.path.analysis.flows import Flows, HopBatch, address_ids
 from probes.path.analysis.gaps import Gaps
 from probes.path.analysis.middleboxes import Middleboxes
 from probes.path.analysis.reach import Reach
+from probes.path.analysis.reroutes import Reroutes
 from probes.path.analysis.summaries import Summaries
 from probes.path.records import HOP, HOP_COUNT, PATH, Array, ProbeOutcome, no_rows
 
@@ -37,9 +38,11 @@ class Analysis:
         self._delays = Delays(self._flows, self._changes)
         self._branches = Branches(self._flows, self._changes)
         self._middleboxes = Middleboxes(self._flows)
+        self._reroutes = Reroutes(self._flows, self._changes, self._delays)
         self._summaries = Summaries(self._flows, self._changes, self._delays)
         self._parts = (
             self._changes, self._reach, self._gaps, self._delays, self._summaries, self._branches,
+            self._reroutes,
         )  # fmt: skip
 
     @property
@@ -52,14 +55,17 @@ class Analysis:
         it at each poll, also without rows. Times are CLOCK_MONOTONIC."""
         self._since_ns = self._since_ns or now_ns
         batch = self._batch(rows, now_ns)
+        transit = batch.transit
         found = [
             self._changes.add(batch),
-            *self._reach.add(batch, self._summaries.answered, self._summaries.lost),
-            self._gaps.add(batch),
+            *self._reach.add(transit, self._summaries.answered, self._summaries.lost),
+            self._gaps.add(transit),
             *self._delays.add(batch),
             self._branches.add(batch),
             self._middleboxes.add(batch),
         ]
+        changes = np.concatenate(found, dtype=PATH)
+        found = [changes, self._reroutes.add(batch, changes)]
         self._summaries.add(batch)
         if now_ns - self._since_ns >= self._period_ns:
             found += [self._changes.balanced(now_ns), self.summarise(now_ns)]
@@ -79,6 +85,7 @@ class Analysis:
         self._drop(self._flows.to(number))
         self._changes.forget(number)
         self._middleboxes.forget(number)
+        self._reroutes.forget(number)
 
     def _batch(self, rows: Array, now_ns: int) -> HopBatch:
         known = ~np.isin(rows["outcome"], _SAY_NOTHING) & (rows["hop"] < HOP_COUNT)

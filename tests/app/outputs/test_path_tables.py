@@ -90,13 +90,13 @@ def test_the_columns_of_paths(tmp_path: Path) -> None:
         "schema,window,interface,at,kind,ip_version,protocol,source,source_port,destination,"
         "destination_port,hop,responder,previous,sent,answered,lost,dropped,loss_low,loss_high,"
         "last_ns,min_ns,median_ns,p95_ns,max_ns,jitter_ns,amount_ns,since,amount,alternatives,"
-        "cleared,labels,flows,statistic,p_value",
-        "paths/1,1,eth0,2026-01-01T00:00:00.023456789Z,summary,4,6,192.0.2.1,40000,192.0.2.2,443,3,"
-        "198.51.100.7,,100,97,2,1,0.0025,0.07,,1,2,3,4,5,0,2025-12-31T23:59:59.123456789Z,,2,true,,,,",
-        "paths/1,1,eth0,2026-01-01T00:00:00.023456789Z,responder,4,6,192.0.2.1,40000,192.0.2.2,443,"
-        "3,198.51.100.7,198.51.100.9,,,,,,,,,,,,,,2025-12-31T23:59:59.123456789Z,,,,,,,",
-        "paths/1,1,eth0,2026-01-01T00:00:00.023456789Z,longer,6,6,2001:db8::1,40000,2001:db8::2,"
-        "443,3,2001:db8::7,2001:db8::9,,,,,,,,,,,,,,2025-12-31T23:59:59.123456789Z,2,,,,,,",
+        "cleared,labels,flows,statistic,p_value,other_hop,side,folded",
+        "paths/2,1,eth0,2026-01-01T00:00:00.023456789Z,summary,4,6,192.0.2.1,40000,192.0.2.2,443,3,"
+        "198.51.100.7,,100,97,2,1,0.0025,0.07,,1,2,3,4,5,0,2025-12-31T23:59:59.123456789Z,,2,true,,,,,,,",
+        "paths/2,1,eth0,2026-01-01T00:00:00.023456789Z,responder,4,6,192.0.2.1,40000,192.0.2.2,443,"
+        "3,198.51.100.7,198.51.100.9,,,,,,,,,,,,,,2025-12-31T23:59:59.123456789Z,,,,,,,,,,",
+        "paths/2,1,eth0,2026-01-01T00:00:00.023456789Z,longer,6,6,2001:db8::1,40000,2001:db8::2,"
+        "443,3,2001:db8::7,2001:db8::9,,,,,,,,,,,,,,2025-12-31T23:59:59.123456789Z,2,,,,,,,,,",
     ]
 
 
@@ -106,12 +106,17 @@ def test_every_kind_has_its_word_and_its_amount(tmp_path: Path) -> None:
     table = records_in(tmp_path / "paths.jsonl")
     assert [row["kind"] for row in table] == [
         "summary", "responder", "balanced", "balanced packets", "longer", "shorter", "silent",
-        "answers", "shift", "queue", "queue over", "gap", "branch", "marking", "altered",
+        "answers", "shift", "queue", "queue over", "gap", "branch", "marking", "altered", "route",
+        "route amounts", "alias", "loss", "loss over",
     ]  # fmt: skip
     assert {row["kind"]: row["amount_ns"] for row in table if row["amount_ns"]} == {
         "shift": -70_000, "queue": -70_000,
     }  # fmt: skip
-    assert [row["cleared"] for row in table] == [True] + [None] * 14
+    assert {row["kind"] for row in table if row["side"]} == {"queue"}
+    assert {row["kind"] for row in table if row["lost"] is not None} == {
+        "summary", "loss", "loss over",
+    }  # fmt: skip
+    assert [row["cleared"] for row in table] == [True] + [None] * 19
 
 
 def test_what_is_a_row_of_one_view_is_none_of_another(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ def test_what_is_a_row_of_one_view_is_none_of_another(tmp_path: Path) -> None:
         for item in (flows(), paths.probes(*ProbeOutcome), paths.told(*PathRowKind), called_path):
             sink.write(item)
     counts = {view.name: len(rows_in(tmp_path / f"{view.name}.csv")) for view in views}
-    assert counts == {"flows": 2, "hops": 7, "paths": 15, "windows": 4}
+    assert counts == {"flows": 2, "hops": 7, "paths": 20, "windows": 4}
     windows = rows_in(tmp_path / "windows.csv")
     assert [(row["probe"], row["metric"], row["packets"]) for row in windows] == [
         ("flow", "", "6"), ("path", "hops", ""), ("path", "paths", ""), ("path", "hops", ""),

@@ -18,7 +18,7 @@ from app.console.screens.paths.model import MINUTE, Paths
 from app.console.screens.paths.rows import NO_ANSWER, end_note, path_notes
 from app.console.tables.label_lines import labelled
 from probes.path.analysis.statistics import Ordered
-from probes.path.analysis.words import describe
+from probes.path.events.words import describe
 from probes.path.records import Array
 from widgets.chart import ChartSeries, HistoryChart
 from widgets.distribution import Distribution

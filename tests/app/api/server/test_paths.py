@@ -176,7 +176,7 @@ def test_the_last_windows_tables_come_in_every_format(
     assert [len(list(csv.DictReader(io.StringIO(text)))) for text in (hops, told)] == [2, 2]
     lines = got("jsonl").text.splitlines()
     assert [line[:20] for line in lines] == ['{"schema": "hops/2",'] * 2 + [
-        '{"schema": "paths/1"'
+        '{"schema": "paths/2"'
     ] * 2
     records = list(wire.Decoder().feed(got("binary").content))
     assert [record.rows.tobytes() for record in records if isinstance(record, Snapshot)] == [

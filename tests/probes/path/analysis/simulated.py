@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from probes.path.analysis.watch import Analysis
+from probes.path.events.folding import EventFolder
 from probes.path.records import HOP, PATH, Array, PathRowKind, ProbeOutcome
 
 SECOND = 1_000_000_000
@@ -192,6 +193,21 @@ def polls(rows: Array, seconds: float | None = None) -> Iterable[tuple[Array, in
     for now_ns in range(START + POLL, last + 1, POLL):
         mine = rows[(at > now_ns - POLL) & (at <= now_ns)]
         yield mine[rng.permutation(len(mine))], now_ns
+
+
+def story(*flows: Flow, seed: int = 1, seconds: float | None = None) -> list[tuple[float, str]]:
+    """Events about flows: seconds and text of each."""
+    analysis, folder = Analysis(), EventFolder()
+    return [
+        ((now_ns - START) / SECOND, text)
+        for rows, now_ns in polls(probes(*flows, seed=seed), seconds)
+        for _, text in folder.add(analysis.add(rows, now_ns), now_ns)
+    ]
+
+
+def said(rows: Array) -> list[tuple[str, str]]:
+    """Severity and text of each event of some rows of dtype PATH."""
+    return EventFolder().add(rows, START, final=True)
 
 
 def told(*flows: Flow, seed: int = 1, seconds: float | None = None) -> Array:

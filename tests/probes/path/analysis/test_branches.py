@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from probes.path.analysis.watch import Analysis
-from probes.path.analysis.words import describe, tell
+from probes.path.events.words import describe
 from probes.path.records import DESTINATION_HOP, PATH, Array, PathRowKind
 from tests.probes.path.analysis.simulated import (
     Flow,
@@ -16,6 +16,7 @@ from tests.probes.path.analysis.simulated import (
     plus,
     polls,
     probes,
+    said,
     told,
 )
 
@@ -47,7 +48,7 @@ def test_a_slower_branch_is_told_once_with_its_size_at_the_farthest_hop() -> Non
     assert abs(abs(int(row["amount_ns"])) - 1_000_000) < 20_000
     assert row["statistic"] > 0.95
     assert row["p_value"] < 1e-9
-    ((severity, text),) = tell(rows)
+    ((severity, text),) = said(rows)
     assert severity == "info"
     assert text.startswith("10.94.6.2 from hop 3 on: hop 5 is 1.0 ms ")
 
@@ -56,7 +57,7 @@ def test_branches_of_one_speed_are_a_row_without_an_event() -> None:
     for seed in range(3):
         (row,) = compared(*flows_by(0.0, 0.0, seconds=40), seed=seed)
         assert row["statistic"] < 0.2
-        assert not tell(np.array([row], PATH))
+        assert not said(np.array([row], PATH))
         assert ": hop 5 is as far by" in describe(row)[1]
 
 
@@ -79,7 +80,7 @@ def test_the_flows_own_round_trips_are_compared_first() -> None:
     (row,) = of(found, PathRowKind.BRANCH)
     assert row["hop"] == DESTINATION_HOP
     assert abs(abs(int(row["amount_ns"])) - 400_000) < 20_000
-    assert "the destination is 400 us " in tell(np.array([row], PATH))[0][1]
+    assert "the destination is 400 us " in said(np.array([row], PATH))[0][1]
 
 
 def test_one_way_has_no_branches() -> None:

@@ -7,9 +7,8 @@ import pytest
 
 from probes.path.analysis.middleboxes import first_hop
 from probes.path.analysis.watch import Analysis
-from probes.path.analysis.words import tell
 from probes.path.records import PATH, Altered, Array, PathRowKind
-from tests.probes.path.analysis.simulated import Flow, path, polls, probes
+from tests.probes.path.analysis.simulated import Flow, path, polls, probes, said
 
 EXPEDITED = 46 << 2
 
@@ -39,7 +38,7 @@ def test_a_bleached_dscp_is_told_once_at_the_first_hop_that_quotes_it() -> None:
     rows["quoted_tos"][rows["hop"] >= 3] = 0
     (row,) = found(rows)
     assert (row["hop"], row["kind"], row["amount"]) == (3, PathRowKind.MARKING, EXPEDITED << 8)
-    assert tell(np.array([row], PATH)) == [
+    assert said(np.array([row], PATH)) == [
         ("info", "10.94.6.2 hop 3: DSCP 46 becomes 0 right before this hop")
     ]
 
@@ -61,7 +60,7 @@ def test_a_congestion_mark_is_no_change() -> None:
 def test_removed_ecn_is_told() -> None:
     rows = quotes(2)
     rows["quoted_tos"][rows["hop"] >= 2] = 0
-    ((_, text),) = tell(found(rows))
+    ((_, text),) = said(found(rows))
     assert text.endswith("ECN ECT(0) becomes Not-ECT right before this hop")
 
 
@@ -77,7 +76,7 @@ def test_altered_fields_are_told_by_their_names(bit: Altered) -> None:
     rows["altered"][rows["hop"] >= 4] = bit
     (row,) = found(rows)
     assert (row["hop"], row["amount"]) == (4, bit)
-    ((_, text),) = tell(np.array([row], PATH))
+    ((_, text),) = said(np.array([row], PATH))
     assert "a middlebox changes" in text
 
 

@@ -53,6 +53,11 @@ def test_the_detour_is_told_with_its_hops(told: Array) -> None:
     assert longer["hop"].max() == 8
     assert longer["amount"].sum() == 2
     assert at(longer[-1]) - at(changes[0], "since_ns") <= 1
+    (route,) = of(told, PathRowKind.ROUTE)
+    assert (route["hop"], route["other_hop"], route["flows"]) == (5, 6, 1)
+    assert at(route) - at(changes[0], "since_ns") <= 1
+    amounts = of(told, PathRowKind.ROUTE_AMOUNTS)
+    assert route["amount"] == 2 or amounts["amount"].tolist() == [2]
 
 
 def test_the_queue_is_told_at_its_hop_though_the_flow_began_with_it(told: Array) -> None:
@@ -86,6 +91,7 @@ def test_nothing_else_is_told(told: Array) -> None:
         PathRowKind.RESPONDER,
         PathRowKind.LONGER,
         PathRowKind.QUEUE,
+        PathRowKind.ROUTE,
     }
 
 

@@ -18,6 +18,7 @@ from tests.probes.path.analysis.simulated import (
     path,
     plus,
     queue_at,
+    router,
     sawtooth,
     told,
     unanswered,
@@ -33,6 +34,8 @@ def test_a_queue_is_told_at_its_hop_with_begin_and_end(number: int, rate: float)
     rows = told(Flow(hops, end=end + 8, rate=rate))
     queue, over = events(rows)
     assert (queue["kind"], queue["hop"]) == (PathRowKind.QUEUE, number)
+    assert queue["other_hop"] == number - 1
+    assert queue["previous"].tobytes() == (router(number - 1) if number > 1 else bytes(16))
     assert (over["kind"], over["hop"]) == (PathRowKind.QUEUE_OVER, number)
     block = max(5 / rate, 0.5) + 0.25
     assert begin - block <= at(queue, "since_ns") <= begin + 0.6 + block
@@ -68,6 +71,7 @@ def test_the_hop_before_a_queue_may_be_silent() -> None:
     hops[3] = Hop(unanswered(idle(), 0))
     found = events(told(Flow(hops, end=22)))
     assert found[["kind", "hop"]].tolist() == [(PathRowKind.QUEUE, 5), (PathRowKind.QUEUE_OVER, 5)]
+    assert found["other_hop"][0] == 3
 
 
 def test_a_hop_that_fell_silent_before_clears_no_queue() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from probes.path.analysis.watch import Analysis
-from probes.path.analysis.words import tell
 from probes.path.records import PATH, Array, PathRowKind
 from tests.probes.path.analysis.simulated import (
     DESTINATION,
@@ -27,6 +26,7 @@ from tests.probes.path.analysis.simulated import (
     probes,
     raw,
     router,
+    said,
     summary_of,
     told,
     unanswered,
@@ -53,18 +53,26 @@ def test_a_detour_is_told_at_once_hop_by_hop(moment: float) -> None:
     assert {at(row) for row in changes} == {np.ceil((moment + 0.021) * 4) / 4}
     assert all(moment <= at(row, "since_ns") <= moment + 0.011 for row in changes)
     longer = of(found, PathRowKind.LONGER)
-    assert longer[["hop", "amount"]].tolist() == [(7, 1)]
+    assert longer[["hop", "amount", "folded"]].tolist() == [(7, 1, 1)]
     assert at(longer[0]) <= moment + 0.5
-    assert len(found) == 4
+    route = of(found, PathRowKind.ROUTE)
+    assert route[["hop", "other_hop", "flows", "amount", "amount_ns"]].tolist() == [(4, 6, 1, 1, 0)]
+    assert at(route[0]) <= moment + 0.8
+    assert len(found) == 5
 
 
 def test_a_detour_of_slow_probes_is_told_by_its_first_answer() -> None:
     hops = detour(30.0, 4, hops=6, end=6)
     rows = told(Flow(hops, end=60, rate=0.7))
     changes = events(rows)
-    assert changes[["kind", "hop"]].tolist() == [(PathRowKind.RESPONDER, hop) for hop in (4, 5, 6)]
-    for change in changes:
+    assert changes[["kind", "hop"]].tolist() == [
+        *((PathRowKind.RESPONDER, hop) for hop in (4, 5, 6)),
+        (PathRowKind.ROUTE, 4),
+    ]
+    for change in changes[:3]:
         assert at(change) - at(change, "since_ns") <= 0.25
+    assert changes["other_hop"][3] == 6
+    assert at(changes[3]) - at(changes[3], "since_ns") <= 4
 
 
 def test_a_detour_to_a_shorter_path_is_told_and_its_end_is_not_silent() -> None:
@@ -74,8 +82,10 @@ def test_a_detour_to_a_shorter_path_is_told_and_its_end_is_not_silent() -> None:
     made[6].times = unanswered(idle(30), 6.0)
     found = events(told(Flow(made, end=14)))
     assert of(found, PathRowKind.RESPONDER)["hop"].tolist() == [4, 5, 6]
-    assert of(found, PathRowKind.SHORTER)[["hop", "amount"]].tolist() == [(6, 1)]
-    assert len(found) == 4
+    assert of(found, PathRowKind.SHORTER)[["hop", "amount", "folded"]].tolist() == [(6, 1, 1)]
+    assert of(found, PathRowKind.ROUTE)[["hop", "other_hop", "amount"]].tolist() == [(4, 6, 0)]
+    assert of(found, PathRowKind.ROUTE_AMOUNTS)[["hop", "amount"]].tolist() == [(4, -1)]
+    assert len(found) == 6
 
 
 @pytest.mark.parametrize(("per_answer", "longer"), [(150, 0), (1, 1)])
@@ -105,8 +115,11 @@ def test_a_detour_with_another_delay_is_a_shift_and_no_queue() -> None:
     ]
     found = events(told(Flow(slower, end=25)))
     assert of(found, PathRowKind.RESPONDER)["hop"].tolist() == [4, 5, 6]
-    assert of(found, PathRowKind.SHIFT)["hop"].tolist() == [4]
-    assert len(found) == 4
+    assert of(found, PathRowKind.SHIFT)[["hop", "folded"]].tolist() == [(4, 1)]
+    (amounts,) = of(found, PathRowKind.ROUTE_AMOUNTS)
+    assert amounts["amount_ns"] == pytest.approx(8e6, rel=0.05)
+    assert at(amounts) <= 10.1 + 3.5
+    assert len(found) == 6
 
 
 def test_a_path_that_ends_at_the_destination_is_shorter_there() -> None:
@@ -117,7 +130,11 @@ def test_a_path_that_ends_at_the_destination_is_shorter_there() -> None:
     rows["responder"][early] = np.frombuffer(router(6), "u1")
     analysis = Analysis()
     found = events(np.concatenate([analysis.add(*poll) for poll in polls(rows)], dtype=PATH))
-    assert found[["kind", "hop"]].tolist() == [(PathRowKind.RESPONDER, 6), (PathRowKind.SHORTER, 6)]
+    assert found[["kind", "hop", "amount"]].tolist() == [
+        (PathRowKind.RESPONDER, 6, 0),
+        (PathRowKind.SHORTER, 6, 1),
+        (PathRowKind.ROUTE, 6, -1),
+    ]
 
 
 def test_late_answers_of_the_old_path_are_no_change() -> None:
@@ -139,12 +156,14 @@ def test_flows_that_take_different_paths_are_told_once() -> None:
     rows = told(by(3, 40000, end=20), by(30, 40001, end=20), by(3, 40002, end=20, begin=5))
     found = events(rows)
     # Both ways end with the same routers, equally fast.
-    found, alike = found[:1], found[1:]
-    assert found[["kind", "hop", "source_port"]].tolist() == [(PathRowKind.BALANCED, 3, 40001)]
+    found, alike = found[:2], found[2:]
     assert alike["kind"].tolist() == [PathRowKind.BRANCH]
-    assert not tell(alike)
-    assert found["responder"][0].tobytes() == router(30)
-    assert found["previous"][0].tobytes() == router(3)
+    assert said(alike) == []
+    assert found[["kind", "hop", "flows", "alternatives"]].tolist() == [
+        (PathRowKind.BALANCED, 3, 1, 2),
+        (PathRowKind.BALANCED, 3, 1, 2),
+    ]
+    assert {row.tobytes() for row in found["responder"]} == {router(3), router(30)}
     assert set(summary_of(rows, 3)["alternatives"]) == {2}
     assert set(summary_of(rows, 2)["alternatives"]) == {1}
     # Each flow has its own router in its own rows.
@@ -160,8 +179,9 @@ def test_flows_one_after_the_other_are_not_balanced() -> None:
 def test_a_detour_of_several_flows_is_not_balancing() -> None:
     flows = [Flow(detour(6.1, 4, 6, 6), port, end=12, rate=30) for port in range(40000, 40005)]
     found = events(told(*flows))
-    assert set(found["kind"]) == {PathRowKind.RESPONDER}
-    assert len(found) == 5 * 3
+    assert set(found["kind"]) == {PathRowKind.RESPONDER, PathRowKind.ROUTE}
+    assert of(found, PathRowKind.ROUTE)[["hop", "other_hop", "flows"]].tolist() == [(4, 6, 5)]
+    assert len(found) == 5 * 3 + 1
 
 
 def test_many_short_flows_are_not_told() -> None:

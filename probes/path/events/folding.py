@@ -1,0 +1,179 @@
+"""Events of path tracing: what several flows tell is one event, and a flood of them is cut."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from probes.path.analysis.branches import is_different
+from probes.path.events.words import address_of, describe, flows_text, place_text
+from probes.path.records import Array, PathRowKind
+
+_SAME_NS = 5_000_000_000
+"""The same finding about more flows within this time is the same event."""
+_FLOOD = 3
+"""So many events of a kind at a place are told ..."""
+_FLOOD_NS = 60_000_000_000
+"""... in this time; later ones are counted, and their number is told once in this time."""
+_NAMED = 3
+"""Up to so many flows are named."""
+_SILENT = (PathRowKind.SUMMARY, PathRowKind.RESPONDER)
+"""Kinds of rows that are no event, like a BRANCH of the same times. A ROUTE or ALIAS follows a
+RESPONDER."""
+_AT_ONCE = frozenset(
+    {
+        PathRowKind.ROUTE,
+        PathRowKind.ROUTE_AMOUNTS,
+        PathRowKind.ALIAS,
+        PathRowKind.LOSS,
+        PathRowKind.LOSS_OVER,
+        PathRowKind.BRANCH,
+        PathRowKind.MARKING,
+        PathRowKind.ALTERED,
+    }
+)
+"""Kinds of rows that are about all flows already."""
+_TOPICS = {
+    PathRowKind.BALANCED: "sharing of flows",
+    PathRowKind.BALANCED_PACKETS: "balancing of packets",
+    PathRowKind.LONGER: "change of length",
+    PathRowKind.SHORTER: "change of length",
+    PathRowKind.SILENT: "silence",
+    PathRowKind.ANSWERS: "silence",
+    PathRowKind.SHIFT: "change of the round-trip time",
+    PathRowKind.QUEUE: "queue",
+    PathRowKind.QUEUE_OVER: "queue",
+    PathRowKind.GAP: "pause",
+    PathRowKind.ROUTE: "change of the route",
+    PathRowKind.ROUTE_AMOUNTS: "change of the route",
+    PathRowKind.ALIAS: "change of the address",
+    PathRowKind.LOSS: "loss",
+    PathRowKind.LOSS_OVER: "loss",
+    PathRowKind.BRANCH: "comparison of branches",
+    PathRowKind.MARKING: "change of the marking",
+    PathRowKind.ALTERED: "change by a middlebox",
+}
+
+_Key = tuple[bytes, int, int, bool]
+"""Destination, kind, hop, and whether the amount is positive."""
+
+
+@dataclass(slots=True, eq=False)
+class _Finding:
+    """Rows of one event."""
+
+    row: Any
+    since_ns: int
+    """When the first of them came."""
+    flows: dict[str, None] = field(default_factory=dict)
+    told: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Events of one topic at one hop."""
+
+    told_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_FLOOD))
+    """When the last of them were told."""
+    hidden: int = 0
+    hidden_ns: int = 0
+    """When the first hidden event came."""
+    last: Any = None
+
+
+class EventFolder:
+    """Turns rows of dtype PATH into events. An event that may concern several flows is told a poll
+    after its first row, so that it can name them."""
+
+    def __init__(self) -> None:
+        self._findings: dict[_Key, _Finding] = {}
+        self._places: dict[tuple[bytes, int, str], _Place] = {}
+
+    def add(self, rows: Array, now_ns: int, *, final: bool = False) -> list[tuple[str, str]]:
+        """Take in the rows (n,) of a poll and return the severity and the text of each event.
+        `final`: there will be no more rows."""
+        told = []
+        alike = (rows["kind"] == PathRowKind.BRANCH) & ~is_different(rows)
+        shown = rows[~np.isin(rows["kind"], _SILENT) & (rows["folded"] == 0) & ~alike]
+        for row in shown:
+            if row["kind"] in _AT_ONCE:
+                told += self._tell(row, flows_text(row), now_ns)
+            elif row["kind"] != PathRowKind.BALANCED:
+                self._take(row, now_ns)
+        told += self._shared(shown[shown["kind"] == PathRowKind.BALANCED], now_ns)
+        for key, finding in list(self._findings.items()):
+            if not finding.told and (final or finding.since_ns < now_ns):
+                finding.told = True
+                told += self._tell(finding.row, _names(finding), now_ns)
+            if now_ns - finding.since_ns > _SAME_NS:
+                del self._findings[key]
+        return told + self._hidden(now_ns, final=final)
+
+    def _take(self, row: Any, now_ns: int) -> None:
+        kind, amount_ns = PathRowKind(int(row["kind"])), int(row["amount_ns"])
+        key = row["destination"].tobytes(), kind, int(row["hop"]), amount_ns > 0
+        finding = self._findings.setdefault(key, _Finding(row, now_ns))
+        finding.flows[flows_text(row)] = None
+        if abs(amount_ns) > abs(int(finding.row["amount_ns"])) and not finding.told:
+            finding.row = row
+
+    def _shared(self, rows: Array, now_ns: int) -> list[tuple[str, str]]:
+        """One event for the routers that share the flows at a hop."""
+        groups: dict[tuple[bytes, int], list[Any]] = {}
+        for row in rows:
+            groups.setdefault((row["destination"].tobytes(), int(row["hop"])), []).append(row)
+        told = []
+        for group in groups.values():
+            text = _sharing(group)
+            told += self._limited(group[0], ("info", text), now_ns)
+        return told
+
+    def _tell(self, row: Any, flows: str, now_ns: int) -> list[tuple[str, str]]:
+        return self._limited(row, describe(row, flows), now_ns)
+
+    def _limited(self, row: Any, event: tuple[str, str], now_ns: int) -> list[tuple[str, str]]:
+        """The event, unless there were too many of its kind."""
+        topic = _TOPICS[PathRowKind(int(row["kind"]))]
+        place = self._places.setdefault(
+            (row["destination"].tobytes(), int(row["hop"]), topic), _Place()
+        )
+        flood = len(place.told_ns) == _FLOOD and now_ns - place.told_ns[0] < _FLOOD_NS
+        if flood or place.hidden:
+            place.hidden_ns = place.hidden_ns or now_ns
+            place.hidden += 1
+            place.last = row
+            return []
+        place.told_ns.append(now_ns)
+        return [event]
+
+    def _hidden(self, now_ns: int, *, final: bool) -> list[tuple[str, str]]:
+        told = []
+        for key, place in list(self._places.items()):
+            if place.hidden and (final or now_ns - place.hidden_ns >= _FLOOD_NS):
+                severity, where = describe(place.last)[0], place_text(place.last)
+                seconds = (now_ns - place.hidden_ns) / 1e9
+                text = f"{where}: {key[-1]} {place.hidden} more times in {seconds:.0f} s"
+                told.append((severity, text))
+                place.hidden = place.hidden_ns = 0
+                place.told_ns.append(now_ns)
+            elif not place.hidden and now_ns - place.told_ns[-1] > _FLOOD_NS:
+                del self._places[key]
+        return told
+
+
+def _names(finding: _Finding) -> str:
+    """The flows of an event."""
+    flows = list(finding.flows)
+    if len(flows) > _NAMED:
+        return f"{len(flows)} flows"
+    return flows[0] if len(flows) == 1 else f"{', '.join(flows[:-1])} and {flows[-1]}"
+
+
+def _sharing(rows: list[Any]) -> str:
+    """`10.33.5.2 hop 3: 37 flows share 2 routers: 19 by 10.33.2.2, 18 by 10.33.12.2`."""
+    by = ", ".join(f"{row['flows']} by {address_of(row, 'responder')}" for row in rows)
+    count = sum(int(row["flows"]) for row in rows)
+    return f"{place_text(rows[0])}: {count} flows share {len(rows)} routers: {by}"

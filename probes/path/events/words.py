@@ -1,0 +1,192 @@
+"""Findings about paths in an operator's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probes.filter.network import address_text, protocol_name
+from probes.path.analysis.branches import is_different
+from probes.path.records import DESTINATION_HOP, Altered, PathRowKind, QueueSide
+
+_WARNINGS = frozenset(
+    {
+        PathRowKind.RESPONDER,
+        PathRowKind.LONGER,
+        PathRowKind.SHORTER,
+        PathRowKind.SILENT,
+        PathRowKind.QUEUE,
+        PathRowKind.ROUTE,
+        PathRowKind.LOSS,
+    }
+)
+
+_ECN = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
+"""Code points of RFC 3168, section 5."""
+_ALTERED = {
+    Altered.IDENTIFICATION: "a middlebox changes the IPv4 identification",
+    Altered.LENGTH: "a middlebox changes the packet's length",
+    Altered.SOURCE: "a middlebox changes the source address or port (NAT)",
+    Altered.SEQUENCE: "a middlebox changes TCP's sequence numbers",
+    Altered.CHECKSUM: "a middlebox changes the checksum (NAT)",
+}
+
+
+def describe(row: Any, flows: str = "") -> tuple[str, str]:
+    """Severity (`info`, `warning`) and text of one row of dtype PATH; not for a SUMMARY. `flows`
+    names its flows, by default the row's own."""
+    kind = PathRowKind(int(row["kind"]))
+    slower = kind is PathRowKind.SHIFT and row["amount_ns"] > 0
+    severity = "warning" if kind in _WARNINGS or slower else "info"
+    return severity, f"{place_text(row)}: {_what(kind, row, flows or flows_text(row))}"
+
+
+def place_text(row: Any) -> str:
+    """The destination of a row, and its hop if there is one."""
+    destination = address_of(row, "destination")
+    if row["kind"] == PathRowKind.BRANCH:
+        return f"{destination} from hop {row['amount']} on"
+    whole = (PathRowKind.GAP, PathRowKind.ROUTE, PathRowKind.ROUTE_AMOUNTS)
+    if row["kind"] in whole or row["hop"] in (0, DESTINATION_HOP):
+        return destination
+    return f"{destination} hop {row['hop']}"
+
+
+def flows_text(row: Any) -> str:
+    """The flow of a row, or the number of its flows: `udp 40000>9`, `4 flows`."""
+    if row["flows"] > 1:
+        return f"{row['flows']} flows"
+    source, destination = int(row["source_port"]), int(row["destination_port"])
+    name = protocol_name(int(row["protocol"]))
+    if name.startswith("icmp"):
+        return f"{name} {source}"
+    return f"{name} {source}>{destination}"
+
+
+def _what(kind: PathRowKind, row: Any, flows: str) -> str:
+    responder, previous = address_of(row, "responder"), address_of(row, "previous")
+    amount = _span(int(row["amount_ns"]))
+    ago = _span(int(row["at_ns"]) - int(row["since_ns"]))
+    match kind:
+        case PathRowKind.RESPONDER:
+            return f"answered by {responder}, was {previous}"
+        case PathRowKind.BALANCED:
+            return f"{flows} of several go by {responder}"
+        case PathRowKind.BALANCED_PACKETS:
+            return f"packets of {flows} go by {responder} and by {previous} in turn"
+        case PathRowKind.LONGER | PathRowKind.SHORTER:
+            count, more = int(row["amount"]), kind is PathRowKind.LONGER
+            length = _hops(count if more else -count)
+            return f"the path of {flows} is {length}: this is its last hop now"
+        case PathRowKind.SILENT if row["amount"] > 1:
+            return f"no answer from here on ({row['amount']} hops) since {ago} ago, for {flows}"
+        case PathRowKind.SILENT:
+            return f"{responder} answers no more since {ago} ago, for {flows}"
+        case PathRowKind.ANSWERS:
+            return f"{responder} answers again after {amount}, for {flows}"
+        case PathRowKind.SHIFT:
+            longer = "longer" if row["amount_ns"] > 0 else "shorter"
+            return f"round-trip time {longer} by {amount} since {ago} ago, for {flows}"
+        case PathRowKind.QUEUE:
+            side = QueueSide(int(row["side"])).words
+            return f"queue of {amount} {_between(row)}, {side}, since {ago} ago, for {flows}"
+        case PathRowKind.QUEUE_OVER:
+            return f"queue is over, was up to {amount}, for {flows}"
+        case PathRowKind.GAP:
+            return f"no probes of {flows} for {amount}: nothing was sent"
+        case PathRowKind.ROUTE:
+            change = f"route changed at {_range(row)} for {flows}: by {responder}, was {previous}"
+            return "; ".join((change, *_amounts(row)))
+        case PathRowKind.ROUTE_AMOUNTS:
+            return f"{_amounts(row)[0]} since the route changed at {_range(row)}, for {flows}"
+        case PathRowKind.ALIAS:
+            return (
+                f"answers from another address for {flows}: {responder}, was {previous}; "
+                "later hops and the round-trip time are the same"
+            )
+        case PathRowKind.LOSS:
+            return f"loss of {_loss(row)} {_between(row)}, either way, since {ago} ago, for {flows}"
+        case PathRowKind.LOSS_OVER:
+            return f"loss is over, was {_loss(row)}, for {flows}"
+        case PathRowKind.BRANCH:
+            return _branch(row, responder, previous)
+        case PathRowKind.MARKING:
+            return _marking(int(row["amount"]))
+        case PathRowKind.ALTERED:
+            return f"{_ALTERED[Altered(int(row['amount']))]}, right before this hop"
+        case PathRowKind.SUMMARY:
+            raise ValueError("a summary is no event")
+
+
+def _between(row: Any) -> str:
+    """The two ends of the link before a hop."""
+    before = "this host"
+    if row["other_hop"]:
+        before = f"{address_of(row, 'previous')} (hop {row['other_hop']})"
+    here = f"{address_of(row, 'responder')} (hop {row['hop']})"
+    return f"between {before} and {'the destination' if row['hop'] == DESTINATION_HOP else here}"
+
+
+def _range(row: Any) -> str:
+    first, last = int(row["hop"]), int(row["other_hop"])
+    return f"hop {first}" if first == last else f"hops {first}-{last}"
+
+
+def _amounts(row: Any) -> list[str]:
+    """The changes of length and round-trip time, joined; empty without a change."""
+    found = []
+    if row["amount"]:
+        found.append(_hops(int(row["amount"])))
+    if row["amount_ns"]:
+        sign = "+" if row["amount_ns"] > 0 else "-"
+        found.append(f"{sign}{_span(int(row['amount_ns']))}")
+    return [", ".join(found)] if found else []
+
+
+def _hops(more: int) -> str:
+    """`one hop longer`, `2 hops shorter`."""
+    count = "one hop" if abs(more) == 1 else f"{abs(more)} hops"
+    return f"{count} {'longer' if more > 0 else 'shorter'}"
+
+
+def _loss(row: Any) -> str:
+    """`5.1 % (3.4 to 7.6 %)`."""
+    share = row["lost"] / max(1, int(row["lost"]) + int(row["answered"]))
+    low, high = row["loss_low"], row["loss_high"]
+    return f"{100 * share:.1f} % ({100 * low:.1f} to {100 * high:.1f} %)"
+
+
+def _branch(row: Any, responder: str, previous: str) -> str:
+    """The comparison of two branches; `amount` is the hop where they part."""
+    where = "the destination" if row["hop"] == DESTINATION_HOP else f"hop {row['hop']}"
+    numbers = f"KS {row['statistic']:.2f}, p {row['p_value']:.2g}, {row['answered']} times"
+    if not is_different(row):
+        return f"{where} is as far by {responder} as by {previous} ({numbers})"
+    more = "slower" if row["amount_ns"] > 0 else "faster"
+    amount = _span(int(row["amount_ns"]))
+    return f"{where} is {amount} {more} by {responder} than by {previous} ({numbers})"
+
+
+def _marking(change: int) -> str:
+    """A changed TOS or traffic class: DSCP (RFC 2474) and ECN (RFC 3168)."""
+    sent, quoted = change >> 8, change & 0xFF
+    said = []
+    if sent >> 2 != quoted >> 2:
+        said.append(f"DSCP {sent >> 2} becomes {quoted >> 2}")
+    if sent & 3 != quoted & 3:
+        said.append(f"ECN {_ECN[sent & 3]} becomes {_ECN[quoted & 3]}")
+    return f"{' and '.join(said)} right before this hop"
+
+
+def address_of(row: Any, name: str) -> str:
+    """The address in a field of a row."""
+    return address_text(row[name].tobytes(), int(row["version"]))
+
+
+def _span(nanoseconds: int) -> str:
+    """`850 us`, `160 ms`, `3.2 s`; without a sign."""
+    size = abs(nanoseconds)
+    for scale, unit in ((1e3, "us"), (1e6, "ms")):
+        if size < 999.5 * scale:
+            value = size / scale
+            return f"{value:.0f} {unit}" if value >= 9.95 else f"{value:.1f} {unit}"
+    return f"{size / 1e9:.1f} s"
