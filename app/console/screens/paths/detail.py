@@ -28,8 +28,6 @@ from widgets.tones import Tone
 
 _CHANGES = 50
 """Most changes in the list."""
-_SURE = 0.01
-"""Significance level of the comparison."""
 
 
 class PathDetail(Horizontal):
@@ -49,7 +47,6 @@ class PathDetail(Horizontal):
         self.number = 0
         """Number of its hop."""
         self._drawn: object = None
-        self._difference = ""
 
     def compose(self) -> ComposeResult:
         yield Static(markup=False)
@@ -75,9 +72,8 @@ class PathDetail(Horizontal):
         # The chart changes once a second.
         drawn = (choice, hop.number, paths.view.second, len(hop.places), span)
         fresh = drawn != self._drawn
-        if fresh:
-            self._drawn, self._difference = drawn, _difference(paths, hop)
-        lines = _lines(paths, choice, hop, names, self._difference)
+        self._drawn = drawn
+        lines = _lines(paths, choice, hop, names)
         self.query_one(Static).update(labelled(lines), layout=False)
         if not fresh:
             return
@@ -133,24 +129,12 @@ def long_history(views: Iterable[PathView], ids: Array) -> ChartSeries:
     return ChartSeries("mean", np.concatenate(times[::-1])[begin:], found[begin:])
 
 
-def _difference(paths: Paths, hop: Hop) -> str:
-    """Return whether two routers' times differ, in words; empty without two routers."""
-    found = paths.difference(hop)
-    if found is None:
-        return ""
-    (one, other), (distance, p_value) = found
-    what = "differ" if p_value < _SURE else "don't differ for sure"
-    return f"times by {one} and {other} {what} (KS {distance:.2f}, p {p_value:.2g})"
-
-
-def _lines(
-    paths: Paths, choice: PathKey, hop: Hop, names: Names, difference: str
-) -> Iterator[tuple[str, str, str]]:
+def _lines(paths: Paths, choice: PathKey, hop: Hop, names: Names) -> Iterator[tuple[str, str, str]]:
     view = paths.view
     series = view.series[hop.places]
     yield from _end(paths, choice, hop, names) if hop.is_end else _routers(view, hop, names)
-    if difference:
-        yield "Compare", difference, ""
+    for number, row in enumerate(paths.comparisons(choice, hop.number)):
+        yield "" if number else "Compare", describe(row)[1].partition(": ")[2], ""
     if hop.queue_ns:
         yield "Queue", f"{duration(hop.queue_ns / 1e9)} here, none before it", "bold"
     lost, answered = int(series["lost"].sum()), int(series["answered"].sum())

@@ -15,8 +15,6 @@ from app.console.screens.paths.hop import ECHO, Hop, PathKey, Summary, since
 from app.console.screens.paths.numbers import NONE, Numbers, numbers_of
 from app.console.screens.paths.routers import Router, routers_of
 from probes.filter.network import address_text
-from probes.path.analysis.distributions import DistributionTest, kolmogorov_smirnov
-from probes.path.analysis.statistics import group_starts
 from probes.path.options import TracedFlow
 from probes.path.records import DESTINATION_HOP, Array, PathRowKind
 from probes.path.traced import Traced
@@ -28,8 +26,6 @@ CELL = 2
 """Seconds of a cell of the time line. Cells begin at even seconds, so that all move together."""
 _QUIET_NS = 5 * SECOND_NS
 """A flow without a probe for this long has ended."""
-_COMPARABLE = 20
-"""Least answers of each router for a comparison."""
 _FEW = 5
 """Seconds of the mean that stands for the present."""
 ROUTE = (
@@ -300,26 +296,15 @@ class Paths:
             self._last_minute = key, numbers_of(*self._recent.of(self.view), of[of >= 0])
         return self._last_minute[1]
 
-    def difference(self, hop: Hop) -> tuple[tuple[str, str], DistributionTest] | None:
-        """Compare the last minute's times of the two routers that answer most at a hop (S3.20);
-        None without two routers."""
-        view = self.view
-        series = view.series[hop.places]
-        known = view.responders[np.isin(view.responders["series"], series["id"])]
-        # The router that answered most, for each flow.
-        known = known[np.lexsort((-known["answers"].astype("i8"), known["series"]))]
-        known = known[group_starts(known["series"])]
-        raw = np.ascontiguousarray(known["responder"]).view("V16")[:, 0]
-        times: list[tuple[str, Array]] = []
-        for address in np.unique(raw):
-            mine = view.samples(np.sort(known["series"][raw == address]))["rtt_ns"]
-            text = address_text(address.tobytes(), int(series["version"][0]))
-            times.append((text, mine[mine >= 0]))
-        times.sort(key=lambda pair: -len(pair[1]))
-        if len(times) < 2 or len(times[1][1]) < _COMPARABLE:
-            return None
-        (one, first), (other, second) = times[:2]
-        return (one, other), kolmogorov_smirnov(first, second)
+    def comparisons(self, choice: PathKey, number: int) -> Array:
+        """Return the newest row of BRANCH, dtype PATH, for each two ways to the destination that
+        part at hop `number` or are compared there (S3.20)."""
+        rows = self.changes(PathKey(choice.destination))
+        rows = rows[rows["kind"] == PathRowKind.BRANCH]
+        rows = rows[(rows["amount"] == number) | (rows["hop"] == number)][::-1]
+        ways = np.concatenate((rows["responder"], rows["previous"]), axis=1)
+        newest: Array = rows[np.sort(np.unique(ways, axis=0, return_index=True)[1])]
+        return newest
 
     def changes(self, choice: PathKey) -> Array:
         """Return the findings about a path, dtype PATH, oldest first."""

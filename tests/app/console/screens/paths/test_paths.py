@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.console.screens.paths.detail import PathDetail
-from probes.path.records import PathRowKind
+from probes.path.records import PATH, PathRowKind
 from tests.app.console.fake import becomes, flow
 from tests.app.console.fake_paths import LAB, FakeHop, FakePath, table
 from tests.app.console.screens.paths.tracer import UDP, tracer
@@ -154,19 +154,24 @@ async def test_the_detail_tells_routers_labels_totals_and_follows_the_cursor() -
         assert not t.desk.app.screen.query_one(PathDetail).is_open
 
 
-@pytest.mark.parametrize(("rtt", "words"), [(48.0, "differ (KS 1.00, p "), (2.0, "don't differ")])
-async def test_flows_by_two_routers_are_compared(rtt: float, words: str) -> None:
-    """S3.20: by the Kolmogorov-Smirnov test; of one flow there is nothing to compare."""
-    one = FakePath((FakeHop(1.0, ("10.94.1.2",)), FakeHop(2.0, ("10.94.2.2",))))
-    hops = (FakeHop(1.0, ("10.94.1.2",)), FakeHop(rtt, ("10.94.3.2",)))
-    other = FakePath(hops, flow=UDP, _random=np.random.default_rng(7))
-    async with tracer(one, other, width=200, length=2) as t:
-        await t.desk.press("j", "enter")
-        compared = next(line for line in t.detail.split("\n") if "Compare" in line)
-        assert words in compared
-        assert "10.94.2.2" in compared
-        assert "10.94.3.2" in compared
-        await t.desk.press("n")
+async def test_branches_are_compared_where_they_part_and_where_they_meet() -> None:
+    """S3.20: by the Kolmogorov-Smirnov test."""
+    async with tracer(FakePath(LAB), width=200, length=6) as t:
+        made = np.zeros(2, PATH)
+        made["version"], made["kind"], made["protocol"] = 4, PathRowKind.BRANCH, 6
+        made["destination"][:, :4] = (10, 94, 6, 2)
+        made["responder"][:, :4], made["previous"][:, :4] = (10, 94, 7, 2), (10, 94, 2, 2)
+        made["hop"], made["amount"], made["answered"] = 5, 3, 900
+        made["statistic"], made["p_value"] = (0.1, 0.9), (0.5, 0.0)
+        made["amount_ns"] = 0, 2_000_000
+        await t.find_out(made)
+        await t.desk.press("j", "j", "enter")
+        words = "hop 5 is 2.0 ms slower by 10.94.7.2"
+        assert t.detail.count("Compare") == 1
+        assert words in t.detail
+        await t.desk.press("j", "j")
+        assert words in t.detail
+        await t.desk.press("k")
         assert "Compare" not in t.detail
 
 
