@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
+from collections.abc import Iterable
 
+from bpf.attach import route
+from bpf.attach.interface import Interface
+from bpf.attach.route import RouteType
 from bpf.errors import UsageError
 from probes.path.targets import destination_of, text_of
 
+_NO_HOST: dict[int, str] = {
+    RouteType.LOCAL: "it is an address of this host",
+    RouteType.BROADCAST: "it is a broadcast address",
+    RouteType.ANYCAST: "it is the anycast address of a network's routers",
+    RouteType.MULTICAST: "it is not of one host",
+}
 _OCTAL = re.compile(r"(^|\.)0\d")
 
 
@@ -45,6 +56,34 @@ def addresses(destination: str) -> tuple[str, ...]:
     if not found and refusal:
         raise UsageError(f"{destination}: {refusal.message}")
     return tuple(found)
+
+
+def check_routes(destinations: Iterable[str]) -> None:
+    """Raise UsageError for an address that is this host's, or of no single host, by the kernel."""
+    for destination in destinations:
+        try:
+            found = route.lookup(destination).type
+        except OSError:
+            continue  # a route may come later
+        if reason := _NO_HOST.get(found):
+            raise UsageError(f"cannot trace {destination}: {reason}")
+
+
+def detour(destination: str, interface: Interface) -> str:
+    """Say why packets to an address do not leave by an interface; empty if they do."""
+    try:
+        found = route.lookup(destination)
+    except OSError as error:
+        return f"has no route: {os.strerror(error.errno or 0)}"
+    if found.type not in (RouteType.UNICAST, *_NO_HOST):
+        return "has no route: the routing table refuses it"
+    if not found.ifindex or route.passes(found.ifindex, interface.index):
+        return ""
+    try:
+        other = socket.if_indextoname(found.ifindex)
+    except OSError:
+        return ""  # it has gone meanwhile
+    return f"is routed over {other}, not {interface.name}"
 
 
 def _refuse_short(text: str) -> None:

@@ -209,6 +209,7 @@ class Options:
             from app import resolve
 
             addresses = tuple(each for name in self.trace for each in resolve.addresses(name))
+            resolve.check_routes(addresses)
         paths, usual = paths or PathOptions(), PathOptions()
         # Options win over the file of policies.
         kept = {k: v for k, v in policies.paths.items() if getattr(paths, k) == getattr(usual, k)}

@@ -94,6 +94,7 @@ def trace(
     output goes to standard error. With --report, tables are only written into a DIR.
     """
     # Imported here: other commands start without numpy.
+    from app.resolve import check_routes
     from app.run import headless
 
     options.check()
@@ -114,6 +115,7 @@ def trace(
     # Checked before DNS queries.
     interfaces.find(interface)
     found = [address for name in destinations for address in _resolved(name)]
+    check_routes(found)
     spec = RunSpec(
         interface=interface,
         interval=options.interval,

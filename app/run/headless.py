@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from app.outputs.view import is_table
@@ -17,6 +18,7 @@ from app.run.spec import RunSpec
 from app.run.start import start
 from app.run.table_writer import TableWriter
 from app.run.totals import Totals
+from app.run.unprobed import reasons
 from bpf.errors import ProbedeckError
 from probes.control.controller import Controller
 from probes.path.records import HOPS_TABLE
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _READING_S = 0.5
 """Longest time until the probes publish what they have read."""
+_MOST_REASONS = 16
+"""Destinations whose missing probes are explained in the last lines; a report has all."""
 _LOOK_S = 0.05
 """Time between two checks whether all answers have arrived."""
 
@@ -114,9 +118,13 @@ def _run(
                 write(item)
         for item in mailbox.rest():
             write(item)
-    if report and (totals.any or not failures):
-        report.write(totals.traced.values(), {})
     if totals.any or not failures:
+        why = reasons(totals.traced.values(), spec.interface)
+        if report:
+            report.write(totals.traced.values(), why)
+        for destination, sentences in islice(why.items(), _MOST_REASONS):
+            for sentence in sentences:
+                say(f"{destination}: {sentence}")
         say("; ".join(filter(None, map(str, (totals, tables.filtering)))))
     if failures:
         raise failures[0]

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from app.resolve import detour
 from app.run.spec import RunSpec
+from bpf.attach import interface as interfaces
 from bpf.compiler import CompileError
 from probes.control.builtin_probes import FLOW_PROBE
 from probes.control.controller import Controller
@@ -52,6 +54,8 @@ def start(
             raise error.renamed(probe.files()) from None
     for address in spec.trace:
         controller.trace(address)
+        if words := detour(address, interfaces.find(spec.interface)):
+            controller.publish(Event.now("warning", "path", f"{address} {words}"))
     controller.read_only = spec.read_only
     if spec.api:
         from app.api.server.listener import ApiListener

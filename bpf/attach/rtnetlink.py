@@ -28,7 +28,7 @@ _TIMEOUT_S = 1
 
 _GETLINK, _NEWQDISC, _GETQDISC = 18, 36, 38
 _NEWTFILTER, _DELTFILTER, _GETTFILTER = 44, 45, 46
-_IFLA_MASTER, _IFLA_LINKINFO, _IFLA_XDP = 10, 18, 43
+_IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_LINK_NETNSID, _IFLA_XDP = 5, 10, 18, 37, 43
 _IFLA_INFO_KIND = 1
 _IFLA_XDP_IDS = (7, 5, 6, 4)
 """Attributes with a program id: the NIC's, which runs first, native, generic, and any."""
@@ -49,6 +49,8 @@ class LinkInfo:
     """Index of the bond, team or bridge that owns it; 0 without one."""
     xdp_ids: tuple[int, ...]
     """Ids of its XDP programs: one, and one more if the NIC itself runs one, first."""
+    lower: int = 0
+    """Index of the interface of this namespace below it, as of a VLAN; 0 without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,14 @@ def link(ifindex: int) -> LinkInfo:
     info = attributes(found.get(_IFLA_LINKINFO, b""))
     xdp = attributes(found.get(_IFLA_XDP, b""))
     ids = (_number(xdp.get(key, b"")) for key in _IFLA_XDP_IDS)
+    kind = text(info.get(_IFLA_INFO_KIND, b""))
+    # The other end of a veth is not below it.
+    elsewhere = kind == "veth" or _IFLA_LINK_NETNSID in found
     return LinkInfo(
-        text(info.get(_IFLA_INFO_KIND, b"")),
+        kind,
         _number(found.get(_IFLA_MASTER, b"")),
         tuple(dict.fromkeys(filter(None, ids))),
+        0 if elsewhere else _number(found.get(_IFLA_LINK, b"")),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from app.outputs.report.model import (
@@ -58,6 +59,7 @@ def _destination(found: ReportedDestination) -> dict[str, Any]:
             for each in found.trips
         ],
         "probes": {name: getattr(own, name) for name in own.__slots__},
+        "path_mtu": asdict(found.path_mtu) if found.path_mtu else None,
         "notes": list(found.notes),
         "events": [_event(each) for each in found.events],
     }

@@ -37,6 +37,8 @@ def _destination(destination: ReportedDestination, report: PathReport) -> Iterat
             yield _row([_text(text) for text in texts])
         yield ""
     yield f"- probes: {_text(cells.probes(destination.probes))}"
+    if destination.path_mtu:
+        yield f"- {_text(str(destination.path_mtu))}"
     for note in destination.notes:
         yield f"- note: {_text(note)}"
     if destination.events:

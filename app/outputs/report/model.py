@@ -21,7 +21,7 @@ from probes.path.records import (
     PathRowKind,
     ProbeOutcome,
 )
-from probes.path.traced import Traced
+from probes.path.traced import PathMtu, Traced
 
 _NEVER_SENT = (ProbeOutcome.DROPPED, ProbeOutcome.BEYOND_PATH)
 """Outcomes of probes that say nothing about a hop of the path."""
@@ -152,6 +152,8 @@ class ReportedDestination:
     hops: tuple[ReportedHop, ...]
     trips: tuple[ReportedTrips, ...]
     probes: OwnProbes
+    path_mtu: PathMtu | None
+    """None: unknown."""
     notes: tuple[str, ...]
     events: tuple[ReportedEvent, ...]
 
@@ -227,6 +229,7 @@ def _destination(
         hops,
         tuple(_trips(tally)),
         _probes(tally, state, is_clear),
+        state.path_mtu if state else None,
         (*(state.notes if state else ()), *reasons),
         events,
     )

@@ -44,6 +44,8 @@ def _destination(destination: ReportedDestination, report: PathReport, width: in
         for line in table:
             yield from _line(line, label, room, width)
     yield from _wrapped(f"probes: {cells.probes(destination.probes)}", width, 2)
+    if destination.path_mtu:
+        yield from _wrapped(str(destination.path_mtu), width, 2)
     for note in destination.notes:
         yield from _wrapped(f"note: {note}", width, 2)
     if destination.events:

@@ -221,10 +221,16 @@ def test_standard_output_takes_one_metric(name: str, capfd: pytest.CaptureFixtur
         assert text.count("mine.ingress.hits/") == 2
 
 
-@pytest.mark.parametrize(("views", "said"), [([VIEWS["flows"]], "1 and metrics"), ([], "0")])
-def test_standard_output_takes_one_table(views: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("views", "metrics", "said"),
+    [(["flows"], True, "1 and metrics"), (["flows", "events"], False, "2")],
+)
+def test_standard_output_takes_one_table(views: list[str], metrics: bool, said: str) -> None:
+    """Or none, if something else takes it."""
     with pytest.raises(UsageError, match=f"standard output takes one view, not {said}"):
-        Sink("-", "csv", views, metrics=bool(views))
+        Sink("-", "csv", [VIEWS[name] for name in views], metrics=metrics)
+    with Sink("-", "csv", []) as sink:
+        sink.write(Event.now("info", "test", "nothing is written"))
 
 
 def test_truth_values_are_spelled_alike(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""The kernel's route to an address (rtnetlink(7)), in the calling thread's network namespace."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from bpf.attach import rtnetlink
+
+_GETROUTE = 26
+_ROUTE = struct.Struct("BBBBBBBBI")
+_RTA_DST, _RTA_OIF = 1, 4
+
+
+class RouteType(IntEnum):
+    """RTN_* of linux/rtnetlink.h."""
+
+    UNICAST = 1
+    LOCAL = 2
+    BROADCAST = 3
+    ANYCAST = 4
+    MULTICAST = 5
+    BLACKHOLE = 6
+    UNREACHABLE = 7
+    PROHIBIT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route to one address."""
+
+    type: int
+    """RouteType, or a type that it does not name."""
+    ifindex: int
+    """Interface of sent packets."""
+
+
+def lookup(address: str) -> Route:
+    """Return the route of packets without a source address or a mark.
+
+    Raises OSError if there is none: ENETUNREACH, EHOSTUNREACH, EACCES or EINVAL.
+    """
+    packed = ipaddress.ip_address(address).packed
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    body = _ROUTE.pack(family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0)
+    body += rtnetlink.attribute(_RTA_DST, packed)
+    reply = next(rtnetlink.request(socket.NETLINK_ROUTE, _GETROUTE, body))
+    found = rtnetlink.attributes(reply[_ROUTE.size :])
+    ifindex = int.from_bytes(found.get(_RTA_OIF, b""), "little")
+    return Route(_ROUTE.unpack_from(reply)[7], ifindex)
+
+
+def passes(upper: int, interface: int) -> bool:
+    """Whether packets routed over interface `upper` also pass `interface`, or may do so.
+
+    One is a port of the other (bridge, bond, team), or the other's lower interface (VLAN, macvlan).
+    """
+    ports = _chain(interface, lambda link: link.master)
+    below = _chain(upper, lambda link: link.lower)
+    return not ports.isdisjoint(below)
+
+
+def _chain(ifindex: int, following: Callable[[rtnetlink.LinkInfo], int]) -> set[int]:
+    """Return an interface and those that follow it."""
+    found: set[int] = set()
+    while ifindex and ifindex not in found:
+        found.add(ifindex)
+        try:
+            ifindex = following(rtnetlink.link(ifindex))
+        except OSError:
+            break  # it has gone
+    return found
