@@ -1,4 +1,4 @@
-"""Reports other programs on the egress hook that take or drop the clones of path tracing.
+"""Reports other tracers, and programs on the egress hook that take or drop clones of path tracing.
 
 A clone is a whole packet until egress.c has cut it down to a probe, and programs before egress.c
 see it first. The kernel drops a clone whose mark was changed, and stops tracing a destination after
@@ -24,6 +24,8 @@ class Interference:
         """Probes dropped at the last poll since tracing began, by target."""
         self._last_drop_ns = -_REPEAT_NS
         self._escaped: set[TracedDestination] = set()
+        self._shared: set[TracedDestination] = set()
+        """Destinations that another tracer probes, too."""
 
     def events(self, targets: Iterable[TracedDestination], now_ns: int) -> list[tuple[str, str]]:
         """Return severity and text of each new event."""
@@ -37,12 +39,21 @@ class Interference:
         escaped = {target for target in remarked if target.escaped}
         found += [("error", self._stopped(target)) for target in escaped - self._escaped]
         self._escaped = escaped
+        shared = {target for target in remarked if target.foreign}
+        found += [("warning", self._told(target)) for target in shared - self._shared]
+        self._shared = shared
         return found
 
     def _dropped(self) -> str:
         return (
             f"probes are dropped: another program on {self._interface}'s egress rewrites packet"
             " marks; attach it after probedeck"
+        )
+
+    def _told(self, target: TracedDestination) -> str:
+        return (
+            f"another tracer sends probes to {text_of(target.destination)} on {self._interface},"
+            " too: each has its own answers, but routers with a limit answer each less often"
         )
 
     def _stopped(self, target: TracedDestination) -> str:

@@ -141,6 +141,11 @@ class TracedDestination:
         return int(self._kernel["remarked"][0])
 
     @property
+    def foreign(self) -> int:
+        """Probes of other tracers since tracing began."""
+        return int(self._kernel["foreign"][0] - self._before["foreign"])
+
+    @property
     def escaped(self) -> bool:
         """Whether the kernel has stopped sending probes because another program took a clone."""
         return bool(self._kernel["escaped"][0])

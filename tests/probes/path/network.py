@@ -50,8 +50,9 @@ def answer(
 class Network:
     """The network behind a wire: routers in a row, and PEER after them."""
 
-    def __init__(self, wire: Wire, routers: int = 4, mtu: int = 1500) -> None:
-        self._wire, self._routers, self._mtu = wire, routers, mtu
+    def __init__(self, wire: Wire, routers: int = 4, mtu: int = 1500, quote: int = 500) -> None:
+        """Routers quote `quote` bytes."""
+        self._wire, self._routers, self._mtu, self._quote = wire, routers, mtu, quote
 
     def play(self) -> list[Packet]:
         """Answer what was sent, as routers do; what came as far as PEER."""
@@ -59,7 +60,8 @@ class Network:
         for packet in self._wire.sent():
             four = packet.version == 4
             if packet.ttl <= self._routers:
-                self._wire.receive(answer(packet, ROUTER[packet.version] % packet.ttl, quote=500))
+                router = ROUTER[packet.version] % packet.ttl
+                self._wire.receive(answer(packet, router, quote=self._quote))
             elif len(packet.ip) > self._mtu:
                 router, kind = ROUTER[packet.version] % 1, (3, 4) if four else (2, 0)
                 self._wire.receive(answer(packet, router, kind, quote=500, word=self._mtu))

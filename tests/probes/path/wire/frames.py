@@ -12,7 +12,7 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -39,13 +39,21 @@ ECHO_REQUEST = {4: 8, 6: 128}
 CHECKSUM_AT = {TCP: 16, UDP: 6, ECHO[4]: 2, ECHO[6]: 2}
 MAGIC = 0x70646B31
 KEY, ID_FACTOR = 0x9B05688C2B3E6C1F, 0x5DE5
-SECRETS = {
-    "MARK": "0x5be0cd19",
-    "KEY": f"{KEY:#x}ULL",
-    "ID_FACTOR": f"{ID_FACTOR}U",
-    "ID_INVERSE": f"{pow(ID_FACTOR, -1, 1 << 16)}U",
-}
-"""Secrets of the probes that `Frugal` compiles."""
+
+
+def _secrets(mark: int, key: int, id_factor: int) -> dict[str, str]:
+    """Macros of a probe's secrets."""
+    return {
+        "MARK": f"{mark:#x}",
+        "KEY": f"{key:#x}ULL",
+        "ID_FACTOR": f"{id_factor}U",
+        "ID_INVERSE": f"{pow(id_factor, -1, 1 << 16)}U",
+    }
+
+
+SECRETS = _secrets(0x5BE0CD19, KEY, ID_FACTOR)
+OTHER_SECRETS = _secrets(0x1F83D9AB, 0x510E527FADE682D1, 0x3C6F)
+"""Of another process."""
 BALANCE_AT = 16
 """Offset in an echo request that is a probe: a word that makes its checksum right, or wrong."""
 WRONG = 0x5A5A
@@ -315,21 +323,22 @@ def _matters(flag: str, text: str) -> bool:
     return name in text or name.startswith("HOOK")
 
 
-def _disclosed(flag: str) -> str:
+def _disclosed(flag: str, secrets: Mapping[str, str]) -> str:
     """The flag, with a known value if it defines a secret."""
     name = flag.removeprefix("-D").partition("=")[0]
-    return f"-D{name}={SECRETS[name]}" if name in SECRETS else flag
+    return f"-D{name}={secrets[name]}" if name in secrets else flag
 
 
 class Frugal:
-    """A compiler that compiles the same only once: secrets are SECRETS."""
+    """A compiler that compiles the same only once, with known secrets."""
 
-    def __init__(self, compiler: Compiler) -> None:
+    def __init__(self, compiler: Compiler, secrets: Mapping[str, str] = SECRETS) -> None:
         self._compiler = compiler
+        self._secrets = secrets
 
     def compile(self, source: str, prog_type: ProgType, **more: Any) -> Compiled:
         text = source + "".join((more.get("headers") or {}).values())
-        more["cflags"] = [_disclosed(flag) for flag in more["cflags"]]
+        more["cflags"] = [_disclosed(flag, self._secrets) for flag in more["cflags"]]
         macros = tuple(flag for flag in more["cflags"] if _matters(flag, text))
         key = (source, prog_type, macros)
         if key not in _KEPT:
@@ -346,13 +355,17 @@ class Tracing:
     """A path probe on an interface, polled by nobody but the test."""
 
     def __init__(
-        self, compiler: Compiler, name: str, options: PathOptions, hook: Hook = Hook.TC_INGRESS
+        self,
+        compiler: Compiler,
+        name: str,
+        options: PathOptions,
+        hook: Hook = Hook.TC_INGRESS,
+        secrets: Mapping[str, str] = SECRETS,
     ) -> None:
         self.options = options
         self.hooks = Hooks(_attach)
-        self.probe = PathProbe(
-            cast(Compiler, Frugal(compiler)), find(name), hook, self.hooks, options
-        )
+        frugal = cast(Compiler, Frugal(compiler, secrets))
+        self.probe = PathProbe(frugal, find(name), hook, self.hooks, options)
 
     def force(self, *hops: int) -> None:
         """Have each packet to whatever is traced cause a probe, to one of these hops in turn.
