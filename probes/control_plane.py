@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from probes.monitor.info import MonitorInfo, PolicyInfo
     from probes.monitor.policy import Policy
     from probes.monitor.sketch import Sketch
-    from probes.path.options import TracedFlow
+    from probes.path.options import PathOptions, TracedFlow
     from probes.path.traced import Traced
 
 Listener = Callable[[Snapshot | Event], None]
@@ -100,6 +100,12 @@ class ControlPlane(Protocol):
     history: History
     read_only: str
     """Why changes, and loading any code, are refused; empty if they are allowed."""
+    path_options: PathOptions
+    """Options of path tracing. If they are set, running traces start again with them.
+
+    Setting takes as long as a compile. Raises UsageError for impossible options, and if an edited
+    source of the probe would be lost. On an error, the options before stay in force.
+    """
     unwritten: Mapping[str, int]
     """Rows that could not be written to the tables of the run, by table."""
 

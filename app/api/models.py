@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic.dataclasses
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     GetPydanticSchema,
@@ -16,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from app.config.path_settings import PathSettings
 from bpf.compiler import CompileError, Diagnostic
 from bpf.errors import KernelError, ProbedeckError, UsageError
 from probes import control_plane as plane
@@ -84,6 +86,8 @@ for module in (plane, reports, monitor_info, traced):
         Measured=MeasuredOrNull,
     )
 
+# A misspelled option must not be taken for a missing one. Its module does not import pydantic.
+PathSettings.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
 MAX_BODY = 4 << 20
 """Bytes of a request."""
 

@@ -6,12 +6,15 @@ import contextlib
 import socket
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Self
 
 from app.api import wire
 from app.api.client import Client, Remote
+from app.config.path_settings import PathSettings
 from bpf.errors import ProbedeckError, UsageError
 from probes.control_plane import Listener
+from probes.path.options import PathOptions
 from probes.snapshot import Event, History, HookStatus, Snapshot
 
 _SILENCE_S = 10.0
@@ -73,6 +76,14 @@ class RemoteController(Client):
 
     def failure(self) -> ProbedeckError | None:
         return self._failure
+
+    @property
+    def path_options(self) -> PathOptions:
+        return self._http.ask(PathSettings, "GET", "path-options").options()
+
+    @path_options.setter
+    def path_options(self, options: PathOptions) -> None:
+        self._http.answer("PUT", "path-options", json=asdict(PathSettings.of(options)))
 
     def close(self) -> None:
         """End the connection; the probes go on running."""

@@ -11,11 +11,11 @@ import click
 
 from app.cli.command import CommandGroup, argument, option
 from app.cli.decorator import takes, unfit
-from app.cli.options import Options
-from app.cli.path_settings import SECTIONS, PathSettings
+from app.cli.options import SECTIONS, Options
 from app.config import paths
 from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Settings, Ui
+from app.config.path_settings import PathSettings
 from app.config.schema import Setting, settings_of
 from app.config.toml_lines import dumped
 from bpf.errors import UsageError

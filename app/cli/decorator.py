@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from app.cli.command import option
-from app.cli.options import GENERAL, Options
-from app.cli.path_settings import SECTIONS, PathSettings
+from app.cli.options import GENERAL, SECTIONS, Options
 from app.config.load import NONE, LoadedSettings, load
 from app.config.model import Ui
+from app.config.path_settings import PathSettings
 from app.config.schema import Setting, settings_of
 from bpf.errors import UsageError
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from app.config.model import CONSOLE
+from app.config.model import CONSOLE, Ui
+from app.config.path_settings import PATHS, PathSettings
 from app.config.schema import setting
 from app.outputs.formats import FORMATS
 from app.run.monitor import Policies, policies_of, receiver_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from probes.config.model import ProbeConfig
 
 _FORMATS = [each.name for each in FORMATS.values() if each.appends]
-GENERAL, OUTPUT, MONITOR, PATHS, API = "General", "Output", "Monitor", "Paths", "API"
+GENERAL, OUTPUT, MONITOR, API = "General", "Output", "Monitor", "API"
 INGRESS: dict[str, Hook | None] = {"auto": None, "xdp": Hook.XDP, "tc": Hook.TC_INGRESS}
 
 
@@ -283,6 +284,10 @@ class Options:
             self.api_cert,
             self.api_key,
         )
+
+
+SECTIONS: Mapping[str, type] = {"ui": Ui, "run": Options, "paths": PathSettings}
+"""Sections of `config.toml` whose keys are the fields of a class, in the order of display."""
 
 
 def _bytes(option: str, text: str) -> int:

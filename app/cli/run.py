@@ -13,8 +13,8 @@ from app import VERSION
 from app.cli.command import GroupedCommand, controller_options, option
 from app.cli.decorator import takes
 from app.cli.options import GENERAL, Options
-from app.cli.path_settings import PathSettings
 from app.config.model import CONSOLE, Settings, Ui
+from app.config.path_settings import PathSettings
 from app.run.spec import Beside
 from app.tape.options import NOTHING, Startup, TapeOptions
 from bpf.errors import UsageError

@@ -9,8 +9,8 @@ import click
 
 from app.cli.command import GroupedCommand, argument, option
 from app.cli.decorator import takes
-from app.cli.options import GENERAL, INGRESS, OUTPUT, PATHS, Options
-from app.cli.path_settings import PathSettings
+from app.cli.options import GENERAL, INGRESS, OUTPUT, Options
+from app.config.path_settings import PATHS, PathSettings
 from app.config.schema import settings_of
 from app.run.child_process import ChildProcess
 from app.run.output_spec import OutputSpec

@@ -36,6 +36,8 @@ class ParameterKind(StrEnum):
     TAPE = "tape"
     """A tape's file, or the letter of a register."""
     LAYOUT = "layout"
+    TRACING = "tracing"
+    """Options of path tracing, `guarded=all`."""
     MOMENT = "moment"
     """A time of day in UTC, `12:30:05`, or how long ago, `30s`."""
 

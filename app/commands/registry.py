@@ -136,6 +136,12 @@ _PATHS = (
             remote=remote.trace),
     Command("path.untrace", "Stop tracing the destination", "x", "paths", "Stop",
             (replace(_DESTINATION, check=values.address),), writes=True, remote=remote.untrace),
+    Command("path.set", "Change an option of tracing", "o", "paths", "",
+            (Parameter("option", ParameterKind.TRACING, rest=True, check=values.path_options),),
+            writes=True, asks=True, remote=remote.set_path_options,
+            help="guarded=all guards every probe, guarded=end only probes that may reach the"
+            " destination; guard=discard, checksum or none is the way. Also rate, per, burst,"
+            " order, timeout, max_hops, pass_answers, mtu. Running traces start again."),
     Command("path.filter", "Filter paths and hops", "slash", "paths", "",
             _filter(values.path_filter), asks=True,
             help="loss>1% filters both; a term of hops, such as hop<=5, filters only hops."),

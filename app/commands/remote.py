@@ -65,6 +65,13 @@ def trace(plane: ControlPlane, destination: str) -> None:
         plane.trace(each)
 
 
+def set_path_options(plane: ControlPlane, text: str) -> None:
+    """Change options of path tracing, `guarded=all rate=50`. Running traces start again."""
+    from app.config.path_settings import PathSettings
+
+    plane.path_options = PathSettings.of(plane.path_options).changed(text).options()
+
+
 def untrace(plane: ControlPlane, destination: str) -> None:
     from app.resolve import address
 

@@ -54,6 +54,12 @@ def address(text: str, saved: Saved) -> None:
     address(text)
 
 
+def path_options(text: str, saved: Saved) -> None:
+    from app.config.path_settings import PathSettings
+
+    PathSettings().changed(text)
+
+
 def layout(text: str, saved: Saved) -> None:
     from app.config.layouts import path_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -112,6 +113,44 @@ class Controller(ProbeRunner):
         options.check()
         interfaces.find(interface_name)
         self._tracing = interface_name, options
+
+    @property
+    def path_options(self) -> PathOptions:
+        return self._tracing[1] if self._tracing else PathOptions()
+
+    @path_options.setter
+    def path_options(self, options: PathOptions) -> None:
+        self._refuse_changes()
+        options.check()
+        with self._changing:
+            if self._tracing is None:
+                raise UsageError("no interface is watched on which paths could be traced")
+            interface, before = self._tracing
+            options = replace(options, ingress=before.ingress, destinations=before.destinations)
+            probe = self._probe_of(PATH_PROBE)
+            if options == before:
+                return
+            if probe and probe.is_edited:
+                raise UsageError(
+                    "other options would replace the edited source of probe path",
+                    hint="roll it back, then set them",
+                )
+            traced = self.traced()
+            self._tracing = interface, options
+            try:
+                self._trace_anew(traced)
+            except ProbedeckError:
+                self._tracing = interface, before
+                self._trace_anew(traced)
+                raise
+
+    def _trace_anew(self, traced: Sequence[Traced]) -> None:
+        """End the path probe, and trace the same flows by a new one."""
+        if self._probe_of(PATH_PROBE):
+            self._remove(PATH_PROBE.name)
+        for each in traced:
+            for flow in each.flows or (None,):
+                self.trace_flow(each.destination, flow)
 
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         self._refuse_changes()

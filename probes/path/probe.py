@@ -150,6 +150,12 @@ class PathProbe(BuiltinProbe[PathGeneration]):
     def config(self) -> ProbeConfig:
         return self._described(self._current.sources, HOPS_TABLE, "slots", FUNCTION)
 
+    @property
+    def is_edited(self) -> bool:
+        """Whether a source that runs is not the built-in one."""
+        sources = self._current.sources
+        return any(sources[side] != SOURCES[side].read_text(encoding="utf-8") for side in sources)
+
     def trace(self, destination: str, flow: TracedFlow | None = None) -> None:
         """Trace every flow to an address, or only `flow`. Raises UsageError if that is
         impossible."""

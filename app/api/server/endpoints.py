@@ -18,6 +18,7 @@ from app.api.models import CaptureFilter, ControllerStatus, Events, ExistsError,
 from app.api.server import windows
 from app.api.server.broadcaster import Broadcaster
 from app.api.server.routing import CHANGE, Endpoints, Executor, WholeNumber, created, find, route
+from app.config.path_settings import PathSettings
 from app.outputs.document import document
 from app.outputs.filtering import passing
 from app.outputs.formats import FORMATS
@@ -248,6 +249,19 @@ class ProbeEndpoints(Endpoints):
         if found is None or (flow and flow not in found.flows):
             raise UnknownError(f"that is not traced: {destination}")
         self.plane.untrace(found.destination, flow)
+
+    @route("GET", "/v1/path-options")
+    def path_options(self) -> PathSettings:
+        """Return the options of path tracing."""
+        return PathSettings.of(self.plane.path_options)
+
+    @route("PUT", "/v1/path-options", *CHANGE, works=True)
+    def set_path_options(self, options: PathSettings) -> PathSettings:
+        """Set the options of path tracing: missing ones get their defaults. Running traces start
+        again."""
+        self.may_change()
+        self.plane.path_options = options.options()
+        return PathSettings.of(self.plane.path_options)
 
     @route("GET", _ENTRIES, 404, 422)
     def entries(self, name: str, map: str) -> list[Entry]:  # noqa: A002 - as clients say it

@@ -31,7 +31,7 @@ from probes.monitor.options import Input
 from probes.monitor.policy import BUILT_IN, Policy, check_names
 from probes.monitor.sketch import Sketch
 from probes.monitor.state import PolicyState
-from probes.path.options import TracedFlow
+from probes.path.options import PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, History, HookStatus, Snapshot
@@ -89,6 +89,7 @@ class FakePlane:
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._probes: dict[str, ProbeInfo] = {}
+        self.path_options = PathOptions()
         self._traced: dict[str, tuple[TracedFlow, ...]] = {}
         self._policies: dict[str, PolicyInfo] = {}
 

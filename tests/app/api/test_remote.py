@@ -24,6 +24,7 @@ from probes.config.model import dump
 from probes.control_plane import ControlPlane, ProbeInfo
 from probes.flow.filter import FlowFilter
 from probes.flow.records import FLOW
+from probes.path.options import Guard, Guarded, PathOptions
 from probes.snapshot import Event, Snapshot
 from tests.app.api.conftest import MakeSite, Site, token_files
 from tests.app.api.fake import BROKEN, NO_KERNEL, REFUSED, VERIFIER_LOG, FakePlane, config
@@ -104,6 +105,13 @@ def test_the_flow_probes_filter_can_be_changed(site: Site, remote: RemoteControl
     site.plane.add(config("flow"))
     assert remote.reconfigure(FlowFilter.parse("udp port:53")).generation == 2
     assert site.plane.captures == ["udp port:53"]
+
+
+def test_the_options_of_path_tracing_can_be_changed(site: Site, remote: RemoteController) -> None:
+    assert remote.path_options == PathOptions()
+    remote.path_options = PathOptions(guard=Guard.NONE, guarded=Guarded.ALL, rate=7)
+    assert site.plane.path_options == remote.path_options
+    assert remote.path_options.guard is Guard.NONE
 
 
 def test_what_is_published_there_is_heard_here_exactly(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import main as cli
-from app.cli.path_settings import SECTIONS
+from app.cli.options import SECTIONS
 from app.config.load import load
 from app.config.schema import settings_of
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.decorator import unfit
-from app.cli.options import Options
-from app.cli.path_settings import SECTIONS
+from app.cli.options import SECTIONS, Options
 from app.config.load import LoadedSettings, load
 from app.config.model import Ui
 from app.config.schema import settings_of

@@ -10,8 +10,9 @@ import pytest
 
 from app.cli.decorator import unfit
 from app.cli.main import cli
-from app.cli.path_settings import SECTIONS, PathSettings
+from app.cli.options import SECTIONS
 from app.config.load import load
+from app.config.path_settings import PathSettings
 from app.config.schema import settings_of
 from app.run import headless
 from app.run.spec import RunSpec

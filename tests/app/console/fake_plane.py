@@ -16,7 +16,7 @@ from probes.config.model import DirectionConfig, ProbeConfig
 from probes.control_plane import Check, Cost, Entry, ProbeInfo, Replacement, Value
 from probes.monitor.info import MonitorInfo, PolicyInfo
 from probes.monitor.state import PolicyState
-from probes.path.options import TracedFlow
+from probes.path.options import PathOptions, TracedFlow
 from probes.path.traced import Traced
 from probes.reports import Compatibility, Fate, MapFate, ProgramInfo
 from probes.snapshot import Event, Snapshot
@@ -111,6 +111,7 @@ class FakePlane(FakeController):
         self.refusal: Exception | None = None
         """The error that every check or change raises."""
         self.paths: dict[str, Traced] = {}
+        self._path_options = PathOptions()
         self.monitor_info: MonitorInfo | None = None
         self.compiler: Compiler | None = None
         self.gate = threading.Event()
@@ -198,6 +199,17 @@ class FakePlane(FakeController):
         self.paths.setdefault(
             destination, Traced(destination, flows, 0, (), (), packets=0, sent=0, matched=0)
         )
+
+    @property
+    def path_options(self) -> PathOptions:
+        return self._path_options
+
+    @path_options.setter
+    def path_options(self, options: PathOptions) -> None:
+        self.asked.append(("path_options", str(options.guarded)))
+        if self.refusal is not None:
+            raise self.refusal
+        self._path_options = options
 
     def untrace(self, destination: str, flow: TracedFlow | None = None) -> None:
         self.asked.append(("untrace", f"{destination} {tuple(flow)}" if flow else destination))

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from app.commands.path_filter import HOPS as HOP_FILTERS
 from app.commands.path_filter import PATHS, parse
+from app.commands.remote import set_path_options
 from app.console.live.state import Frame
 from app.console.polling import PollingScreen
 from app.console.protocol import Console
@@ -91,6 +92,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.detail = PathDetail()
         self._paths, self._marked = Paths(), Paths()
         self._traced: tuple[Traced, ...] = ()
         self._choice: PathKey | None = None
@@ -113,7 +115,7 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             SortedTable(DESTINATIONS, id="paths"),
             SortedTable(HOPS, empty=_NOTHING),
             changes,
-            PathDetail(),
+            self.detail,
         ]
 
     @property
@@ -124,10 +126,6 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
     def table(self) -> SortedTable:
         """The table of hops, or of their changes between two moments."""
         return next(t for t in self.tables if t.display and t.spec is not DESTINATIONS)
-
-    @property
-    def detail(self) -> PathDetail:
-        return self.query_one(PathDetail)
 
     # What is traced
 
@@ -146,6 +144,19 @@ class PathsScreen(PollingScreen[tuple[Traced, ...]]):
             self, Task("", asked=False), partial(addresses, destination),
             lambda found: self.trace(*map(PathKey, found)), self.console.complain, of_command=True,
         )  # fmt: skip
+
+    def do_path_set(self, text: str = "") -> None:
+        if not text:
+            self.prompt.ask("path.set", "Set", "guarded=all rate=50", "")
+            return
+
+        def told(_: None) -> None:
+            self.notify(f"paths are traced with {text}", timeout=2.0, markup=False)
+            self._poll()
+
+        change = partial(set_path_options, self.console.plane, text)
+        task = Task("starting path tracing again")
+        self.run_in_worker(change, told, self.console.complain, task=task)
 
     def do_path_filter(self, text: str | None = None) -> None:
         if text is None:

@@ -41,6 +41,7 @@ BODIES = {
     ("PUT", "/v1/probes/{name}/maps/{map}/entries"): {"key": 1, "value": 1},
     ("DELETE", "/v1/probes/{name}/maps/{map}/entries"): None,
     ("PUT", "/v1/capture"): {"filter": "proto:tcp"},
+    ("PUT", "/v1/path-options"): {"guarded": "all"},
     ("POST", "/v1/paths"): {"destination": "192.0.2.1"},
     ("DELETE", "/v1/paths/{destination}"): None,
     ("POST", "/v1/monitor/policies"): POLICY,

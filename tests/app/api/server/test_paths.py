@@ -13,7 +13,7 @@ import pytest
 from app.api import wire
 from app.api.remote import RemoteController
 from bpf.errors import UsageError
-from probes.path.options import TracedFlow
+from probes.path.options import Guarded, PathOptions, TracedFlow
 from probes.path.records import HOP, PathRowKind, ProbeOutcome
 from probes.snapshot import Snapshot
 from tests.app.api.conftest import Site, body_of
@@ -57,6 +57,21 @@ def test_a_destinations_life(tcp: Site, http: httpx.Client) -> None:
     assert http.delete("/v1/paths/192.0.2.1").status_code == 204
     assert http.delete("/v1/paths/2001:db8::1").status_code == 204
     assert tcp.plane.traced() == ()
+
+
+def test_options_are_read_and_set(tcp: Site, http: httpx.Client) -> None:
+    usual = body_of(http.get("/v1/path-options"))
+    assert (usual["guard"], usual["guarded"], usual["rate"]) == ("discard", "end", 100)
+    assert not {"ingress", "destinations"} & usual.keys()
+    told = http.put("/v1/path-options", json={"guarded": "all", "rate": 50})
+    assert body_of(told) == usual | {"guarded": "all", "rate": 50}
+    assert tcp.plane.path_options == PathOptions(rate=50, guarded=Guarded.ALL)
+    for wrong, words in (
+        ({"guarded": "some"}, "guarded"), ({"rate": 0}, "a rate of 0"),
+        ({"guard": "none", "gaurded": "all"}, "gaurded"),
+    ):  # fmt: skip
+        assert words in problem(http.put("/v1/path-options", json=wrong), 422)["error"]
+    assert tcp.plane.path_options.guarded is Guarded.ALL
 
 
 def test_what_is_not_traced_can_not_be_given_up(tcp: Site, http: httpx.Client) -> None:

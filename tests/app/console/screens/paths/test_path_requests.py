@@ -14,7 +14,7 @@ from app.console.screens.flows.rows import path_of
 from app.console.screens.paths.hop import PathKey
 from bpf.errors import UsageError
 from probes.flow.records import FlowDirection
-from probes.path.options import TracedFlow
+from probes.path.options import Guard, Guarded, PathOptions, TracedFlow
 from tests.app.console.fake import becomes, desk, flow
 from tests.app.console.fake_paths import LAB, FakePath
 from tests.app.console.fake_plane import FakePlane
@@ -95,6 +95,29 @@ async def test_a_flow_that_was_asked_for_is_stopped_alone() -> None:
         await becomes(t.desk, lambda: "udp 5004 to 9000" in t.desk.text)
         await t.desk.press("n", "x")
         await becomes(t.desk, lambda: ("untrace", "10.94.6.2 (17, 5004, 9000)") in t.plane.asked)
+
+
+async def test_the_guard_and_other_options_are_set_by_a_command() -> None:
+    async with tracer(FakePath(LAB)) as t:
+        await t.desk.press("o")
+        await t.desk.type("guarded=all rate=20")
+        await t.desk.press("enter")
+        await becomes(t.desk, lambda: t.plane.path_options.guarded is Guarded.ALL)
+        assert t.plane.path_options == PathOptions(guarded=Guarded.ALL, rate=20)
+        await t.desk.app.action_command("path.set guard=none")
+        await becomes(t.desk, lambda: t.plane.path_options.guard is Guard.NONE)
+        assert t.plane.path_options.guarded is Guarded.ALL
+        for line, words in (
+            ("path.set guarded=some", "guarded is not one of end, all"),
+            ("path.set gaurded=all", "'gaurded=all' is no NAME=VALUE of an option"),
+            ("path.set rate=0", "a rate of 0 is not between"),
+        ):
+            await t.desk.app.action_command(line)
+            await becomes(t.desk, lambda words=words: words in t.desk.complaints[-1])  # type: ignore[misc]
+        t.plane.refusal = UsageError("roll it back")
+        await t.desk.app.action_command("path.set mtu=true")
+        await becomes(t.desk, lambda: "roll it back" in t.desk.complaints[-1])
+        assert not t.plane.path_options.mtu
 
 
 async def test_a_read_only_console_traces_nothing() -> None:

@@ -1,17 +1,17 @@
-"""The options of path tracing: `[paths]`, options of `run`, `lab` and `trace`."""
+"""The options of path tracing: `[paths]`, options of commands, and `path.set` of the console."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from app.cli.options import PATHS, Options
-from app.config.model import Ui
-from app.config.schema import setting
-from bpf.errors import UsageError
+from app.config.schema import setting, settings_of
+from bpf.errors import TextError, UsageError, did_you_mean
 from probes.path.options import Guard, Guarded, Order, PathOptions, Per
 
+PATHS = "Paths"
+"""Heading of the options in the help."""
 _DEFAULT = PathOptions()
 
 
@@ -38,6 +38,11 @@ class PathSettings:
     max_hops: int = setting(PATHS, _DEFAULT.max_hops, "Highest TTL or hop limit, 1 to 30.", "N")
     mtu: bool = setting(PATHS, False, "Send packets to find the path MTU and its smallest link.")
 
+    @classmethod
+    def of(cls, options: PathOptions) -> PathSettings:
+        """Return the settings among the options of a probe."""
+        return cls(**{name: getattr(options, name) for name in settings_of(PathSettings)})
+
     def options(self) -> PathOptions:
         """Return the options of a probe. Raises UsageError if they are impossible."""
         kinds = {"per": Per, "order": Order, "guard": Guard, "guarded": Guarded}
@@ -54,6 +59,29 @@ class PathSettings:
             except UsageError as error:
                 yield name, error
 
+    def changed(self, text: str) -> PathSettings:
+        """Return the settings after changes such as `guarded=all rate=50`. Raises TextError."""
+        known, values = settings_of(PathSettings), dict[str, Any](asdict(self))
+        at = 0
+        for word in text.split():
+            at = text.index(word, at)
+            name, equals, value = word.partition("=")
+            if name not in known or not equals:
+                hint = did_you_mean(name, known)
+                raise TextError(f"{word!r} is no NAME=VALUE of an option", text, at + 1, hint=hint)
+            try:
+                values[name] = known[name].of_text(value)
+            except UsageError as error:
+                problem = f"{name} {error.message}"
+                raise TextError(problem, text, at + len(name) + 2, hint=error.hint) from None
+            at += len(word)
+        return PathSettings(**values)
 
-SECTIONS: dict[str, type] = {"ui": Ui, "run": Options, "paths": PathSettings}
-"""Sections of `config.toml` whose keys are the fields of a class, in the order of display."""
+
+def words() -> tuple[str, ...]:
+    """Return changes of options, as far as their values are known: `guarded=all`, `rate=`."""
+    return tuple(
+        f"{name}={value}"
+        for name, each in settings_of(PathSettings).items()
+        for value in each.choices or (("true", "false") if each.kind is bool else ("",))
+    )
