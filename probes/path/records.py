@@ -21,7 +21,8 @@ PATHS_TABLE = "paths"
 
 class ProbeOutcome(IntEnum):
     ANSWERED = 0
-    """A router reports that the hop limit was exceeded in transit."""
+    """A router reports that the hop limit was exceeded in transit, or the destination replies to a
+    probe that is an echo request."""
     UNREACHABLE = 1
     """A router or the destination reports that it does not deliver."""
     UNANSWERED = 2

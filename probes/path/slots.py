@@ -42,6 +42,7 @@ _WITH_PORTS = (6, 17)
 _ECHO = {4: 8 << 8, 6: 128 << 8}
 """Type and code of an echo request by IP version, in place of the destination port as in FLOW."""
 _TIME_EXCEEDED = {4: 11, 6: 3}
+_ECHO_REPLY = {4: 0, 6: 129}
 _MAX_LABELS = 4
 _LABELS_AT = 8
 """Offset in an extension: after its header and the first object's (RFC 4884, section 7)."""
@@ -154,7 +155,8 @@ class InFlight:
         answered = outcomes == ProbeOutcome.ANSWERED
         for name in _ANSWER_FIELDS:
             rows[name][answered] = found[name][answered]
-        refused = answered & (found["icmp_type"] != _TIME_EXCEEDED[version])
+        told = (_TIME_EXCEEDED[version], _ECHO_REPLY[version])
+        refused = answered & ~np.isin(found["icmp_type"], told)
         rows["outcome"][refused] = ProbeOutcome.UNREACHABLE
         extended = np.flatnonzero(answered & (found["extension_size"] > _LABELS_AT))
         if len(extended):

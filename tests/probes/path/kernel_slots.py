@@ -34,6 +34,11 @@ class Kernel:
         self.table["sent"][0, hop] += 1
         return sequence
 
+    def skip(self) -> int:
+        """Take a number without a probe."""
+        self.table["sequence"] += 1
+        return int(self.table["sequence"][0]) - 1
+
     def slot(self, sequence: int) -> Any:
         return self.slots[sequence % len(self.slots)]
 

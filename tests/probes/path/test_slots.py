@@ -158,6 +158,32 @@ def test_of_an_echo_the_type_is_told_and_what_is_not_exceeded_is_unreachable(
     assert rows["outcome"].tolist() == [ProbeOutcome.ANSWERED, ProbeOutcome.UNREACHABLE]
 
 
+@pytest.mark.parametrize(("to", "reply"), [(V4, 0), (V6, 129)])
+def test_an_echo_reply_answers(to: Destination, reply: int) -> None:
+    """The destination's own: the probe came as far."""
+    kernel, probes = flight(to=to)
+    kernel.answer(kernel.send(protocol=1 if to is V4 else 58), kind=reply)
+    assert probes.collect(kernel.now, TIMEOUT)["outcome"].tolist() == [ProbeOutcome.ANSWERED]
+
+
+def test_a_skipped_number_is_no_probe() -> None:
+    """Neither is it reported, nor does it wait, nor does it hide a probe that was overrun."""
+    kernel, probes = flight(size=4)
+    first = kernel.send()
+    for _ in range(2):
+        kernel.write(kernel.skip(), 0, SlotState.SKIPPED)
+    last = kernel.send()
+    kernel.answer(first)
+    assert outcomes(probes.collect(kernel.now, TIMEOUT)) == [(first, ProbeOutcome.ANSWERED)]
+    assert probes.pending == 1
+    for _ in range(4):
+        kernel.write(kernel.skip(), 0, SlotState.SKIPPED)
+    rows = probes.collect(kernel.now, TIMEOUT)
+    assert rows["outcome"].tolist() == [ProbeOutcome.OVERRUN]
+    assert not len(probes.collect(kernel.now, TIMEOUT, final=True))
+    assert last == 3
+
+
 def test_what_an_unanswered_probe_s_slot_held_before_is_not_told() -> None:
     kernel, probes = flight(size=4)
     answer = {"ttl": 9, "icmp_type": 3, "responder": 1, "extension_size": 12}
