@@ -34,14 +34,12 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scene, Scene]:
     return Scene(one, report, hops, delays), Scene(other, report, hops, delays)
 
 
-@pytest.mark.xfail(strict=True, reason="both tracers use the same numbers")
 def test_two_tracers_both_see_every_hop(twins: tuple[Scene, Scene]) -> None:
     for scene in twins:
         assert scene.wrong_hops() == {}
         assert scene.wrong_times() == {}
 
 
-@pytest.mark.xfail(reason="a tracer takes the other one's answers")
 def test_two_tracers_lose_nothing(twins: tuple[Scene, Scene]) -> None:
     for scene in twins:
         assert scene.trace.lost() == {}

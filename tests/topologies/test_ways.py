@@ -108,7 +108,6 @@ def scattered(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return play(tmp_path_factory.mktemp("trace"), LAYOUTS["scattered"], kinds=("udp",))
 
 
-@pytest.mark.xfail(reason="balanced packets seem to change the path")
 def test_packets_in_turn_are_told(scattered: Scene) -> None:
     texts = " ".join(scattered.trace.events)
     assert "in turn" in texts
